@@ -18,17 +18,20 @@ _NEVER: Final = -1
 
 
 class StandingPause(NamedTuple):
-    """A pause of a guardrail. `until_ms` 0: it waits for a person. `since_ms`: time of the record that says so."""
+    """A pause of a guardrail. `namespace`: of which alone; empty: of the whole cluster. `until_ms` 0: it waits for a
+    person. `since_ms`: time of the record that says so.
+    """
 
     cluster: str
+    namespace: str
     guardrail: str
     until_ms: int
     since_ms: int
 
 
 class _Said(Struct):
-    """What the breaker said of one guardrail and cluster, as far as it can still matter: the last pause that waits for
-    a person, which only a person ends, and the last pause that ends by itself, unless the breaker ended that one.
+    """What the breaker said of one guardrail and cluster or namespace, as far as it can still matter: the last pause
+    that waits for a person, which only a person ends, and the last one that ends by itself, unless the breaker did.
     """
 
     waits_ms: int = _NEVER
@@ -40,14 +43,14 @@ class GuardrailStanding:
     """Folds the breaker's entries and those of persons that end its pauses, with the times of their records."""
 
     def __init__(self) -> None:
-        self._said: dict[tuple[str, str], _Said] = {}
-        self._resumed_ms: dict[str, int] = {}
+        self._said: dict[tuple[str, str, str], _Said] = {}
+        self._resumed_ms: dict[tuple[str, str], int] = {}
 
     def take(self, body: BreakerCommand, time_ms: int) -> None:
         """Apply an entry of the breaker. What it says after a pause that waits for a person counts only if a person
         has ended that one in between, which may be read later.
         """
-        key = body.cluster, body.guardrail
+        key = body.cluster, body.namespace, body.guardrail
         if key not in self._said:
             if body.command != "pause" or not self._has_room(time_ms):
                 return
@@ -62,16 +65,18 @@ class GuardrailStanding:
 
     def resume(self, body: GuardrailResume, time_ms: int) -> None:
         """A person ended what guardrails paused until then."""
-        self._resumed_ms[body.cluster] = max(time_ms, self._resumed_ms.get(body.cluster, _NEVER))
+        scope = body.cluster, body.namespace
+        self._resumed_ms[scope] = max(time_ms, self._resumed_ms.get(scope, _NEVER))
 
     def in_force(self, now_ms: int, cluster: str | None = None) -> list[StandingPause]:
         """The pauses in force, of one cluster or (None) of all, by cluster and name."""
         keys = sorted(key for key in self._said if cluster in (None, key[0]))
         return [pause for key in keys if (pause := self._pause(key, now_ms)) is not None]
 
-    def _pause(self, key: tuple[str, str], now_ms: int) -> StandingPause | None:
+    def _pause(self, key: tuple[str, str, str], now_ms: int) -> StandingPause | None:
         said = self._said[key]
-        resumed_ms = max(self._resumed_ms.get(key[0], _NEVER), self._resumed_ms.get(EVERY_CLUSTER, _NEVER))
+        scopes = {(EVERY_CLUSTER, ""), (key[0], ""), key[:2]}
+        resumed_ms = max(self._resumed_ms.get(scope, _NEVER) for scope in scopes)
         if said.waits_ms > resumed_ms:
             return StandingPause(*key, 0, said.waits_ms)
         if said.since_ms > resumed_ms and now_ms < said.until_ms:

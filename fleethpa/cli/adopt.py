@@ -198,7 +198,7 @@ def _stopped(state: FleetState, hpa: HpaId) -> CommandError | None:
         if not paused:
             return None
         why, step = f"paused: {paused}", "fleethpa resume"
-        if cluster is not None and cluster.guardrail:
+        if cluster is not None and (cluster.guardrail or cluster.guarded):
             step += f", or fleethpa resume -C {hpa.cluster} --guardrails"
     return CommandError(
         f"{hpa} is not adopted ({why})",

@@ -58,7 +58,7 @@ def pause(
 @click.option(
     "--guardrails",
     is_flag=True,
-    help="End the pauses that guardrails made in these clusters, not those that people made.",
+    help="End what guardrails paused in these clusters (with -n: of that namespace alone), not what people paused.",
 )
 @write_options
 @command_options()
@@ -83,22 +83,28 @@ def mode(session: Session, /, wanted: Any, scope: Scope, **written: Any) -> int:
 
 
 def _resume_guardrails(session: Session, scope: Scope, written: dict[str, Any]) -> int:
-    if scope.names or scope.namespace:
+    if scope.names or (scope.namespace and not scope.clusters):
         raise usage(
-            "--guardrails excludes names and -n",
-            cause="A guardrail pauses scale-downs of whole clusters.",
-            next_step="fleethpa resume -C CLUSTER --guardrails",
+            "--guardrails needs clusters, and takes no names",
+            cause="A guardrail pauses scale-downs of a whole cluster, or of a namespace in it.",
+            next_step="fleethpa resume -C CLUSTER [-n NAMESPACE] --guardrails",
         )
     scope.check("resume")
+    where = f"namespace {scope.namespace} of cluster" if scope.namespace else "cluster"
 
     async def work() -> int:
         clusters = [EVERY_CLUSTER] if scope.everything else await named_clusters(session, scope)
         async with session.past() as past:
-            standing = (await Present.read(past)).guardrails(clusters)
+            standing = (await Present.read(past)).guardrails(clusters, scope.namespace)
         writes = [
             PlannedRecord(
-                f"cluster {name} resumed; it was: {text}",
-                GuardrailResume(cluster=name, author=session.config.author, reason=written["reason"]),
+                f"{where} {name} resumed; it was: {text}",
+                GuardrailResume(
+                    cluster=name,
+                    namespace=scope.namespace or "",
+                    author=session.config.author,
+                    reason=written["reason"],
+                ),
                 name,
             )
             for name, text in sorted(standing.items())

@@ -86,12 +86,13 @@ async def _events(session: Session, begin_ms: int, end_ms: int) -> tuple[list[Gu
 
 
 def _page(rules: Guardrails, trips: list[Trip]) -> list[str]:
-    rows = [("TIME", "RULE", "CLUSTER", "REMOVED", "PAUSED UNTIL", "HELD", "REPLICA-HOURS")]
+    rows = [("TIME", "RULE", "CLUSTER", "NAMESPACE", "REMOVED", "PAUSED UNTIL", "HELD", "REPLICA-HOURS")]
     for trip in trips:
         until = "a person resumes" if trip.until is None else rfc3339(trip.until)
         removed = f"{trip.removed} of {trip.replicas}"
         held = f"{trip.held} of {counted(trip.held_hpas, 'HPA')}"
-        rows.append((rfc3339(trip.time), trip.rule, trip.cluster, removed, until, held, f"{trip.cost_replica_hours:g}"))
+        where = trip.cluster, trip.namespace or "(all)"
+        rows.append((rfc3339(trip.time), trip.rule, *where, removed, until, held, f"{trip.cost_replica_hours:g}"))
     quiet = [rule.name for rule in rules.rules if all(trip.rule != rule.name for trip in trips)]
     lines = layout(rows) if trips else []
     return lines + [f"{name}: never tripped" for name in quiet]

@@ -92,7 +92,7 @@ class FleetKnowledge:
         """The pauses in force in a cluster."""
         guardrails = self.guardrails.in_force(now_ms, cluster)
         return self._pauses.in_force(cluster, now_ms) + [
-            KnownPause(kind="scaleDown", until=each.until_ms) for each in guardrails
+            KnownPause(kind="scaleDown", namespace=each.namespace, until=each.until_ms) for each in guardrails
         ]
 
     def set_hpa(self, hpa: HpaId, manifest: dict[str, Any] | None) -> CentralHpa:

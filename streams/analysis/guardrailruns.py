@@ -28,7 +28,9 @@ _LOOKED_CHARACTERS = len("2026-01-01T00:0")
 
 
 class GuardedEvent(NamedTuple):
-    """What a decision says of one enforced HPA: its replicas (0: no longer enforced), and how many it removes."""
+    """What a decision says of one enforced HPA (`cluster/namespace/name`): its replicas that have been ready (0: it is
+    no longer enforced), and how many of them it removes.
+    """
 
     time_ms: int
     cluster: str
@@ -36,9 +38,14 @@ class GuardedEvent(NamedTuple):
     replicas: int
     removed: int
 
+    @property
+    def namespace(self) -> str:
+        """The namespace of the HPA."""
+        return self.hpa.split("/")[1]
+
 
 class Trip(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A rule tripped for a cluster. `removed` of `replicas` within its window; the fleet's own rule: of that cluster.
+    """A rule tripped for a cluster, or for one `namespace` alone: `removed` of the cluster's `replicas` in its window.
 
     `until`: end of the pause (Unix ms); None: it waits for a person, as the third one within an hour. `held`,
     `heldHpas`: replicas that decisions wanted to remove during the pause (the most of each HPA), and of how many HPAs;
@@ -48,12 +55,17 @@ class Trip(Struct, frozen=True, kw_only=True, rename="camel"):
     time: int
     rule: str
     cluster: str
+    namespace: str = ""
     removed: int
     replicas: int
     until: int | None
     held: int = 0
     held_hpas: int = 0
     cost_replica_hours: float = 0.0
+
+
+class _SeenScale(Struct, frozen=True):
+    ready_pods: int | None = msgspec.field(default=None, name="readyPods")
 
 
 class _SeenDecision(Struct):
@@ -65,6 +77,7 @@ class _SeenDecision(Struct):
     mode: str = "shadow"
     current_replicas: int = msgspec.field(default=0, name="currentReplicas")
     wants: int | None = None
+    observed: _SeenScale = _SeenScale()
     engine: int = 1
 
 
@@ -96,7 +109,7 @@ class EventReader:
         self.engine = seen.engine
         gone = () if seen.time.startswith(self._looked) else self._gone(seen.time)
         hpa = f"{seen.cluster}/{seen.namespace}/{seen.name}"
-        size = seen.current_replicas if seen.mode == "enforce" else 0
+        size = self._size(hpa, seen) if seen.mode == "enforce" else 0
         removed = max(0, size - seen.wants) if seen.wants is not None else 0
         if size:
             self._seen[hpa] = seen.time
@@ -107,6 +120,15 @@ class EventReader:
         self._sizes[hpa] = size
         return (*gone, GuardedEvent(parse_time_ms(seen.time), seen.cluster, hpa, size, removed))
 
+    def _size(self, hpa: str, seen: _SeenDecision) -> int:
+        """The replicas that have been ready: their number falls with the scale only, as in budgets, since a rule must
+        trip also when pods are not seen.
+        """
+        ready = seen.observed.ready_pods
+        if ready is None:
+            return seen.current_replicas
+        return min(seen.current_replicas, max(ready, self._sizes.get(hpa, 0)))
+
     def _gone(self, now: str) -> Sequence[GuardedEvent]:
         """Forget the HPAs that are gone; their replicas are no longer part of their cluster."""
         self._looked, now_ms = now[:_LOOKED_CHARACTERS], parse_time_ms(now)
@@ -114,6 +136,18 @@ class EventReader:
         for hpa in gone:
             del self._seen[hpa], self._sizes[hpa]
         return tuple(GuardedEvent(now_ms, hpa.partition("/")[0], hpa, 0, 0) for hpa in gone)
+
+
+_Scope = tuple[str, str]
+"""A cluster, and one namespace of it; empty: all of it."""
+
+
+class _Over(NamedTuple):
+    """What is over a rule: removed of replicas."""
+
+    scope: _Scope
+    removed: int
+    replicas: int
 
 
 class _Window:
@@ -178,6 +212,9 @@ class _Pause:
 class GuardrailRun:
     """The rules over a stream of events in order of time.
 
+    A namespace counts in its cluster for half of what a rule needs at most, so that none trips one for all. One that
+    reaches a rule alone is paused alone.
+
     Args:
         acts: whether a trip of a rule at a time pauses its cluster. One that does not is given once per length of its
             pause, and removals go on counting; one that waits for a person does until `resumed`. None: of recorded
@@ -186,16 +223,18 @@ class GuardrailRun:
 
     def __init__(self, rules: Sequence[Guardrail], acts: Callable[[Guardrail, int], bool] | None = None) -> None:
         self._acts = acts
-        self._quiet_ms: dict[tuple[str, str], int] = {}
-        """(rule, cluster) -> until when a trip that was only reported is not reported again."""
-        self._resumed_ms: dict[str, int] = {}
+        self._quiet_ms: dict[tuple[str, _Scope], int] = {}
+        """Until when a trip that was only reported is not reported again."""
+        self._resumed_ms: dict[_Scope, int] = {}
         self._rules = rules
         self._lengths = [(rule, rule.window_ms, rule.pause_ms) for rule in rules]
         self._sizes: dict[str, int] = {}
-        self._totals: dict[str, int] = {}
-        self._windows: dict[tuple[str, str], _Window] = {}
-        self._pauses: dict[str, _Pause] = {}
-        self._trips: dict[tuple[str, str], list[int]] = {}
+        self._totals: dict[str, dict[str, int]] = {}
+        """Cluster -> namespace (empty: all of it) -> replicas."""
+        self._windows: dict[tuple[str, str], dict[str, _Window]] = {}
+        """(rule, cluster) -> namespace (empty: all of it) -> its window."""
+        self._pauses: dict[_Scope, _Pause] = {}
+        self._trips: dict[tuple[str, _Scope], list[int]] = {}
         self._done: list[Trip] = []
 
     def take(self, event: GuardedEvent) -> list[Trip]:
@@ -206,56 +245,70 @@ class GuardrailRun:
 
     def watch(self, event: GuardedEvent) -> int:
         """Take the next event without a look at the rules; give the replicas that it removes beside all pauses."""
-        before = self._totals.get(event.cluster, 0)
-        total = before + event.replicas - self._sizes.get(event.hpa, 0)
-        self._sizes[event.hpa], self._totals[event.cluster] = event.replicas, total
-        pause = self._pauses.get(event.cluster)
-        if pause is not None and event.time_ms >= pause.end_ms:
-            self._done.append(self._pauses.pop(event.cluster).ended())
-            pause = None
-        removed = 0 if pause is not None else event.removed
-        if pause is not None and event.removed:
-            pause.hold(event)
+        cluster, scopes = event.cluster, ("", event.namespace)
+        totals = self._totals.setdefault(cluster, {})
+        before = {name: totals.get(name, 0) for name in scopes}
+        grown = event.replicas - self._sizes.get(event.hpa, 0)
+        self._sizes[event.hpa] = event.replicas
+        removed = event.removed
+        for name in scopes:
+            totals[name] = before[name] + grown
+            pause = self._pauses.get((cluster, name))
+            if pause is not None and event.time_ms >= pause.end_ms:
+                self._done.append(self._pauses.pop((cluster, name)).ended())
+            elif pause is not None:
+                if removed:
+                    pause.hold(event)
+                removed = 0
         for rule, length_ms, _ in self._lengths:
-            window = self._windows.get((rule.name, event.cluster))
-            if window is None:
-                window = self._windows[rule.name, event.cluster] = _Window(length_ms)
-            window.add(event.time_ms, before, total, removed)
+            windows = self._windows.setdefault((rule.name, cluster), {})
+            for name in scopes:
+                window = windows.get(name)
+                if window is None:
+                    window = windows[name] = _Window(length_ms)
+                window.add(event.time_ms, before[name], totals[name], removed)
         return removed
 
     def began(self, body: BreakerCommand, time_ms: int) -> None:
-        """A record of this time paused a cluster: of an earlier run of this process, of one beside it, or of this run.
+        """A record of this time paused a cluster or a namespace: of an earlier run of this process, of one beside it,
+        or of this run.
 
         Its own trips, and those that another run saw in the same decisions, are known by the end of their pause: the
         record may be written much later, and by another clock, than the decision that tripped.
         """
-        known = self._trips.setdefault((body.guardrail, body.cluster), [])
+        scope = body.cluster, body.namespace
+        known = self._trips.setdefault((body.guardrail, scope), [])
         pause_ms = next((length_ms for rule, _, length_ms in self._lengths if rule.name == body.guardrail), 0)
         tripped_ms = body.until - pause_ms
         if any(abs(moment_ms - at_ms) < SHORTEST_MS for at_ms in known for moment_ms in (time_ms, tripped_ms)):
             return
         known.append(time_ms)
-        if time_ms <= self._resumed_ms.get(body.cluster, 0):
+        if time_ms <= max(self._resumed_ms.get(each, 0) for each in (scope, (body.cluster, ""))):
             return
         trip = Trip(
             time=time_ms,
             rule=body.guardrail,
             cluster=body.cluster,
+            namespace=body.namespace,
             removed=body.removed,
             replicas=body.replicas,
             until=body.until or None,
         )
-        self._pauses[body.cluster] = _Pause(trip, body.until or _NEVER_MS)
+        self._pauses[scope] = _Pause(trip, body.until or _NEVER_MS)
 
-    def resumed(self, cluster: str, time_ms: int) -> None:
-        """Somebody ended what guardrails paused in a cluster: what was removed there until then counts no more."""
-        self._resumed_ms[cluster] = max(time_ms, self._resumed_ms.get(cluster, 0))
-        pause = self._pauses.get(cluster)
-        if pause is not None and pause.trip.time <= time_ms:
-            del self._pauses[cluster]
-        for (_, name), window in self._windows.items():
-            if name == cluster:
-                window.forget(time_ms)
+    def resumed(self, cluster: str, time_ms: int, namespace: str = "") -> None:
+        """Somebody ended what guardrails paused in a cluster, or of one namespace alone: what was removed there until
+        then counts no more.
+        """
+        scope = cluster, namespace
+        self._resumed_ms[scope] = max(time_ms, self._resumed_ms.get(scope, 0))
+        for (paused, name), pause in list(self._pauses.items()):
+            if paused == cluster and namespace in ("", name) and pause.trip.time <= time_ms:
+                del self._pauses[paused, name]
+        for (_, known), windows in self._windows.items():
+            for name, window in windows.items():
+                if known == cluster and namespace in ("", name):
+                    window.forget(time_ms)
 
     def knows(self, cluster: str) -> bool:
         """Whether an event of this cluster was taken."""
@@ -263,21 +316,60 @@ class GuardrailRun:
 
     def clusters(self) -> list[str]:
         """The clusters of which something is known."""
-        return sorted(self._totals.keys() | self._pauses.keys())
+        return sorted(self._totals.keys() | {cluster for cluster, _ in self._pauses})
 
     def _look(self, rule: Guardrail, pause_ms: int, event: GuardedEvent) -> list[Trip]:
-        clusters = [event.cluster] if rule.scope == "cluster" else self._over_in_fleet(rule, event.time_ms)
+        now_ms = event.time_ms
+        if rule.scope == "cluster":
+            found = self._over(rule, event.cluster, now_ms, [event.namespace])
+        else:
+            found = [
+                each for cluster in self._over_in_fleet(rule, now_ms) for each in self._over(rule, cluster, now_ms)
+            ]
         return [
-            self._trip(rule, cluster, pause_ms, event.time_ms)
-            for cluster in clusters
-            if cluster not in self._pauses
-            and event.time_ms >= self._quiet_ms.get((rule.name, cluster), 0)
-            and _is_over(rule, self._windows[rule.name, cluster])
+            self._trip(rule, over, pause_ms, now_ms)
+            for over in found
+            if over.scope not in self._pauses
+            and (over.scope[0], "") not in self._pauses
+            and now_ms >= self._quiet_ms.get((rule.name, over.scope), 0)
+        ]
+
+    def _over(self, rule: Guardrail, cluster: str, now_ms: int, looked: Sequence[str] | None = None) -> list[_Over]:
+        """Say whether a cluster is over a rule, or else which of its namespaces are alone.
+
+        One that has more replicas than all the rest of the cluster counts for as many as the rest, its removals in the
+        same proportion.
+
+        Args:
+            looked: the namespaces that may be over; None: all.
+        """
+        windows = self._windows.get((rule.name, cluster), {})
+        for window in windows.values():
+            window.trim(now_ms)
+        if not windows or windows[""].removed < rule.least_removed:
+            return []
+        everything = base = windows[""].base
+        parts = {name: window for name, window in windows.items() if name}
+        surplus, removed = dict[str, int](), dict[str, int]()
+        for name, window in parts.items():
+            weight = max(0, min(window.base, everything - window.base))
+            surplus[name] = window.base - weight
+            removed[name] = min(weight, -(-window.removed * weight // max(1, window.base)))
+            base -= surplus[name]
+        needed = _needed(rule, base)
+        most = min(-(-needed // 2), needed - 1)
+        if sum(min(most, count) for count in removed.values()) >= needed:
+            return [_Over((cluster, ""), windows[""].removed, everything)]
+        seen_from = {name: base + surplus[name] for name in (parts if looked is None else looked)}
+        return [
+            _Over((cluster, name), parts[name].removed, seen)
+            for name, seen in sorted(seen_from.items())
+            if parts[name].removed >= _needed(rule, seen)
         ]
 
     def _over_in_fleet(self, rule: Guardrail, now_ms: int) -> list[str]:
-        """Give the clusters to pause if the fleet as a whole is over the percentage."""
-        windows = {cluster: self._windows.get((rule.name, cluster)) for cluster in self._totals}
+        """Give the clusters to look at if the fleet as a whole is over the percentage."""
+        windows = {cluster: self._windows.get((rule.name, cluster), {}).get("") for cluster in self._totals}
         known = {cluster: window for cluster, window in windows.items() if window is not None}
         for window in known.values():
             window.trim(now_ms)
@@ -291,25 +383,26 @@ class GuardrailRun:
             return []
         return sorted(weights)
 
-    def _trip(self, rule: Guardrail, cluster: str, pause_ms: int, now_ms: int) -> Trip:
-        recent = [at for at in self._trips.get((rule.name, cluster), []) if now_ms - at < _HOUR_MS] + [now_ms]
-        self._trips[rule.name, cluster] = recent
+    def _trip(self, rule: Guardrail, over: _Over, pause_ms: int, now_ms: int) -> Trip:
+        key = rule.name, over.scope
+        recent = [at for at in self._trips.get(key, []) if now_ms - at < _HOUR_MS] + [now_ms]
+        self._trips[key] = recent
         waits = len(recent) >= TRIPS_UNTIL_A_PERSON
-        window = self._windows[rule.name, cluster]
         trip = Trip(
             time=now_ms,
             rule=rule.name,
-            cluster=cluster,
-            removed=window.removed,
-            replicas=window.base,
+            cluster=over.scope[0],
+            namespace=over.scope[1],
+            removed=over.removed,
+            replicas=over.replicas,
             until=None if waits else now_ms + pause_ms,
         )
         if self._acts is None:
-            self._pauses[cluster] = _Pause(trip, now_ms + pause_ms)
+            self._pauses[over.scope] = _Pause(trip, now_ms + pause_ms)
         elif self._acts(rule, now_ms):
-            self._pauses[cluster] = _Pause(trip, trip.until or _NEVER_MS)
+            self._pauses[over.scope] = _Pause(trip, trip.until or _NEVER_MS)
         else:
-            self._quiet_ms[rule.name, cluster] = now_ms + pause_ms
+            self._quiet_ms[key] = now_ms + pause_ms
         return trip
 
     def finish(self) -> list[Trip]:
@@ -317,13 +410,13 @@ class GuardrailRun:
         return sorted([*self._done, *(pause.ended() for pause in self._pauses.values())], key=_by_time)
 
 
-def _by_time(trip: Trip) -> tuple[int, str, str]:
-    return trip.time, trip.cluster, trip.rule
+def _by_time(trip: Trip) -> tuple[int, str, str, str]:
+    return trip.time, trip.cluster, trip.namespace, trip.rule
 
 
-def _is_over(rule: Guardrail, window: _Window) -> bool:
-    removed = window.removed
-    return removed >= rule.least_removed and removed * _PERCENT >= rule.removed_percent * max(1, window.base)
+def _needed(rule: Guardrail, base: int) -> int:
+    """Give how many of `base` replicas must be removed for a rule to trip."""
+    return max(rule.least_removed, -(-rule.removed_percent * max(1, base) // _PERCENT))
 
 
 def run_guardrails(rules: Sequence[Guardrail], events: Iterable[GuardedEvent]) -> list[Trip]:

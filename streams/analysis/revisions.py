@@ -201,15 +201,16 @@ def _commands(entries: list[Entry], now_ms: int, offset: int, hpa: HpaId, before
 
 def _guarded(body: BreakerCommand | GuardrailResume, now_ms: int, offset: int, hpa: HpaId) -> Iterator[Revision]:
     """What a guardrail paused in the HPA's cluster, or who ended that."""
-    if body.cluster not in (EVERY_CLUSTER, hpa.cluster):
+    if body.cluster not in (EVERY_CLUSTER, hpa.cluster) or body.namespace not in ("", hpa.namespace):
         return
+    where = f"namespace {body.namespace} of cluster {body.cluster}" if body.namespace else _shown_cluster(body.cluster)
     if isinstance(body, GuardrailResume):
-        changes = [f"resume what guardrails paused in {_shown_cluster(body.cluster)}"]
+        changes = [f"resume what guardrails paused in {where}"]
         yield Revision(
             what="resume", time=now_ms, offset=offset, author=body.author, reason=body.reason, changes=changes
         )
         return
-    author, scope = f"guardrail {body.guardrail}", f"scaleDown of cluster {body.cluster}"
+    author, scope = f"guardrail {body.guardrail}", f"scaleDown of {where}"
     if body.command == "resume":
         yield Revision(what="resume", time=now_ms, offset=offset, author=author, changes=[f"resume {scope}"])
         return

@@ -250,6 +250,8 @@ def _hands(body: HandsChanged) -> None:
 def _breaker(body: BreakerCommand) -> None:
     check_cluster(body.cluster)  # never all at once: the breaker names each cluster that it stops
     check_text(body.guardrail, "guardrail", limits.GUARDRAIL_NAME.most)
+    if body.namespace:
+        check_namespace(body.namespace)
     check_range(body.until, "until", 0, MAX_TIME_MS)
     check_range(body.removed, "removed", 0, MAX_REPLICAS)
     check_range(body.replicas, "replicas", 0, MAX_REPLICAS)
@@ -330,7 +332,11 @@ def _whole_partition(body: Body) -> None:
         case BreakerCommand():
             _breaker(body)
         case GuardrailResume():
-            _cluster_or_all(body.cluster)
+            if body.namespace:
+                check_cluster(body.cluster)
+                check_namespace(body.namespace)
+            else:
+                _cluster_or_all(body.cluster)
         case AgentSet():
             check_cluster(body.cluster)
             check_range(body.incarnation, "incarnation", 1, MAX_TIME_MS)

@@ -8,14 +8,14 @@ from typing import Final
 
 from schemas.guardrailpauses import BreakerCommand, GuardrailResume
 from schemas.guardrailstanding import MOST_PAUSES
-from schemas.keys import EVERY_CLUSTER
+from schemas.keys import EVERY_CLUSTER, namespace_key
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from streams.state.rows import Pause
 
 _MINUTE_MS: Final = 60_000
 
 GuardrailPauses = dict[str, dict[str, Pause]]
-"""Cluster -> guardrail -> its pause."""
+"""Cluster, or `cluster/namespace` -> guardrail -> its pause."""
 
 
 def after_breaker(known: GuardrailPauses, body: BreakerCommand, now_ms: int) -> GuardrailPauses:
@@ -24,34 +24,59 @@ def after_breaker(known: GuardrailPauses, body: BreakerCommand, now_ms: int) -> 
     A pause that waits for a person stays as it is, whatever the breaker says.
     """
     kept = {
-        cluster: left
-        for cluster, pauses in known.items()
+        scope: left
+        for scope, pauses in known.items()
         if (left := {name: pause for name, pause in pauses.items() if _holds(pause, now_ms)})
     }
-    own = kept.get(body.cluster, {})
+    scope = namespace_key(body.cluster, body.namespace) if body.namespace else body.cluster
+    own = kept.get(scope, {})
     standing = own.get(body.guardrail)
     if standing is not None and not standing.until_ms:
         return kept
     own = {name: pause for name, pause in own.items() if name != body.guardrail}
     if body.command == "pause" and (standing is not None or sum(map(len, kept.values())) < MOST_PAUSES):
         own[body.guardrail] = Pause(body.until, "", trip_reason(body), now_ms)
-    return {cluster: pauses for cluster, pauses in {**kept, body.cluster: own}.items() if pauses}
+    return {name: pauses for name, pauses in {**kept, scope: own}.items() if pauses}
 
 
 def after_person(known: GuardrailPauses, body: GuardrailResume) -> GuardrailPauses:
-    """Give the pauses after a person has ended those of a cluster, or of all."""
-    return {} if body.cluster == EVERY_CLUSTER else {name: each for name, each in known.items() if name != body.cluster}
+    """Give the pauses after a person has ended those of a namespace, of a cluster and its namespaces, or all."""
+    if body.cluster == EVERY_CLUSTER:
+        return {}
+    if body.namespace:
+        ended = {namespace_key(body.cluster, body.namespace)}
+    else:
+        ended = {scope for scope in known if scope.partition("/")[0] == body.cluster}
+    return {scope: pauses for scope, pauses in known.items() if scope not in ended}
 
 
-def guardrail_in_force(known: Mapping[str, Mapping[str, Pause]], cluster: str, now_ms: int) -> str:
-    """Say which guardrail stops scale-downs of a cluster now: of several the one that does so longest; empty: none."""
-    standing = [(name, pause) for name, pause in known.get(cluster, {}).items() if _holds(pause, now_ms)]
+def guardrail_in_force(known: Mapping[str, Mapping[str, Pause]], cluster: str, now_ms: int, namespace: str = "") -> str:
+    """Say which guardrail stops scale-downs of a cluster now: of several the one that does so longest; empty: none.
+
+    Args:
+        namespace: what pauses this namespace alone counts, too, if nothing pauses the cluster.
+    """
+    whole = _longest(known.get(cluster, {}), now_ms, "scale-downs")
+    if whole or not namespace:
+        return whole
+    return _longest(known.get(namespace_key(cluster, namespace), {}), now_ms, f"scale-downs of namespace {namespace}")
+
+
+def guarded_namespaces(known: Mapping[str, Mapping[str, Pause]], cluster: str, now_ms: int) -> dict[str, str]:
+    """Say which namespaces of a cluster guardrails pause alone now, and which guardrail does: texts by name."""
+    names = sorted(scope.partition("/")[2] for scope in known if scope.startswith(f"{cluster}/"))
+    texts = {name: guardrail_in_force({**known, cluster: {}}, cluster, now_ms, name) for name in names}
+    return {name: text for name, text in texts.items() if text}
+
+
+def _longest(pauses: Mapping[str, Pause], now_ms: int, what: str) -> str:
+    standing = [(name, pause) for name, pause in pauses.items() if _holds(pause, now_ms)]
     if not standing:
         return ""
     waiting = [each for each in standing if not each[1].until_ms]
     name, pause = min(waiting) if waiting else max(standing, key=lambda each: (each[1].until_ms, each[0]))
     until = f"until {rfc3339_seconds(pause.until_ms)}" if pause.until_ms else "until a person resumes"
-    return f"scale-downs paused by guardrail {name} {until}: {pause.reason}"
+    return f"{what} paused by guardrail {name} {until}: {pause.reason}"
 
 
 def _holds(pause: Pause, now_ms: int) -> bool:

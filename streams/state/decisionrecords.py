@@ -59,8 +59,13 @@ def direction(current: int, desired: int) -> Direction:
     return "ScaleDown" if desired < current else "None"
 
 
-def observed(scale: Scale | ScaleFailure, change: dict[str, Any], restart: str) -> dict[str, Any]:
-    """Give what was observed, without the scale's resource version, which may change with every record."""
+def observed(
+    scale: Scale | ScaleFailure, change: dict[str, Any], restart: str, ready: int | None = None
+) -> dict[str, Any]:
+    """Give what was observed, without the scale's resource version, which may change with every record.
+
+    `ready`: pods that are ready; they are recorded where they are fewer than half of the replicas. None: nobody asks.
+    """
     made: dict[str, Any] = {}
     if isinstance(scale, Scale):
         made = {
@@ -68,6 +73,8 @@ def observed(scale: Scale | ScaleFailure, change: dict[str, Any], restart: str) 
             "statusReplicas": scale.status_replicas,
             "selector": scale.selector,
         }
+        if ready is not None and 2 * ready < scale.spec_replicas:
+            made["readyPods"] = ready
     if change:
         made["change"] = change
     if restart:

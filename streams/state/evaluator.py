@@ -104,7 +104,9 @@ class Evaluator:
         evaluation = self._evaluate(status, observation)
         row.history = evaluation.history
         self._register(observation, evaluation)
-        observed = decisionrecords.observed(observation.scale, self.change, restart)
+        guarded = self.standing.mode == "enforce" and state.row.engine >= BRAKES_SINCE
+        ready = _ready(observation) if guarded else None
+        observed = decisionrecords.observed(observation.scale, self.change, restart, ready)
         wanted, result = self._end(evaluation, status)
         try:
             draft = self._draft(evaluation, result, observed, wanted)
@@ -344,9 +346,7 @@ class Evaluator:
         scale, row = observation.scale, self.row
         replicas = scale.spec_replicas if isinstance(scale, Scale) else None
         before = row.written[0] if row.written is not None else row.seen_replicas
-        # Pods that several HPAs count as theirs are nobody's.
-        ready = 0 if observation.ambiguous else observation.pods.running_ready
-        brakes.begin(replicas, before, ready=ready, enforced=self.standing.mode == "enforce")
+        brakes.begin(replicas, before, ready=_ready(observation), enforced=self.standing.mode == "enforce")
 
     # the record
 
@@ -433,3 +433,8 @@ class Evaluator:
         if not row.full_decision or self.now_ms - row.full_ms >= decisionrecords.FULL_EVERY_MS:
             return False
         return row.full_digest == digest
+
+
+def _ready(observation: Observation) -> int:
+    """Give the ready pods of an HPA's target. Pods that several HPAs would count are nobody's."""
+    return 0 if observation.ambiguous else observation.pods.running_ready

@@ -148,7 +148,7 @@ def pause_in_force(namespace: Namespace, name: str, row: PartitionRow, up: bool,
             pause = known.get(kind)
             if pause is not None and (not pause.until_ms or now_ms < pause.until_ms):
                 return _describe(scope, kind, pause)
-    return "" if up else guardrail_in_force(row.guardrail_pauses, namespace.cluster, now_ms)
+    return "" if up else guardrail_in_force(row.guardrail_pauses, namespace.cluster, now_ms, namespace.name)
 
 
 def _describe(scope: str, kind: str, pause: Pause) -> str:

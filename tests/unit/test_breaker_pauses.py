@@ -52,6 +52,35 @@ def test_other_clusters_are_not_held() -> None:
     assert after(world.poll(0)) == {"web": 1}
 
 
+def test_a_pause_of_one_namespace_holds_that_one_alone() -> None:
+    alone = msgspec.structs.replace(PAUSE, namespace="shop")
+    world = World("web")
+    world.log.add(msgspec.structs.replace(PAUSE, namespace="batch"))
+    assert after(world.poll(0)) == {"web": 1}
+    world = World("web")
+    world.log.add(alone)
+    assert world.poll(0)["web"]["paused"] == f"scale-downs of namespace shop {TEN.removeprefix('scale-downs ')}"
+    knowledge = FleetKnowledge()
+    knowledge.guardrails.take(alone, START_MS)
+    expected = [KnownPause(kind="scaleDown", namespace="shop", until=PAUSE.until)]
+    assert knowledge.pauses_of("eu", START_MS) == expected, "the stand-in keeps to it, too"
+
+
+@pytest.mark.parametrize(
+    ("ended", "left"),
+    [
+        pytest.param(GuardrailResume(cluster="eu", namespace="shop"), {"eu", "eu/batch", "us"}, id="a namespace"),
+        pytest.param(GuardrailResume(cluster="eu"), {"us"}, id="a cluster with its namespaces"),
+        pytest.param(GuardrailResume(cluster="*"), set(), id="all"),
+    ],
+)
+def test_what_a_person_ends(ended: GuardrailResume, left: set[str]) -> None:
+    known: GuardrailPauses = {}
+    for cluster, namespace in (("eu", ""), ("eu", "shop"), ("eu", "batch"), ("us", "")):
+        known = after_breaker(known, msgspec.structs.replace(WAITS, cluster=cluster, namespace=namespace), START_MS)
+    assert after_person(known, ended).keys() == left
+
+
 def test_after_the_pause_removals_go_through_the_budget() -> None:
     world = World("web", removal_budget="30%/10m")
     world.log.add(PAUSE)
@@ -127,10 +156,14 @@ BREAKER = st.builds(
     BreakerCommand,
     command=st.sampled_from(("pause", "resume")),
     cluster=st.sampled_from(("eu", "us")),
+    namespace=st.sampled_from(("", "shop")),
     guardrail=st.sampled_from(("a", "b")),
     until=UNTIL,
 )
-ENDING = st.builds(GuardrailResume, cluster=CLUSTERS, author=st.just("ada"))
+ENDING = st.one_of(
+    st.builds(GuardrailResume, cluster=CLUSTERS, author=st.just("ada")),
+    st.builds(GuardrailResume, cluster=st.just("eu"), namespace=st.just("shop"), author=st.just("ada")),
+)
 
 
 def _folded(bodies: Sequence[Body | None]) -> LogBuilder:
@@ -169,12 +202,12 @@ def test_who_follows_the_topics_in_any_order_knows_what_the_log_says(
             standing.resume(body, at_ms)
     now_ms = log.now_ms + later_s * 1_000
     recorded = {
-        (cluster, name, pause.until_ms)
-        for cluster, pauses in log.partition.state.row.guardrail_pauses.items()
+        (*scope.partition("/")[::2], name, pause.until_ms)
+        for scope, pauses in log.partition.state.row.guardrail_pauses.items()
         for name, pause in pauses.items()
-        if guardrail_in_force({cluster: {name: pause}}, cluster, now_ms)
+        if guardrail_in_force({scope: {name: pause}}, scope.partition("/")[0], now_ms, "shop")
     }
-    assert {each[:3] for each in standing.in_force(now_ms)} == recorded
+    assert {each[:4] for each in standing.in_force(now_ms)} == recorded
 
 
 def test_a_pause_after_a_persons_word_stands_though_that_word_is_read_last() -> None:
@@ -242,6 +275,8 @@ def _converted(topic: str, *entries: object) -> str:
         pytest.param(PAUSE, "", id="a pause"),
         pytest.param(RESUME, "", id="a resume"),
         pytest.param(msgspec.structs.replace(PAUSE, cluster="*"), "cluster '*'", id="all clusters at once"),
+        pytest.param(msgspec.structs.replace(PAUSE, namespace="shop"), "", id="of one namespace"),
+        pytest.param(msgspec.structs.replace(PAUSE, namespace="a/b"), "'a/b'", id="of no namespace that can be"),
         pytest.param(msgspec.structs.replace(PAUSE, guardrail=""), "guardrail ''", id="of no guardrail"),
         pytest.param(msgspec.structs.replace(PAUSE, guardrail="x" * 64), "1-63", id="a long name"),
         pytest.param(msgspec.structs.replace(PAUSE, until=-1), "until is -1", id="before all time"),

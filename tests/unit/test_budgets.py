@@ -12,7 +12,7 @@ from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet, Command
 from schemas.budgets import parse_budget
 from schemas.codec import encode
 from schemas.decisions import Decision
-from schemas.entries import WHOLE_PARTITION_KEY, Entry, LogRecord
+from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
 from schemas.keys import HpaId
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodSet
@@ -176,7 +176,7 @@ def beside(ready: int, replicas: int = 1_000_000, **braking: Any) -> World:
     hpa = make_hpa("giant", "uid-giant", maxReplicas=2_000_000)
     hpa["metadata"]["namespace"] = "batch"
     pods = [PodSet(pod=make_pod(f"giant-{number}", "giant")) for number in range(ready)]
-    bodies = [AutoscalerSet(hpa=hpa), scale("giant", replicas), *pods]
+    bodies: list[Body] = [AutoscalerSet(hpa=hpa), scale("giant", replicas), *pods]
     world.log.add(*(world.log.entry(body, "eu/batch") for body in bodies))
     world.period(50)
     return world

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from fleethpa.cli.common.failures import CommandError
 from fleethpa.cli.common.manifestfiles import check_hpa, read_input
@@ -444,6 +445,29 @@ def test_a_person_ends_what_guardrails_pause(run: Cli, guarded: Fleet, broker: B
     assert done.exit_code == 0
     [(cluster, _, body)] = broker.written
     assert (cluster, body) == ("east", GuardrailResume(cluster="east", author="anna", reason="INC-7"))
+
+
+def test_a_namespace_that_a_guardrail_pauses_alone_is_shown_and_resumed_alone(
+    run: Cli, guarded: Fleet, broker: Broker
+) -> None:
+    pause = BreakerCommand(
+        command="pause", cluster="east", namespace="shop", guardrail="wave", removed=30, replicas=100, window_ms=300_000
+    )
+    alone = "scale-downs of namespace shop paused by guardrail wave until a person resumes: 30 of 100"
+    guarded.append(pause, key=WHOLE_PARTITION_KEY)
+    assert f"{WAVE}; {alone}" in run("get", "clusters").stdout
+    guarded.append(structs.replace(pause, command="resume", namespace=""), key=WHOLE_PARTITION_KEY)
+    for arguments in (["get", "clusters"], ["get", "hpa", "-A", "--problem"], ["status", "-A"]):
+        assert alone in run(*arguments).stdout, arguments
+    assert "paused" not in run("get", "clusters").stdout.splitlines()[1].split()[1], "the others are not held"
+    assert run("resume", "-n", "shop", "--guardrails", "--yes").exit_code == 2, "of which cluster?"
+    said = run("resume", "-C", "east", "-n", "shop", "--guardrails", "--yes")
+    assert said.stdout.startswith(f"namespace shop of cluster east resumed; it was: {alone}")
+    assert [body for _, _, body in broker.written] == [GuardrailResume(cluster="east", namespace="shop", author="anna")]
+    guarded.append(GuardrailResume(cluster="east", namespace="shop"), key=WHOLE_PARTITION_KEY)
+    history = run("history", "east/shop/checkout").stdout
+    assert "pause scaleDown of namespace shop of cluster east until a person resumes" in history
+    assert "resume what guardrails paused in namespace shop of cluster east" in history
 
 
 def test_where_no_guardrail_pauses_anything_nothing_is_written(run: Cli, broker: Broker) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from fleethpa.cli.common.breakerpart import Breaker, BreakerConfig
@@ -96,6 +98,81 @@ def test_one_hostile_cluster_cannot_stop_the_fleet() -> None:
     calm = [removal(MINUTE, name, 0, 1) for name in ("a", "b")]
     found = trips([FLEET], known, calm, wave("big", 100, 9, 2 * MINUTE))
     assert {trip.cluster for trip in found} <= {"big"}
+
+
+# --- one namespace beside the others ----------------------------------------------------------------------------------
+
+
+def spread(cluster: str, namespaces: int, removed: int = 0, at_ms: int = 0) -> list[GuardedEvent]:
+    """Ten replicas in each namespace, and how many of them are removed there."""
+    names = [f"{cluster}/ns-{number}/web" for number in range(namespaces)]
+    return [GuardedEvent(at_ms + number, cluster, name, 10, removed) for number, name in enumerate(names)]
+
+
+def tenant(at_ms: int, replicas: int, removed: int = 0) -> GuardedEvent:
+    return GuardedEvent(at_ms, "east", "east/tenant/web", replicas, removed)
+
+
+def test_a_wave_over_several_namespaces_pauses_the_cluster() -> None:
+    (trip,) = trips([CLUSTER], spread("east", 10), spread("east", 10, 5, MINUTE))
+    assert (trip.cluster, trip.namespace, trip.removed, trip.replicas) == ("east", "", 25, 100)
+
+
+def test_one_namespace_that_shrinks_again_and_again_pauses_itself_alone() -> None:
+    steps = [(0, 1_000, 900), (MINUTE, 100, 0), (5 * MINUTE, 1_000, 0)]
+    shrinking = [tenant(20 * at * MINUTE + later, *change) for at in range(1, 4) for later, *change in steps]
+    found = trips([CLUSTER], spread("east", 50), [tenant(0, 1_000)], shrinking)
+    assert [(trip.namespace, trip.until is None) for trip in found] == [
+        ("tenant", False),
+        ("tenant", False),
+        ("tenant", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "at"),
+    [
+        pytest.param(0, 25, id="no pod of it was ever ready: 125 of 500"),
+        pytest.param(1_000_000, 50, id="it counts for as much as all the others: 250 of 1000"),
+    ],
+)
+def test_a_giant_namespace_does_not_hide_a_wave(replicas: int, at: int) -> None:
+    found = trips([CLUSTER], spread("east", 50), [tenant(0, replicas)], spread("east", 50, 5, MINUTE))
+    assert [(trip.namespace, trip.time - MINUTE) for trip in found] == [("", at - 1)]
+
+
+def test_in_records_replicas_count_that_have_been_ready() -> None:
+    reader = EventReader()
+    where = {"cluster": "east", "namespace": "tenant", "name": "web", "mode": "enforce"}
+    seen = [(1_000_000, 10, None), (1_000_000, 0, 100), (100, None, 5)]
+    records = [
+        encode(
+            where
+            | {"time": print_time(number * MINUTE), "currentReplicas": spec, "wants": wants}
+            | {"observed": {} if ready is None else {"readyPods": ready}}
+        )
+        for number, (spec, ready, wants) in enumerate(seen)
+    ]
+    found = [(event.replicas, event.removed) for value in records for event in reader.take(value)]
+    assert found == [(10, 0), (100, 95)]
+
+
+@given(st.lists(st.tuples(st.integers(1, 3_600), st.integers(0, 10**6), st.integers(0, 10**6)), max_size=30))
+def test_no_namespace_trips_a_rule_for_the_others(steps: list[tuple[int, int, int]]) -> None:
+    at_ms, events = 0, spread("east", 5)
+    for later_s, replicas, removed in steps:
+        at_ms += later_s * SECOND
+        events.append(tenant(at_ms, replicas, min(replicas, removed)))
+    assert {trip.namespace for trip in trips([structs.replace(CLUSTER, least_removed=1)], events)} <= {"tenant"}
+
+
+def test_the_fleets_rule_pauses_one_namespace_alone_where_it_alone_removes() -> None:
+    known = [each for name in ("a", "b", "c") for each in spread(name, 10)]
+    waves = [each for name in ("a", "b", "c") for each in spread(name, 10, 5, MINUTE)]
+    alone = [each for each in waves if each.cluster != "a" or each.namespace in ("ns-0",)]
+    big = [GuardedEvent(0, "a", "a/tenant/web", 100, 0), GuardedEvent(MINUTE, "a", "a/tenant/web", 100, 90)]
+    found = {(trip.cluster, trip.namespace) for trip in trips([FLEET], known, alone, big)}
+    assert found == {("a", "tenant"), ("b", ""), ("c", "")}
 
 
 def test_shadow_and_short_records_change_nothing() -> None:
@@ -247,9 +324,11 @@ def test_the_breaker_reports_what_trips_from_its_start_on(
     rule = Guardrail(name="wave", removed_percent=80, least_removed=1)
     breaker = Breaker(BreakerConfig(config=Config(), rules=[rule], clock=lambda: world.log.now_ms))
     asyncio.run(breaker.follow(_Arriving(values, len(values) if known is None else known)))
-    sample = breaker.health.registry.get_sample_value("fleethpa_breaker_trips_total", {"rule": "wave", "cluster": "eu"})
+    sample = breaker.health.registry.get_sample_value(
+        "fleethpa_breaker_trips_total", {"rule": "wave", "cluster": "eu", "namespace": "shop"}
+    )
     assert sample == tripped
-    assert ("fleethpa pause -C eu --scale-in --for 15m" in caplog.text) == bool(tripped)
+    assert ("fleethpa pause -C eu -n shop --scale-in --for 15m" in caplog.text) == bool(tripped)
 
 
 ACTS = Guardrail(name="wave", removed_percent=80, least_removed=1, act=True)
@@ -282,20 +361,22 @@ class _Followed:
         self.published.append(body)
 
     def metric(self, name: str, rule: str = "wave") -> float | None:
-        return self.breaker.health.registry.get_sample_value(name, {"rule": rule, "cluster": "eu"})
+        return self.breaker.health.registry.get_sample_value(name, {"rule": rule, "cluster": "eu", "namespace": "shop"})
 
 
 def paused(ago_ms: int, **changes: Any) -> tuple[int, Body]:
-    return ago_ms, BreakerCommand(**({"command": "pause", "cluster": "eu", "guardrail": "wave"} | changes))
+    usual = {"command": "pause", "cluster": "eu", "namespace": "shop", "guardrail": "wave"}
+    return ago_ms, BreakerCommand(**(usual | changes))
 
 
-def test_a_rule_that_acts_pauses_the_cluster() -> None:
+def test_a_rule_that_acts_pauses_what_it_trips_for() -> None:
     done = _Followed(ACTS)
     until_ms = done.now_ms + 15 * MINUTE
     assert done.published == [
         BreakerCommand(
             command="pause",
             cluster="eu",
+            namespace="shop",
             guardrail="wave",
             until=until_ms,
             removed=18,
@@ -380,7 +461,7 @@ def test_pauses_of_rules_that_no_longer_act_are_ended_but_for_those_that_wait_fo
     heard = [paused(MINUTE, until=2**50, guardrail="gone"), paused(MINUTE, guardrail="waits")]
     report = structs.replace(ACTS, act=False)
     assert _Followed(report, heard=heard).published == [
-        BreakerCommand(command="resume", cluster="eu", guardrail="gone")
+        BreakerCommand(command="resume", cluster="eu", namespace="shop", guardrail="gone")
     ]
 
 
@@ -402,7 +483,9 @@ def test_a_pause_of_this_breaker_counts_once_whenever_its_record_was_written(lat
     for event in [*sizes("eu", 10), *wave("eu", 4, 7), *wave("eu", 4, 7, at_ms=30 * MINUTE)]:
         for trip in run.take(event):
             found.append(trip)
-            body = BreakerCommand(command="pause", cluster="eu", guardrail="wave", until=trip.until or 0)
+            body = BreakerCommand(
+                command="pause", cluster="eu", namespace=trip.namespace, guardrail="wave", until=trip.until or 0
+            )
             run.began(body, trip.time + late_ms)
     assert [trip.until is not None for trip in found] == [True, True]
 
@@ -415,5 +498,5 @@ def test_a_decision_that_cannot_be_read_does_not_end_the_breaker(value: bytes) -
     for known in (0, 1):
         breaker = Breaker(BreakerConfig(config=Config(), rules=[ACTS], clock=lambda: world.log.now_ms))
         asyncio.run(breaker.follow(_Arriving(values, known)))
-        trips = {"rule": "wave", "cluster": "eu"}
+        trips = {"rule": "wave", "cluster": "eu", "namespace": "shop"}
         assert breaker.health.registry.get_sample_value("fleethpa_breaker_trips_total", trips) == 1.0

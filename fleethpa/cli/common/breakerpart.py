@@ -41,6 +41,8 @@ from streams.state.clustersettings import effective
 log = logging.getLogger(__name__)
 LOOK_BACK_MS: Final = 3_600_000
 SHOWN_CLUSTERS: Final = 10
+_LABELS: Final = ("rule", "cluster", "namespace")
+"""`namespace` is empty where all of the cluster is meant."""
 _AGAIN_S: Final = 5.0
 _FOR_EVER_S: Final = float("inf")
 _UNREADABLE: Final = (CommandError, ArchiveError, WireError, OSError, TimeoutError)
@@ -63,13 +65,11 @@ class BreakerMetrics:
     """What a breaker measures."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.trips = Counter(
-            "fleethpa_breaker_trips_total", "Trips of a guardrail", ["rule", "cluster"], registry=registry
-        )
+        self.trips = Counter("fleethpa_breaker_trips_total", "Trips of a guardrail", _LABELS, registry=registry)
         self.tripped = Gauge(
             "fleethpa_breaker_last_trip_timestamp_seconds",
             "Log time of the last trip of a guardrail",
-            ["rule", "cluster"],
+            _LABELS,
             registry=registry,
         )
         self.newest = Gauge(
@@ -80,13 +80,13 @@ class BreakerMetrics:
         self.paused_until = Gauge(
             "fleethpa_breaker_paused_until_timestamp_seconds",
             "When the pause of a guardrail ends by itself (+Inf: a person must end it; 0: it was ended)",
-            ["rule", "cluster"],
+            _LABELS,
             registry=registry,
         )
         self.not_paused = Counter(
             "fleethpa_breaker_trips_not_paused_total",
             "Trips of rules that act, without a pause, since the engine in force does not know pauses",
-            ["rule", "cluster"],
+            _LABELS,
             registry=registry,
         )
         self.unbounded = Gauge(
@@ -230,13 +230,14 @@ class Breaker:
             self._run.began(body, time_ms)
             return
         for cluster in self._run.clusters() if body.cluster == EVERY_CLUSTER else [body.cluster]:
-            self._run.resumed(cluster, time_ms)
+            self._run.resumed(cluster, time_ms, body.namespace)
 
     def _show_pauses(self) -> None:
-        standing = {(each.guardrail, each.cluster): each for each in self._standing.in_force(self._config.clock())}
+        in_force = self._standing.in_force(self._config.clock())
+        standing = {(each.guardrail, each.cluster, each.namespace): each for each in in_force}
         known = {tuple(sample.labels.values()) for sample in next(iter(self._metrics.paused_until.collect())).samples}
         for labels in known | standing.keys():
-            pause = standing.get((labels[0], labels[1]))
+            pause = standing.get((labels[0], labels[1], labels[2]))
             until_s = 0.0 if pause is None else pause.until_ms / 1000 or _FOR_EVER_S
             self._metrics.paused_until.labels(*labels).set(until_s)
 
@@ -295,25 +296,32 @@ class Breaker:
             rule = self._rules.get(pause.guardrail)
             if publish is None or not pause.until_ms or (rule is not None and rule.acts_at(now_ms)):
                 continue
-            log.warning("guardrail %s no longer acts: its pause of cluster %s is ended", *pause[1::-1])
-            await publish(BreakerCommand(command="resume", cluster=pause.cluster, guardrail=pause.guardrail))
+            where = _where(pause.cluster, pause.namespace)
+            log.warning("guardrail %s no longer acts: its pause of %s is ended", pause.guardrail, where)
+            ended = BreakerCommand(
+                command="resume", cluster=pause.cluster, namespace=pause.namespace, guardrail=pause.guardrail
+            )
+            await publish(ended)
 
     async def _tripped(self, trip: Trip, engine: int, publish: Publish | None) -> None:
-        rule = self._rules[trip.rule]
-        self._metrics.trips.labels(trip.rule, trip.cluster).inc()
-        self._metrics.tripped.labels(trip.rule, trip.cluster).set(trip.time / 1000)
+        rule, labels = self._rules[trip.rule], (trip.rule, trip.cluster, trip.namespace)
+        self._metrics.trips.labels(*labels).inc()
+        self._metrics.tripped.labels(*labels).set(trip.time / 1000)
         what = f"guardrail {trip.rule}: {trip.removed} of {trip.replicas} replicas of cluster {trip.cluster} removed"
-        by_hand = f"fleethpa pause -C {trip.cluster} --scale-in --for {rule.pause} --reason 'guardrail {trip.rule}'"
+        what += f" by namespace {trip.namespace} alone" if trip.namespace else ""
+        scope = f"-C {trip.cluster}" + (f" -n {trip.namespace}" if trip.namespace else "")
+        by_hand = f"fleethpa pause {scope} --scale-in --for {rule.pause} --reason 'guardrail {trip.rule}'"
         if publish is None or not rule.acts_at(trip.time):
             log.warning("%s; to hold scale-downs there: %s", what, by_hand)
         elif engine < BRAKES_SINCE:
-            self._metrics.not_paused.labels(trip.rule, trip.cluster).inc()
+            self._metrics.not_paused.labels(*labels).inc()
             log.error("%s; not paused, engine %d does not know it: fleethpa topics engine 2; %s", what, engine, by_hand)
         else:
             await publish(
                 BreakerCommand(
                     command="pause",
                     cluster=trip.cluster,
+                    namespace=trip.namespace,
                     guardrail=trip.rule,
                     until=trip.until or 0,
                     removed=trip.removed,
@@ -323,6 +331,10 @@ class Breaker:
             )
             until = "until a person resumes" if trip.until is None else f"until {rfc3339_seconds(trip.until)}"
             log.warning("%s; scale-downs there are paused %s", what, until)
+
+
+def _where(cluster: str, namespace: str) -> str:
+    return f"namespace {namespace} of cluster {cluster}" if namespace else f"cluster {cluster}"
 
 
 def _events(reader: EventReader, number: int, record: ArchivedRecord) -> Sequence[GuardedEvent]:

@@ -23,7 +23,7 @@ def cluster_listing(views: list[ClusterView]) -> Listing[ClusterView]:
         columns=_columns(),
         document=_document,
         name=lambda view: f"cluster/{view.name}",
-        style=lambda view: "red" if view.hidden else "yellow" if view.troubles or view.problems or view.pauses else "",
+        style=lambda view: "red" if view.hidden else "yellow" if _problem_text(view) != "-" or view.problems else "",
     )
 
 
@@ -74,7 +74,7 @@ def _problem_text(cluster: ClusterView) -> str:
     texts = [trouble.text for trouble in cluster.troubles]
     if not cluster.reports:  # they name all of it, each cause once
         texts += [f"{watch}: {one_line(text)}" for watch, text in sorted(cluster.problems.items())]
-    return "; ".join([*cluster.pauses, *texts]) or "-"
+    return "; ".join([*cluster.pauses, *cluster.guarded, *texts]) or "-"
 
 
 def _document(cluster: ClusterView) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _document(cluster: ClusterView) -> dict[str, Any]:
         ],
         "agent": None if cluster.agent is None or cluster.agent.left else cluster.agent.incarnation,
         "modes": dict(cluster.modes),
-        "paused": "; ".join(filter(None, (cluster.paused, cluster.guardrail))),
+        "paused": "; ".join(filter(None, (cluster.paused, cluster.guardrail, *cluster.guarded))),
         "problems": dict(cluster.problems),
         "troubles": [
             {

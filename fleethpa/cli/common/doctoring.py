@@ -212,7 +212,9 @@ def _clusters(state: FleetState) -> Iterator[CheckResult]:
         )
     for cluster in state.clusters.values():
         yield from _cluster(cluster)
-        if cluster.guardrail and not effective(state.settings, cluster.name).budgets.bounds_removals:
+        if (cluster.guardrail or cluster.guarded) and not effective(
+            state.settings, cluster.name
+        ).budgets.bounds_removals:
             text = "guardrails act there, and no removal budget bounds what goes before their pause"
             step = f"fleethpa settings {cluster.name} removal-budget=30%/10m"
             yield CheckResult("warning", "clusters", cluster.name, text, step)
@@ -229,8 +231,8 @@ def _cluster(cluster: ClusterView) -> Iterator[CheckResult]:
         )
     if cluster.paused:
         yield CheckResult("warning", "clusters", name, f"is paused: {cluster.paused}", f"fleethpa resume -C {name}")
-    if cluster.guardrail:
-        yield CheckResult("warning", "clusters", name, cluster.guardrail, f"fleethpa resume -C {name} --guardrails")
+    for text in filter(None, (cluster.guardrail, *cluster.guarded)):
+        yield CheckResult("warning", "clusters", name, text, f"fleethpa resume -C {name} --guardrails")
     if not cluster.reports:  # they name all of it, each cause once
         for watch, text in sorted(cluster.problems.items()):
             step = f"fleethpa get clusters {name}"

@@ -16,7 +16,7 @@ from schemas.keys import HpaId
 from schemas.kubernetes.jsontypes import Json
 from schemas.settings import ClusterSettings, merge
 from streams.archive.segments import ArchiveError
-from streams.state.breakerfold import GuardrailPauses, guardrail_in_force
+from streams.state.breakerfold import GuardrailPauses, guarded_namespaces, guardrail_in_force
 from streams.state.guards import standing
 from streams.state.hpastate import SCHEDULE_ANNOTATION
 from streams.state.logerrors import CoreError
@@ -151,6 +151,7 @@ def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
     state.clusters = _clusters(state, partitions, pauses)
     for name, view in state.clusters.items():
         view.guardrail = guardrail_in_force(guardrails, name, clock_ms)
+        view.guarded = list(guarded_namespaces(guardrails, name, clock_ms).values())
     return state
 
 
@@ -158,7 +159,7 @@ def _view(part: State, hpa: Hpa, pauses: Pauses, guardrails: GuardrailPauses) ->
     row, clock_ms = hpa.row, part.row.clock_ms
     namespace, settings = part.namespaces[hpa.id.namespace_key], part.settings(hpa.id.cluster)
     stands = standing(namespace, hpa, settings)
-    guardrail = guardrail_in_force(guardrails, hpa.id.cluster, clock_ms)
+    guardrail = guardrail_in_force(guardrails, hpa.id.cluster, clock_ms, hpa.id.namespace)
     return HpaView(
         id=hpa.id,
         hpa=_object(row) | {"status": row.shown_status},

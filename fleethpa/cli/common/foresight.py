@@ -16,7 +16,7 @@ from fleethpa.cli.output.words import counted
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, Entry, LogRecord
 from schemas.keys import EVERY_CLUSTER, HpaId, namespace_key, partition_for
-from streams.state.breakerfold import guardrail_in_force
+from streams.state.breakerfold import guarded_namespaces, guardrail_in_force
 from streams.state.ownership import Claim, Holder, Ownership, ownership
 from streams.state.partition import Partition
 
@@ -134,13 +134,20 @@ class Present:
         known = [Partition.restore(number, rows).engine for number, rows in self._stored.items()]
         return min(known, default=1)
 
-    def guardrails(self, clusters: Iterable[str]) -> dict[str, str]:
-        """What guardrails pause now in some clusters (`*`: in all), in words, by cluster."""
+    def guardrails(self, clusters: Iterable[str], namespace: str | None = None) -> dict[str, str]:
+        """What guardrails pause now in some clusters (`*`: in all), in words, by cluster.
+
+        Args:
+            namespace: only what pauses this namespace alone; None: everything.
+        """
         wanted, found = set(clusters), dict[str, str]()
         for number, rows in self._stored.items():
             partition = Partition.restore(number, rows)
-            for cluster in partition.state.row.guardrail_pauses:
-                text = guardrail_in_force(partition.state.row.guardrail_pauses, cluster, partition.clock_ms)
+            pauses, now_ms = partition.state.row.guardrail_pauses, partition.clock_ms
+            for cluster in {scope.partition("/")[0] for scope in pauses}:
+                within = guarded_namespaces(pauses, cluster, now_ms)
+                texts = [guardrail_in_force(pauses, cluster, now_ms), *within.values()]
+                text = "; ".join(filter(None, texts)) if namespace is None else within.get(namespace, "")
                 if text and wanted & {cluster, EVERY_CLUSTER}:
                     found[cluster] = text
         return found

@@ -170,6 +170,8 @@ class ClusterView:
     """What a person paused there."""
     guardrail: str = ""
     """What a guardrail paused there."""
+    guarded: list[str] = field(default_factory=list)
+    """What guardrails paused of single namespaces."""
     is_cut_off: bool = False
     """Whether nothing comes into the log any more, so that nothing is known of how it is now."""
     reports: list[ReportRow] = field(default_factory=list)
@@ -181,7 +183,7 @@ class ClusterView:
 
     @property
     def pauses(self) -> list[str]:
-        """What is paused there, in words."""
+        """What pauses all of it, in words."""
         return [*([f"paused {self.paused}"] if self.paused else []), *([self.guardrail] if self.guardrail else [])]
 
     @property
