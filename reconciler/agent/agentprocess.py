@@ -24,7 +24,8 @@ from reconciler.core.inbox import Position
 from reconciler.core.lease import RETRY_S
 from reconciler.core.writelimits import GuardSettings
 from reconciler.observer.clusterobserver import ClusterObserver
-from reconciler.observer.nativeevidence import Evidence
+from reconciler.observer.nativecanary import Canary, NativeWatch
+from reconciler.observer.nativeevidence import Evidence, NativeProofs
 from reconciler.observer.observerconfig import ObserverConfig
 from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.troubles import ERROR_CHARACTERS
@@ -91,7 +92,7 @@ class AgentTerm:
             config.kafka, self.topics.reports, observer_metrics, self.time, self.now_ms, self._note_kafka
         )
         self._companions: list[Companion] = []
-        self._settings_since_ms = self.now_ms()
+        self._proofs = NativeProofs()
         self._news: asyncio.Queue[Learnt] = asyncio.Queue()
         self._reading = asyncio.Event()
         """Set whenever the topic of orders was looked at; a beat that finds it unset waits."""
@@ -107,6 +108,15 @@ class AgentTerm:
             pauses=lambda cluster: self.knowledge.pauses,
         )
         self.observer = self._observer(observer_metrics)
+        canary_namespace = config.namespaces[0] if config.namespaces else ObserverConfig.canary_namespace
+        self._native = NativeWatch(
+            client.name,
+            lambda note: Canary(client, canary_namespace, ObserverConfig.canary_wait_s, note),
+            note=self.observer.note_evidence,
+            newest=lambda: self.observer.evidence,
+            proofs=lambda: self._proofs,
+            clock=self.now_ms,
+        )
 
     def _observer(self, metrics: ObserverMetrics) -> ClusterObserver:
         config = self.config
@@ -129,7 +139,7 @@ class AgentTerm:
             sync_period_ms=lambda: self.settings.sync_period_ms(self.client.name, config.sync_period_ms),
             pushed=lambda: self.settings.pushed(self.client.name),
             note=self.health.note,
-            native_news=self._native_news,
+            native_news=lambda: self._native.news.set(),
             started_ms=self.now_ms(),
         )
 
@@ -153,14 +163,12 @@ class AgentTerm:
     def _note_kafka(self, trouble: str) -> None:
         self.health.note("kafka", trouble or None)
 
-    def _native_news(self) -> None:
+    async def _native_runs(self, evidence: Evidence) -> None:
         """A native controller has written since the settings were read: it runs, even if they declare it absent."""
-        evidence: Evidence | None = self.observer.evidence
-        if evidence is not None and evidence.time_ms > self._settings_since_ms:
-            name = self.client.name
-            log.error("a native controller runs", extra={"cluster": name, "evidence": evidence.text})
-            self.settings.note_native(name, evidence.text)
-            self.health.note("native controller", evidence.text)
+        name = self.client.name
+        log.error("a native controller runs", extra={"cluster": name, "evidence": evidence.text})
+        self.settings.note_native(name, evidence.text)
+        self.health.note("native controller", evidence.text)
 
     # --- the term -----------------------------------------------------------------------------------------------------
 
@@ -179,6 +187,7 @@ class AgentTerm:
         async with asyncio.TaskGroup() as group:
             writing = group.create_task(self.publisher.run())
             work: list[Any] = [self.observer.run(), self._observe_central(), self._beat()]
+            work.append(self._native.run(self._native_runs))
             work += [reader.run(self.config.kafka), *(each.run() for each in self._companions)]
             tasks = [group.create_task(each) for each in work]
             tasks += self.writers.open(self.client, group)
@@ -203,7 +212,9 @@ class AgentTerm:
     def _learnt(self, news: Learnt) -> None:
         if news.has_settings:
             self.settings.replace(self.knowledge.settings)
-            self._settings_since_ms = self.now_ms()
+            self._proofs, now_ms = NativeProofs(), self.now_ms()
+            for entry in self.knowledge.settings:
+                self._proofs.apply(entry, now_ms)
             self.health.note("native controller", None)
         self.health.note("knowledge", None if self.knowledge.is_complete else _NOTHING_LEARNT)
         self._news.put_nowait(news)

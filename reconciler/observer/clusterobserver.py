@@ -25,7 +25,7 @@ from reconciler.observer.rivals import follow_rivals
 from reconciler.observer.scaleobserver import ScaleWatcher
 from reconciler.observer.takeover import after_own_start
 from reconciler.observer.timetable import Timetable
-from reconciler.observer.troubles import CANARY, MEMBERSHIP, ReadProblem, Troubles
+from reconciler.observer.troubles import CANARY, MEMBERSHIP, NATIVE_EVIDENCE, ReadProblem, Troubles
 from reconciler.observer.watchlistener import WatchListener
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
 from schemas.entries import Body
@@ -105,7 +105,6 @@ class ClusterObserver:
             mirror=self._mirror,
             limits=self._limits,
             sight=self._sight,
-            native_wrote=self._native_wrote,
         )
         self._polls: dict[str, asyncio.Task[None]] = {}
         self._timetable = Timetable(client.name, config.clock)
@@ -176,7 +175,7 @@ class ClusterObserver:
         """What is kept of an item of a list; None: fleethpa's own."""
         if is_own(item):
             return None
-        self._native_wrote(native_status_write(item))
+        self._native_wrote(native_status_write(item, self._config.clock()))
         return item["metadata"]["namespace"], item["metadata"]["name"], kept_hpa(item)
 
     async def _hpas_listed(self, scope: str, items: list[tuple[str, str, KeptHpa] | None]) -> None:
@@ -196,7 +195,7 @@ class ClusterObserver:
             body = AutoscalerDeleted(name=name, uid=item["metadata"].get("uid", ""), session=self.session)
         else:
             now = known[name] = kept_hpa(item, before)
-            self._native_wrote(native_status_write(item))
+            self._native_wrote(native_status_write(item, self._config.clock()))
             if hpa_tells_the_same(before, now, own_status=is_status_of(item, FIELD_MANAGER)):
                 return  # most often the status that fleethpa wrote itself, four times a minute
             body = self._set(hpa_body(item), now)
@@ -379,6 +378,10 @@ class ClusterObserver:
     def note_canary(self, problem: ReadProblem | None) -> None:
         """The proof that no native controller runs cannot be made, and why; None: it could."""
         self._problem(CANARY, "", problem)
+
+    def note_evidence(self, problem: ReadProblem | None) -> None:
+        """Something was written in the native controller's name, which counts as absent; None: nothing was."""
+        self._problem(NATIVE_EVIDENCE, "", problem)
 
     def _problem(self, watch: str, namespace: str, problem: ReadProblem | None) -> None:
         """A watch cannot be held in a scope (empty: the cluster), and why; None: it can again."""

@@ -8,21 +8,26 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError
 from reconciler.core.objectbodies import CANARY_LABEL
+from reconciler.observer.nativeevidence import Evidence, NativeProofs
 from reconciler.observer.troubles import ReadProblem, problem_of
+from runtime.wallclock import Clock
 
 log = logging.getLogger(__name__)
 
 Verdict = Literal["absent", "present"]
+NoteCanary = Callable[[ReadProblem | None], None]
 
 _LOOK_EVERY_S = 1.0
 FIRST_PAUSE_S = 2.0
 LONGEST_PAUSE_S = 60.0
+ASKED_AGAIN_S = 300.0
+"""From one canary to the next, whatever is written in the native controller's name meanwhile."""
 RIGHTS = tuple(f"{verb} horizontalpodautoscalers.autoscaling" for verb in ("create", "get", "delete"))
 
 
@@ -36,9 +41,7 @@ class Canary:
         note: called with the problem that prevents the proof, or with None once there is none.
     """
 
-    def __init__(
-        self, client: ClusterClient, namespace: str, wait_s: float, note: Callable[[ReadProblem | None], None]
-    ) -> None:
+    def __init__(self, client: ClusterClient, namespace: str, wait_s: float, note: NoteCanary) -> None:
         self._client, self._wait_s, self._note = client, wait_s, note
         self._collection = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
         self._left: set[str] = set()
@@ -100,6 +103,63 @@ class Canary:
                 log.error("canary not deleted", extra={"cluster": self._client.name, "path": path, "error": str(error)})
                 return
         self._left.discard(name)
+
+
+class NativeWatch:
+    """Asks a canary about each write in the native controller's name that contradicts a proof of its absence.
+
+    Args:
+        canary: makes one that notes its problems by the function that it is given.
+        note: called with what is doubted, or with None once nothing is.
+        newest: the newest such write that the cluster shows.
+        proofs: what holds now.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        canary: Callable[[NoteCanary], Canary],
+        *,
+        note: NoteCanary,
+        newest: Callable[[], Evidence | None],
+        proofs: Callable[[], NativeProofs],
+        clock: Clock,
+    ) -> None:
+        self._cluster, self._canary, self._note, self._clock = cluster, canary, note, clock
+        self._newest, self._proofs = newest, proofs
+        self.news = asyncio.Event()
+        """Set it when there is a newer write, or when the settings have changed."""
+
+    async def run(self, runs: Callable[[Evidence], Awaitable[None]]) -> None:
+        """Watch until cancelled; `runs` is called where a native controller runs indeed, with what led to it."""
+        while True:
+            await self.news.wait()
+            self.news.clear()
+            evidence = self._newest()
+            if evidence is None or not self._proofs().contradicts(self._cluster, evidence):
+                continue
+            if await self._asked(evidence) == "present":
+                await runs(evidence)
+            await asyncio.sleep(ASKED_AGAIN_S)
+            self.news.set()
+
+    async def _asked(self, evidence: Evidence) -> Verdict:
+        doubt, began_ms = {"cluster": self._cluster, "evidence": evidence.text}, self._clock()
+        log.warning("something was written in the native controller's name: a canary is asked", extra=doubt)
+
+        def note(problem: ReadProblem | None) -> None:
+            waiting = ReadProblem("failing", "a canary is being asked") if problem is None else problem
+            self._note(waiting._replace(text=f"{evidence.text}, and {waiting.text}"))
+
+        note(None)
+        verdict = await self._canary(note).verdict()
+        if verdict == "present":
+            self._note(None)
+            return verdict
+        log.warning("no native controller runs: somebody else wrote in its name", extra=doubt)
+        self._proofs().refute(self._cluster, began_ms)
+        self._note(ReadProblem("failing", f"{evidence.text}, but a canary showed that it does not run"))
+        return verdict
 
 
 def _canary(name: str) -> dict[str, object]:

@@ -13,7 +13,7 @@ from reconciler.clusters.clusterfinder import ClusterFinder, Member, Members
 from reconciler.core.writelimits import GuardSettings
 from reconciler.observer.centralhpas import CentralHpas, follow_central, group_of
 from reconciler.observer.clusterobserver import ClusterObserver
-from reconciler.observer.nativecanary import Canary
+from reconciler.observer.nativecanary import Canary, NativeWatch
 from reconciler.observer.nativeevidence import Evidence, NativeProofs
 from reconciler.observer.observerconfig import ObserverConfig
 from reconciler.observer.observermetrics import ObserverMetrics
@@ -55,7 +55,8 @@ class Observer:
         self._session = SessionName(config.instance, time.time_ns())
         self._others = OtherSessions(self._session, self._clusters.keys())
         self._proofs = NativeProofs()
-        self._settings_known, self._native_news = asyncio.Event(), asyncio.Event()
+        self._native: dict[str, NativeWatch] = {}
+        self._settings_known = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Observe until `stop` is set. An unexpected error ends it by exception."""
@@ -73,8 +74,7 @@ class Observer:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 tasks = [group.create_task(reports.run()), group.create_task(self._follow_settings())]
-                tasks += [group.create_task(self._watch_native(publisher)), group.create_task(self._follow_others())]
-                tasks.append(group.create_task(self._follow_central(publisher)))
+                tasks += [group.create_task(self._follow_others()), group.create_task(self._follow_central(publisher))]
 
                 async def changed(members: Members) -> None:
                     await self._adjust(members, reports, publisher)
@@ -115,6 +115,7 @@ class Observer:
         client = ClusterClient(member.config)
         observer = self._observer(client, reports)
         tasks = [self._group.create_task(observer.run())]
+        tasks.append(self._group.create_task(self._watch_native(client, observer, publisher)))
         if self._config.prove_native_absent:
             tasks.append(self._group.create_task(self._prove(client, observer, publisher)))
         observed = self._observed[client.name] = _Observed(member, client, tasks)
@@ -125,6 +126,7 @@ class Observer:
     async def _leave(self, name: str, reports: RecordPublisher) -> None:
         """Observe a cluster no more, and say so: its HPAs keep their replicas."""
         observed, observer = self._observed.pop(name), self._clusters.pop(name)
+        del self._native[name]
         log.info("a cluster leaves", extra={"cluster": name, "origin": observed.member.origin})
         for task in observed.tasks:
             task.cancel()
@@ -149,10 +151,18 @@ class Observer:
             sync_period_ms=sync_period_ms,
             pushed=lambda: self._settings.pushed(client.name),
             note=self.health.note,
-            native_news=self._native_news.set,
+            native_news=lambda: self._native[client.name].news.set(),
             may_be_preceded=lambda: self._others.may_precede(client.name),
         )
         self._clusters[client.name] = observer
+        self._native[client.name] = NativeWatch(
+            client.name,
+            lambda note: Canary(client, self._config.canary_namespace, self._config.canary_wait_s, note),
+            note=observer.note_evidence,
+            newest=lambda: observer.evidence,
+            proofs=lambda: self._proofs,
+            clock=self._config.clock,
+        )
         return observer
 
     async def _follow_settings(self) -> None:
@@ -163,24 +173,19 @@ class Observer:
                 if pushed[name] - self._settings.pushed(name):
                     observer.ask_all_soon()
             self._proofs.apply(entry, time_ms)
-            self._native_news.set()
+            for watch in self._native.values():
+                watch.news.set()
 
         await follow_settings(self._config.kafka, apply, self._settings_known.set)
 
-    async def _watch_native(self, publisher: Publisher) -> None:
-        """Withdraw a proof of absence that a native controller's own writes contradict, once all settings are known."""
+    async def _watch_native(self, client: ClusterClient, observer: ClusterObserver, publisher: Publisher) -> None:
+        """Withdraw a proof of absence that a canary contradicts, once all settings are known."""
         await self._settings_known.wait()
-        reported: dict[str, int] = {}
-        while True:
-            await self._native_news.wait()
-            self._native_news.clear()
-            for name, observer in self._clusters.items():
-                evidence = observer.evidence
-                if evidence is None or evidence.time_ms <= reported.get(name, 0):
-                    continue
-                if self._proofs.contradicts(name, evidence):
-                    reported[name] = evidence.time_ms
-                    await self._report_native(name, evidence, publisher)
+
+        async def runs(evidence: Evidence) -> None:
+            await self._report_native(client.name, evidence, publisher)
+
+        await self._native[client.name].run(runs)
 
     async def _follow_central(self, publisher: Publisher) -> None:
         async def told(cluster: str, namespace: str, name: str, hpa: dict[str, Any] | None) -> None:

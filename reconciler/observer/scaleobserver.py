@@ -12,7 +12,6 @@ from reconciler.clusters.discovery import UNKNOWN_FOR_S, Discovery, Resource, Un
 from reconciler.clusters.rbac import rule_lines
 from reconciler.core.objectbodies import DERIVED_KINDS, scale_failure, scale_of_answer, scale_of_parent
 from reconciler.observer.clusterview import ClusterState, scales_watch
-from reconciler.observer.nativeevidence import Evidence, native_scale_write
 from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.reflector import Listener, Sight, WatchLimits
 from reconciler.observer.troubles import ReadProblem, problem_of
@@ -52,12 +51,11 @@ class ScaleWatcher:
         mirror: Mirrored,
         limits: WatchLimits,
         sight: Sight,
-        native_wrote: Callable[[Evidence | None], None],
     ) -> None:
         self.discovery = discovery
         self._client, self._state, self._tell, self._metrics = client, state, tell, metrics
         self._session, self._mirror = session, mirror
-        self._limits, self._sight, self.native_wrote = limits, sight, native_wrote
+        self._limits, self._sight = limits, sight
         self._refused: dict[tuple[str, Target], tuple[int, float]] = {}
         self._unread: dict[tuple[str, Target], ReadProblem] = {}
         """Reads that were forbidden: how often in a row, and the moment before which they are not tried again."""
@@ -228,7 +226,6 @@ class _Parent(NamedTuple):
 
     namespace: str
     target: Target
-    evidence: Evidence | None
     scale: ScaleSet | None
     metadata: Json | None
 
@@ -255,7 +252,6 @@ class _Parents:
         return _Parent(
             metadata["namespace"],
             target,
-            native_scale_write(item, self.kind),
             scale,
             metadata if scale is None else None,
         )
@@ -292,7 +288,6 @@ class _Parents:
 
     async def _take(self, parent: _Parent) -> None:
         namespace, target = parent.namespace, parent.target
-        self._watcher.native_wrote(parent.evidence)
         if parent.scale is not None:
             self._watcher.parent_seen(namespace, target)
             await self._watcher.observed(namespace, parent.scale)

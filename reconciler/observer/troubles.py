@@ -9,6 +9,7 @@ from schemas.scales import ObserverTrouble, Reason
 
 API_SERVER = "apiServer"
 CANARY = "canary"
+NATIVE_EVIDENCE = "nativeEvidence"
 MEMBERSHIP = "membership"
 NAMED_NAMESPACES = 20
 ERROR_CHARACTERS = 1_000

@@ -239,33 +239,52 @@ async def test_missing_rights_for_a_custom_resource_are_named_and_looked_at_a_fe
             assert len(reads) <= 4, reads
 
 
-async def test_a_native_controller_that_writes_after_its_absence_was_proven_withdraws_the_proof(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runs", [pytest.param(True, id="it runs"), pytest.param(False, id="somebody else wrote it")])
+async def test_what_was_written_in_the_native_controllers_name_after_its_absence_was_proven_is_for_a_canary_to_decide(
+    tmp_path: Path, runs: bool
+) -> None:
     async with rig(tmp_path) as made:
         sim = made.sims["east"]
         sim.apply(deployment("web", 2))
         sim.apply(hpa("web"))
         native = FieldWriter("kube-controller-manager", subresource="status")
 
-        def native_writes(replicas: int) -> None:
-            live = sim.store.get(("horizontalpodautoscalers.autoscaling", NAMESPACE, "web"))
+        def native_writes(namespace: str, name: str, replicas: int) -> None:
+            live = sim.store.get(("horizontalpodautoscalers.autoscaling", namespace, name))
             assert live is not None
-            status = {"currentReplicas": replicas, "desiredReplicas": replicas}
-            sim.writes.update(HPA, NAMESPACE, "web", live | {"status": status}, native)
+            status = {"currentReplicas": replicas, "desiredReplicas": replicas, "observedGeneration": 1}
+            sim.writes.update(HPA, namespace, name, live | {"status": status}, native)
 
-        native_writes(1)
+        async def native_controller() -> None:
+            while True:
+                for canary in sim.store.listing("horizontalpodautoscalers.autoscaling", "default"):
+                    if not (canary.get("status") or {}).get("observedGeneration"):
+                        native_writes("default", canary["metadata"]["name"], 1)
+                await asyncio.sleep(0.1)
+
+        native_writes(NAMESPACE, "web", 1)
         async with running_producer(made.kafka) as pen:
             # Managed fields tell seconds: what was written in the second of the proof came before it.
             absent = SettingsSet(cluster="east", settings=ClusterSettings(native_controller="absent"))
             await Publisher(pen).send(SETTINGS, "", "", [absent], wall_clock_ms())
-        async with observed(made):
+        async with observed(made, canary_wait_s=1.0):
+            controller = asyncio.create_task(native_controller()) if runs else None
             await until_all_is_well(made)
             assert len(made.topics.of(SettingsSet)) == 1, "what came before the proof does not count"
             await asyncio.sleep(1.1 - wall_clock_ms() % 1_000 / 1_000)
-            native_writes(2)
-            verdicts = await made.topics.until(lambda: made.topics.of(SettingsSet)[1:], "the withdrawn proof")
-        [verdict] = verdicts
-        assert (verdict.cluster, verdict.settings.native_controller) == ("east", "present")
-        assert verdict.settings.native_evidence.startswith("it wrote the status of HPA shop/web at 20")
+            native_writes(NAMESPACE, "web", 2)
+            if controller is not None:
+                [verdict] = await made.topics.until(lambda: made.topics.of(SettingsSet)[1:], "the withdrawn proof")
+                assert (verdict.cluster, verdict.settings.native_controller) == ("east", "present")
+                assert verdict.settings.native_evidence.startswith("it wrote the status of HPA shop/web at 20")
+                controller.cancel()
+            else:
+                found = await made.topics.until(
+                    lambda: [each for each in troubles(made).values() if "canary showed" in each.error], "the trouble"
+                )
+                assert found[0].part == "nativeEvidence"
+                assert found[0].error.startswith("it wrote the status of HPA shop/web at 20")
+                assert len(made.topics.of(SettingsSet)) == 1, "the proof stands"
 
 
 async def test_a_canary_that_cannot_be_made_is_tried_again_and_never_takes_a_proof_back(

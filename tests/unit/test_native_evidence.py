@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.observer.nativeevidence import Evidence, NativeProofs, native_scale_write, native_status_write
+from reconciler.observer.nativeevidence import AHEAD_MS, Evidence, NativeProofs, native_status_write
 from schemas.settings import ClusterSettings, SettingsSet
 
 SECOND_MS = 1_790_000_015_000
@@ -17,15 +17,12 @@ def owned(*entries: tuple[str, str, str]) -> dict[str, Any]:
     return {"metadata": {"namespace": "shop", "name": "web", "managedFields": fields}}
 
 
-def test_the_newest_status_or_scale_of_the_controller_manager_is_evidence() -> None:
+def test_the_newest_status_of_the_controller_manager_is_evidence() -> None:
     item = owned(
         ("kube-controller-manager", "status", "2026-09-21T14:00:00Z"), ("kube-controller-manager", "status", TEXT)
     )
-    assert native_status_write(item) == Evidence(SECOND_MS, f"it wrote the status of HPA shop/web at {TEXT}")
-    item = owned(("kube-controller-manager", "scale", TEXT))
-    assert native_scale_write(item, "Deployment") == Evidence(
-        SECOND_MS, f"it wrote the scale of Deployment shop/web at {TEXT}"
-    )
+    expected = Evidence(SECOND_MS, f"it wrote the status of HPA shop/web at {TEXT}")
+    assert native_status_write(item, SECOND_MS) == expected
 
 
 @pytest.mark.parametrize(
@@ -34,15 +31,32 @@ def test_the_newest_status_or_scale_of_the_controller_manager_is_evidence() -> N
         pytest.param(("fleethpa", "status", TEXT), id="our own status"),
         pytest.param(("kubectl", "scale", TEXT), id="a user's scale"),
         pytest.param(("kube-controller-manager", "", TEXT), id="another controller: metadata or a ReplicaSet's spec"),
+        pytest.param(("kube-controller-manager", "scale", TEXT), id="a scale, whose entry anybody may drop"),
+        pytest.param(("kube-controller-manager", "status", ""), id="without a time"),
+        pytest.param(("kube-controller-manager", "status", "2099-01-01T00:00:00Z"), id="from the future"),
     ],
 )
 def test_other_writes_are_not(entry: tuple[str, str, str]) -> None:
-    assert native_status_write(owned(entry)) is None
-    assert native_scale_write(owned(entry), "Deployment") is None
+    assert native_status_write(owned(entry), SECOND_MS) is None
+    real = ("kube-controller-manager", "status", TEXT)
+    found = native_status_write(owned(entry, real), SECOND_MS)
+    assert found is not None, "nor do they hide a real one"
+    assert found.time_ms == SECOND_MS
 
 
-def test_a_deployments_status_by_the_controller_manager_is_not() -> None:
-    assert native_scale_write(owned(("kube-controller-manager", "status", TEXT)), "Deployment") is None
+def test_an_api_server_may_be_ahead_of_the_observer() -> None:
+    item = owned(("kube-controller-manager", "status", TEXT))
+    assert native_status_write(item, SECOND_MS - AHEAD_MS) is not None
+    assert native_status_write(item, SECOND_MS - AHEAD_MS - 1) is None
+
+
+def test_what_a_canary_refuted_contradicts_no_longer_and_a_later_write_does() -> None:
+    proofs = NativeProofs()
+    proofs.apply(SettingsSet(cluster="east", settings=ClusterSettings(native_controller="absent")), 0)
+    proofs.refute("east", SECOND_MS)
+    assert not proofs.contradicts("east", Evidence(SECOND_MS, "it wrote"))
+    assert proofs.contradicts("east", Evidence(SECOND_MS + 1, "it wrote"))
+    assert not proofs.contradicts("west", Evidence(SECOND_MS + 1, "it wrote"))
 
 
 @pytest.mark.parametrize(

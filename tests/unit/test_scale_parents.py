@@ -66,7 +66,6 @@ async def test_a_selector_that_nobody_can_read_is_told_of_its_own_target_only() 
         mirror=mirror,
         limits=WatchLimits(),
         sight=Sight(),
-        native_wrote=lambda evidence: None,
     )
     await watcher.follow("shop", {WEB, BAD})
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:

@@ -22,18 +22,21 @@ SILENT_MS: Final = 30_000
 """An observer or a reconciler of which nothing was heard for this long (log time) counts as silent."""
 API_SERVER: Final = "apiServer"
 CANARY: Final = "canary"
+NATIVE_EVIDENCE: Final = "nativeEvidence"
 MEMBERSHIP: Final = "membership"
 RIVALS: Final = "scaledobjects"
 
 Kind = Literal[
     "observerSilent", "apiServerAway", "watchForbidden", "watchFailing", "metricsFailing", "canaryFailing",
     "reconcilerSilent", "reconcilerFailing", "standIn", "rivalsUnseen", "left", "unhealthy",
-    "reportsRefused",
+    "reportsRefused", "nativeEvidence",
 ]  # fmt: skip
 _STALE: Final[frozenset[Kind]] = frozenset(
     {"observerSilent", "apiServerAway", "watchForbidden", "watchFailing", "left"}
 )
-_MINOR: Final[frozenset[Kind]] = frozenset({"canaryFailing", "rivalsUnseen", "unhealthy", "reportsRefused"})
+_MINOR: Final[frozenset[Kind]] = frozenset(
+    {"canaryFailing", "rivalsUnseen", "unhealthy", "reportsRefused", "nativeEvidence"}
+)
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,10 @@ def _part(cluster: str, now_ms: int, trouble: ObserverTrouble) -> ClusterTrouble
     if trouble.part == CANARY:
         text = f"it cannot be proven that no native HPA controller runs{rest}"
         return ClusterTrouble("canaryFailing", trouble.since, text, check)
+    if trouble.part == NATIVE_EVIDENCE:
+        text = f"something was written in the name of the native HPA controller{_error(trouble)}"
+        step = f"kubectl --context {cluster} get hpa -A -o yaml --show-managed-fields"
+        return ClusterTrouble("nativeEvidence", trouble.since, text, step)
     if trouble.part == MEMBERSHIP:
         text = f"the object that names it reports{since(trouble.since, now_ms)}{_error(trouble)}"
         return ClusterTrouble("unhealthy", trouble.since, text, "kubectl get clusterprofiles -A")
