@@ -1,4 +1,6 @@
-"""Follow `fleethpa.settings` from its beginning: settings, and which clusters have an agent; or the breaker's topic."""
+"""Follow `fleethpa.settings` from its beginning: settings, pauses, and which clusters have an agent; or the breaker's
+topic.
+"""
 
 import asyncio
 import logging
@@ -21,6 +23,9 @@ log = logging.getLogger(__name__)
 
 ANSWER_WITHIN_S = 60.0
 """How long a command waits for the newest entries; a process that follows them waits for ever."""
+
+OfNamespace = Callable[[str, str, Body], None]
+"""cluster, namespace, entry."""
 
 B = TypeVar("B", SettingsSet, AgentSet, Command, BreakerCommand, GuardrailResume)
 
@@ -63,8 +68,14 @@ async def follow_topic(
     caught_up: Callable[[], None],
     *,
     patient: bool = True,
+    of_namespace: OfNamespace | None = None,
 ) -> None:
-    """The same for all entries of a topic."""
+    """The same for all entries of a topic.
+
+    Args:
+        of_namespace: takes what a record says of one namespace, with the cluster and the namespace; such records are
+            not given to `apply`.
+    """
     async with kafkaclients.topic_reader(settings, topic, patient=patient) as consumer:
         ends = await kafkaclients.ends_of(consumer)
         told = await kafkaclients.has_reached(consumer, ends)
@@ -73,7 +84,7 @@ async def follow_topic(
         while True:
             for records in (await consumer.getmany(timeout_ms=1_000)).values():
                 for record in records:
-                    _apply(record.value, record.timestamp, apply)
+                    hand_over(record.value, record.timestamp, apply, of_namespace)
             if not told and await kafkaclients.has_reached(consumer, ends):
                 told = True
                 caught_up()
@@ -105,7 +116,7 @@ async def newest_entries(settings: KafkaSettings, kind: type[B]) -> list[B]:
         await asyncio.gather(following, waiting, return_exceptions=True)
 
 
-def _apply(value: bytes, time_ms: int, apply: Callable[[Body, int], None]) -> None:
+def hand_over(value: bytes, time_ms: int, apply: Callable[[Body, int], None], of_namespace: OfNamespace | None) -> None:
     try:
         record = decode(value, PublicRecord)
     except WireError as error:
@@ -113,4 +124,7 @@ def _apply(value: bytes, time_ms: int, apply: Callable[[Body, int], None]) -> No
         log.warning("not a record of ours", extra={"error": str(error)})
         return
     for entry in record.entries:
-        apply(entry, time_ms)
+        if not record.namespace:
+            apply(entry, time_ms)
+        elif of_namespace is not None:
+            of_namespace(record.cluster, record.namespace, entry)

@@ -67,9 +67,10 @@ class AutoscalerList(
 class Command(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="command"):
     """`mode`, `pause` or `resume`, for one HPA (`name`), a namespace (empty `name`), a cluster or everything.
 
-    On `fleethpa.autoscalers` its record names cluster and namespace. On `fleethpa.settings` the scope is `cluster`
-    (`*`: every cluster); ingest copies it into every partition. `pauseKind`: `all`, or only `scaleUp` / `scaleDown`.
-    `until`: when a pause ends by itself (0: never).
+    Of an HPA or a namespace its record names cluster and namespace; else the scope is `cluster` (`*`: every cluster),
+    and ingest copies it into every partition. `pause` and `resume` are on `fleethpa.settings`, which never expires, and
+    so is `mode` of clusters; `mode` of HPAs and namespaces is on `fleethpa.autoscalers`. `pauseKind`: `all`, or only
+    `scaleUp` / `scaleDown`. `until`: when a pause ends by itself (0: never).
     """
 
     command: Literal["mode", "pause", "resume"]
@@ -80,3 +81,8 @@ class Command(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
     until: int = 0
     author: str = ""
     reason: str = ""
+
+    @property
+    def is_about_pauses(self) -> bool:
+        """Whether it makes or ends a pause."""
+        return self.command != "mode"

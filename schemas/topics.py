@@ -61,14 +61,19 @@ def _delete(retention_ms: int, **config: str) -> dict[str, str]:
     return wanted | {name.replace("_", "."): value for name, value in config.items()}
 
 
+_NEVER_EXPIRES = _delete(-1, retention_bytes="-1")
+"""Of settings and pauses, which hold until somebody changes them: who reads them later must find all of them
+(docs/decisions/0008). The limit in bytes is there since the brokers' own may be another one.
+"""
+
 TOPICS: tuple[Topic, ...] = (
     Topic(SAMPLES, _delete(3 * _DAY_MS)),
     Topic(PODS, _delete(7 * _DAY_MS)),
     Topic(AUTOSCALERS, _delete(30 * _DAY_MS)),
     Topic(SCALES, _delete(7 * _DAY_MS)),
-    Topic(SETTINGS, _delete(365 * _DAY_MS)),
+    Topic(SETTINGS, _NEVER_EXPIRES),
     Topic(OUTCOMES, _delete(-1)),
-    Topic(BREAKER, _delete(365 * _DAY_MS)),
+    Topic(BREAKER, _NEVER_EXPIRES),
     Topic(LOG, _delete(7 * _DAY_MS, message_timestamp_type="LogAppendTime")),
     Topic(DECISIONS, _delete(-1)),
     Topic(REJECTED, _delete(30 * _DAY_MS)),

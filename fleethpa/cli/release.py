@@ -218,6 +218,8 @@ class _HandOver:
         ended = [self._ended(view) for view in views if view.id not in unseen]
         if ended:
             code = await write_all(self._session, writer, ended, self._wait, must_arrive=True)
+            resumed = [self._resumed(view.id, self._reason) for view in views if view.id not in unseen]
+            code = max(code, await self._record(writer, resumed))
         if unseen:
             await self._take_back(writer, unseen, natives)
             raise self._no_controller(unseen)
@@ -314,7 +316,11 @@ class _HandOver:
             f"hpa {view.id} released",
             deleted,
             Command(command="mode", name=name, mode="shadow", author=author, reason=reason),
-            Command(command="resume", name=name, author=author, reason=reason),
+        )
+
+    def _resumed(self, hpa: HpaId, reason: str) -> PlannedRecord:
+        return _about(
+            hpa, f"hpa {hpa} resumed", Command(command="resume", name=hpa.name, author=self._author, reason=reason)
         )
 
     async def _take_back(self, writer: Writer, unseen: Sequence[HpaId], natives: Mapping[HpaId, Json]) -> None:
@@ -322,11 +328,11 @@ class _HandOver:
         writes = []
         for hpa in unseen:
             await self._api.delete(hpa, natives[hpa])
-            resumed = Command(command="resume", name=hpa.name, author=self._author, reason=reason)
-            bodies: list[Body] = [] if self._by_agent else [deletion_of(natives[hpa], self._author, reason)]
-            bodies += [resumed] if hpa in self._stopped else []
-            if bodies:
-                writes.append(_about(hpa, f"native HPA {hpa} deleted again", *bodies))
+            if not self._by_agent:
+                deleted = deletion_of(natives[hpa], self._author, reason)
+                writes.append(_about(hpa, f"native HPA {hpa} deleted again", deleted))
+            if hpa in self._stopped:
+                writes.append(self._resumed(hpa, reason))
         await self._record(writer, writes)
 
     def _no_controller(self, unseen: Sequence[HpaId]) -> CommandError:

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from runtime import kafkaclients
 from runtime.wallclock import Clock
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet, Command
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
@@ -24,7 +24,7 @@ from schemas.topics import AUTOSCALERS, OBSERVER_GROUPS
 
 log = logging.getLogger(__name__)
 
-_CENTRAL, _COMMAND = b'"central"', b'"command"'
+_CENTRAL = b'"central"'
 
 RENEW_MS = 3_600_000
 """At this age the record of a central HPA is republished: records expire, and an observer that starts reads back to the
@@ -58,8 +58,6 @@ class CentralHpas:
         """`concerns`: whether a cluster's HPAs are kept; may change its answer at any time."""
         self._concerns = concerns
         self._known: dict[HpaId, Stood] = {}
-        self._pauses: dict[tuple[str, str, str], tuple[int, int]] = {}
-        """Cluster, namespace and name (or none) -> partition and offset of its oldest pause that counts."""
 
     def take(self, hpa: HpaId, stood: Stood) -> bool:
         """Take a record from the topic; return whether it says something new."""
@@ -72,13 +70,6 @@ class CentralHpas:
         if newest.body is not None and newest.body.hpa == stood.body.hpa:
             self._known[hpa] = stood._replace(body=newest.body)
         return False
-
-    def take_command(self, where: tuple[str, str, str], command: Command, partition: int, offset: int) -> None:
-        """A pause of an HPA or a namespace counts until it is resumed: the record is read again after a restart."""
-        if command.command == "pause":
-            self._pauses[where] = min(self._pauses.get(where, (partition, offset)), (partition, offset))
-        elif command.command == "resume" and command.pause_kind == "all":
-            self._pauses.pop(where, None)
 
     def is_due(self, now_ms: int) -> bool:
         """Whether a record is old enough to be republished, or a deletion old enough to be forgotten."""
@@ -104,9 +95,8 @@ class CentralHpas:
     def marks(self, positions: Mapping[int, int]) -> dict[int, int]:
         """Partition → offset of the oldest record that still counts, or of the next one (`positions`), if none does."""
         found = dict(positions)
-        counting = [(stood.partition, stood.offset) for stood in self._known.values()]
-        for partition, offset in (*counting, *self._pauses.values()):
-            found[partition] = min(found[partition], offset)
+        for stood in self._known.values():
+            found[stood.partition] = min(found[stood.partition], stood.offset)
         return found
 
 
@@ -129,13 +119,11 @@ async def follow_central(
     clock: Clock,
     *,
     caught_up: Callable[[], None] = _nothing,
-    commanded: Callable[[str, str, Command], None] | None = None,
     until: asyncio.Event | None = None,
 ) -> None:
     """Tell every change of a central HPA, until `until` is set (None: for ever); keep their records alive. `caught_up`
-    is called once everything was passed on that the topic held at the start. `commanded`: takes cluster, namespace and
-    each command about HPAs and namespaces. A change is told up to half a second late: most of the topic is what
-    observers themselves tell, and each record of it would be a fetch.
+    is called once everything was passed on that the topic held at the start. A change is told up to half a second late:
+    most of the topic is what observers themselves tell, and each record of it would be a fetch.
 
     Reading begins at the marks of `group`, else at the beginning of the topic, most of which is about other HPAs.
     """
@@ -152,7 +140,7 @@ async def follow_central(
         while until is None or not until.is_set():
             for records in (await consumer.getmany(timeout_ms=1_000 if begins is None else 100)).values():
                 for record in records:
-                    await _tell(record, told, known, commanded)
+                    await _tell(record, told, known)
             if begins is not None and await kafkaclients.has_reached(consumer, begins):
                 begins = None
                 caught_up()
@@ -174,14 +162,9 @@ async def _mark(consumer: AIOKafkaConsumer, marks: AIOKafkaConsumer, known: Cent
     await marks.commit({assigned[number]: offset for number, offset in found.items()})
 
 
-async def _tell(
-    record: ConsumerRecord,
-    told: OnPublished,
-    known: CentralHpas,
-    commanded: Callable[[str, str, Command], None] | None,
-) -> None:
+async def _tell(record: ConsumerRecord, told: OnPublished, known: CentralHpas) -> None:
     value = record.value or b""
-    if _CENTRAL not in value and (commanded is None or _COMMAND not in value):
+    if _CENTRAL not in value:
         return  # most of the topic is what observers themselves tell
     try:
         public = decode(record.value, PublicRecord)
@@ -189,10 +172,6 @@ async def _tell(
         return  # ingest rejects it, with position and reason
     for entry in public.entries:
         manifest: dict[str, Any] | None = None
-        if isinstance(entry, Command) and commanded is not None:
-            where = (public.cluster, public.namespace, entry.name)
-            known.take_command(where, entry, record.partition, record.offset)
-            commanded(public.cluster, public.namespace, entry)
         if isinstance(entry, AutoscalerSet) and entry.origin == "central":
             if (manifest := _usable(entry.hpa, public.namespace)) is None:
                 continue

@@ -210,10 +210,13 @@ class Observer:
         await follow_others(self._config.kafka, self._others, self._config.clock, silent)
 
     async def _prove(self, client: ClusterClient, observer: ClusterObserver, publisher: Publisher) -> None:
-        config = self._config
+        config, began_ms = self._config, self._config.clock()
         canary = Canary(client, config.canary_namespace, config.canary_wait_s, observer.note_canary)
         verdict = await canary.verdict()
         log.info("native controller", extra={"cluster": client.name, "verdict": verdict})
+        await self._settings_known.wait()
+        if verdict == "absent" and self._proofs.absent_since_ms(client.name) is not None:
+            return self._proofs.refute(client.name, began_ms)  # settings never expire, so that it is not repeated
         what = f"canary HPA in {config.canary_namespace}, {config.canary_wait_s:g} s"
         evidence = "it wrote the status of the canary HPA" if verdict == "present" else None
         settings = ClusterSettings(native_controller=verdict, native_evidence=evidence)

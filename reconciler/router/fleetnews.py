@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from reconciler.core.routing import FleetKnowledge
 from schemas.agents import AgentKnowledge, CentralHpa
 from schemas.autoscalers import Command
+from schemas.entries import Body
 from schemas.guardrailpauses import BreakerCommand, GuardrailResume
 from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.kubernetes.jsontypes import Json
@@ -45,13 +46,14 @@ class FleetNews:
         self._changes.settings.add(entry.cluster)
         self.waiting.set()
 
-    def commanded_everywhere(self, command: Command, _: int) -> None:
-        """A pause or resume of a whole cluster, or of all."""
-        self.commanded(command.cluster, "", command)
+    def paused(self, body: Body, _: int) -> None:
+        """A pause or resume of a whole cluster, or of all; other entries change nothing."""
+        if isinstance(body, Command):
+            self.paused_in_namespace(body.cluster, "", body)
 
-    def commanded(self, cluster: str, namespace: str, command: Command) -> None:
-        """A pause or resume; one that is older than what is known changes nothing."""
-        if self._knowledge.set_pause(cluster, namespace, command):
+    def paused_in_namespace(self, cluster: str, namespace: str, body: Body) -> None:
+        """The same of an HPA or a namespace."""
+        if isinstance(body, Command) and self._knowledge.set_pause(cluster, namespace, body):
             self._changes.pauses.add(cluster or EVERY_CLUSTER)
             self.waiting.set()
 

@@ -28,12 +28,12 @@ from reconciler.router.wantedrecords import WantedRecords
 from runtime import driverlife, groupoffsets, kafkaclients
 from runtime.healthserver import PartHealth
 from runtime.publicrecords import Publisher
-from runtime.settingsfollower import follow_entries
+from runtime.settingsfollower import follow_entries, follow_topic
 from runtime.waiting import first_of
 from runtime.wallclock import Clock, wall_clock_ms
 from schemas.agentregistry import AgentRegistry
 from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet
-from schemas.autoscalers import AutoscalerSet, Command
+from schemas.autoscalers import AutoscalerSet
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.decisionheaders import cluster_of
@@ -134,7 +134,9 @@ class Router:
             work: list[Any] = [
                 follow_entries(kafka, AgentSet, self._registered, caught_up("registry")),
                 follow_entries(kafka, SettingsSet, self._news.settings_changed, caught_up("settings")),
-                follow_entries(kafka, Command, self._news.commanded_everywhere, caught_up("pauses")),
+                follow_topic(
+                    kafka, SETTINGS, self._news.paused, caught_up("pauses"), of_namespace=self._news.paused_in_namespace
+                ),
                 follow_entries(kafka, BreakerCommand, self._news.guardrail_paused, caught_up("guardrailPauses")),
                 follow_entries(kafka, GuardrailResume, self._news.guardrails_resumed, caught_up("guardrailResumes")),
                 self._follow_central(caught_up("centralHpas")),
@@ -305,7 +307,6 @@ class Router:
             say,
             self._config.clock,
             caught_up=caught_up,
-            commanded=self._news.commanded,
         )
 
     async def _tell(self) -> None:

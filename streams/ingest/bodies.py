@@ -60,7 +60,8 @@ def normalize(body: Body, place: SourcePlace, refuse: Refuse) -> Piece:
     body = fitted(body, place.namespace, lambda error: refuse(over_limit(error)))
     if session := getattr(body, "session", ""):
         check_text(session, "session")  # the fold reads its number and keeps it in rows
-    if kind in topickinds.WHOLE_PARTITION or (kind == "command" and place.topic == topics.SETTINGS):
+    everywhere = kind == "command" and place.topic == topics.SETTINGS and not place.namespace
+    if kind in topickinds.WHOLE_PARTITION or everywhere:
         return Piece("", "", _checked(body, place, refuse))
     if isinstance(body, ClusterReport):
         check_cluster(body.cluster)
@@ -182,10 +183,13 @@ def _command(body: Command, place: SourcePlace) -> None:
         raise Refusal("invalid", "command mode needs mode: off, shadow or enforce")
     if body.name:
         check_object(body.name, "name")
-    if place.topic == topics.SETTINGS:
+    if place.topic == topics.SETTINGS and not place.namespace:
         if body.name:
-            raise Refusal("invalid", "a command for one HPA belongs on the topic of autoscalers")
+            raise Refusal("invalid", "a command for one HPA needs the cluster and namespace of its record")
         _cluster_or_all(body.cluster)
+    elif body.is_about_pauses != (place.topic == topics.SETTINGS):
+        wanted = topics.SETTINGS if body.is_about_pauses else topics.AUTOSCALERS
+        raise Refusal("wrongTopic", f"command {body.command} of HPAs and namespaces: send it to {wanted}")
     check_range(body.until, "until", 0, MAX_TIME_MS)
 
 

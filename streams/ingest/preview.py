@@ -85,7 +85,7 @@ def _fitting_topic(value: bytes, headers: Headers) -> str:
     entries = document.get("entries")
     first = entries[0] if isinstance(entries, list) and entries else {}
     kind = str(first.get("kind", "")) if isinstance(first, dict) else ""
-    if kind == "command" and not document.get("namespace"):
+    if kind == "command" and not (document.get("namespace") and first.get("command") == "mode"):
         return topics.SETTINGS
     return next(iter(topickinds.topics_of(kind)), topics.SAMPLES)
 

@@ -1,7 +1,11 @@
 """Which kinds of entries each public topic may carry, so that writers of samples cannot change settings."""
 
+from collections.abc import Sequence
+
 from schemas import topics
 from schemas.agents import agent_of_reports
+from schemas.autoscalers import Command
+from schemas.entries import Body
 
 _HEARTBEAT = frozenset({"heartbeat"})
 
@@ -28,7 +32,8 @@ origin cluster. An agent may report nothing else.
 """
 
 WHOLE_PARTITION = (KINDS[topics.SETTINGS] - {"command"}) | KINDS[topics.BREAKER] | {"serving", "handsChanged"}
-"""Kinds that always concern every partition; a `command` does on the topic of settings."""
+"""Kinds that always concern every partition; a `command` does whose record on the topic of settings names no namespace.
+"""
 
 
 def kinds_of(topic: str) -> frozenset[str]:
@@ -39,6 +44,12 @@ def kinds_of(topic: str) -> frozenset[str]:
 def topics_of(kind: str) -> list[str]:
     """The topics that may carry a kind of entry."""
     return [topic for topic, kinds in KINDS.items() if kind in kinds]
+
+
+def topic_of(namespace: str, bodies: Sequence[Body]) -> str:
+    """The topic of a record about a namespace, or (empty) about clusters; pauses are all that such a record holds."""
+    pauses = all(isinstance(body, Command) and body.is_about_pauses for body in bodies)
+    return topics.AUTOSCALERS if namespace and not pauses else topics.SETTINGS
 
 
 def takes_foreign(topic: str) -> bool:

@@ -297,12 +297,22 @@ def test_what_the_shared_topics_report_on_an_agents_cluster_is_refused(body: Bod
     assert shared(body, topic, registry(EAST, left)).refusals == []
 
 
+def test_a_pause_on_a_topic_that_expires_is_refused() -> None:
+    for command, topic in (("pause", AUTOSCALERS), ("resume", AUTOSCALERS), ("mode", SETTINGS)):
+        body = Command(command=command, mode="off", name="web")  # type: ignore[arg-type]
+        found = shared(body, topic, registry(), cluster="east", namespace="shop")
+        wanted = SETTINGS if topic == AUTOSCALERS else AUTOSCALERS
+        assert found.refusals[0].text.endswith(f"command {command} of HPAs and namespaces: send it to {wanted}")
+
+
 @pytest.mark.parametrize(
     ("body", "topic", "namespace"),
     [
         pytest.param(AutoscalerSet(hpa=hpa(), origin="central"), AUTOSCALERS, "shop", id="a central HPA"),
         pytest.param(AutoscalerDeleted(name="web", origin="central"), AUTOSCALERS, "shop", id="the end of one"),
-        pytest.param(Command(command="pause", name="web"), AUTOSCALERS, "shop", id="a pause"),
+        pytest.param(Command(command="mode", mode="off", name="web"), AUTOSCALERS, "shop", id="a mode"),
+        pytest.param(Command(command="pause", name="web"), SETTINGS, "shop", id="a pause"),
+        pytest.param(Command(command="pause", cluster="east"), SETTINGS, "", id="a pause of a cluster"),
         pytest.param(SettingsSet(cluster="east", settings=ClusterSettings(frozen=True)), SETTINGS, "", id="settings"),
     ],
 )

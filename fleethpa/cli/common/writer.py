@@ -15,6 +15,7 @@ from runtime.publicrecords import Publisher
 from schemas.codec import WireError, decode
 from schemas.entries import Body, LogRecord
 from schemas.topics import AUTOSCALERS, LOG, REJECTED, SETTINGS
+from streams.ingest.topickinds import topic_of
 
 _POLL_MS: Final = 200
 
@@ -49,8 +50,8 @@ class Writer:
         self.partitions, self._brokers = partitions, brokers
 
     async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
-        """Write a record about one namespace to `fleethpa.autoscalers`."""
-        return await self._send(subject, AUTOSCALERS, cluster, namespace, bodies)
+        """Write a record about one namespace."""
+        return await self._send(subject, topic_of(namespace, bodies), cluster, namespace, bodies)
 
     async def settings(self, subject: str, cluster: str, bodies: Sequence[Body]) -> SentRecord:
         """Write a record about a cluster (`*`: all) to `fleethpa.settings`."""

@@ -13,9 +13,9 @@ import click
 from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, usage
 from fleethpa.cli.common.session import Session
-from schemas.topics import AUTOSCALERS, SETTINGS
 from streams.ingest.bodies import SourcePlace, normalize
 from streams.ingest.pieces import Refusal
+from streams.ingest.topickinds import topic_of
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.writer import Fate, SentRecord, Writer
@@ -151,7 +151,7 @@ def check_writes(writes: Sequence[PlannedRecord]) -> None:
         raise refusal
 
     for write in writes:
-        place = SourcePlace(AUTOSCALERS if write.namespace else SETTINGS, write.cluster, write.namespace)
+        place = SourcePlace(topic_of(write.namespace, write.bodies), write.cluster, write.namespace)
         for body in write.bodies:
             try:
                 normalize(body, place, refuse)
