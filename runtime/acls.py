@@ -48,8 +48,8 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
         Acl("group", topics.RECONCILER_GROUPS, ("READ",), "prefixed"),
     ),
     "router": (
-        *_topics((topics.DECISIONS, topics.BREAKER), "READ"),
-        *_topics((topics.SETTINGS, topics.AUTOSCALERS), "READ", "WRITE"),
+        *_topics((topics.DECISIONS, topics.BREAKER, topics.SETTINGS), "READ"),
+        *_topics((topics.AUTOSCALERS,), "READ", "WRITE"),
         Acl("topic", agents.TO_PREFIX, ("WRITE",), "prefixed"),
         Acl("group", topics.ROUTER_GROUP, ("READ",)),
         Acl("group", f"{topics.OBSERVER_GROUPS}router", ("READ",)),

@@ -59,7 +59,7 @@ class AgentSet(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     entry into every partition.
 
     `left`: it has one no longer. Reports of earlier incarnations, and after `left` of this one, count no more.
-    `max_namespaces`, `max_hpas`: what it may report. `renewed`: republished unchanged, because records expire.
+    `max_namespaces`, `max_hpas`: what it may report.
     """
 
     cluster: str
@@ -69,7 +69,6 @@ class AgentSet(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     max_hpas: int = AGENT_HPAS.most
     author: str = ""
     reason: str = ""
-    renewed: bool = False
 
     @property
     def topics(self) -> AgentTopics:

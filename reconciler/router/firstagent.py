@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import Callable
 
-from msgspec import structs
-
 from reconciler.router.routerprocess import RouterConfig, run_router
 from runtime.settingsfollower import follow_entries
 from schemas.agentregistry import AgentRegistry
@@ -29,7 +27,7 @@ async def _has_agents(settings: KafkaSettings, stop: asyncio.Event) -> bool:
             found.set()
 
     def registered(entry: AgentSet, _: int) -> None:
-        registry.apply(structs.replace(entry, renewed=False))
+        registry.apply(entry)
         look()
 
     def all_read() -> None:

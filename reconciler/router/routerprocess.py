@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
-from msgspec import structs
 
 from reconciler.core.inbox import OffsetProgress
 from reconciler.observer.centralhpas import CentralHpas, follow_central
@@ -46,7 +45,6 @@ log = logging.getLogger(__name__)
 
 SNAPSHOT_EVERY_S = 300.0
 """Twice in the time that an agent reads back when it begins to lead."""
-RENEW_AFTER_MS = 30 * 86_400_000
 """A registration this old is repeated: records of settings expire after a year."""
 TOPIC_TIMEOUT_S = 10.0
 """How long a router that starts waits for the topics of registered agents."""
@@ -80,7 +78,6 @@ class Router:
         self.health = PartHealth(*_KNOWN, "decisions")
         self._metrics = RouterMetrics(self.health.registry)
         self._registry, self._wanted = AgentRegistry(), WantedRecords(config.clock)
-        self._registered_ms: dict[str, int] = {}
         """Cluster -> when its registration was written last."""
         self._ready: dict[str, AgentSet] = {}
         """Cluster -> its agent, once its topic was found."""
@@ -142,7 +139,6 @@ class Router:
                 self._follow_central(caught_up("centralHpas")),
                 self._find_topics(),
                 self._tell(),
-                self._renew(),
                 self._late.watch(),
             ]
             tasks = [group.create_task(each) for each in work]
@@ -161,11 +157,8 @@ class Router:
 
     # --- agents -------------------------------------------------------------------------------------------------------
 
-    def _registered(self, entry: AgentSet, time_ms: int) -> None:
-        if self._registry.newest(entry.cluster) in (None, structs.replace(entry, renewed=False)):
-            self._registered_ms[entry.cluster] = time_ms
-        if self._registry.apply(structs.replace(entry, renewed=False)):
-            self._registered_ms[entry.cluster] = time_ms
+    def _registered(self, entry: AgentSet, _: int) -> None:
+        if self._registry.apply(entry):
             self._agents_changed.set()
             self._news.waiting.set()
 
@@ -209,17 +202,6 @@ class Router:
             if time.monotonic() >= ends_s:
                 return
             await asyncio.sleep(SOON_S)
-
-    async def _renew(self) -> None:
-        publisher = Publisher(self._producer, waits_for_room=True)
-        while True:
-            await asyncio.sleep(60)
-            for agent in self._registry.agents():
-                old_ms = self._config.clock() - self._registered_ms.get(agent.cluster, self._config.clock())
-                if old_ms >= RENEW_AFTER_MS and self._is_mine(agent.cluster):
-                    log.info("registration repeated", extra={"cluster": agent.cluster})
-                    body = structs.replace(agent, renewed=True)
-                    await publisher.send(SETTINGS, "", "", [body], self._config.clock())
 
     def _is_mine(self, cluster: str) -> bool:
         """Whether it is for this router to tell the cluster's agent what it must know beside decisions."""

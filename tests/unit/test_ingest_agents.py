@@ -333,7 +333,7 @@ def test_a_reconciler_serves_the_clusters_that_have_no_agent() -> None:
 
 def test_a_registry_never_goes_back() -> None:
     known, left = registry(), structs.replace(EAST, left=True)
-    assert not known.apply(structs.replace(EAST, renewed=True))
+    assert not known.apply(EAST)
     assert known.present("east") == EAST
     assert known.agent_of(AgentTopics("east", 6)) is None
     assert known.apply(left)

@@ -96,7 +96,7 @@ def test_what_is_registered_again_unchanged_changes_nothing() -> None:
     log = LogBuilder()
     log.add(whole(EAST), reported(pods("agent-east@1", "a"), 0))
     before = dict(log.partition.state.row.sessions)
-    log.add(whole(structs.replace(EAST, renewed=True)), whole(structs.replace(EAST, incarnation=3)))
+    log.add(whole(EAST), whole(structs.replace(EAST, incarnation=3)))
     assert log.partition.state.row.sessions == before
 
 
