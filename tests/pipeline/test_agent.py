@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from fleethpa.simulator.managedfields import FieldWriter
+from fleethpa.simulator.resources import by_kind
+from reconciler.observer.observerconfig import ObserverConfig
+from runtime.wallclock import wall_clock_ms
 from schemas.agents import CentralHpa
 from schemas.observersessions import supersedes
 from schemas.outcomes import Outcome
 from schemas.pods import PodList
 from schemas.samples import Answers
-from schemas.scales import Heartbeat, ScaleSet, Serving
+from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving
 from schemas.settings import ClusterSettings, SettingsSet
 from tests.pipeline.agent_kit import Reports, agent_topics, replica
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig
@@ -142,3 +146,39 @@ async def test_a_decision_left_by_a_dead_leader_is_ended_by_the_next(tmp_path: P
         async with replica(made):
             ended = (await reports.until(lambda: outcomes(reports, decision.id), "the outcome"))[0]
             assert ended.result == "applied"
+
+
+async def test_what_somebody_wrote_in_the_native_controllers_name_does_not_stop_an_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ObserverConfig, "canary_wait_s", 0.5)
+    async with rig(tmp_path) as made, agent_topics(made) as (orders, reports):
+        sim = made.sims["east"]
+        sim.apply(deployment("web", 2))
+        sim.apply(hpa("web"))
+        async with replica(made):
+            absent = SettingsSet(cluster="east", settings=ClusterSettings(native_controller="absent"))
+            await orders.knowledge(settings=(absent,))
+            await reports.until(
+                lambda: [s for s in reports.of(Serving) if not s.problems], "that the settings are known"
+            )
+            # Managed fields tell seconds: what was written in the second of the settings came before them.
+            await asyncio.sleep(1.1 - wall_clock_ms() % 1_000 / 1_000)
+            live = sim.store.get(("horizontalpodautoscalers.autoscaling", NAMESPACE, "web"))
+            assert live is not None
+            forger = FieldWriter("kube-controller-manager", subresource="status")
+            kind = by_kind("autoscaling/v2", "HorizontalPodAutoscaler")
+            sim.writes.update(kind, NAMESPACE, "web", live | {"status": {"currentReplicas": 9}}, forger)
+            [trouble, *_] = await reports.until(
+                lambda: [
+                    each
+                    for report in reports.of(ClusterReport)
+                    for each in report.troubles
+                    if "canary showed" in each.error
+                ],
+                "the trouble",
+            )
+            assert trouble.error.startswith("it wrote the status of HPA shop/web at 20")
+            wanted = await orders.decision(await made.decider.decision(sim, "web", wants=5, seq=1))
+            ended = (await reports.until(lambda: outcomes(reports, wanted.id), "the outcome"))[0]
+            assert (ended.result, replicas(made)) == ("applied", 5)

@@ -1,10 +1,13 @@
 """What counts as a write of the native controller, and which of them contradicts a proof that there is none."""
 
-from typing import Any
+import asyncio
+from typing import Any, cast
 
 import pytest
 
+from reconciler.observer.nativecanary import RIGHTS, Canary, NativeWatch, NoteCanary, Verdict
 from reconciler.observer.nativeevidence import AHEAD_MS, Evidence, NativeProofs, native_status_write
+from reconciler.observer.troubles import ReadProblem
 from schemas.settings import ClusterSettings, SettingsSet
 
 SECOND_MS = 1_790_000_015_000
@@ -88,3 +91,70 @@ def test_a_verdict_that_is_taken_away_leaves_that_for_all_clusters() -> None:
     assert proofs.absent_since_ms("east") is None
     proofs.apply(SettingsSet(cluster="east", settings=ClusterSettings(), unset=["nativeController"]), 7)
     assert proofs.absent_since_ms("east") == 5
+
+
+class _Canary:
+    """A canary with this verdict; None: it cannot be made, and goes on trying."""
+
+    def __init__(self, verdict: Verdict | None, note: NoteCanary) -> None:
+        self._verdict, self._note = verdict, note
+
+    async def verdict(self) -> Verdict:
+        if self._verdict is None:
+            self._note(ReadProblem("forbidden", "no right to create HPAs", RIGHTS))
+            await asyncio.Event().wait()
+        assert self._verdict is not None
+        return self._verdict
+
+
+@pytest.mark.parametrize(
+    ("verdict", "runs", "noted"),
+    [
+        pytest.param("present", True, None, id="a native controller runs"),
+        pytest.param("absent", False, f"it wrote at {TEXT}, but a canary showed that it does not run", id="forged"),
+        pytest.param(None, False, f"it wrote at {TEXT}, and no right to create HPAs", id="nobody knows yet"),
+    ],
+)
+async def test_a_canary_decides_whether_a_native_controller_runs(
+    verdict: Verdict | None, runs: bool, noted: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconciler.observer.nativecanary.ASKED_AGAIN_S", 0.0)
+    proofs, notes, found = NativeProofs(), list[ReadProblem | None](), list[Evidence]()
+    proofs.apply(SettingsSet(cluster="east", settings=ClusterSettings(native_controller="absent")), 0)
+    asked = asyncio.Semaphore(0)
+    settled = asyncio.Event()
+
+    def note(problem: ReadProblem | None) -> None:
+        notes.append(problem)
+        if problem is None or "being asked" not in problem.text:
+            settled.set()
+
+    def canary(note: NoteCanary) -> Canary:
+        asked.release()
+        return cast("Canary", _Canary(verdict, note))
+
+    async def withdraw(evidence: Evidence) -> None:
+        found.append(evidence)
+        proofs.apply(SettingsSet(cluster="east", settings=ClusterSettings(native_controller="present")), SECOND_MS)
+
+    watch = NativeWatch(
+        "east",
+        canary,
+        note=note,
+        newest=lambda: Evidence(SECOND_MS, f"it wrote at {TEXT}"),
+        proofs=lambda: proofs,
+        clock=lambda: SECOND_MS,
+    )
+    watch.news.set()
+    running = asyncio.create_task(watch.run(withdraw))
+    async with asyncio.timeout(30):
+        await asked.acquire()
+        await settled.wait()
+        while bool(found) != runs:
+            await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert bool(found) is runs
+    assert (notes[-1] and notes[-1].text) == noted
+    assert asked.locked(), "asked once"
+    assert proofs.contradicts("east", Evidence(SECOND_MS, "")) is (verdict is None)
