@@ -78,7 +78,9 @@ def an_hour(world: World, *, guarded: bool) -> tuple[list[int], list[int | None]
         trips = [trip for made in new for event in reader.take(made.value) for trip in run.take(event)]
         world.log.now_ms += PAUSE_AFTER_MS
         for trip in trips if guarded else []:
-            pause = BreakerCommand(command="pause", cluster="eu", guardrail="wave", until=trip.until or 0)
+            pause = BreakerCommand(
+                command="pause", cluster="eu", namespace=trip.namespace, guardrail="wave", until=trip.until or 0
+            )
             world.log.add(pause)
             until.append(trip.until)
         world.log.now_ms += MINUTE - 15 * SECOND - PAUSE_AFTER_MS
