@@ -104,7 +104,7 @@ class Evaluator:
         evaluation = self._evaluate(status, observation)
         row.history = evaluation.history
         self._register(observation, evaluation)
-        guarded = self.standing.mode == "enforce" and state.row.engine >= BRAKES_SINCE
+        guarded = self.standing.mode == "enforce" and self.brakes is not None
         ready = _ready(observation) if guarded else None
         observed = decisionrecords.observed(observation.scale, self.change, restart, ready)
         wanted, result = self._end(evaluation, status)
