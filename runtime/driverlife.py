@@ -1,11 +1,16 @@
 """Start and end of aiokafka clients where the driver would leave a connection open, or wait without end."""
 
 import asyncio
+import logging
 import time
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaTimeoutError
+
+from runtime import ending
+
+log = logging.getLogger(__name__)
 
 BOOTSTRAP_WITHIN_S = 2.0
 LOOK_S = 0.2
@@ -22,7 +27,7 @@ async def start_driver(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
     try:
         await asyncio.shield(starting)
     except asyncio.CancelledError:
-        until_s = time.monotonic() + BOOTSTRAP_WITHIN_S
+        until_s = time.monotonic() + ending.left_s(BOOTSTRAP_WITHIN_S)
         while not (starting.done() or _has_asked(client)) and (left_s := until_s - time.monotonic()) > 0:
             await asyncio.wait({starting}, timeout=min(left_s, LOOK_S))
         starting.cancel()
@@ -35,19 +40,45 @@ def _has_asked(client: AIOKafkaConsumer | AIOKafkaProducer) -> bool:
     return driver_of(client)._sync_task is not None
 
 
-async def stop_soon(producer: AIOKafkaProducer) -> bool:
-    """Stop a producer within STOP_WITHIN_S; whether all that it was sent was taken. The driver's own stop waits for a
-    topic that takes no records, however long.
+async def stop_soon(client: AIOKafkaConsumer | AIOKafkaProducer) -> bool:
+    """Stop a client within STOP_WITHIN_S, or what the end of the process leaves of it; whether it ended in order.
+
+    The driver's own stop waits for a topic that takes no records, however long, and for a broker that does not answer.
     """
     try:
-        async with asyncio.timeout(STOP_WITHIN_S):
-            await producer.stop()
+        async with asyncio.timeout(ending.left_s(STOP_WITHIN_S)):
+            await client.stop()
     except TimeoutError:
-        await producer._sender.close()
-        producer._message_accumulator.fail_all(KafkaTimeoutError("the producer has ended"))
-        await producer.client.close()
+        await _abandon(client)
+        if isinstance(client, AIOKafkaProducer):
+            log.warning("records were given up at the end of a producer, as the brokers did not take them")
+        else:
+            log.warning("a consumer ended without leaving its group, as the brokers did not answer")
         return False
     return True
+
+
+async def _abandon(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
+    """End the tasks of a client and close its connections, without a request to a broker."""
+    driver = driver_of(client)
+    is_producer = isinstance(client, AIOKafkaProducer)
+    inner = (client._sender, client._message_accumulator) if is_producer else (client._coordinator, client._fetcher)
+    tasks = [task for task in asyncio.all_tasks() if _works_for(task) in (driver, *inner)]
+    for task in tasks:
+        task.cancel()
+    for connection in list(driver._conns.values()):
+        if connection._writer is not None:
+            connection._writer.transport.abort()  # closing would wait for a peer that reads nothing
+    await driver.close()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    if is_producer:
+        client._message_accumulator.fail_all(KafkaTimeoutError("the producer has ended"))
+
+
+def _works_for(task: "asyncio.Task[Any]") -> object:
+    """The object of the driver whose method a task runs; the driver keeps some of its tasks in local variables only."""
+    frame = getattr(task.get_coro(), "cr_frame", None)
+    return frame.f_locals.get("self", task) if frame is not None else task
 
 
 def driver_of(client: AIOKafkaConsumer | AIOKafkaProducer) -> Any:

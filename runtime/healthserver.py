@@ -99,7 +99,7 @@ async def health_server(
     if port is None:
         yield 0
         return
-    runner = web.AppRunner(_application(registry, problems, notes), access_log=None)
+    runner = web.AppRunner(_application(registry, problems, notes), access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)

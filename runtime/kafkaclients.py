@@ -119,13 +119,13 @@ async def start_patiently(make: Callable[[], AIOKafkaConsumer]) -> AIOKafkaConsu
         try:
             await start(consumer)
         except (KafkaConnectionError, UnknownTopicOrPartitionError) as error:
-            await consumer.stop()
+            await stop_soon(consumer)
             if isinstance(error, UnknownTopicOrPartitionError) and _was_answered(consumer):
                 raise
             _log_waiting("a connection", error)
             await asyncio.sleep(KNOWN_PAUSE_S)
         except BaseException:  # raised again; a cancellation leaves no connection behind, either
-            await consumer.stop()
+            await stop_soon(consumer)
             raise
         else:
             return consumer
@@ -185,12 +185,15 @@ def _was_answered(client: AIOKafkaConsumer | AIOKafkaProducer) -> bool:
 
 @asynccontextmanager
 async def started(client: AIOKafkaConsumer | AIOKafkaProducer) -> AsyncIterator[None]:
-    """Start a client, and stop it also where it cannot start: the driver's own context would leave it open."""
+    """Start a client, and stop it also where it cannot start: the driver's own context would leave it open.
+
+    It ends within `driverlife.STOP_WITHIN_S`, also where brokers do not answer or do not take what it was sent.
+    """
     try:
         await start(client)
         yield
     finally:
-        await client.stop()
+        await stop_soon(client)
 
 
 @asynccontextmanager
@@ -199,21 +202,6 @@ async def running_producer(settings: KafkaSettings, **overrides: Any) -> AsyncIt
     producer = strict_producer(settings, **overrides)
     async with started(producer):
         yield producer
-
-
-@asynccontextmanager
-async def producer_that_ends(settings: KafkaSettings, **overrides: Any) -> AsyncIterator[AIOKafkaProducer]:
-    """A started `strict_producer` that ends within STOP_WITHIN_S, also where a topic does not take what it was sent.
-
-    The driver's own stop waits for such a topic, however long.
-    """
-    producer = strict_producer(settings, **overrides)
-    try:
-        await start(producer)
-        yield producer
-    finally:
-        if not await stop_soon(producer):
-            log.warning("records were given up at the end of a producer, as the brokers did not take them")
 
 
 @asynccontextmanager
@@ -279,7 +267,7 @@ async def topic_reader(
     try:
         yield consumer
     finally:
-        await consumer.stop()
+        await stop_soon(consumer)
 
 
 @asynccontextmanager
@@ -294,7 +282,7 @@ async def marks(
         consumer.assign(list(partitions))
         yield consumer
     finally:
-        await consumer.stop()
+        await stop_soon(consumer)
 
 
 async def read_range(

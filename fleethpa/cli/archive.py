@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import Event
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from fleethpa.cli.common.auditkey import private_path
 from fleethpa.cli.common.brokerconnection import client_settings
 from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.failures import OK, CommandError, unreachable, usage
-from fleethpa.cli.common.parts import announce, stop_on_signals
+from fleethpa.cli.common.parts import announce, run_parts
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.output.formats import one
 from streams.archive.archiver import SegmentLimits
@@ -93,8 +94,13 @@ def archive(
         web_port=web_port,
         web_host=web_host,
     )
-    counts = session.run(_run(session, config))
-    if output != "table":
+    found: list[Archived] = []
+
+    async def part(stop: Event) -> None:
+        found.append(await _run(session, config, stop))
+
+    run_parts(session, {"archive": part})
+    for counts in found if output != "table" else ():
         report = {
             "archive": folder,
             "records": counts.added,
@@ -126,12 +132,11 @@ def _check_key(path: Path) -> None:
         raise usage(f"--key {error}") from error
 
 
-async def _run(session: Session, config: ArchiveConfig) -> Archived:
+async def _run(session: Session, config: ArchiveConfig, stop: Event) -> Archived:
     from aiokafka.errors import KafkaError
 
     from streams.archive.follow import run_archive
 
-    stop = stop_on_signals()
     session.note(f"archiving to {config.root}{', signing checkpoints' if config.key else ''}")
     try:
         counts = await run_archive(config, stop, announce("archive"))

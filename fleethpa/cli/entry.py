@@ -6,12 +6,13 @@ The modules of a command take a third of a second to import, in which Ctrl-C wou
 import os
 import signal
 
-_INTERRUPTED = 130  # `failures.INTERRUPTED`, which must not be imported yet
+_BY_SIGNAL = 128
+"""Exit codes of commands that a signal ends are this many above its number; `failures.INTERRUPTED` is one of them."""
 
 
 def main() -> None:
     """Entry point of `fleethpa` and `python -m fleethpa`."""
-    _end_at_interrupts()
+    _end_at_signals()
     from fleethpa.cli.main import main as command
 
     _raise_interrupts()
@@ -20,14 +21,17 @@ def main() -> None:
 
 def kubectl_main() -> None:
     """Entry point of `kubectl fleethpa`."""
-    _end_at_interrupts()
+    _end_at_signals()
     from fleethpa.cli.kubectlplugin import main as command
 
     _raise_interrupts()
     command()
 
 
-def _end_at_interrupts() -> None:
+def _end_at_signals() -> None:
+    # The kernel does not deliver a SIGTERM that is not handled to the first process of a container.
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _end)
     # A job that was started in the background of a script ignores Ctrl-C, and goes on doing so.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
@@ -38,5 +42,5 @@ def _raise_interrupts() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _end(_: int, __: object) -> None:
-    os._exit(_INTERRUPTED)
+def _end(number: int, _: object) -> None:
+    os._exit(_BY_SIGNAL + number)

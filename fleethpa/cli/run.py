@@ -11,7 +11,7 @@ import click
 
 from fleethpa.cli.common.failures import OK, usage
 from fleethpa.cli.common.memberoptions import fixed_options, found_options
-from fleethpa.cli.common.parts import run_together
+from fleethpa.cli.common.parts import run_parts
 from fleethpa.cli.common.processparts import (
     agent_part,
     breaker_part,
@@ -239,5 +239,5 @@ def run_all(session: Session, /, without: tuple[str, ...], **options: Any) -> in
 def _run(session: Session, level: str, parts: dict[str, Any]) -> int:
     set_up_logging(level)
     look_for_cycles_seldom()
-    session.run(run_together(parts))
+    run_parts(session, parts)
     return OK

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from asyncio import Event
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from fleethpa.cli.common.failures import OK, unreadable_text, usage
-from fleethpa.cli.common.parts import stop_on_signals
+from fleethpa.cli.common.parts import run_parts
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.sources import archive_past
 from fleethpa.page.livereader import LiveReader
@@ -52,7 +53,8 @@ def page(
         session.config.kafka()
     else:
         archive_past(session.source)
-    return session.run(_serve(session, guard, host, port))
+    run_parts(session, {"page": lambda stop: _serve(session, guard, host, port, stop)})
+    return OK
 
 
 def _guard(host: str, token_file: str | None, behind_proxy: str | None, allowed_hosts: tuple[str, ...]) -> Guard:
@@ -87,7 +89,7 @@ def _token(path: str) -> str:
     return token
 
 
-async def _serve(session: Session, guard: Guard, host: str, port: int) -> int:
+async def _serve(session: Session, guard: Guard, host: str, port: int, stop: Event) -> None:
     from aiohttp import web
 
     from fleethpa.page.guarding import request_log
@@ -96,7 +98,6 @@ async def _serve(session: Session, guard: Guard, host: str, port: int) -> int:
     servers = session.config.servers
     server = PageServer(LiveReader(session.source, session.config), guard, session.options, servers)
     runner = web.AppRunner(server.app(), access_log=None, logger=request_log(), shutdown_timeout=1.0)
-    stop = stop_on_signals()
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)
@@ -112,4 +113,3 @@ async def _serve(session: Session, guard: Guard, host: str, port: int) -> int:
         await stop.wait()
     finally:
         await runner.cleanup()
-    return OK

@@ -29,6 +29,7 @@ from reconciler.observer.nativeevidence import Evidence, NativeProofs
 from reconciler.observer.observerconfig import ObserverConfig
 from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.troubles import ERROR_CHARACTERS
+from runtime import ending
 from runtime.healthserver import PartHealth
 from runtime.waiting import first_of
 from runtime.wallclock import wall_clock_ms
@@ -41,7 +42,7 @@ from schemas.topics import SCALES
 
 log = logging.getLogger(__name__)
 
-FAREWELL_S = 5.0
+FAREWELL_S = 2.0
 _NO_TIME = f"the brokers' time is not known: no record was acknowledged for {MAX_AGE_S:.0f} s"
 _NOTHING_LEARNT = "the settings of this cluster have not arrived yet: is a router running?"
 _NOBODY_SCALES = "unless another replica of the agent leads, nobody scales in this cluster"
@@ -200,7 +201,7 @@ class AgentTerm:
 
     async def _say_farewell(self) -> None:
         try:
-            async with asyncio.timeout(FAREWELL_S):
+            async with asyncio.timeout(ending.left_s(FAREWELL_S)):
                 await self.observer.farewell()
                 await self.publisher.drained()
         except TimeoutError:

@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
@@ -18,6 +17,7 @@ from reconciler.core.brokertime import BrokerTime
 from reconciler.core.chunks import split
 from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.publisher import within_limits
+from runtime.driverlife import stop_soon
 from runtime.kafkaclients import strict_producer
 from runtime.wallclock import Clock
 from schemas.agents import ONLY_PARTITION
@@ -36,7 +36,6 @@ AT_ONCE = 16
 """Records of observations that are sent between two checks for something urgent."""
 RECONNECT_S = 2.0
 REQUEST_TIMEOUT_MS = 10_000
-STOP_S = 2.0
 _SIGNS_OF_LIFE = (Heartbeat, ClusterReport, Serving)
 _APPEND_TIME = 1
 """`timestampType` of a record that the broker has stamped."""
@@ -206,7 +205,7 @@ class AgentPublisher:
             try:
                 await producer.start()
             except BaseException:  # raised again; a cancellation leaves no connection behind, either
-                await producer.stop()
+                await stop_soon(producer)
                 raise
             self._producer = producer
         return self._producer
@@ -215,9 +214,7 @@ class AgentPublisher:
         """A producer that could not write is not used again: its numbering of records may have a hole."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            with suppress(TimeoutError, KafkaError):
-                async with asyncio.timeout(STOP_S):
-                    await producer.stop()
+            await stop_soon(producer)
 
     def _now_ms(self) -> int:
         """The clock, which never runs backwards here: readers take what is older for late."""

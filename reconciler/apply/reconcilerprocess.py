@@ -25,7 +25,8 @@ from reconciler.clusters.clusterfinder import ClusterFinder, Member, Members
 from reconciler.core.inbox import OffsetProgress, Position
 from reconciler.core.pauses import PauseFold
 from reconciler.core.writelimits import GuardSettings
-from runtime import groupoffsets, kafkaclients
+from runtime import ending, groupoffsets, kafkaclients
+from runtime.driverlife import stop_soon
 from runtime.healthserver import PartHealth
 from runtime.publicrecords import Publisher
 from runtime.settingsfollower import follow_topic
@@ -54,7 +55,7 @@ LEARN_BACK_RECORDS = 2_000
 """This many records are read back where the broker cannot look up a time, as the embedded broker cannot."""
 COMMIT_S = 1.0
 """How often offsets are committed; what was done since is done again after a crash, and found as wanted."""
-SHUTDOWN_GRACE_S = 5.0
+SHUTDOWN_GRACE_S = 2.0
 """How long a process that ends waits for the writes that it has begun."""
 
 
@@ -95,6 +96,7 @@ class Reconciler:
         self._committed_s = 0.0
         self._assignments: Counter[int] = Counter()
         self._served: dict[str, _Served] = {}
+        self._learning: set[asyncio.Task[None]] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set; then end what runs and commit. An unexpected error ends it by exception."""
@@ -105,7 +107,7 @@ class Reconciler:
             # A group member that may not read its topic would wait for ever without an error.
             await kafkaclients.know_topics(producer, DECISIONS, OUTCOMES, SCALES)
             consumer = self._group_consumer()
-            stack.push_async_callback(consumer.stop)
+            stack.push_async_callback(stop_soon, consumer)
             self._consumer = consumer
             await self._work(consumer, stop)
 
@@ -134,7 +136,7 @@ class Reconciler:
                 consumer.subscribe([DECISIONS], listener=_Rebalance(self))
                 await self._read(consumer, stop)
                 await self._finish(consumer)
-                for task in [*tasks, *(task for each in self._served.values() for task in each.tasks)]:
+                for task in [*tasks, *self._learning, *(task for each in self._served.values() for task in each.tasks)]:
                     task.cancel()
         finally:
             for each in self._served.values():
@@ -292,7 +294,7 @@ class Reconciler:
     async def _finish(self, consumer: AIOKafkaConsumer) -> None:
         """Wait up to SHUTDOWN_GRACE_S for what was begun to end; the rest is read again by the next owner."""
         try:
-            async with asyncio.timeout(SHUTDOWN_GRACE_S):
+            async with asyncio.timeout(ending.left_s(SHUTDOWN_GRACE_S)):
                 while any(progress.open for progress in self._progress.values()):
                     self._ended.clear()
                     await self._ended.wait()
@@ -311,7 +313,9 @@ class Reconciler:
     def _begin_learning(self, ends: dict[TopicPartition, int]) -> None:
         learning = self._learn(ends)
         try:
-            self._group.create_task(learning)
+            task = self._group.create_task(learning)
+            self._learning.add(task)
+            task.add_done_callback(self._learning.discard)
         except RuntimeError:
             # The rebalance comes while the process ends: its tasks are over, and whoever comes next reads for itself.
             learning.close()

@@ -19,7 +19,7 @@ from reconciler.observer.observerconfig import ObserverConfig
 from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.publisher import RecordPublisher
 from reconciler.observer.takeover import OtherSessions, follow_others
-from runtime import kafkaclients
+from runtime import ending, kafkaclients
 from runtime.healthserver import PartHealth
 from runtime.publicrecords import Publisher
 from runtime.settingsfollower import follow_settings
@@ -30,6 +30,9 @@ from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES, SETTINGS
 
 log = logging.getLogger(__name__)
+
+FAREWELL_S = 2.0
+"""How long an observer that ends waits for the brokers to take its last reports."""
 
 
 @dataclass
@@ -84,13 +87,20 @@ class Observer:
                 await stop.wait()
                 for task in [*tasks, *(task for each in self._observed.values() for task in each.tasks)]:
                     task.cancel()
-            await reports.flush()
-            for observer in self._clusters.values():
-                await observer.farewell()
-            await reports.flush()
+            await self._say_farewell(reports)
         finally:
             for each in self._observed.values():
                 await each.client.close()
+
+    async def _say_farewell(self, reports: RecordPublisher) -> None:
+        try:
+            async with asyncio.timeout(ending.left_s(FAREWELL_S)):
+                await reports.flush()
+                for observer in self._clusters.values():
+                    await observer.farewell()
+                await reports.flush()
+        except TimeoutError:
+            log.warning("ended without a farewell: the brokers are away")
 
     # --- clusters that come and go ------------------------------------------------------------------------------------
 

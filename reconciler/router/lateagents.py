@@ -199,7 +199,7 @@ class LateAgents:
 
     async def _renew_producer(self, agent: AgentSet) -> None:
         stack = AsyncExitStack()
-        making = kafkaclients.producer_that_ends(self._kafka, request_timeout_ms=int(ANSWER_WITHIN_S * 1000))
+        making = kafkaclients.running_producer(self._kafka, request_timeout_ms=int(ANSWER_WITHIN_S * 1000))
         producer = await stack.enter_async_context(making)
         before, self._own[agent] = self._own.get(agent), stack
         self._copies.use(agent, producer)

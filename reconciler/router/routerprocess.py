@@ -24,7 +24,8 @@ from reconciler.router.copies import ANSWER_WITHIN_S, Copies, RouterMetrics
 from reconciler.router.fleetnews import FleetNews
 from reconciler.router.lateagents import LateAgents
 from reconciler.router.wantedrecords import WantedRecords
-from runtime import driverlife, groupoffsets, kafkaclients
+from runtime import ending, groupoffsets, kafkaclients
+from runtime.driverlife import stop_soon
 from runtime.healthserver import PartHealth
 from runtime.publicrecords import Publisher
 from runtime.settingsfollower import follow_entries, follow_topic
@@ -48,6 +49,8 @@ SNAPSHOT_EVERY_S = 300.0
 """A registration this old is repeated: records of settings expire after a year."""
 TOPIC_TIMEOUT_S = 10.0
 """How long a router that starts waits for the topics of registered agents."""
+SETTLED_WITHIN_S = 2.0
+"""How long a router that ends waits for the copies that it has begun."""
 COMMIT_EVERY_S = 1.0
 """What was copied since is copied again after a crash, and passed over by the agents."""
 SOON_S = 0.05
@@ -97,7 +100,7 @@ class Router:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.health.served(self._config.web_host, self._config.web_port))
             timeout_ms = int(ANSWER_WITHIN_S * 1000)
-            producing = kafkaclients.producer_that_ends(self._config.kafka, request_timeout_ms=timeout_ms)
+            producing = kafkaclients.running_producer(self._config.kafka, request_timeout_ms=timeout_ms)
             self._producer: AIOKafkaProducer = await stack.enter_async_context(producing)
             self._copies = Copies(self._producer, self._metrics)
             self._late = LateAgents(self._config.kafka, self._producer, self._copies, self, self.health, self._metrics)
@@ -113,7 +116,7 @@ class Router:
                 heartbeat_interval_ms=max(self._config.session_timeout_ms // 4, 100),
                 fetch_max_wait_ms=100,
             )
-            stack.push_async_callback(self._consumer.stop)
+            stack.push_async_callback(stop_soon, self._consumer)
             await self._work(stop)
 
     async def _work(self, stop: asyncio.Event) -> None:
@@ -142,7 +145,6 @@ class Router:
                 self._late.watch(),
             ]
             tasks = [group.create_task(each) for each in work]
-            ending = group.create_task(stop.wait())
             for event in known.values():
                 await first_of(event.wait(), stop.wait())
             await self._topics_found()
@@ -150,9 +152,9 @@ class Router:
             self._consumer.subscribe([DECISIONS], listener=_Rebalance(self))
             while not stop.is_set():
                 await self._copy()
-            await first_of(self._copies.settled(), asyncio.sleep(driverlife.STOP_WITHIN_S))
+            await first_of(self._copies.settled(), asyncio.sleep(ending.left_s(SETTLED_WITHIN_S)))
             await self._commit()
-            for task in (*tasks, ending):
+            for task in tasks:
                 task.cancel()
 
     # --- agents -------------------------------------------------------------------------------------------------------

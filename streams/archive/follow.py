@@ -13,6 +13,8 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from runtime import ending
+from runtime.driverlife import stop_soon
 from runtime.healthserver import health_server
 from runtime.kafkaclients import aiokafka_kwargs, read_range
 from schemas import topics
@@ -118,7 +120,7 @@ async def run_archive(
     except OffsetOutOfRangeError as error:
         raise ArchiveError(f"the topics no longer hold what follows in the archive: {error}") from error
     finally:
-        await consumer.stop()
+        await stop_soon(consumer)
 
 
 class _Follower:
@@ -224,7 +226,7 @@ class _Follower:
         """Take no more of the log, but the decisions that follow from what was taken."""
         await asyncio.to_thread(archiver.flush)
         parts = {number: TopicPartition(topics.DECISIONS, number) for number in archiver.behind()}
-        deadline = time.monotonic() + DRAIN_S
+        deadline = time.monotonic() + ending.left_s(DRAIN_S)
         while parts and time.monotonic() < deadline:
             batches = await self._consumer.getmany(*parts.values(), timeout_ms=FETCH_MS)
             for part, records in batches.items():

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
+from runtime.driverlife import stop_soon
 from runtime.kafkaclients import OffsetBounds, aiokafka_kwargs, bounds_of
 from schemas.connection import KafkaSettings
 from streams.decider.recordedtail import Fetch, RecordedTail, TailHead
@@ -46,7 +47,7 @@ class TailReader:
 
     async def stop(self) -> None:
         """Close the connection."""
-        await self._consumer.stop()
+        await stop_soon(self._consumer)
 
     async def stop_when_exhausted(self) -> bool:
         """Close the connection if all that stood has been read; whether it is closed."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from runtime.kafkaclients import aiokafka_kwargs
+from runtime.kafkaclients import aiokafka_kwargs, started
 from streams.decider.assignment import Assignment
 from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.decidermetrics import Metrics
@@ -44,11 +44,8 @@ class Watchdog:
     async def watch(self) -> None:
         """Look once a second, for ever."""
         consumer = AIOKafkaConsumer(**aiokafka_kwargs(self._config.kafka), group_id=None, enable_auto_commit=False)
-        await consumer.start()
-        try:
+        async with started(consumer):
             await self._watch(consumer)
-        finally:
-            await consumer.stop()
 
     async def _watch(self, consumer: AIOKafkaConsumer) -> None:
         asked_at = 0.0

@@ -14,6 +14,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import KafkaError
 
+from runtime.driverlife import stop_soon
 from runtime.kafkaclients import aiokafka_kwargs, bounds_of
 from schemas.agentregistry import AgentRegistry
 from schemas.agents import ONLY_PARTITION, agent_of_reports
@@ -147,7 +148,7 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
             async with self._lock:
                 await self._commit()
         finally:
-            await consumer.stop()
+            await stop_soon(consumer)
             self._forget()
 
     async def _read(self) -> None:

@@ -10,7 +10,14 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError
 
 from runtime.healthserver import health_server
-from runtime.kafkaclients import FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES, aiokafka_kwargs, know_topics, strict_producer
+from runtime.kafkaclients import (
+    FETCH_MAX_WAIT_MS,
+    FETCH_MIN_BYTES,
+    aiokafka_kwargs,
+    know_topics,
+    started,
+    strict_producer,
+)
 from runtime.settingsfollower import follow_entries
 from schemas.agentregistry import AgentRegistry
 from schemas.agents import AgentSet
@@ -46,8 +53,7 @@ async def _run(config: IngestConfig, stop: asyncio.Event, announce: Callable[[in
     times = await last_times(config, range(partitions)) if config.is_playback else None
     async with AsyncExitStack() as stack:
         producer = strict_producer(config.kafka, compression_type="lz4")
-        await producer.start()
-        stack.push_async_callback(producer.stop)
+        await stack.enter_async_context(started(producer))
         await know_topics(producer, LOG, REJECTED)
         consumer = _consumer(config)
         metrics = IngestMetrics()
@@ -56,8 +62,7 @@ async def _run(config: IngestConfig, stop: asyncio.Event, announce: Callable[[in
         worker = Worker(config, consumer, writer, metrics, partitions, registry)
         agents = AgentWorker(config, registry, changed, writer, metrics, partitions)
         consumer.subscribe(list(config.topics), listener=worker)
-        await consumer.start()
-        stack.push_async_callback(consumer.stop)
+        await stack.enter_async_context(started(consumer))
         server = health_server(
             metrics.registry, worker.problems, notes=agents.notes, host=config.web_host, port=config.web_port
         )

@@ -120,12 +120,23 @@ def _manifest(hpa: HpaId, window_s: int, period_s: int) -> str:
 
 
 class Part:
-    """One long-running part: `fleethpa run …` as a process, its output in a file. `cwd`: where it runs."""
+    """One long-running part: `fleethpa run …`, or another module, as a process, its output in a file.
+
+    Args:
+        cwd: where it runs.
+    """
 
     def __init__(
-        self, name: str, arguments: Sequence[str], folder: Path, environ: Mapping[str, str], *, cwd: Path = ROOT
+        self,
+        name: str,
+        arguments: Sequence[str],
+        folder: Path,
+        environ: Mapping[str, str],
+        *,
+        cwd: Path = ROOT,
+        module: str = "fleethpa",
     ) -> None:
-        self.name, self._cwd = name, cwd
+        self.name, self._cwd, self._module = name, cwd, module
         self.arguments = arguments
         self.output = folder / f"{name}.txt"
         self._environ = environ
@@ -134,7 +145,7 @@ class Part:
 
     def start(self, crash_at: str = "") -> None:
         """Start it; `crash_at`: a marked step at which it kills itself."""
-        module = "tests.kafka.chaos.armed" if crash_at else "fleethpa"
+        module = "tests.kafka.chaos.armed" if crash_at else self._module
         environ = os.environ | self._environ | ({"FLEETHPA_CRASH_AT": crash_at} if crash_at else {})
         self.starts += 1
         with self.output.open("ab") as stream:

@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaTimeoutError
 from reconciler.router import copies, lateagents
 from reconciler.router.routerprocess import Router
 from runtime.acls import ACLS, Acl
-from runtime.kafkaclients import aiokafka_kwargs, marks, producer_that_ends, reader, running_producer
+from runtime.kafkaclients import aiokafka_kwargs, marks, reader, running_producer
 from runtime.topicadmin import TopicAdmin, WantedTopic, wanted
 from schemas.agents import ONLY_PARTITION, AgentSet
 from schemas.connection import KafkaSettings
@@ -144,7 +144,7 @@ async def test_a_producer_whose_records_nobody_takes_ends_and_says_so(
     topic = EAST.topics.orders
     await make_topics(settings, [WantedTopic(topic, 1, 1, {})])
     try:
-        async with producer_that_ends(settings, request_timeout_ms=2_000) as producer:
+        async with running_producer(settings, request_timeout_ms=2_000) as producer:
             await producer.send_and_wait(topic, b"{}", partition=ONLY_PARTITION)
             kafka.pause()
             sent = await producer.send(topic, b"{}", partition=ONLY_PARTITION)

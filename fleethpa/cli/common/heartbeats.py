@@ -136,11 +136,8 @@ async def _in_group(settings: KafkaSettings, group: str) -> AsyncIterator[AIOKaf
     consumer = AIOKafkaConsumer(
         **kafkaclients.aiokafka_kwargs(settings), group_id=group, enable_auto_commit=False, fetch_max_wait_ms=100
     )
-    try:
-        await consumer.start()
+    async with kafkaclients.started(consumer):
         yield consumer
-    finally:
-        await consumer.stop()
 
 
 async def _read_back(

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from fleethpa.cli.common.configuration import Config
 from fleethpa.cli.common.failures import CommandError, unreachable, usage
 from reconciler.clusters.clustererrors import ConfigError
+from runtime import ending
 
 if TYPE_CHECKING:
+    from fleethpa.cli.common.session import Session
     from reconciler.clusters.client import ClusterConfig
+
+log = logging.getLogger(__name__)
 
 Part = Callable[[asyncio.Event], Awaitable[None]]
 """Runs until the event is set; anything it raises ends the process, a restart is the recovery."""
-
-_ENDING_S: Final = 8.0
-"""How long the other parts may take to end in order."""
 
 
 def member_clusters(config: Config, in_cluster_name: str = "") -> tuple[ClusterConfig, ...]:
@@ -48,17 +50,34 @@ def member_clusters(config: Config, in_cluster_name: str = "") -> tuple[ClusterC
         ) from error
 
 
-async def run_together(parts: Mapping[str, Part]) -> None:
-    """Run parts until SIGINT or SIGTERM; one that fails ends all.
+def run_parts(session: Session, parts: Mapping[str, Part]) -> None:
+    """Run parts until SIGINT or SIGTERM; one that fails ends all. The end takes no longer than `runtime.ending` allows.
 
     Raises:
         CommandError: a part could not go on; names it and says why (exit 3).
     """
+    try:
+        session.run(_run_together(parts))
+    finally:
+        ending.over()
+
+
+async def _run_together(parts: Mapping[str, Part]) -> None:
     stop = stop_on_signals()
     tasks = {name: asyncio.create_task(_until(part, stop), name=name) for name, part in parts.items()}
-    await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([*tasks.values(), stopping], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    ended = [f"{name}: {task.exception()!r}" for name, task in tasks.items() if task.done() and not task.cancelled()]
+    ending.begin("; ".join(ended) or "a signal asked for it", asyncio.get_running_loop())
     stop.set()
-    await asyncio.wait(tasks.values(), timeout=_ENDING_S)
+    _, hung = await asyncio.wait(tasks.values(), timeout=ending.CANCELLED_S)
+    if hung:
+        data = {"parts": [task.get_name() for task in hung], "tasks": ending.unfinished(asyncio.get_running_loop())}
+        log.warning("ended before its work was done: the next process repeats it", extra=data)
+        for task in hung:
+            task.cancel()
+        await asyncio.wait(hung, timeout=ending.ENDED_S - ending.CANCELLED_S)
     for name, task in tasks.items():
         error = task.exception() if task.done() and not task.cancelled() else None
         if error is not None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from runtime import ending
+
 STOP_S: Final = 8.0
 """How long a child may take to end after SIGTERM."""
 _FIRST_PAUSE_S: Final = 0.3
@@ -105,7 +107,7 @@ class Supervisor:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
         try:
-            async with asyncio.timeout(STOP_S):
+            async with asyncio.timeout(ending.left_s(STOP_S)):
                 await process.wait()
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
