@@ -1,11 +1,14 @@
-"""Start and end of aiokafka clients where the driver would leave a connection open, or wait without end."""
+"""aiokafka clients where the driver would leave a connection open, wait without end, or ask without a pause."""
 
 import asyncio
 import logging
 import time
+from collections.abc import Collection
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.client import AIOKafkaClient
+from aiokafka.cluster import ClusterMetadata
 from aiokafka.errors import KafkaTimeoutError
 
 from runtime import ending
@@ -16,6 +19,32 @@ BOOTSTRAP_WITHIN_S = 2.0
 LOOK_S = 0.2
 """How long a cancellation waits for the first question to a broker to end, and between two looks whether it has."""
 STOP_WITHIN_S = 5.0
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 2.0
+"""Between two questions for the metadata of topics that a client is denied, or that do not exist, or to brokers that do
+not answer: the first pause, and what it grows to.
+"""
+
+_ask_for_metadata = AIOKafkaClient._metadata_update
+
+
+def ask_with_pauses() -> None:
+    """Let every client of this process pause between questions that are in vain.
+
+    A consumer of the driver (aiokafka 0.14) that has no leader of a partition asks again at once, hundreds of times a
+    second, and logs each answer.
+    """
+    AIOKafkaClient._metadata_update = _ask_with_pauses
+
+
+async def _ask_with_pauses(client: Any, metadata: ClusterMetadata, topics: Collection[str]) -> bool:
+    in_vain: int = vars(client).get("asked_in_vain", 0)
+    if in_vain:
+        await asyncio.sleep(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(in_vain - 1, 10)))
+    is_answered: bool = await _ask_for_metadata(client, metadata, topics)
+    is_complete = is_answered and all(metadata.partitions_for_topic(topic) for topic in topics or ())
+    client.asked_in_vain = 0 if is_complete else in_vain + 1
+    return is_answered
 
 
 async def start_driver(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:

@@ -1,6 +1,6 @@
 """What processes write where a person reads it: text without characters that act on a terminal, and the log.
 
-The log of every process is one JSON object per line on stderr.
+The log of every process is one JSON object per line on stderr, and no line more than once a minute.
 """
 
 import json
@@ -8,11 +8,18 @@ import logging
 import re
 import sys
 import time
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 _RARE: Final = re.compile(r"[^\n\t -~]")
 """What may be unprintable: all but printable ASCII, line ends and tabs."""
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_FOREIGN: Final = ("aiokafka", "faust", "mode", "kubernetes")
+"""Packages whose lines are the same if their text is: connections, ports and errors in it differ from line to line."""
+_NUMBERS: Final = re.compile(r"\d+")
+SPARED_S: Final = 60.0
+MOST_LINES: Final = 1_000
+"""Different lines that are remembered."""
 
 
 def clean_lines(text: str) -> str:
@@ -56,9 +63,77 @@ class JsonLines(logging.Formatter):
         return escaped(json.dumps(line | data, default=str, ensure_ascii=False))
 
 
+@dataclass
+class _Line:
+    """A line since it was last written: how often it came, that time included, and the last time."""
+
+    since_s: float
+    last: logging.LogRecord
+    count: int = 1
+
+
+class OncePerMinute:
+    """Decides which lines are written: of those that are the same the first, and one for each minute of the others.
+
+    Lines are the same if logger, level, text and data are. In an error's text numbers do not count, since
+    ports, offsets and ids are in it. Lines for debugging, and those of a process that ends (`critical`), are all
+    written.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[Any, ...], _Line] = {}
+        """In the order of their times."""
+
+    def take(self, record: logging.LogRecord, now_s: float) -> list[logging.LogRecord]:
+        """The lines to write now: this one or none, and those that count what came in a minute that is over.
+
+        Args:
+            now_s: monotonic time in seconds.
+        """
+        if record.levelno < logging.INFO or record.levelno >= logging.CRITICAL:
+            return [record]
+        key = _identity(record)
+        if (known := self._lines.get(key)) is None:
+            written, self._lines[key] = [record], _Line(now_s, record)
+        else:
+            written, known.last, known.count = [], record, known.count + 1
+        while now_s - (oldest := self._lines[first := next(iter(self._lines))]).since_s >= SPARED_S or self._is_full:
+            del self._lines[first]
+            if oldest.count > 1:
+                oldest.last.repeated = f"{oldest.count - 1} more of the same in the last minute"
+                written.append(oldest.last)
+                self._lines[first] = _Line(now_s, oldest.last)
+        return written
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._lines) > MOST_LINES
+
+
+def _identity(record: logging.LogRecord) -> tuple[Any, ...]:
+    if record.name.split(".")[0] in _FOREIGN:
+        return record.name, record.levelno, record.msg
+    data = {key: str(value) for key, value in vars(record).items() if key not in _OWN}
+    if "error" in data:
+        data["error"] = _NUMBERS.sub("#", data["error"])
+    return record.name, record.levelno, record.getMessage(), *sorted(data.items())
+
+
+class _Sparing(logging.StreamHandler[Any]):
+    """Writes to stderr what `OncePerMinute` lets through."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        self._lines = OncePerMinute()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for each in self._lines.take(record, time.monotonic()):
+            super().emit(each)
+
+
 def set_up_logging(level: str) -> None:
     """Log to stderr from this level on: `debug`, `info`, `warning` or `error`."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Sparing()
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level.upper(), handlers=[handler])
     for noisy in ("aiokafka", "kubernetes"):

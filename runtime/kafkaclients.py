@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition, codec
 from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
-from runtime.driverlife import driver_of, start_driver, stop_soon
+from runtime.driverlife import ask_with_pauses, driver_of, start_driver, stop_soon
 from runtime.headernames import read_any_header_names
 from schemas import connection
 from schemas.connection import KafkaSettings
@@ -37,8 +37,6 @@ FOLLOWED_BYTES = 4 * 2**20
 stay in the memory of the process.
 """
 ANSWERED_MS = 10_000
-LOGGED_EVERY_S = 30.0
-"""Brokers that stay slow are logged this often, not for each question that waits."""
 
 
 def ssl_context(settings: KafkaSettings) -> ssl.SSLContext | None:
@@ -62,6 +60,7 @@ def ssl_context(settings: KafkaSettings) -> ssl.SSLContext | None:
 def aiokafka_kwargs(settings: KafkaSettings) -> dict[str, Any]:
     """Keyword arguments of every aiokafka client, the SSL context included; consumers read any header names."""
     read_any_header_names()
+    ask_with_pauses()
     kwargs = connection.aiokafka_kwargs(settings)
     if (context := ssl_context(settings)) is not None:
         kwargs["ssl_context"] = context
@@ -131,9 +130,6 @@ async def start_patiently(make: Callable[[], AIOKafkaConsumer]) -> AIOKafkaConsu
             return consumer
 
 
-_logged_s = -LOGGED_EVERY_S
-
-
 async def patiently(ask: Callable[[], Awaitable[T]], what: str) -> T:
     """Ask the brokers until they answer, however long they are busy or stand still.
 
@@ -152,10 +148,7 @@ async def patiently(ask: Callable[[], Awaitable[T]], what: str) -> T:
 
 
 def _log_waiting(what: str, error: Exception) -> None:
-    global _logged_s
-    if time.monotonic() - _logged_s >= LOGGED_EVERY_S:
-        _logged_s = time.monotonic()
-        log.warning("the brokers are too slow, waiting", extra={"for": what, "error": repr(error)})
+    log.warning("the brokers are too slow, waiting", extra={"for": what, "error": repr(error)})
 
 
 async def know_topics(producer: AIOKafkaProducer, *topics: str) -> None:
@@ -175,6 +168,16 @@ async def know_topics(producer: AIOKafkaProducer, *topics: str) -> None:
                 if _was_answered(producer):
                     raise
                 _log_waiting(f"the partitions of {topic}", error)
+
+
+async def check_topic(consumer: AIOKafkaConsumer, topic: str) -> None:
+    """Check that a consumer may read a topic, and that it exists.
+
+    Raises:
+        TopicAuthorizationFailedError: Kafka denies it.
+        UnknownTopicOrPartitionError: there is no such topic.
+    """
+    await driver_of(consumer)._wait_on_metadata(topic)
 
 
 def _was_answered(client: AIOKafkaConsumer | AIOKafkaProducer) -> bool:

@@ -167,7 +167,9 @@ class AgentTerm:
     async def _native_runs(self, evidence: Evidence) -> None:
         """A native controller has written since the settings were read: it runs, even if they declare it absent."""
         name = self.client.name
-        log.error("a native controller runs", extra={"cluster": name, "evidence": evidence.text})
+        if not self.settings.guards(name).native:
+            level = logging.ERROR if self.knowledge.has_no_native else logging.INFO
+            log.log(level, "a native controller runs", extra={"cluster": name, "evidence": evidence.text})
         self.settings.note_native(name, evidence.text)
         self.health.note("native controller", evidence.text)
 

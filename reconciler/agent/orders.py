@@ -74,7 +74,9 @@ class OrderReader:
     @asynccontextmanager
     async def _opened(self, settings: KafkaSettings) -> AsyncIterator[tuple[AIOKafkaConsumer, int]]:
         tp = self._partition
-        async with kafkaclients.reader(settings, [tp]) as consumer:
+        async with kafkaclients.reader(settings) as consumer:
+            await kafkaclients.check_topic(consumer, tp.topic)  # or the driver would ask for a denied one without end
+            consumer.assign([tp])
             begin, end = (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[tp]
             found = (await consumer.offsets_for_times({tp: max(0, self._now_ms() - LOOK_BACK_MS)})).get(tp)
             consumer.seek(tp, max(begin, found.offset if found is not None else end - LOOK_BACK_RECORDS))

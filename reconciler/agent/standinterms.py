@@ -1,6 +1,6 @@
 """The stand-in of each term of an agent's replica, and the looks at the Lease of a replica that does not lead."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from reconciler.agent.agentconfig import AgentConfig
 from reconciler.agent.agentprocess import AgentTerm
@@ -12,7 +12,6 @@ from reconciler.clusters.clustererrors import ClusterError
 from reconciler.standin.evidence import GRACE_MS, Judge, grace_of, stagger_ms
 from reconciler.standin.objects import lease_seen
 from schemas.hands import HandsChanged
-from schemas.settings import SettingsSet
 
 
 async def stand_by(store: ClusterStore, judge: Judge, *, clock_s: Callable[[], float] = boot_s) -> None:
@@ -55,7 +54,7 @@ class StandIns:
             knowledge=term.knowledge,
             now_ms=term.now_ms,
             is_frozen=lambda: term.settings.guards(name).frozen,
-            has_no_native=lambda: _native_controller(term.knowledge.settings) == "absent",
+            has_no_native=lambda: term.knowledge.has_no_native,
             grace_ms=grace,
             has_caught_up=lambda: term.has_caught_up,
             publish=publish,
@@ -63,9 +62,3 @@ class StandIns:
         )
         self._judge.begin_term(stagger_ms(name))
         return StandIn(around, _store(config, term.client, grace), self._judge)
-
-
-def _native_controller(settings: Iterable[SettingsSet]) -> str:
-    """What the settings say of the native controller; those of the cluster come after those of all clusters."""
-    known = [entry.settings.native_controller for entry in settings if entry.settings.native_controller is not None]
-    return known[-1] if known else "unknown"

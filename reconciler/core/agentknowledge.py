@@ -32,6 +32,12 @@ class KnowledgeFold:
         self._since: list[AgentKnowledge] = []
         """Changes that came between the parts of a snapshot: they are newer than those parts."""
 
+    @property
+    def has_no_native(self) -> bool:
+        """Whether the settings say that no native HPA controller runs; the cluster's come after those of all."""
+        known = [each.settings.native_controller for each in self.settings if each.settings.native_controller]
+        return known[-1:] == ["absent"]
+
     def take(self, record: AgentKnowledge) -> Learnt:
         """Take a record in."""
         if not record.snapshot:

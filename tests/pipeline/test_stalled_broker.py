@@ -56,7 +56,6 @@ class StallingBroker:
 
 @pytest.fixture
 async def broker(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StallingBroker]:
-    monkeypatch.setattr(kafkaclients, "_logged_s", -kafkaclients.LOGGED_EVERY_S)
     command = [sys.executable, "-m", "fleethpa.simulator.broker", "--topics", f"{SCALES},{LOG}"]
     with (
         caplog.at_level(logging.WARNING, "runtime.kafkaclients"),

@@ -67,3 +67,34 @@ async def test_a_start_that_is_cancelled_waits_for_a_silent_broker_for_a_moment_
     task = await cancelled_start(Connection(), monkeypatch)
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, timeout=10)
+
+
+@pytest.mark.parametrize(
+    ("is_answered", "known", "pauses"),
+    [
+        pytest.param(True, {"orders": {0}}, [], id="a topic that is there"),
+        pytest.param(True, {}, [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0], id="a topic that is denied or does not exist"),
+        pytest.param(False, {"orders": {0}}, [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0], id="brokers that do not answer"),
+    ],
+)
+async def test_questions_for_metadata_that_are_in_vain_become_seldom(
+    is_answered: bool, known: dict[str, set[int]], pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    async def ask(*_: object) -> bool:
+        return is_answered
+
+    monkeypatch.setattr("asyncio.sleep", sleep)
+    monkeypatch.setattr(driverlife, "_ask_for_metadata", ask)
+    client, metadata = SimpleNamespace(), SimpleNamespace(partitions_for_topic=known.get)
+    for _ in range(8):
+        assert await driverlife._ask_with_pauses(client, metadata, {"orders"}) is is_answered  # type: ignore[arg-type]
+    assert slept == pauses
+    known["orders"], is_answered = {0}, True
+    for _ in range(2):
+        await driverlife._ask_with_pauses(client, metadata, {"orders"})  # type: ignore[arg-type]
+    assert slept[len(pauses) :] == pauses[-1:]
