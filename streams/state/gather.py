@@ -27,6 +27,7 @@ from streams.state.namespace import Namespace
 from streams.state.namespacekeys import query_key
 from streams.state.rates import REMEMBERED_MS
 from streams.state.rows import AnswerRow, QueryKey, SampleRow, ScaleRow, SeriesKey, WatchRow
+from streams.state.timing import held_ms
 
 HEARTBEAT_LIMIT_MS = 30_000
 _SILENT = "the cluster's observer has been silent for more than 30s: its last word on this scale is too old to act on"
@@ -139,7 +140,7 @@ def observe_metric(
 
 
 def _of_api(row: AnswerRow | None, query: MetricQuery, period_ms: int, now_ms: int) -> tuple[MetricReading, str]:
-    limit_ms = min(2 * period_ms, REMEMBERED_MS)
+    limit_ms = held_ms(period_ms)
     if row is None or now_ms - row.time_ms > limit_ms:
         served_by = SERVED_BY[API_OF[query.type]]
         return fetch_failure(served_by, f"no answer within two sync periods ({limit_ms // 1000}s)"), ""

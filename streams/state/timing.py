@@ -15,6 +15,8 @@ ANSWER_WAIT_MS = 3_000
 """An HPA whose answer does not come is evaluated this long after it was expected."""
 SLACK_MS = 2_000
 """How much earlier than a period after the one before an answer may come and still be the next period's."""
+HELD_PERIODS = 2
+"""For so many sync periods an answer holds, and the first one to a question is waited for."""
 
 
 class Turn(Struct, frozen=True, gc=False):
@@ -34,6 +36,11 @@ def slack_ms(period_ms: int) -> int:
     return SLACK_MS if period_ms >= 4 * SLACK_MS else period_ms // 4
 
 
+def held_ms(period_ms: int) -> int:
+    """Give how long an answer of a metrics API holds: two sync periods, or REMEMBERED_MS if that is less."""
+    return min(HELD_PERIODS * period_ms, REMEMBERED_MS)
+
+
 def note_arrival(known: Arrival | None, now_ms: int, period_ms: int) -> Arrival:
     """Note that an answer or sample came now; what comes within the slack of the first one belongs to it."""
     if known is None or now_ms - known.started_ms > REMEMBERED_MS:
@@ -49,7 +56,13 @@ def recent(arrival: Arrival | None, now_ms: int) -> Arrival | None:
 
 
 def turn(
-    now_ms: int, due_ms: int, evaluated_ms: int, period_ms: int, arrivals: Sequence[Arrival | None], polled: bool
+    now_ms: int,
+    due_ms: int,
+    evaluated_ms: int,
+    period_ms: int,
+    arrivals: Sequence[Arrival | None],
+    polled: bool,
+    first_wait_ms: int = ANSWER_WAIT_MS,
 ) -> Turn:
     """Say whether an HPA is evaluated now, and when its next answer is expected.
 
@@ -63,6 +76,7 @@ def turn(
         period_ms: the sync period.
         arrivals: per question or series that the HPA's metrics need, what came last; None: nothing yet.
         polled: they are answers that an observer asks for once per period, not samples that come as they like.
+        first_wait_ms: how long the first answer of all to a question is waited for.
     """
     slack = slack_ms(period_ms)
     since_ms = max(evaluated_ms + 1, due_ms - period_ms + slack) if evaluated_ms else due_ms - slack
@@ -72,9 +86,11 @@ def turn(
     waits = len(answered) < len(arrivals) and any(
         [_is_awaited(each, since_ms, due_ms, evaluated_ms, period_ms, polled) for each in arrivals]
     )
+    is_new = not evaluated_ms and None in arrivals
+    until_ms = due_ms + (first_wait_ms if is_new else ANSWER_WAIT_MS)
     if now_ms >= due_ms:
-        if waits and now_ms < due_ms + ANSWER_WAIT_MS:
-            return Turn(False, due_ms, due_ms + ANSWER_WAIT_MS)
+        if waits and now_ms < until_ms:
+            return Turn(False, due_ms, until_ms)
     elif not regular or waits:
         return Turn(False, due_ms, due_ms)
     anchor_ms = max([each.started_ms for each in regular]) if regular else due_ms

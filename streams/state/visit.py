@@ -9,7 +9,7 @@ from streams.state.hpastate import Hpa
 from streams.state.ledger import Draft
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
-from streams.state.timing import Turn, due_after_early, recent, turn
+from streams.state.timing import ANSWER_WAIT_MS, Turn, due_after_early, held_ms, recent, turn
 
 
 def look_at(state: State, hpa: Hpa) -> list[Draft]:
@@ -75,4 +75,8 @@ def next_turn(state: State, namespace: Namespace, hpa: Hpa, settings: Effective)
     """Say whether the HPA is evaluated with this record."""
     row = hpa.row
     arrivals = [recent(namespace.arrivals.get(key), state.now_ms) for key in hpa.awaits]
-    return turn(state.now_ms, row.next_due_ms, row.evaluated_ms, settings.sync_period_ms, arrivals, hpa.polled)
+    # An observer asks a new question within a period, once the scale has named the pods.
+    is_asked = hpa.polled and hpa.target in namespace.scales
+    first_wait_ms = max(ANSWER_WAIT_MS, held_ms(settings.sync_period_ms)) if is_asked else ANSWER_WAIT_MS
+    period_ms, polled = settings.sync_period_ms, hpa.polled
+    return turn(state.now_ms, row.next_due_ms, row.evaluated_ms, period_ms, arrivals, polled, first_wait_ms)

@@ -130,7 +130,7 @@ def test_names_are_looked_up_before_the_whole_past_is_read(
 def test_a_list_reads_other_partitions_no_further_back_than_it_must(
     run: Cli, tmp_path: Path, made: Topics, monkeypatch: pytest.MonkeyPatch, verb: list[str]
 ) -> None:
-    root = write_archive(tmp_path / "archive", FLEET, topics=made, segment_ms=4_000)
+    root = write_archive(tmp_path / "archive", FLEET, topics=made, segment_ms=2_000)
     read: dict[int, int] = {}
     tail = ArchivePast.tail
 

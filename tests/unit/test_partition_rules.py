@@ -70,9 +70,9 @@ def test_a_new_hpa_is_evaluated_by_its_first_answer() -> None:
     assert decision["metrics"][0]["utilization"] == 50
 
 
-def test_without_an_answer_a_due_hpa_is_evaluated_three_seconds_later() -> None:
+def test_the_first_answer_to_a_new_question_is_waited_for_as_long_as_an_answer_holds() -> None:
     log = ready_log()
-    assert log.add(after_ms=2_999) == []
+    assert log.add(after_ms=29_999) == []
     assert "no answer within two sync periods (30s)" in only(log.add(after_ms=1))["error"]
 
 
@@ -412,7 +412,7 @@ def test_an_unobserved_scale_is_a_failed_read_and_not_zero() -> None:
 def test_two_hpas_on_the_same_pods_are_ambiguous_from_the_second_read_on() -> None:
     log = ready_log(AutoscalerSet(hpa=make_hpa("twin", "uid-twin")), scale("twin"))
     log.add(msgspec.structs.replace(scale("twin"), selector="app=web,app!=other"), PodSet(pod=make_pod("web-2")))
-    first, second = log.add(answers(log, 50), after_ms=3_000)
+    first, second = log.add(answers(log, 50), after_ms=30_000)
     # In key order twin comes first and knows nobody; web then knows twin.
     assert first["name"] == "twin"
     assert "AmbiguousSelector" not in str(first)

@@ -216,5 +216,5 @@ def test_a_container_metric_reads_one_container() -> None:
 
 def test_a_metric_whose_spec_is_invalid_is_not_asked_for() -> None:
     log = pushed([], metrics=metric("Pods", {"type": "AverageValue"}, metric={"name": "rps"}))
-    decision = log.add(after_ms=3_000)[0]
+    decision = log.add(after_ms=30_000)[0]
     assert decision["metrics"][0]["reason"] == "FailedGetPodsMetric"
