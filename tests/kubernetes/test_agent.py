@@ -63,6 +63,10 @@ class Member:
             except AssertionError as error:
                 raise AssertionError(f"{error}\n{self.hub.tails()}") from error
 
+    def reasons(self) -> set[str]:
+        """Reasons of the Events of the HPAs."""
+        return {event["reason"] for event in self.site.plane.objects("events", NAMESPACE)}
+
     def _has(self, target: str, replicas: int) -> bool:
         kind, _, name = target.partition("/")
         return self.site.replicas(NAMESPACE, kind, name) == replicas
@@ -117,10 +121,9 @@ def test_the_agent_scales_what_the_hub_decides(member: Member, tmp_path: Path) -
     member.hub.run("clusters", "prove-native-absent", CLUSTER, *by_admin, "--yes", "--wait", "30s")
     member.hub.run("apply", "-f", str(tmp_path / "api.json"), "-C", CLUSTER, "--mode", "enforce", "--yes")
     member.settle(200)
-    status = member.site.hpas(NAMESPACE)["web"]["status"]
-    assert status["desiredReplicas"] == 4
-    events = member.site.plane.objects("events", NAMESPACE)
-    assert any(event["reason"] == "SuccessfulRescale" for event in events)
+    # Status and Event are written after the scale.
+    until(lambda: member.site.hpas(NAMESPACE)["web"]["status"].get("desiredReplicas") == 4, "the status has the scale")
+    until(lambda: "SuccessfulRescale" in member.reasons(), "an Event has the scale")
     (shown,) = member.hub.items("get", "clusters")
     assert shown["agent"] == AGENT_SET.incarnation
 

@@ -92,9 +92,9 @@ async def test_questions_for_metadata_that_are_in_vain_become_seldom(
     monkeypatch.setattr(driverlife, "_ask_for_metadata", ask)
     client, metadata = SimpleNamespace(), SimpleNamespace(partitions_for_topic=known.get)
     for _ in range(8):
-        assert await driverlife._ask_with_pauses(client, metadata, {"orders"}) is is_answered  # type: ignore[arg-type]
+        assert await driverlife._ask_with_pauses(client, metadata, {"orders"}) is is_answered
     assert slept == pauses
     known["orders"], is_answered = {0}, True
     for _ in range(2):
-        await driverlife._ask_with_pauses(client, metadata, {"orders"})  # type: ignore[arg-type]
+        await driverlife._ask_with_pauses(client, metadata, {"orders"})
     assert slept[len(pauses) :] == pauses[-1:]
