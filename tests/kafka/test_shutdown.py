@@ -1,7 +1,10 @@
 """SIGTERM: every part ends in order and soon; deciders that restart in turn keep decisions flowing."""
 
+import asyncio
 import itertools
 from pathlib import Path
+
+import pytest
 
 from schemas import topics
 from schemas.decisions import ENGINE
@@ -73,3 +76,26 @@ async def test_a_short_run_of_the_whole_pipeline_under_faults(tmp_path: Path) ->
     await run_once(seed=5, names=SHORT, minutes=0.7, tally=tally, folder=tmp_path)
     assert tally.faults == len(SHORT), tally.report()
     assert tally.totals["decisions"] > 0
+
+
+@pytest.mark.parametrize("away", [pytest.param("pause", id="stands still"), pytest.param("kill", id="was killed")])
+async def test_every_part_ends_soon_while_the_broker(kafka: KafkaBroker, tmp_path: Path, away: str) -> None:
+    async with Rig(kafka, tmp_path / "rig", World(clusters=1, namespaces=2, hpas=1)) as rig:
+        rig.add_all()
+        rig.add("router-0")
+
+        async def decided() -> bool:
+            assert not any(part.ended for part in rig.parts.values()), rig.tails()
+            return await count(rig.settings, topics.DECISIONS) >= 10
+
+        await until(decided, "decisions are made", 120)
+        getattr(kafka, away)()
+        try:
+            ended = await asyncio.gather(*(part.terminate() for part in rig.parts.values()))
+        finally:
+            if away == "pause":
+                kafka.resume()
+            else:
+                kafka.start()
+    took_s = {name: took_s for name, (_, took_s) in zip(rig.parts, ended, strict=True)}
+    assert max(took_s.values()) < EXIT_S, (took_s, rig.tails())

@@ -1,13 +1,18 @@
 """What counts as a write of the native controller, and which of them contradicts a proof that there is none."""
 
 import asyncio
+import logging
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from reconciler.agent.agentprocess import AgentTerm
+from reconciler.core.writelimits import GuardSettings
 from reconciler.observer.nativecanary import RIGHTS, Canary, NativeWatch, NoteCanary, Verdict
 from reconciler.observer.nativeevidence import AHEAD_MS, Evidence, NativeProofs, native_status_write
 from reconciler.observer.troubles import ReadProblem
+from runtime.healthserver import PartHealth
 from schemas.settings import ClusterSettings, SettingsSet
 
 SECOND_MS = 1_790_000_015_000
@@ -158,3 +163,26 @@ async def test_a_canary_decides_whether_a_native_controller_runs(
     assert (notes[-1] and notes[-1].text) == noted
     assert asked.locked(), "asked once"
     assert proofs.contradicts("east", Evidence(SECOND_MS, "")) is (verdict is None)
+
+
+@pytest.mark.parametrize(
+    ("has_no_native", "level"),
+    [
+        pytest.param(True, logging.ERROR, id="declared absent"),
+        pytest.param(False, logging.INFO, id="meant to run"),
+    ],
+)
+async def test_an_agent_logs_once_that_a_native_controller_runs(
+    has_no_native: bool, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    term: Any = SimpleNamespace(
+        client=SimpleNamespace(name="east"),
+        settings=GuardSettings(),
+        knowledge=SimpleNamespace(has_no_native=has_no_native),
+        health=PartHealth(),
+    )
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            await AgentTerm._native_runs(term, Evidence(2, "it wrote"))
+    assert [(record.message, record.levelno) for record in caplog.records] == [("a native controller runs", level)]
+    assert term.settings.guards("east").native == "it wrote"
