@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
-from schemas.limits import AGENT_HPAS, AGENT_NAMESPACES
+from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES
 from schemas.settings import SettingsSet
 from schemas.topics import PREFIX
 
@@ -65,8 +65,8 @@ class AgentSet(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     cluster: str
     incarnation: int
     left: bool = False
-    max_namespaces: int = AGENT_NAMESPACES.most
-    max_hpas: int = AGENT_HPAS.most
+    max_namespaces: int = CLUSTER_NAMESPACES.most
+    max_hpas: int = CLUSTER_HPAS.most
     author: str = ""
     reason: str = ""
 

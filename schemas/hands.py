@@ -23,7 +23,8 @@ class LeftNative(Struct, frozen=True, kw_only=True, rename="camel", omit_default
 class HandsChanged(
     Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="handsChanged"
 ):
-    """A cluster changed hands. Its record names neither cluster nor namespace; ingest copies it into every partition.
+    """A cluster changed hands. Its record names neither cluster nor namespace; ingest copies it into every partition,
+    with the natives of that partition's namespaces only.
 
     `holder`: in charge from now on: `hub/REGION/INCARNATION`, `stand-in` or `closing`; `before`: until now; empty:
     unknown. `generation` rises with each change. `time`: when it happened (Unix ms), maybe long before it could be

@@ -107,18 +107,60 @@ NAME = Limit("session, part, kind and other names", 512, "characters", "ingest",
 
 # --- reports and settings ---------------------------------------------------------------------------------------------
 
-REPORT = Limit("clusterReport", 32 * 1024, _JSON, "ingest", REJECTED)
+REPORT = Limit("clusterReport", 16 * 1024, _JSON, _ALL, "the first troubles are kept; " + REJECTED)
 TROUBLES = Limit("troubles in a clusterReport", 500, "troubles", "ingest", REJECTED)
 TROUBLE_NAMESPACES = Limit("namespaces of a trouble", 20, "names", "ingest", REJECTED)
 WATCHES = Limit("watches and problems in a heartbeat", 64, "names", "ingest", REJECTED)
 SETTINGS = Limit("settings", 64 * 1024, _JSON, "ingest; the command line", "the command fails; " + REJECTED)
 GUARDRAIL_NAME = Limit("name of a guardrail", 63, "characters", "ingest; the command line", REJECTED)
 
-# --- agents -----------------------------------------------------------------------------------------------------------
+# --- what is stored ---------------------------------------------------------------------------------------------------
 
-_AGENT = "a trouble `refusedReports` in `get clusters`; " + REJECTED
-AGENT_NAMESPACES = Limit("namespaces that an agent reports (default)", 2_000, "namespaces", "ingest", _AGENT)
-AGENT_HPAS = Limit("HPAs that an agent reports (default)", 10_000, "HPAs", "ingest", _AGENT)
+_SHOWN = "it is not stored: trouble `overLimit` in `get clusters`, `doctor`"
+
+
+def _in_row(what: str, kibibytes: int) -> Limit:
+    return Limit(what, kibibytes * 1024, "bytes in one stored row", "fold", _SHOWN)
+
+
+# A stored row may have no more than 1 MiB. The first row of a namespace holds its HPAs, rivals and commands, the
+# second what is seen for partial views, each of the other 62 pods, answers, samples, scales and when they came.
+ROW_HPAS = _in_row("HPAs", 640)
+ROW_RIVALS = _in_row("rivals of HPAs", 64)
+ROW_COMMANDS = _in_row("modes and pauses", 64)
+ROW_PODS = _in_row("pods", 256)
+ROW_ANSWERS = _in_row("answers of metrics APIs", 384)
+ROW_SAMPLES = _in_row("pushed samples", 96)
+ROW_SCALES = _in_row("scales", 64)
+ROW_ARRIVALS = _in_row("questions to metrics APIs", 40)
+ROW_SERIES_ARRIVALS = _in_row("pushed metrics", 24)
+ROW_VIEW = _in_row("what is seen for partial views", 768)
+
+CLUSTER_BYTES = Limit(
+    "everything of the cluster", 256 * 1024 * 1024, "bytes stored in one log partition", "fold", _SHOWN
+)
+CLUSTER_HPAS = Limit(
+    "HPAs of the cluster", 10_000, "objects in one log partition, or the agent's `--max-hpas`", "fold", _SHOWN
+)
+CLUSTER_NAMESPACES = Limit(
+    "namespaces of the cluster", 2_000, "names in one log partition, or the agent's `--max-namespaces`", "fold", _SHOWN
+)
+UNKNOWN_NAMESPACES = Limit("samples of namespaces that no observer reports", 0, "entries", "fold", _SHOWN)
+UNUSABLE_HPA = Limit("HPAs that cannot be used", 0, "objects", "fold", _SHOWN)
+CLUSTERS = Limit("clusters", 5_000, "names in one log partition", "fold", _SHOWN)
+ALL_REPORTS = Limit(
+    "clusterReports of all observers",
+    256 * 1024,
+    "bytes stored in one log partition",
+    "fold",
+    "their errors are left out",
+)
+ALL_PROBLEMS = Limit(
+    "problems of all reconcilers", 96 * 1024, "bytes stored in one log partition", "fold", "the texts are cut"
+)
+ALL_HANDS = Limit(
+    "changes of hands", 96 * 1024, "bytes stored in one log partition", "fold", "the older changes are left out"
+)
 
 # --- records ----------------------------------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ from reconciler.clusters.rbac import inventory_manifests, manifests
 from reconciler.standin.admissionfence import fence_manifests
 from schemas.agents import AgentSet
 from schemas.kubernetes.objectnames import dns_label_errors, dns_subdomain_errors
-from schemas.limits import AGENT_HPAS, AGENT_NAMESPACES
+from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES
 
 
 @click.group(cls=SuggestingGroup)
@@ -215,14 +215,14 @@ def _check_custom(custom: tuple[str, ...]) -> None:
 @click.option(
     "--max-namespaces",
     type=click.IntRange(1),
-    default=AGENT_NAMESPACES.most,
+    default=CLUSTER_NAMESPACES.most,
     show_default=True,
     help="Maximum number of namespaces it may report.",
 )
 @click.option(
     "--max-hpas",
     type=click.IntRange(1),
-    default=AGENT_HPAS.most,
+    default=CLUSTER_HPAS.most,
     show_default=True,
     help="Maximum number of HPAs it may report.",
 )

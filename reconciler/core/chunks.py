@@ -16,17 +16,18 @@ T = TypeVar("T")
 CHUNK_BYTES = MAX_LOG_RECORD_BYTES * 3 // 4
 """Ingest adds a source and a key to every entry and writes it into a log record; a quarter is kept for that."""
 
-
 _BESIDE_HPAS_BYTES = 32 * 1024
 """Rivals that share a chunk with HPAs; more of them have chunks of their own."""
-_SURELY_FITS = 50
+ANSWER_BYTES = 32 * 1024
+"""Of an answer or a part of one. Deciders keep up to three of each part, each part in another row of the namespace."""
+_SURELY_FITS = 20
 """Items of an answer that need not be measured."""
 
 
 def answer_records(found: Iterable[MetricAnswer], answer_id: str) -> list[list[MetricAnswer]]:
-    """Answers in lists that each fit into a record; one that is too large is divided into parts with `answer_id`."""
+    """Answers in lists that each fit into a record; a large one is divided into parts with `answer_id`."""
     answers = list(found)
-    if len(encode(answers)) <= CHUNK_BYTES:  # nearly always, and cheaper to see of all than of each
+    if len(encode(answers)) <= ANSWER_BYTES:  # nearly always, and cheaper to see of all than of each
         return [answers]
     return list(split(part for answer in answers for part in _parts(answer, answer_id)))
 
@@ -34,10 +35,10 @@ def answer_records(found: Iterable[MetricAnswer], answer_id: str) -> list[list[M
 def _parts(answer: MetricAnswer, answer_id: str) -> list[MetricAnswer]:
     lists: dict[str, list[Any]] = {"usages": answer.usages, "values": answer.values, "items": answer.items}
     field, items = max(lists.items(), key=lambda named: len(named[1]))
-    if len(items) <= _SURELY_FITS or len(encode(answer)) <= CHUNK_BYTES:
+    if len(items) <= _SURELY_FITS or len(encode(answer)) <= ANSWER_BYTES:
         return [answer]
     empty = structs.replace(answer, usages=[], values=[], items=[], answer_id=answer_id, part=99_999, parts=99_999)
-    shares = list(split(items, CHUNK_BYTES - len(encode(empty))))
+    shares = list(split(items, max(ANSWER_BYTES - len(encode(empty)), ANSWER_BYTES // 2)))
     return [
         structs.replace(empty, part=number, parts=len(shares), **{field: share}) for number, share in enumerate(shares)
     ]

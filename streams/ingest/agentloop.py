@@ -19,6 +19,7 @@ from runtime.kafkaclients import aiokafka_kwargs, bounds_of
 from schemas.agentregistry import AgentRegistry
 from schemas.agents import ONLY_PARTITION, agent_of_reports
 from schemas.topics import AGENT_INGEST_GROUP
+from streams.ingest.agentrates import AgentRates
 from streams.ingest.agentrules import ReceivedAt, admit
 from streams.ingest.batch import Batcher
 from streams.ingest.convertrecord import convert
@@ -29,7 +30,6 @@ from streams.ingest.loop import LOST_ASSIGNMENT, unless
 from streams.ingest.mapping import Resolver
 from streams.ingest.pieces import Conversion, RawRecord
 from streams.ingest.recorder import Recorder, raw_record
-from streams.ingest.reportlimits import ReportLimits
 
 log = logging.getLogger("fleethpa.ingest")
 
@@ -64,7 +64,7 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
         self._config, self._registry, self._changed = config, registry, changed
         self._writer, self._metrics, self._partitions = writer, metrics, partitions
         self._recorder = Recorder(config.mapping, metrics, partitions)
-        self._resolver, self._limits = Resolver(config.mapping), ReportLimits(partitions)
+        self._resolver, self._limits = Resolver(config.mapping), AgentRates()
         self._lock = asyncio.Lock()
         self._held: list[_Held] = []
         self._read_to: dict[TopicPartition, int] = {}

@@ -18,27 +18,18 @@ from schemas.hands import HandsChanged
 from schemas.limits import PROBLEM, shortened
 from schemas.observersessions import parse_session
 from schemas.outcomes import Outcome
-from schemas.pods import Pod, PodDeleted, PodList, PodSet
-from schemas.samples import Answers, MetricAnswer, Point, Samples
-from schemas.scales import REFUSED_PART, ClusterReport, ObserverTrouble, ScaleSet, Serving
-from streams.ingest import agentledger as ledger
+from schemas.samples import Point, Samples
+from schemas.scales import REFUSED_PART, ClusterReport, ObserverTrouble, Serving
 from streams.ingest import agentrates as rates
 from streams.ingest import topickinds
-from streams.ingest.agentledger import stored_bytes
-from streams.ingest.keynames import MAX_TEXT
+from streams.ingest.agentrates import SHOWN_S, AgentRates
 from streams.ingest.numberchecks import check_range
 from streams.ingest.pieces import Conversion, Piece, Refusal
-from streams.ingest.reportlimits import SHOWN_S, ReportLimits
-from streams.state.answerparts import KEPT
-from streams.state.namespacekeys import query_key
-from streams.state.rates import REMEMBERED_MS, series_key, series_name
+from streams.state.namespacekeys import spread_over
+from streams.state.rates import series_name
 
 AHEAD_MS = 300_000
 """A pushed sample may be from so far in the future: it is kept until an hour after its own time."""
-ANSWERS_KEPT_S = REMEMBERED_MS / 1000 + 600.0
-SAMPLES_KEPT_S = ANSWERS_KEPT_S + AHEAD_MS / 1000
-USUAL_OUTCOME_BYTES = 160
-"""What an outcome says of a scale usually takes the place of what the scale said itself."""
 
 T = TypeVar("T")
 
@@ -56,7 +47,7 @@ def agent_instance(cluster: str) -> str:
 
 
 def admit(
-    found: Conversion, agent: AgentSet | None, topic: AgentTopics, limits: ReportLimits, moment: ReceivedAt
+    found: Conversion, agent: AgentSet | None, topic: AgentTopics, limits: AgentRates, moment: ReceivedAt
 ) -> None:
     """Keep of an agent's record what it may report; the rest is refused.
 
@@ -79,12 +70,11 @@ class _Admission:
     """One piece of an agent's record, on its way in."""
 
     def __init__(
-        self, piece: Piece, agent: AgentSet, limits: ReportLimits, found: Conversion, moment: ReceivedAt
+        self, piece: Piece, agent: AgentSet, limits: AgentRates, found: Conversion, moment: ReceivedAt
     ) -> None:
         self._piece, self._agent, self._found = piece, agent, found
         self._namespace, self._moment = piece.namespace, moment
-        self._ledger, self._rates = limits.ledger(agent), limits.rates(agent)
-        self._limits = limits
+        self._rates, self._refused = limits.rates(agent.topics), limits.refused(agent.topics)
 
     def admitted(self) -> Piece:
         """Give the piece, or what may be taken of it.
@@ -100,8 +90,6 @@ class _Admission:
             return self._piece._replace(body=self._of_cluster(body))
         if session := getattr(body, "session", ""):
             self._check_session(session)
-            self._ledger.hear(session, self._moment.now_s)
-        self._ledger.note_namespace(self._namespace, self._agent.max_namespaces, self._moment.now_s)
         return self._piece._replace(body=self._of_namespace(body))
 
     # --- the whole cluster --------------------------------------------------------------------------------------------
@@ -111,10 +99,14 @@ class _Admission:
             return self._report(body)
         if isinstance(body, Serving):
             check_range(len(body.clusters), "length of clusters", 0, 1)
+            copied: Body = body
         else:
             check_range(len(body.natives), "length of natives", 0, self._agent.max_hpas)
-        kind = str(body.__struct_config__.tag)
-        self._rates.take(rates.CLUSTER, (kind,), self._moment.at_s, f"{kind} of {_whose(self._agent)}")
+            copied = structs.replace(body, natives=[])  # those go into one partition each
+        kind, at_s = str(body.__struct_config__.tag), self._moment.at_s
+        self._rates.take(rates.CLUSTER, (kind,), at_s, f"{kind} of {_whose(self._agent)}")
+        what = f"bytes of {_whose(self._agent)} for every log partition"
+        self._rates.take(rates.COPIED_BYTES, ("bytes",), at_s, what, len(encode(copied)))
         return body
 
     def _report(self, body: ClusterReport) -> Body:
@@ -122,12 +114,12 @@ class _Admission:
         if body.instance != agent_instance(self._agent.cluster):
             wanted = agent_instance(self._agent.cluster)
             raise Refusal("badName", f"the reports of {_whose(self._agent)} must be of instance {wanted!r}")
-        refused = self._limits.refused(self._agent.topics)
+        refused = self._refused
         if self._moment.now_s - refused.last_s > SHOWN_S:
             return body
         error = shortened(f"{refused.count} entries, at last: {refused.text}", PROBLEM)
         trouble = ObserverTrouble(part=REFUSED_PART, reason="failing", since=refused.first_ms, error=error)
-        return structs.replace(body, troubles=[*body.troubles, trouble])
+        return structs.replace(body, troubles=[trouble, *body.troubles])
 
     def _check_session(self, session: str) -> None:
         parsed, wanted = parse_session(session), agent_instance(self._agent.cluster)
@@ -140,17 +132,10 @@ class _Admission:
         match body:
             case AutoscalerSet() | AutoscalerDeleted() | AutoscalerList():
                 return self._autoscalers(body)
-            case PodSet() | PodDeleted() | PodList():
-                return self._pods(body)
-            case Answers():
-                return structs.replace(body, items=self._each(body.items, self._take_answer))
             case Samples():
                 return structs.replace(body, points=self._each(body.points, self._take_point))
-            case ScaleSet():
-                target, size = body.target, stored_bytes(body)
-                self._keep(ledger.scale(target.group, target.kind, target.name), size, ledger.NAMES_KEPT_S)
             case Outcome():
-                self._outcome(body)
+                self._note_hpa(body.name)
         return body
 
     def _each(self, items: Iterable[T], take: Callable[[T], None]) -> list[T]:
@@ -166,9 +151,6 @@ class _Admission:
             else:
                 yield item
 
-    def _keep(self, thing: ledger.Thing, size: int, kept_s: float = ledger.FOR_EVER, own: int = 0) -> None:
-        self._ledger.put(self._namespace, thing, size, self._moment.now_s, kept_s, own)
-
     # --- HPAs ---------------------------------------------------------------------------------------------------------
 
     def _autoscalers(self, body: AutoscalerSet | AutoscalerDeleted | AutoscalerList) -> Body:
@@ -176,80 +158,27 @@ class _Admission:
             raise Refusal("notAllowed", f"{_whose(self._agent)} may not change central HPAs")
         if isinstance(body, AutoscalerDeleted):
             self._note_hpa(body.name)
-            self._ledger.drop(self._namespace, ledger.hpa(body.name))
             return body
         if isinstance(body, AutoscalerSet):
             self._take_hpa(body.hpa)
             return body
-        rivals = ledger.RIVALS_COMING
-        self._keep(
-            rivals, stored_bytes(body.rivals) + (self._ledger.size(self._namespace, rivals) if body.chunk else 0)
-        )
-        self._ledger.begin_chunk(self._namespace, "hpa", body.list_id, body.chunk)
-        taken = self._each(body.hpas, self._take_hpa)
-        if self._ledger.end_chunk(self._namespace, "hpa", body.chunk == body.chunks - 1):
-            self._keep(ledger.RIVALS, self._ledger.size(self._namespace, rivals))
-        return structs.replace(body, hpas=taken)
+        return structs.replace(body, hpas=self._each(body.hpas, self._take_hpa))
 
     def _note_hpa(self, name: str) -> None:
-        self._ledger.note_hpa(self._namespace, name, self._moment.now_s)
         place = f"{self._namespace}/{name}"
         self._rates.take(rates.HPA, (self._namespace, name), self._moment.at_s, f"reports on HPA {place}")
 
     def _take_hpa(self, hpa: dict[str, Any]) -> None:
-        name = str(hpa["metadata"]["name"])
-        uid, target = str(hpa["metadata"].get("uid") or ""), hpa["spec"]["scaleTargetRef"]
-        thing = ledger.hpa(name)
-        if not self._ledger.has(self._namespace, thing) and self._ledger.hpas >= self._agent.max_hpas:
-            raise Refusal("overLimit", f"{_whose(self._agent)} reports more than {self._agent.max_hpas} HPAs")
-        self._note_hpa(name)
-        # Its own row has object and status and, where a central HPA hides it, the object once more.
-        self._keep(thing, stored_bytes((name, target, uid)), own=2 * len(encode(hpa)))
+        self._note_hpa(str(hpa["metadata"]["name"]))
 
-    # --- pods ---------------------------------------------------------------------------------------------------------
-
-    def _pods(self, body: PodSet | PodDeleted | PodList) -> Body:
-        if isinstance(body, PodDeleted):
-            self._ledger.drop(self._namespace, ledger.pod(body.name))
-            return body
-        if isinstance(body, PodSet):
-            self._take_pod(body.pod)
-            return body
-        self._ledger.begin_chunk(self._namespace, "pod", body.list_id, body.chunk)
-        taken = self._each(body.pods, self._take_pod)
-        self._ledger.end_chunk(self._namespace, "pod", body.chunk == body.chunks - 1)
-        return structs.replace(body, pods=taken)
-
-    def _take_pod(self, pod: Pod) -> None:
-        self._keep(ledger.pod(pod.name), stored_bytes(pod))
-
-    # --- metrics ------------------------------------------------------------------------------------------------------
-
-    def _take_answer(self, answer: MetricAnswer) -> None:
-        query = query_key(answer)
-        # The question stands in the row once more, with when answers came.
-        size = stored_bytes(answer) + 2 * len(encode(query)) + MAX_TEXT
-        copies = KEPT if answer.parts > 1 else 1
-        self._keep(ledger.answer(query, answer.part), copies * size, ANSWERS_KEPT_S)
+    # --- samples ------------------------------------------------------------------------------------------------------
 
     def _take_point(self, point: Point) -> None:
-        series, name = series_key(point), series_name(point)
         newest_ms = self._found.received_ms + AHEAD_MS
         if point.time > newest_ms:
             raise Refusal("badTime", f"time of {point.metric} is {point.time}, {AHEAD_MS // 1000} s after now or more")
-        thing = ledger.sample(series, name)
         what = f"samples of namespace {self._namespace}"
-        self._rates.take(rates.SAMPLES, (self._namespace, thing.row), self._moment.at_s, what)
-        self._keep(thing, stored_bytes((series, name)) + MAX_TEXT, SAMPLES_KEPT_S)
-
-    # --- outcomes -----------------------------------------------------------------------------------------------------
-
-    def _outcome(self, body: Outcome) -> None:
-        self._note_hpa(body.name)
-        size = stored_bytes((body.decision, body.selector, body.resource_version))
-        thing = ledger.outcome(body.name)
-        if size > USUAL_OUTCOME_BYTES or self._ledger.has(self._namespace, thing):
-            self._keep(thing, size, ledger.NAMES_KEPT_S)
+        self._rates.take(rates.SAMPLES, (self._namespace, spread_over(series_name(point))), self._moment.at_s, what)
 
 
 def _clusters(piece: Piece) -> list[str]:

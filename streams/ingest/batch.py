@@ -7,6 +7,7 @@ from msgspec import structs
 
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, Entry, Source
+from schemas.hands import HandsChanged, LeftNative
 from schemas.keys import namespace_key, partition_for
 from schemas.samples import Answers, Samples
 from schemas.topics import MAX_LOG_RECORD_BYTES
@@ -42,15 +43,31 @@ def log_entries(pieces: Iterable[Piece], raw: RawRecord, time_ms: int, partition
     One that cannot be split is given as a refusal.
     """
     index = 0
-    for piece in pieces:
+    for piece, partition in _placed(pieces, partitions):
         for body, data in _fitting(piece, raw, time_ms, index):
             if len(data) > MAX_ENTRY_BYTES:
                 kind = body.__struct_config__.tag
                 text = f"a {kind!r} entry of {len(data)} bytes, a log record holds {MAX_ENTRY_BYTES}"
                 yield Refusal("tooLarge", f"{text}: send it in smaller parts")
                 continue
-            yield LogEntry(_key(piece), _partition(piece, partitions), time_ms, data)
+            yield LogEntry(_key(piece), partition, time_ms, data)
             index += 1
+
+
+def _placed(pieces: Iterable[Piece], partitions: int) -> Iterator[tuple[Piece, int | None]]:
+    """Each piece with its partition. A change of hands concerns all partitions, a native HPA only that of its
+    namespace: each partition gets the change with its own.
+    """
+    for piece in pieces:
+        body = piece.body
+        if not isinstance(body, HandsChanged) or not body.natives:
+            yield piece, _partition(piece, partitions)
+            continue
+        natives: dict[int, list[LeftNative]] = {number: [] for number in range(partitions)}
+        for native in body.natives:
+            natives[partition_for(namespace_key(body.cluster, native.namespace), partitions)].append(native)
+        for number, own in natives.items():
+            yield piece._replace(body=structs.replace(body, natives=own)), number
 
 
 def _key(piece: Piece) -> str:
@@ -80,13 +97,19 @@ def _fitting(piece: Piece, raw: RawRecord, time_ms: int, index: int) -> Iterator
 
 
 def _halves(body: Body) -> tuple[Body, Body] | None:
-    """Split a body. Samples and answers do not depend on each other, so a batch of them can be split anywhere."""
+    """Split a body. Samples, answers and native HPAs do not depend on each other, so a batch of them can be split
+    anywhere; a change of hands that comes twice counts once.
+    """
     if isinstance(body, Samples) and len(body.points) > 1:
         middle = len(body.points) // 2
         return Samples(points=body.points[:middle]), Samples(points=body.points[middle:])
     if isinstance(body, Answers) and len(body.items) > 1:
         middle = len(body.items) // 2
         return structs.replace(body, items=body.items[:middle]), structs.replace(body, items=body.items[middle:])
+    if isinstance(body, HandsChanged) and len(body.natives) > 1:
+        middle = len(body.natives) // 2
+        first, second = body.natives[:middle], body.natives[middle:]
+        return structs.replace(body, natives=first), structs.replace(body, natives=second)
     return None
 
 

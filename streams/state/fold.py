@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import DecodeError, Raw, structs
 
+from schemas import limits
 from schemas.agents import AgentSet, agent_of_reports
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.decisions import BRAKES_SINCE, ENGINE
@@ -21,7 +22,7 @@ from schemas.limits import OverLimitError
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import Samples
-from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving
+from schemas.scales import REFUSED_PART, ClusterReport, Heartbeat, ObserverTrouble, ScaleSet, Serving
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset, take_settings
 from streams.state import foldhpas, rates
 from streams.state.breakerfold import after_breaker, after_person
@@ -32,9 +33,12 @@ from streams.state.foldhpas import paused_by
 from streams.state.logerrors import LogError, UnknownEngineError
 from streams.state.logrecords import AnswerHead, FoldedAnswers, FoldedEntry, read_answer
 from streams.state.namespacekeys import query_key, target_key
-from streams.state.partitionrow import AgentRow, ReportRow, ServedRow
+from streams.state.partitionrow import AgentRow, HandsRow, ReportRow, ServedRow
 from streams.state.rows import AnswerRow, ScaleRow, TargetName
 
+_PROBLEM_LENGTHS = (1_000, 60, 0)
+"""To how many characters the problem of a reconciler is shortened, where the row has no room for more."""
+SHORT_CHANGES = 2
 REPORT_KEPT_MS = 3_600_000
 """An observer that has been silent for this long is forgotten."""
 
@@ -61,9 +65,12 @@ class EntryFold(Folding):
             elif isinstance(body, ClusterReport):
                 self._cluster_report(fitted(body, "", self._over_limit))
         else:
-            self.namespace = self.state.namespace(*split_namespace_key(entry.key))
+            cluster, name = split_namespace_key(entry.key)
+            if not self.state.admits(cluster, name, isinstance(body, Samples)):
+                return
+            self.namespace = self.state.namespace(cluster, name)
             if type(body) is not FoldedAnswers:
-                body = fitted(body, self.namespace.name, self._over_limit)
+                body = fitted(body, name, self._over_limit)
             _IN_NAMESPACE[type(body)](self, body)
 
     def _over_limit(self, error: OverLimitError) -> None:
@@ -130,9 +137,9 @@ class EntryFold(Folding):
             if row is None:
                 namespace.count_ignored("sample not newer than the one before, or older than an hour")
             else:
-                namespace.put_sample(key, name, row)
-                self.state.notify(namespace, key)
-                self.state.note_sample(namespace, key, name)
+                if namespace.put_sample(key, name, row):
+                    self.state.notify(namespace, key)
+                    self.state.note_sample(namespace, key, name)
 
     # --- pods -------------------------------------------------------------------------------------------------------
 
@@ -171,10 +178,10 @@ class EntryFold(Folding):
         reports, cluster = self.state.row.reports, body.cluster
         for key, known in list(reports.items()):
             if known.cluster == cluster and self.now_ms - known.heard_ms > REPORT_KEPT_MS:
-                del reports[key]
-        reports[f"{cluster}/{body.instance}"] = ReportRow(
-            cluster, body.instance, body.session, self.now_ms, body.started, body.troubles, body.stopped
-        )
+                self.state.drop_bounded(limits.ALL_REPORTS, reports, key)
+        row = ReportRow(cluster, body.instance, body.session, self.now_ms, body.started, body.troubles, body.stopped)
+        key = f"{cluster}/{body.instance}"
+        self.state.put_bounded(limits.ALL_REPORTS, reports, key, _forms_of(row, self.now_ms))
 
     # --- scales and outcomes ----------------------------------------------------------------------------------------
 
@@ -260,7 +267,8 @@ class EntryFold(Folding):
         """A reconciler reports which clusters it serves."""
         for cluster in body.clusters:
             problem = body.problems.get(cluster, "")
-            self.state.row.served[cluster] = ServedRow(self.now_ms, problem, body.session)
+            forms = [ServedRow(self.now_ms, problem[:length], body.session) for length in _PROBLEM_LENGTHS]
+            self.state.put_bounded(limits.ALL_PROBLEMS, self.state.row.served, cluster, forms)
 
     def agent(self, body: AgentSet) -> None:
         """A cluster has an agent from here on, or has one no longer: whoever reported on it before counts no more.
@@ -269,16 +277,19 @@ class EntryFold(Folding):
         """
         row, cluster = self.state.row, body.cluster
         known = row.agents.get(cluster, AgentRow(0, left=True))
-        if (body.incarnation, body.left) <= (known.incarnation, known.left):
+        if (body.incarnation, body.left) < (known.incarnation, known.left):
             return
-        row.agents[cluster] = AgentRow(body.incarnation, body.left)
+        row.agents[cluster] = AgentRow(body.incarnation, body.left, body.max_namespaces, body.max_hpas)
+        if (body.incarnation, body.left) == (known.incarnation, known.left):
+            return
         for key in [key for key in row.watermarks if _reports_on(key, cluster)]:
             del row.watermarks[key]
         for key in [key for key in row.sessions if key.startswith(f"{cluster}/")]:
             del row.sessions[key]
         for key in [key for key, report in row.reports.items() if report.cluster == cluster]:
-            del row.reports[key]
-        row.served.pop(cluster, None)
+            self.state.drop_bounded(limits.ALL_REPORTS, row.reports, key)
+        self.state.drop_bounded(limits.ALL_PROBLEMS, row.served, cluster)
+        row.refused.pop(cluster, None)
 
     def engine(self, body: EngineSet) -> None:
         """From here on another engine decides."""
@@ -307,7 +318,9 @@ class EntryFold(Folding):
     def hands_changed(self, body: HandsChanged) -> None:
         """The holder of a cluster changed; the report may be late."""
         hands = self.state.row.hands
-        hands[body.cluster] = hands_after(hands.get(body.cluster), body, self.state.offset)
+        after = hands_after(hands.get(body.cluster), body, self.state.offset)
+        short = HandsRow(after.changes[-SHORT_CHANGES:], after.restart_offset)
+        self.state.put_bounded(limits.ALL_HANDS, hands, body.cluster, (after, short))
         for native in body.natives:
             self._take_over_from(body.cluster, native)
 
@@ -340,6 +353,15 @@ def _log_offset(decision: str) -> int:
     """Offset of the log record that a decision belongs to, from its id; -1 for a text that is not an id."""
     parts = decision.split("-", 2)
     return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else -1
+
+
+def _forms_of(row: ReportRow, now_ms: int) -> list[ReportRow]:
+    """A report, and what is kept of it where there is no room for all: first without errors and namespaces."""
+    brief = [ObserverTrouble(part=each.part, reason=each.reason, since=each.since) for each in row.troubles[:20]]
+    error = "the reports of all clusters together are too large: this one is not kept"
+    cut = ObserverTrouble(part=REFUSED_PART, reason="failing", since=now_ms, error=error)
+    forms = [structs.replace(row, troubles=troubles) for troubles in (brief, [cut] if row.troubles else [])]
+    return [row, *forms]
 
 
 def _reports_on(watermark: str, cluster: str) -> bool:

@@ -12,6 +12,7 @@ SILENCE_MS = 30_000
 """After this much silence of the observer session that is followed, another one takes over; a later session of the same
 instance does at once.
 """
+MAX_PROBLEM_CHARACTERS = 1_000
 _BEGINS_WITH_LIST = ("pods", "autoscalers")
 
 
@@ -73,7 +74,7 @@ class Folding:
             known = sessions.get(f"{namespace.cluster}/{watch}")
             if known is None or known.session != body.session:
                 continue
-            problem = body.problems.get(watch, "")
+            problem = body.problems.get(watch, "")[:MAX_PROBLEM_CHARACTERS]
             sessions[f"{namespace.cluster}/{watch}"] = ObserverSession(body.session, self.now_ms, known.ignored)
             before = namespace.watches.get(watch, WatchRow(body.session))
             heard_ms = before.heard_ms if problem and before.session == body.session else self.now_ms

@@ -7,6 +7,7 @@ mode and windows, and back to the cluster's when the central one is deleted.
 import orjson
 from msgspec import structs
 
+from schemas import limits
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode, Origin
 from schemas.keys import HpaId
 from schemas.limits import TEXT, shortened
@@ -31,6 +32,10 @@ def _take_hpa(fold: Folding, body: AutoscalerSet, mark: str) -> None:
     key, uid, replaced = DirectoryKey(name, body.origin), _cluster_uid(body), _replaced(namespace, name)
     if uid and uid == replaced:
         return
+    kept = replaced if body.origin == "central" else ""
+    entry = DirectoryEntry(_target(body), body.origin, mark, uid, kept, len(orjson.dumps(body.hpa)))
+    if not namespace.takes_hpa(key, entry):
+        return
     hpa = fold.state.hpa(HpaId(namespace.cluster, namespace.name, name))
     if not fold.state.holds(hpa, namespace):
         if namespace.is_hidden(key):
@@ -40,8 +45,7 @@ def _take_hpa(fold: Folding, body: AutoscalerSet, mark: str) -> None:
     else:
         # After a crash the row may be ahead of its namespace: its scale is known from this record on, not before.
         fold.state.refresh(hpa)
-    kept = replaced if body.origin == "central" else ""
-    namespace.enter_hpa(key, DirectoryEntry(_target(body), body.origin, mark, uid, kept))
+    namespace.enter_hpa(key, entry)
     if body.mode is not None:
         _set_command(fold, name, body.mode, None)
 
@@ -64,7 +68,9 @@ def _take_row(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
         _change_hpa(fold, hpa, body)
     except (ValueError, KeyError, TypeError) as error:
         # Ingest lets only valid specs pass; one that is not must not stop the partition.
-        fold.namespace.count_ignored(f"HPA {hpa.id.name}: {shortened(str(error), TEXT)}")
+        if fold.namespace.open():
+            text = shortened(str(error), TEXT)
+            fold.namespace.held.refuse(limits.UNUSABLE_HPA, 0, f"{hpa.id.name}: {text}", fold.now_ms)
     else:
         hpa.row.hidden = hidden
 
@@ -114,8 +120,10 @@ def _note_adoption(namespace: Namespace, body: AutoscalerDeleted) -> None:
 def _delete_hpa(fold: Folding, name: str, origin: Origin, uid: str = "") -> None:
     namespace, key = fold.namespace, DirectoryKey(name, origin)
     known = namespace.directory.get(key)
+    if known is None:
+        return
     hpa = fold.state.hpa(HpaId(namespace.cluster, namespace.name, name))
-    if known is None or (uid and uid != _known_uid(known, hpa)):
+    if uid and uid != _known_uid(known, hpa):
         return
     if not fold.state.holds(hpa, namespace) and not hpa.row.gone:
         if namespace.is_hidden(key):
@@ -128,8 +136,8 @@ def _delete_hpa(fold: Folding, name: str, origin: Origin, uid: str = "") -> None
             fold.state.unpark(hpa)
             fold.state.schedule.plan(hpa)
     namespace.leave_hpa(key)
-    if origin == "central" and namespace.shown(name) is None and name in namespace.commands and namespace.open():
-        del namespace.commands[name]
+    if origin == "central" and namespace.shown(name) is None and name in namespace.commands:
+        namespace.put_command(name, (None, {}))
 
 
 def _known_uid(known: DirectoryEntry, hpa: Hpa) -> str:
@@ -151,17 +159,18 @@ def autoscaler_list(fold: Folding, body: AutoscalerList) -> None:
         return
     namespace = fold.namespace
     progress = advance(namespace.hpa_list, body.list_id, body.chunk, fold.place())
-    rivals = [*(namespace.rivals_coming if body.chunk else ()), *body.rivals]
     for hpa in body.hpas:
         _take_hpa(fold, AutoscalerSet(hpa=hpa, session=body.session), progress.mark)
     if not namespace.open():
         return
-    namespace.hpa_list, namespace.rivals_coming = progress, rivals
+    namespace.hpa_list = progress
+    namespace.add_rivals(body.rivals, is_first=body.chunk == 0)
     if body.chunk == body.chunks - 1:
-        if progress.next_chunk == body.chunks:
+        is_whole = progress.next_chunk == body.chunks
+        if is_whole:
             _remove_unlisted(fold, progress.mark)
-            namespace.rivals = rivals
-        namespace.hpa_list, namespace.rivals_coming = ListProgress(), []
+        namespace.end_rivals(is_whole)
+        namespace.hpa_list = ListProgress()
 
 
 def _remove_unlisted(fold: Folding, mark: str) -> None:
@@ -186,10 +195,7 @@ def _set_command(fold: Folding, name: str, mode: Mode | None, pauses: dict[str, 
         return
     old_mode, old_pauses = namespace.commands.get(name, (None, {}))
     kept = (mode, old_pauses) if pauses is None else (old_mode, pauses)
-    if kept == (None, {}):
-        namespace.commands.pop(name, None)
-    else:
-        namespace.commands[name] = kept
+    namespace.put_command(name, kept)
     fold.state.wake_parked(namespace.key)
 
 

@@ -6,15 +6,29 @@ rows were not) ignores what it already has; `begin` tells it which record is bei
 
 from collections.abc import Iterable, Mapping
 from typing import Any
+from zlib import crc32
 
+from msgspec import structs
+
+from schemas import limits
 from schemas.autoscalers import Mode
 from schemas.keys import HpaId
 from schemas.pods import Pod, PodList
 from schemas.podsharing import shared
 from streams.state.answerparts import Slots, in_force, joined, with_part
 from streams.state.fewnames import Names, with_name, without_name
+from streams.state.held import (
+    Held,
+    Room,
+    answers_size,
+    encoded_size,
+    hpa_size,
+    pod_size,
+    sample_size,
+    scale_size,
+)
 from streams.state.membership import Membership
-from streams.state.namespacekeys import spread_over
+from streams.state.namespacekeys import FIRST_ROW, row_of_answer, row_of_question, spread_over
 from streams.state.rates import REMEMBERED_MS
 from streams.state.rows import (
     NOTHING_APPLIED,
@@ -37,6 +51,9 @@ from streams.state.rows import (
     is_series,
 )
 
+EXPIRY_SLOTS = 60
+"""What is too old in a namespace is dropped once a minute of log time, in one of so many seconds."""
+_NO_LIMIT = Room(limits.CLUSTER_BYTES.most, limits.CLUSTER_HPAS.most)
 _EMPTY_MAP: Mapping[str, SampleRow] = {}
 
 
@@ -52,6 +69,13 @@ class Namespace:
         self.ahead = False
         """Some part already has the record that is being applied: no HPA is evaluated, none was changed."""
         self.offset = NOTHING_APPLIED
+        self.now_ms = 0
+        self.born = NOTHING_APPLIED
+        """Log offset of the record that first named it."""
+        self.expiry_slot = crc32(self.key.encode()) % EXPIRY_SLOTS
+        self.held = Held()
+        self.room = _NO_LIMIT
+        """What the cluster may still store."""
         self.pods: dict[str, PodEntry] = {}
         self.membership = Membership()
         self.answers: dict[QueryKey, AnswerRow] = {}
@@ -83,9 +107,9 @@ class Namespace:
 
     # --- which part, and whether it has the record already ------------------------------------------------------------
 
-    def begin(self, offset: int) -> bool:
+    def begin(self, offset: int, now_ms: int = 0) -> bool:
         """Start applying a record; False: all parts have it."""
-        self.offset = offset
+        self.offset, self.now_ms = offset, now_ms
         self.ahead = max(self.applied) >= offset
         return not self.ahead or self.applied[0] < offset
 
@@ -102,7 +126,7 @@ class Namespace:
 
     def _part_of_question(self, question: MetricKey) -> int:
         """Part of many in which the answers to a question live; of few it is the first."""
-        return spread_over("|".join(question))
+        return row_of_question(question)
 
     def part_of_arrival(self, key: MetricKey) -> int:
         """Part in which it is kept when answers or samples came: beside them, as it depends on which count as new."""
@@ -136,6 +160,15 @@ class Namespace:
         if self._touch(0):
             self.ignored[why] = self.ignored.get(why, 0) + 1
 
+    def _takes(self, limit: limits.Limit, row: int, part: int, name: str, more: int) -> bool:
+        """Count what is to be stored in a part that was touched; False: it is over a limit, which is noted."""
+        if self.held.has_room(limit, row, more, self.room):
+            self.held.add(limit, row, self.offset, more)
+            return True
+        over = limit if self.room.bytes > 0 else limits.CLUSTER_BYTES
+        self.held.refuse(over, part, name, self.now_ms)
+        return False
+
     # --- pods -------------------------------------------------------------------------------------------------------
 
     def put_pod(self, pod: Pod) -> None:
@@ -148,6 +181,11 @@ class Namespace:
         if old is not None and old.pod == pod:
             self.pods[pod.name] = PodEntry(old.pod, entry.mark)
             return
+        more = pod_size(pod) - (0 if old is None else pod_size(old.pod))
+        if not self._takes(limits.ROW_PODS, spread_over(pod.name), part, pod.name, more):
+            if old is not None:
+                self.pods[pod.name] = PodEntry(old.pod, entry.mark)
+            return
         pod = shared(pod)
         self.pods[pod.name] = PodEntry(pod, entry.mark)
         self.membership.put(pod)
@@ -157,11 +195,18 @@ class Namespace:
         part = self.part_of(name)
         if name not in self.pods or not self._touch(part):
             return
+        self.held.add(limits.ROW_PODS, spread_over(name), self.offset, -pod_size(self.pods[name].pod))
         del self.pods[name]
         self.membership.drop(name)
-        for (kind, *_), samples in self.series.items():
-            if kind not in ("Object", "External"):
-                samples.pop(name, None)
+        for key in [key for key, samples in self.series.items() if name in samples]:
+            if key[0] not in ("Object", "External"):
+                self._drop_sample(key, name)
+
+    def _drop_sample(self, key: SeriesKey, name: str) -> None:
+        row = self.series[key].pop(name)
+        if not self.series[key]:
+            del self.series[key]
+        self.held.add(limits.ROW_SAMPLES, spread_over(name), self.offset, -sample_size(key, name, row))
 
     def list_pods(self, chunk: PodList, place: str) -> None:
         """Apply a chunk of a full list at a place in the log; the last one removes the pods that no chunk named."""
@@ -189,12 +234,18 @@ class Namespace:
 
     def put_answer(self, query: QueryKey, row: AnswerRow) -> None:
         """Take an answer, or a part of one; it replaces the answer before when all its parts have come."""
-        if not self._touch(self.part_of_answer(query, row.part)):
+        part = self.part_of_answer(query, row.part)
+        if not self._touch(part):
+            return
+        before = self._slots_of(query)
+        after = with_part(before, row)
+        more = answers_size(after[row.part]) - answers_size(before.get(row.part, ()))
+        if not self._takes(limits.ROW_ANSWERS, row_of_answer(query, row.part), part, query[2] or query[0], more):
             return
         if row.parts == 1 and query not in self.answer_slots:
             self.answers[query] = row
             return
-        self.answer_slots[query] = with_part(self._slots_of(query), row)
+        self.answer_slots[query] = after
         self.choose_answer(query)
 
     def _slots_of(self, query: QueryKey) -> Slots:
@@ -205,7 +256,7 @@ class Namespace:
         """Part in which a part of an answer is kept."""
         if len(self.applied) <= SPLIT_PARTS:
             return 0
-        return self._part_of_question((*query, str(part)) if part else query)
+        return row_of_answer(query, part)
 
     def choose_answer(self, query: QueryKey) -> None:
         """Choose again the answer to a query that is in force."""
@@ -220,16 +271,21 @@ class Namespace:
         """Give the pushed samples of a metric by pod, or by label set."""
         return self.series.get(key, _EMPTY_MAP)
 
-    def put_sample(self, key: SeriesKey, name: str, row: SampleRow) -> None:
-        """Replace a pushed sample."""
+    def put_sample(self, key: SeriesKey, name: str, row: SampleRow) -> bool:
+        """Replace a pushed sample; False: it is over a limit."""
         part = self.part_of(name)
         if not self._touch(part):
-            return
+            return True
+        old = self.series.get(key, _EMPTY_MAP).get(name)
+        more = sample_size(key, name, row) - (0 if old is None else sample_size(key, name, old))
+        if not self._takes(limits.ROW_SAMPLES, spread_over(name), part, name, more):
+            return False
         self.series.setdefault(key, {})[name] = row
         if len(self.applied) > SPLIT_PARTS:
             taken = self.taken.setdefault(part, [])
             if (self.offset, key) not in taken[-8:]:
                 taken.append((self.offset, key))
+        return True
 
     def has_samples(self, name: str) -> bool:
         """Tell whether the part of a pod's samples already has the record that is being applied."""
@@ -246,7 +302,11 @@ class Namespace:
 
     def put_arrival(self, key: MetricKey, arrival: Arrival) -> None:
         """Note when an answer or sample came."""
-        if self._touch(self.part_of_arrival(key)):
+        part = self.part_of_arrival(key)
+        if not self._touch(part):
+            return
+        more = 0 if key in self.arrivals else encoded_size(key)
+        if self._takes(limit_of_arrival(key), row_of_question(key), part, "/".join(key), more):
             self.arrivals[key] = arrival
 
     # --- autoscalers and scales -------------------------------------------------------------------------------------
@@ -262,18 +322,45 @@ class Namespace:
         """Tell whether an HPA of the cluster is hidden by a central one of its name."""
         return key.origin == "cluster" and DirectoryKey(key.name, "central") in self.directory
 
+    def takes_hpa(self, key: DirectoryKey, entry: DirectoryEntry) -> bool:
+        """Whether an HPA is within the limits. One that is not is noted; what is known of it already stays."""
+        if not self.open():
+            return True
+        old = self.directory.get(key)
+        more = hpa_size(key, entry) - (0 if old is None else hpa_size(key, old))
+        grows = more > 0 or entry.own > (0 if old is None else old.own)
+        if old is None and self.held.unsettled_hpas >= self.room.hpas:
+            over = limits.CLUSTER_HPAS
+        elif grows and self.room.bytes <= 0:
+            over = limits.CLUSTER_BYTES
+        elif not self.held.has_room(limits.ROW_HPAS, FIRST_ROW, more, self.room):
+            over = limits.ROW_HPAS
+        else:
+            return True
+        self.held.refuse(over, 0, key.name, self.now_ms)
+        if old is not None:
+            self.directory[key] = structs.replace(old, mark=entry.mark)
+        return False
+
     def enter_hpa(self, key: DirectoryKey, entry: DirectoryEntry) -> None:
         """Add an HPA to the directory."""
         if not self.open():
             return
         self._leave_target(key)
+        self._uncount_hpa(key)
         self.directory[key] = entry
+        self.held.add(limits.ROW_HPAS, FIRST_ROW, self.offset, hpa_size(key, entry), entry.own, 1)
         self.join_target(entry.target, key)
+
+    def _uncount_hpa(self, key: DirectoryKey) -> None:
+        if (old := self.directory.get(key)) is not None:
+            self.held.add(limits.ROW_HPAS, FIRST_ROW, self.offset, -hpa_size(key, old), -old.own, -1)
 
     def leave_hpa(self, key: DirectoryKey) -> None:
         """Remove an HPA from the directory."""
         if key in self.directory and self.open():
             self._leave_target(key)
+            self._uncount_hpa(key)
             del self.directory[key]
 
     def _leave_target(self, key: DirectoryKey) -> None:
@@ -291,8 +378,53 @@ class Namespace:
 
     def put_scale(self, target: TargetName, row: ScaleRow) -> None:
         """Replace the observation of a scale."""
-        if self.open():
+        part = self.part_of_scale(target)
+        if not self._touch(part):
+            return
+        old = self.scales.get(target)
+        more = scale_size(target, row) - (0 if old is None else scale_size(target, old))
+        if self._takes(limits.ROW_SCALES, row_of_question(target), part, "/".join(target), more):
             self.scales[target] = row
+
+    def part_of_scale(self, target: TargetName) -> int:
+        """Part in which a scale is kept."""
+        return 0 if len(self.applied) <= SPLIT_PARTS else row_of_question(target)
+
+    def add_rivals(self, rivals: Iterable[dict[str, Any]], is_first: bool) -> None:
+        """Take the rivals of a chunk of a full list, of which this may be the first; `open` was called before."""
+        if is_first:
+            self._release_rivals(self.rivals_coming)
+            self.rivals_coming = []
+        for rival in rivals:
+            name = f"{rival.get('kind')} {rival.get('name')}"
+            if self._takes(limits.ROW_RIVALS, FIRST_ROW, 0, name, encoded_size(rival)):
+                self.rivals_coming = [*self.rivals_coming, rival]
+
+    def end_rivals(self, is_whole: bool) -> None:
+        """A full list has ended: if it came whole, its rivals replace those before."""
+        gone = self.rivals if is_whole else self.rivals_coming
+        if is_whole:
+            self.rivals = self.rivals_coming
+        self.rivals_coming = []
+        self._release_rivals(gone)
+
+    def _release_rivals(self, rivals: Iterable[dict[str, Any]]) -> None:
+        less = sum([encoded_size(rival) for rival in rivals])
+        self.held.add(limits.ROW_RIVALS, FIRST_ROW, self.offset, -less)
+
+    def put_command(self, name: str, command: tuple[Mode | None, dict[str, Pause]]) -> None:
+        """Replace mode and pauses of an HPA or of the namespace; nothing of both: they are forgotten."""
+        if not self.open():
+            return
+        old, is_empty = self.commands.get(name), command == (None, {})
+        size = 0 if is_empty else encoded_size((name, command))
+        more = size - (0 if old is None else encoded_size((name, old)))
+        if not self._takes(limits.ROW_COMMANDS, FIRST_ROW, 0, name, more):
+            return
+        if is_empty:
+            self.commands.pop(name, None)
+        else:
+            self.commands[name] = command
 
     def watch(self, hpa: HpaId, before: Iterable[Any], after: Iterable[Any]) -> None:
         """Note which queries and series an HPA waits for."""
@@ -309,40 +441,55 @@ class Namespace:
         """Note that the overlap check knows a selector of an HPA."""
         self.registered[selector] = with_name(self.registered.get(selector, ()), hpa)
 
-    def tidy(self, now_ms: int) -> None:
-        """Drop what no later evaluation can read. Every checkpoint does this, so it must not change a decision."""
-        oldest_ms = now_ms - REMEMBERED_MS
+    def expire(self) -> None:
+        """Drop answers, samples and times of arrival that no later evaluation can read, as of this record."""
+        oldest_ms = self.now_ms - REMEMBERED_MS
         for query in [query for query, answer in self.answers.items() if answer.time_ms < oldest_ms]:
-            if query not in self.answer_slots:
-                del self.answers[query]
+            if query not in self.answer_slots and self._touch(self.part_of_answer(query, 0)):
+                less = answers_size((self.answers.pop(query),))
+                self.held.add(limits.ROW_ANSWERS, row_of_answer(query, 0), self.offset, -less)
         old = [
-            query
+            (query, number)
             for query, slots in self.answer_slots.items()
-            for slot in slots.values()
-            for row in slot
-            if row.time_ms < oldest_ms
+            for number, slot in slots.items()
+            if any([row.time_ms < oldest_ms for row in slot])
         ]
-        for query in dict.fromkeys(old):
-            self._tidy_answer(query, oldest_ms)
+        for query, number in old:
+            self._expire_slot(query, number, oldest_ms)
         for key, samples in list(self.series.items()):
             for name in [name for name, sample in samples.items() if sample.time_ms < oldest_ms]:
-                del samples[name]
-            if not samples:
-                del self.series[key]
+                if self._touch(self.part_of(name)):
+                    self._drop_sample(key, name)
         for question in [key for key, arrival in self.arrivals.items() if arrival.started_ms < oldest_ms]:
-            del self.arrivals[question]
+            if self._touch(self.part_of_arrival(question)):
+                del self.arrivals[question]
+                limit, row = limit_of_arrival(question), row_of_question(question)
+                self.held.add(limit, row, self.offset, -encoded_size(question))
+
+    def _expire_slot(self, query: QueryKey, number: int, oldest_ms: int) -> None:
+        if not self._touch(self.part_of_answer(query, number)):
+            return
+        slots = dict(self.answer_slots[query])
+        before = slots.pop(number)
+        kept = tuple(row for row in before if row.time_ms >= oldest_ms)
+        if kept:
+            slots[number] = kept
+        less = answers_size(before) - answers_size(kept)
+        self.held.add(limits.ROW_ANSWERS, row_of_answer(query, number), self.offset, -less)
+        self.answer_slots[query] = slots
+        self.choose_answer(query)
+        if not slots:
+            del self.answer_slots[query]
+
+    def tidy(self) -> None:
+        """Drop what was made from the rest and nobody uses, at a checkpoint: it must not change a decision."""
         if self.membership.may_hold_unused(len(self.registered)):
             self.membership.forget_unused({*self.registered, *(scale.selector for scale in self.scales.values())})
 
-    def _tidy_answer(self, query: QueryKey, oldest_ms: int) -> None:
-        kept = {
-            number: tuple(row for row in slot if row.time_ms >= oldest_ms)
-            for number, slot in self.answer_slots[query].items()
-        }
-        self.answer_slots[query] = {number: slot for number, slot in kept.items() if slot}
-        self.choose_answer(query)
-        if not self.answer_slots[query]:
-            del self.answer_slots[query]
+
+def limit_of_arrival(key: MetricKey) -> limits.Limit:
+    """The limit that concerns when answers or samples came."""
+    return limits.ROW_SERIES_ARRIVALS if is_series(key) else limits.ROW_ARRIVALS
 
 
 def advance(progress: ListProgress, list_id: str, chunk: int, place: str) -> ListProgress:

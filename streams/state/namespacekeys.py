@@ -8,6 +8,13 @@ from schemas.scales import Target
 from streams.state.membership import canonical_selector
 from streams.state.rows import PARTS, SPLIT_PARTS, QueryKey, TargetName
 
+FIRST_ROW = 0
+"""Row of a namespace of many with what is not spread over the others: its HPAs, rivals and commands."""
+
+
+SPREAD_FROM = 2
+"""The first of the rows over which pods, answers, samples and scales are spread; the one before it holds the view."""
+
 
 def stored_part(part: int, parts: int) -> int:
     """Give the number by which a part is stored.
@@ -20,7 +27,17 @@ def stored_part(part: int, parts: int) -> int:
 
 def spread_over(entity: str) -> int:
     """Give the part of a namespace of many parts in which something with this name lives."""
-    return 1 + crc32(entity.encode()) % (PARTS - 1)
+    return SPREAD_FROM + crc32(entity.encode()) % (PARTS - SPREAD_FROM)
+
+
+def row_of_question(question: tuple[str, ...]) -> int:
+    """Row of a namespace of many in which something with a name of several texts is kept."""
+    return spread_over("|".join(question))
+
+
+def row_of_answer(query: QueryKey, part: int) -> int:
+    """Row of a namespace of many in which a part of an answer is kept: parts of one answer are in rows of their own."""
+    return SPREAD_FROM + (row_of_question(query) - SPREAD_FROM + part) % (PARTS - SPREAD_FROM)
 
 
 def target_key(target: Target) -> TargetName:

@@ -2,10 +2,19 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from schemas import limits
 from schemas.podsharing import shared
+from streams.state.held import answers_size, encoded_size, hpa_size, pod_size, sample_size, scale_size
 from streams.state.logrecords import asked
-from streams.state.namespace import Namespace
-from streams.state.namespacekeys import query_key, stored_part
+from streams.state.namespace import Namespace, limit_of_arrival
+from streams.state.namespacekeys import (
+    FIRST_ROW,
+    query_key,
+    row_of_answer,
+    row_of_question,
+    spread_over,
+    stored_part,
+)
 from streams.state.rows import (
     NOTHING_APPLIED,
     SPLIT_PARTS,
@@ -31,6 +40,9 @@ def rows_of_namespace(namespace: Namespace, parts: Iterable[int]) -> list[tuple[
         _fill_many(namespace, made)
     if 0 in made:
         _fill_first(namespace, made[0])
+    for part, row in made.items():
+        row.growths = namespace.held.growths_of(part, len(namespace.applied))
+        row.refused = namespace.held.refused.get(part, {})
     if namespace.view_part in made and namespace.view != ViewRow():
         made[namespace.view_part].view = namespace.view
     return sorted(made.items(), key=lambda item: (item[0] == 0, item[0]))
@@ -42,6 +54,7 @@ def _fill_few(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
         row.pods, row.samples = namespace.pods, list(namespace.series.items())
     if (row := made.get(0)) is not None:
         row.answers = [answer for _, _, answer in _all_answers(namespace)]
+        row.scales = list(namespace.scales.items())
     of_series = len(namespace.applied) - 1
     for key, arrival in namespace.arrivals.items():
         if (row := made.get(of_series if is_series(key) else 0)) is not None:
@@ -72,6 +85,9 @@ def _fill_many(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
         if (row := made.get(namespace.part_of_arrival(question))) is not None:
             row.arrivals.append((question, arrival))
 
+    for target, scale in namespace.scales.items():
+        if (row := made.get(namespace.part_of_scale(target))) is not None:
+            row.scales.append((target, scale))
     for part, taken in namespace.taken.items():
         if part in made:
             made[part].taken = taken
@@ -99,7 +115,7 @@ def _empty_row(namespace: Namespace, part: int) -> NamespaceRow:
 def _fill_first(namespace: Namespace, row: NamespaceRow) -> None:
     row.autoscalers, row.hpa_list = list(namespace.directory.items()), namespace.hpa_list
     row.rivals, row.rivals_coming = namespace.rivals, namespace.rivals_coming
-    row.scales, row.watches, row.listed = list(namespace.scales.items()), namespace.watches, namespace.listed
+    row.watches, row.listed, row.born = namespace.watches, namespace.listed, namespace.born
     row.commands, row.ignored = namespace.commands, namespace.ignored
 
 
@@ -114,6 +130,7 @@ def load_namespace(namespace: Namespace, rows: Mapping[int, tuple[int, Namespace
             _load_part(namespace, each[1])
     for query in list(namespace.answer_slots):
         _settle(namespace, query)
+    _count(namespace)
 
 
 def _settle(namespace: Namespace, query: QueryKey) -> None:
@@ -146,11 +163,42 @@ def _load_part(namespace: Namespace, row: NamespaceRow) -> None:
         namespace.taken[row.part] = row.taken
     if row.view is not None:
         namespace.view = row.view
+    namespace.scales.update(row.scales)
+    namespace.held.load_growths(row.growths)
+    if row.refused:
+        namespace.held.refused[row.part] = row.refused
     if row.part:
         return
     namespace.directory, namespace.hpa_list = row.all_autoscalers(), row.hpa_list
     namespace.rivals, namespace.rivals_coming = row.rivals, row.rivals_coming
-    namespace.scales, namespace.watches, namespace.listed = dict(row.scales), row.watches, row.listed
+    namespace.watches, namespace.listed, namespace.born = row.watches, row.listed, row.born
     namespace.commands, namespace.ignored = row.commands, row.ignored
     for hpa, known in namespace.directory.items():
         namespace.join_target(known.target, hpa)
+
+
+def _count(namespace: Namespace) -> None:
+    """Count what was read back from rows."""
+    held = namespace.held
+    _count_answers(namespace)
+    for name, entry in namespace.pods.items():
+        held.load(limits.ROW_PODS, spread_over(name), pod_size(entry.pod))
+    for key, samples in namespace.series.items():
+        for name, sample in samples.items():
+            held.load(limits.ROW_SAMPLES, spread_over(name), sample_size(key, name, sample))
+    for question in namespace.arrivals:
+        held.load(limit_of_arrival(question), row_of_question(question), encoded_size(question))
+    for hpa, known in namespace.directory.items():
+        held.load(limits.ROW_HPAS, FIRST_ROW, hpa_size(hpa, known), known.own)
+    held.hpas = len(namespace.directory)
+    for target, scale in namespace.scales.items():
+        held.load(limits.ROW_SCALES, row_of_question(target), scale_size(target, scale))
+    for rival in (*namespace.rivals, *namespace.rivals_coming):
+        held.load(limits.ROW_RIVALS, FIRST_ROW, encoded_size(rival))
+    for name, command in namespace.commands.items():
+        held.load(limits.ROW_COMMANDS, FIRST_ROW, encoded_size((name, command)))
+
+
+def _count_answers(namespace: Namespace) -> None:
+    for query, number, answer in _all_answers(namespace):
+        namespace.held.load(limits.ROW_ANSWERS, row_of_answer(query, number), answers_size((answer,)))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, structs
 
+from schemas import limits
 from schemas.decisions import Step
 from streams.hpa.evaluation import Pending
 from streams.hpa.observation import PodRow
@@ -24,6 +25,7 @@ LEAST = 3
 """Fewer pods, metrics or targets are never a partial view."""
 LONGEST_HOLD_MS = 1_800_000
 _LATE_MS = 5_000
+_SIGHT_BYTES = 400
 _SEPARATOR = "\x00"
 _TENTH = 10
 _PODS, _METRICS = "pods", "metrics"
@@ -67,12 +69,23 @@ class _Loss(Struct, frozen=True):
         return f"{self.now} of {self.before} {what}"
 
 
+def _within(sights: dict[str, _Sight]) -> dict[str, _Sight]:
+    """Those that the view has room for, the first by name: of each it keeps the name three times and some numbers."""
+    kept, size = {}, 0
+    for key in sorted(sights):
+        size += 3 * len(key.encode()) + _SIGHT_BYTES
+        if size > limits.ROW_VIEW.most:
+            break
+        kept[key] = sights[key]
+    return kept
+
+
 def look_at_view(namespace: Namespace, now_ms: int, period_ms: int, age_limit_ms: int) -> None:
     """Compare what is seen of a namespace now with what was seen before, and hold or release its scale-downs."""
     if not namespace.open_view():
         return
     view = namespace.view
-    sights = {sight.key: sight for sight in _sights(namespace, now_ms, period_ms, age_limit_ms)}
+    sights = _within({sight.key: sight for sight in _sights(namespace, now_ms, period_ms, age_limit_ms)})
     if view.since_ms and now_ms - view.since_ms >= LONGEST_HOLD_MS:
         # What is seen after half an hour is what there is.
         view = _NO_ROW

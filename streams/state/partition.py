@@ -141,9 +141,11 @@ class Partition:
             UnknownEngineError: the record asks for an engine that this version lacks.
             DivergenceError: a published decision differs from the re-derived one.
         """
+        before_ms = self.state.row.clock_ms
         record = self._open(offset, timestamp_ms, value)
         state = self.state
         state.probe = probe
+        state.expire(before_ms)
         if record.entries:
             fold = EntryFold(state)
             for index, entry in enumerate(record.entries):
@@ -153,6 +155,7 @@ class Partition:
             if state.sampled:
                 plan_sampled(state)
         decisions = self._evaluate(standing)
+        state.settle()
         state.row.offset = offset
         self._since_checkpoint += 1
         return decisions
@@ -254,6 +257,8 @@ class Partition:
             if namespace.dirty:
                 self.state.tidy(namespace)
                 namespace.forget_taken(self.state.checkpoint_offset)
+                parts = len(namespace.applied)
+                namespace.held.forget_growths(namespace.dirty, parts, self.state.checkpoint_offset)
                 yield from self._rows_of(namespace)
 
     def _rows_of(self, namespace: Namespace) -> Iterator[tuple[bytes, bytes]]:
@@ -356,6 +361,7 @@ def _load_namespaces(state: State, stored: Mapping[bytes, bytes]) -> None:
     for (cluster, name), parts in found.items():
         namespace = state.namespace(cluster, name)
         load_namespace(namespace, parts)
+        state.count_loaded(namespace)
         if len(namespace.applied) > SPLIT_PARTS:
             _forget_part_of_few(state.row, namespace)
 

@@ -5,9 +5,10 @@ Fields are only ever added at the end, with a default: the structs are stored as
 
 from msgspec import Struct
 
+from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES
 from schemas.scales import ObserverTrouble
 from schemas.settings import ClusterSettings
-from streams.state.rows import NOTHING_APPLIED, Pause
+from streams.state.rows import NOTHING_APPLIED, Pause, RefusedRow
 
 
 class ObserverSession(Struct, array_like=True, frozen=True, gc=False):
@@ -43,6 +44,8 @@ class AgentRow(Struct, array_like=True, frozen=True, gc=False):
 
     incarnation: int
     left: bool = False
+    max_namespaces: int = CLUSTER_NAMESPACES.most
+    max_hpas: int = CLUSTER_HPAS.most
 
 
 class HandsRow(Struct, array_like=True, frozen=True, gc=False):
@@ -97,3 +100,5 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     """Cluster -> who is in charge; none: no stand-in ever reported."""
     guardrail_pauses: dict[str, dict[str, Pause]] = {}
     """Cluster -> guardrail -> its pause of scale-downs there."""
+    refused: dict[str, dict[str, RefusedRow]] = {}
+    """Cluster -> limit -> what was not stored because of it; for clusters above their limit the cluster is `*`."""

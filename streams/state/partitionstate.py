@@ -1,20 +1,32 @@
 """The whole state of one log partition while it is assigned: the partition row, its namespaces and its HPAs."""
 
+from collections.abc import Sequence
+from typing import Any
+
+from schemas import limits
 from schemas.decisions import InputPosition
 from schemas.keys import EVERY_CLUSTER, HpaId
 from streams.state.budget import BudgetBook
 from streams.state.clustersettings import Effective, effective
 from streams.state.gather import plan
+from streams.state.held import Room, encoded_size, part_of_growth, refused_again
 from streams.state.hpastate import Hpa
-from streams.state.namespace import Namespace
+from streams.state.namespace import EXPIRY_SLOTS, Namespace
 from streams.state.partialview import look_at_view
-from streams.state.partitionrow import PartitionRow
+from streams.state.partitionrow import AgentRow, PartitionRow
 from streams.state.probe import Probe
-from streams.state.rows import HpaRow, MetricKey, SeriesKey, is_series
+from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, SeriesKey, is_series
 from streams.state.schedule import Schedule
 from streams.state.timing import note_arrival
 
 _NOBODY: tuple[HpaId, ...] = ()
+
+
+class Usage:
+    """What a cluster stores in a partition as of the end of a record."""
+
+    def __init__(self) -> None:
+        self.bytes = self.hpas = self.namespaces = 0
 
 
 class State:
@@ -47,6 +59,15 @@ class State:
         """By namespace, the HPAs that were due and not evaluated since their mode is off."""
         self._settings: dict[str, Effective] = {}
         self._position: InputPosition | None = None
+        self.usage: dict[str, Usage] = {}
+        """By cluster."""
+        self._ahead: dict[int, list[tuple[str, int, int]]] = {}
+        """Log offset -> (cluster, bytes, HPAs) by which parts that are ahead of the log grew with that record."""
+        self._row_bytes: dict[str, int] = {}
+        """Limit -> bytes in the partition's row."""
+        self._begun: list[Namespace] = []
+        self._births: dict[str, set[str]] = {}
+        """Cluster -> namespaces that this record names first."""
 
     def input_position(self, sources: list[str]) -> InputPosition:
         """Say which prefix of the log a decision of this record follows from.
@@ -74,10 +95,137 @@ class State:
         known = self.namespaces.get(key)
         if known is None:
             known = self.namespaces[key] = Namespace(cluster, name)
-            known.begin(self.offset)
+            self._begin(known)
         elif known.offset != self.offset:
-            known.begin(self.offset)
+            self._begin(known)
         return known
+
+    def _begin(self, namespace: Namespace) -> None:
+        namespace.begin(self.offset, self.now_ms)
+        namespace.room = self._room(namespace.cluster)
+        self._begun.append(namespace)
+
+    # --- limits of a cluster ------------------------------------------------------------------------------------------
+
+    def _room(self, cluster: str) -> Room:
+        used = self.usage.get(cluster)
+        agent = self._agent(cluster)
+        most = limits.CLUSTER_HPAS.most if agent is None else agent.max_hpas
+        if used is None:
+            return Room(limits.CLUSTER_BYTES.most, most)
+        return Room(limits.CLUSTER_BYTES.most - used.bytes, most - used.hpas)
+
+    def _agent(self, cluster: str) -> AgentRow | None:
+        """The agent of a cluster, which was registered with limits of its own; None: it has none now."""
+        agent = self.row.agents.get(cluster)
+        return None if agent is None or agent.left else agent
+
+    def admits(self, cluster: str, name: str, is_sample: bool) -> bool:
+        """Whether an entry of a namespace is taken: it is known, or one more is within the limits of the cluster.
+
+        Pushed samples make no namespace known: anybody can send one for any name. What is refused is noted.
+        """
+        key = f"{cluster}/{name}"
+        known = self.namespaces.get(key)
+        born = NOTHING_APPLIED if known is None else known.born
+        births = self._births.setdefault(cluster, set())
+        if key in births or NOTHING_APPLIED < born < self.offset:
+            return True
+        used = self.usage.get(cluster)
+        if is_sample:
+            self.refuse(cluster, limits.UNKNOWN_NAMESPACES, name)
+        elif used is None and len(self.usage) + len(self._births) > limits.CLUSTERS.most:
+            self.refuse(EVERY_CLUSTER, limits.CLUSTERS, cluster)
+        elif (0 if used is None else used.namespaces) + len(births) >= self._most_namespaces(cluster):
+            self.refuse(cluster, limits.CLUSTER_NAMESPACES, name)
+        else:
+            births.add(key)
+            namespace = self.namespace(cluster, name)
+            if namespace.open():
+                namespace.born = self.offset
+            return True
+        return False
+
+    def _most_namespaces(self, cluster: str) -> int:
+        agent = self._agent(cluster)
+        return limits.CLUSTER_NAMESPACES.most if agent is None else agent.max_namespaces
+
+    def refuse(self, cluster: str, limit: limits.Limit, name: str) -> None:
+        """Note in the partition's row what a cluster has too much of; of unknown clusters together."""
+        whose = cluster if cluster in self.usage else EVERY_CLUSTER
+        refused = self.row.refused.setdefault(whose, {})
+        refused[limit.what] = refused_again(refused.get(limit.what), name, self.now_ms)
+
+    def put_bounded(self, limit: limits.Limit, rows: dict[str, Any], key: str, forms: Sequence[Any]) -> None:
+        """Store something in the partition's row: the first of its forms that fits, the last one in any case.
+
+        Of more clusters than there may be, nothing is stored.
+        """
+        if key not in rows and len(rows) >= limits.CLUSTERS.most:
+            self.refuse(EVERY_CLUSTER, limits.CLUSTERS, key)
+            return
+        held = self._held_in(limit, rows) - (encoded_size(rows[key]) if key in rows else 0)
+        for form in forms:
+            size = encoded_size(form)
+            if held + size <= limit.most:
+                break
+        rows[key] = form
+        self._row_bytes[limit.what] = held + size
+
+    def drop_bounded(self, limit: limits.Limit, rows: dict[str, Any], key: str) -> None:
+        """Remove something from the partition's row."""
+        if key in rows:
+            self._row_bytes[limit.what] = self._held_in(limit, rows) - encoded_size(rows[key])
+            del rows[key]
+
+    def _held_in(self, limit: limits.Limit, rows: dict[str, Any]) -> int:
+        known = self._row_bytes.get(limit.what)
+        return sum([encoded_size(row) for row in rows.values()]) if known is None else known
+
+    def count_loaded(self, namespace: Namespace) -> None:
+        """Add a restored namespace to the sums of its cluster, as of the last record that the partition applied."""
+        held, offset = namespace.held, self.row.offset
+        size, hpas = held.bytes, held.hpas
+        for key, growths in held.growths.items():
+            part = part_of_growth(*key, len(namespace.applied))
+            for growth in growths if namespace.applied[part] > offset else ():
+                if growth.offset > offset:
+                    self._ahead.setdefault(growth.offset, []).append((namespace.cluster, growth.bytes, growth.hpas))
+                    size, hpas = size - growth.bytes, hpas - growth.hpas
+        is_born = NOTHING_APPLIED < namespace.born <= offset
+        if size or hpas or is_born:
+            self._add_usage(namespace.cluster, size, hpas, int(is_born))
+
+    def _add_usage(self, cluster: str, size: int, hpas: int, namespaces: int) -> None:
+        used = self.usage.get(cluster)
+        if used is None:
+            used = self.usage[cluster] = Usage()
+        used.bytes += size
+        used.hpas += hpas
+        used.namespaces += namespaces
+
+    def settle(self) -> None:
+        """Bring the sums of the clusters to the end of this record."""
+        for cluster, size, hpas in self._ahead.pop(self.offset, ()):
+            self._add_usage(cluster, size, hpas, 0)
+        for namespace in self._begun:
+            held = namespace.held
+            if held.unsettled_bytes or held.unsettled_hpas:
+                self._add_usage(namespace.cluster, held.unsettled_bytes, held.unsettled_hpas, 0)
+                held.unsettled_bytes = held.unsettled_hpas = 0
+        for cluster, births in self._births.items():
+            if births:
+                self._add_usage(cluster, 0, 0, len(births))
+        self._begun.clear()
+        self._births.clear()
+
+    def expire(self, before_ms: int) -> None:
+        """Drop what is too old, of each namespace once a minute of log time; `before_ms`: that of the record before."""
+        before, now = before_ms // 1000, self.now_ms // 1000
+        slots = {second % EXPIRY_SLOTS for second in range(max(before, now - EXPIRY_SLOTS) + 1, now + 1)}
+        if slots:
+            for namespace in [each for each in self.namespaces.values() if each.expiry_slot in slots]:
+                self.namespace(namespace.cluster, namespace.name).expire()
 
     def sees(self, namespace: Namespace) -> None:
         """Note that this record changes what is seen of a namespace."""
@@ -179,7 +327,7 @@ class State:
         self.refresh(hpa)
 
     def tidy(self, namespace: Namespace) -> None:
-        """Drop what no later evaluation can read, before the namespace is stored."""
+        """Drop what was made from the rest and nobody uses, before the namespace is stored."""
         for selector, names in list(namespace.registered.items()):
             if len(namespace.registered) <= len(namespace.scales) + 8:
                 break
@@ -188,7 +336,7 @@ class State:
                 namespace.registered[selector] = known
             else:
                 del namespace.registered[selector]
-        namespace.tidy(self.now_ms)
+        namespace.tidy()
 
     def _has_registered(self, namespace: Namespace, name: str, selector: str) -> bool:
         hpa = self.hpas.get(HpaId(namespace.cluster, namespace.name, name))

@@ -192,6 +192,8 @@ class DirectoryEntry(Struct, array_like=True, frozen=True, gc=False):
     """uid of the cluster's object; empty: not known, or a central one."""
     replaced: str = ""
     """uid of the cluster's object that was deleted when this central HPA adopted it: late news of it is ignored."""
+    own: int = 0
+    """Bytes of the object, which the HPA's own row keeps."""
 
 
 class ScaleRow(Struct, array_like=True, frozen=True, gc=False):
@@ -321,6 +323,28 @@ class ViewRow(Struct, array_like=True, frozen=True):
     fallen: dict[str, tuple[int, int]] = {}
 
 
+class RefusedRow(Struct, array_like=True, frozen=True, gc=False):
+    """What was not stored because of a limit: how often, the newest name, and when (log time)."""
+
+    count: int = 0
+    name: str = ""
+    first_ms: int = 0
+    last_ms: int = 0
+
+
+class Growth(NamedTuple):
+    """By how much a row of a namespace grew with the record at a log offset; negative: it shrank.
+
+    `side`: part in which it is while there are two; `row`: while there are many.
+    """
+
+    offset: int
+    side: int
+    row: int
+    bytes: int
+    hpas: int
+
+
 class NamespaceRow(Struct, array_like=True, kw_only=True):
     """The stored state of one part of a namespace. Of many parts, pods, answers and samples are spread by name."""
 
@@ -359,6 +383,13 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     view: ViewRow | None = None
     """In part 0 or, of a namespace of many parts, in part 1: the one that is written first, so that no part is ahead of
     it."""
+    growths: list[Growth] = []
+    """How this part grew since the checkpoint before, so that after a crash the sums of a cluster are known as of each
+    record although this part may be ahead of it."""
+    refused: dict[str, RefusedRow] = {}
+    """Limit -> what was not stored because of it."""
+    born: int = NOTHING_APPLIED
+    """In part 0: log offset of the record that first named the namespace."""
 
     def all_autoscalers(self) -> dict[DirectoryKey, DirectoryEntry]:
         """Give the HPAs of the namespace, also of a row that an older version stored."""

@@ -210,9 +210,11 @@ async def test_replayed_records_change_nothing(site: Site) -> None:
     await site.logged(site.own.topics.reports, offset)
 
 
-async def test_more_namespaces_than_it_was_registered_with_are_rejected(site: Site) -> None:
-    offsets = [await site.report(Heartbeat(session="agent-prod@1"), namespace=f"n{number}") for number in range(60)]
-    assert (await site.refused(offsets[-1]))[0] == "overLimit"
+async def test_what_goes_into_every_log_partition_has_a_rate(site: Site) -> None:
+    """Numbers of namespaces and HPAs are limited by the fold (`tests/unit/test_hostile_reports.py`)."""
+    body = Serving(session="agent-prod@1", clusters=["prod"])
+    offsets = [await site.report(*[body] * 100, cluster="", namespace="") for _ in range(3)]
+    assert (await site.refused(offsets[-1]))[0] == "overRate"
 
 
 async def test_rubbish_stops_nobody(site: Site) -> None:
@@ -308,8 +310,9 @@ async def _read_one(settings: KafkaSettings, topic: str, timeout_s: float = 60) 
 async def test_after_all_this_the_log_holds_nothing_of_it_about_another_cluster(site: Site) -> None:
     found = await site.entries()
     own = [entry for topic, entry in found if topic == site.own.topics.reports]
-    assert {entry.key.partition("/")[0] for entry in own} == {"prod"}
-    assert {type(entry.body) for entry in own} == {Heartbeat}
+    assert {entry.key.partition("/")[0] for entry in own} == {"prod", "*"}
+    assert {type(entry.body) for entry in own} == {Heartbeat, Serving}
+    assert {tuple(entry.body.clusters) for entry in own if isinstance(entry.body, Serving)} == {("prod",)}
     others = [topic for topic, entry in found if entry.key.startswith("prod-eu/")]
     assert set(others) == {site.other.topics.reports}
 

@@ -1,23 +1,22 @@
-"""Which session of an agent may report: a former one only after the later one has been silent for long enough."""
-
-import pytest
+"""Which session of an agent the fold follows: a former one only after the later one has been silent for long enough."""
 
 from reconciler.observer.takeover import SILENCE_MS
-from streams.ingest.agentledger import SILENT_S, AgentLedger
-from streams.ingest.pieces import Refusal
+from schemas.pods import PodList
+from streams.state.foldcontext import SILENCE_MS as HUB_SILENCE_MS
+from tests.partition_kit import LogBuilder, make_pod
 
 
-def test_a_former_session_is_refused_while_a_later_one_reports() -> None:
-    ledger = AgentLedger("prod", 4)
-    ledger.hear("agent-prod@2", 0.0)
-    with pytest.raises(Refusal, match="session 2 reports already"):
-        ledger.hear("agent-prod@1", SILENT_S)
+def _listed_after(silence_ms: int) -> bool:
+    log = LogBuilder()
+    log.add(PodList(list_id="1", pods=[], session="agent-prod@2"))
+    log.add(PodList(list_id="2", pods=[make_pod("web-1")], session="agent-prod@1"), after_ms=silence_ms)
+    return "web-1" in log.partition.state.namespaces["eu/shop"].pods
 
 
-def test_an_agent_whose_lease_was_deleted_is_heard_when_it_sends_its_lists_again() -> None:
+def test_a_former_session_is_ignored_while_a_later_one_reports() -> None:
+    assert not _listed_after(HUB_SILENCE_MS)
+
+
+def test_an_agent_whose_lease_was_deleted_is_followed_when_it_sends_its_lists_again() -> None:
     """Its epoch begins at 1 anew. Without the lists that it sends after `SILENCE_MS` it would be blind for minutes."""
-    ledger = AgentLedger("prod", 4)
-    ledger.hear("agent-prod@2", 0.0)
-    with pytest.raises(Refusal):
-        ledger.hear("agent-prod@1", 0.0)
-    ledger.hear("agent-prod@1", SILENCE_MS / 1000)
+    assert _listed_after(SILENCE_MS)

@@ -2,44 +2,47 @@
 
 Each attempt goes the way that records go: conversion, rules for agents, log, fold, rows of a checkpoint.
 Texts are random, so that no compression helps. The limits of rows are an eighth here, so that an attempt takes an
-eighth of the time; what bounds one HPA and one decision is as it is.
+eighth of the time; what bounds one HPA and one decision is as it is. The fold refuses what is over a limit of
+number or of stored bytes, whoever reports it; ingest refuses what is over a limit of size or rate.
 """
 
 from base64 import b32encode
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeVar
 
 import pytest
 from msgspec import structs
 
+from fleethpa.cli.common.clustertroubles import troubles_of
+from schemas import limits
 from schemas.agents import AgentSet
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.codec import decode, encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, PublicRecord
-from schemas.hands import HandsChanged
-from schemas.keys import namespace_key, partition_for
+from schemas.hands import HandsChanged, LeftNative
+from schemas.keys import HpaId, namespace_key, partition_for
 from schemas.outcomes import Outcome
 from schemas.pods import Pod, PodDeleted, PodList, PodSet
 from schemas.samples import Answers, MetricAnswer, PodValue, Point, Samples
 from schemas.scales import REFUSED_PART, ClusterReport, Heartbeat, ObserverTrouble, ScaleSet, Serving, Target
 from schemas.topics import MAX_ROW_BYTES
-from streams.ingest import agentledger
-from streams.ingest.agentledger import Thing
+from streams.ingest.agentrates import COPIED_BYTES, AgentRates
 from streams.ingest.agentrules import ReceivedAt, admit
-from streams.ingest.batch import log_entries
+from streams.ingest.batch import Batcher, LogEntry, log_entries
 from streams.ingest.convertrecord import convert
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import Conversion, Piece, RawRecord, Refusal
-from streams.ingest.reportlimits import ReportLimits
 from streams.state import partition
-from streams.state.namespacekeys import query_key
-from streams.state.rates import series_key, series_name
+from streams.state.namespacekeys import SPREAD_FROM, query_key, row_of_answer, spread_over
+from streams.state.rates import series_name
+from streams.state.rows import RefusedRow
 from tests.partition_kit import LogBuilder, make_hpa, make_pod
 
 T = TypeVar("T")
-EAST = AgentSet(cluster="east", incarnation=7)
+ROWS = [name for name in dir(limits) if name.startswith("ROW_")]
+EAST = AgentSet(cluster="east", incarnation=7, max_namespaces=300, max_hpas=240)
 SESSION = "agent-east@4"
 PARTITIONS = 4
 SHARE = 8
@@ -53,7 +56,7 @@ class Hub:
     """Ingest's rules and one partition of a decider."""
 
     random: Random = field(default_factory=lambda: Random(7))
-    limits: ReportLimits = field(default_factory=lambda: ReportLimits(PARTITIONS))
+    rates: AgentRates = field(default_factory=AgentRates)
     log: LogBuilder = field(default_factory=lambda: LogBuilder(PARTITION))
     codes: set[str] = field(default_factory=set)
     offset: int = 0
@@ -73,7 +76,7 @@ class Hub:
         value = encode(PublicRecord(v=1, entries=list(bodies), time=now_ms, cluster="east", namespace=namespace))
         raw = RawRecord(EAST.topics.reports, 0, self.offset, now_ms, value)
         found = convert(raw, Resolver(Mapping()))
-        admit(found, EAST, EAST.topics, self.limits, ReceivedAt(now_ms / 1000, now_ms / 1000))
+        admit(found, EAST, EAST.topics, self.rates, ReceivedAt(now_ms / 1000, now_ms / 1000))
         entries = []
         for entry in log_entries(found.pieces, raw, found.time_ms, PARTITIONS):
             if isinstance(entry, Refusal):
@@ -83,6 +86,15 @@ class Hub:
         self.codes |= {refusal.code for refusal in found.refusals}
         self.log.add(*entries, after_ms=after_ms)
         return found
+
+    @property
+    def refused(self) -> set[str]:
+        """The limits because of which the fold stored something not."""
+        state = self.log.partition.state
+        whole = {limit for rows in state.row.refused.values() for limit in rows}
+        return whole | {
+            limit for space in state.namespaces.values() for rows in space.held.refused.values() for limit in rows
+        }
 
     def rows(self) -> dict[bytes, int]:
         """The sizes of all rows; twice, since a large namespace is spread over more rows at a checkpoint."""
@@ -98,9 +110,9 @@ def hpa(name: str, uid: str = "u", generation: int = 1, **spec: Any) -> dict[str
     return make_hpa(name, uid, generation, **spec)
 
 
-def in_one_row(make: Callable[[], tuple[Thing, T]]) -> T:
-    """Something that lives in row 1 of a large namespace, once it is spread over many rows."""
-    while (made := make())[0].row != 1:
+def in_one_row(make: Callable[[], tuple[int, T]]) -> T:
+    """Something that lives in one certain row of a large namespace, once it is spread over many rows."""
+    while (made := make())[0] != SPREAD_FROM:
         pass
     return made[1]
 
@@ -108,9 +120,9 @@ def in_one_row(make: Callable[[], tuple[Thing, T]]) -> T:
 def pod_in_one_row(hub: Hub) -> str:
     """The name of such a pod."""
 
-    def make() -> tuple[Thing, str]:
+    def make() -> tuple[int, str]:
         name = hub.text(9)
-        return agentledger.pod(name), name
+        return spread_over(name), name
 
     return in_one_row(make)
 
@@ -118,9 +130,9 @@ def pod_in_one_row(hub: Hub) -> str:
 def answer_in_one_row(hub: Hub, part: int = 0, **fields: Any) -> MetricAnswer:
     """Such an answer."""
 
-    def make() -> tuple[Thing, MetricAnswer]:
+    def make() -> tuple[int, MetricAnswer]:
         made = MetricAnswer(api="pods", metric=hub.text(20), selector="app=web", part=part, **fields)
-        return agentledger.answer(query_key(made), part), made
+        return row_of_answer(query_key(made), part), made
 
     return in_one_row(make)
 
@@ -363,10 +375,10 @@ def outcomes(hub: Hub) -> Iterator[None]:
 
 
 def samples(hub: Hub) -> Iterator[None]:
-    def make() -> tuple[Thing, Point]:
+    def make() -> tuple[int, Point]:
         labels = {"a": hub.text(20), "b": "x" * 200}
         point = Point(type="External", metric="m", milli=1, time=hub.log.now_ms, labels=labels)
-        return agentledger.sample(series_key(point), series_name(point)), point
+        return spread_over(series_name(point)), point
 
     for _ in range(5):
         hub.report(Samples(points=[in_one_row(make) for _ in range(40)]))
@@ -446,37 +458,37 @@ def whole_partitions(hub: Hub) -> Iterator[None]:
 
 
 CODES: dict[Attempt, set[str]] = {
-    many_scales: {"overLimit"},
-    long_selectors: {"overLimit"},
-    hpas_in_one_namespace: {"overLimit"},
-    hpas_in_one_partition: {"overLimit"},
-    hpas_that_come_and_go: {"overLimit"},
-    ends_of_hpas_that_never_were: {"overLimit"},
-    lists_of_hpas_that_never_end: {"overLimit"},
-    rivals: {"overLimit"},
+    many_scales: {"scales"},
+    long_selectors: {"scales"},
+    hpas_in_one_namespace: {"HPAs"},
+    hpas_in_one_partition: {"HPAs of the cluster"},
+    hpas_that_come_and_go: set(),
+    ends_of_hpas_that_never_were: set(),
+    lists_of_hpas_that_never_end: {"HPAs"},
+    rivals: {"rivals of HPAs"},
     generations: {"overRate"},
     selectors_with_each_generation: {"overRate"},
     uids: {"overLimit", "overRate"},
     moves_of_the_native_controller: {"overRate"},
     large_hpas: {"overLimit"},
     authors: set(),
-    pods_in_one_row: {"overLimit"},
-    pods_that_go_by_lists_that_nobody_follows: {"overLimit", "formerSession"},
-    pods_of_new_sessions: {"overLimit"},
-    pods_in_a_list_that_is_too_long: {"overLimit"},
-    queries: {"overLimit"},
-    large_answers: {"overLimit"},
-    parts_of_answers: {"overLimit"},
+    pods_in_one_row: {"pods"},
+    pods_that_go_by_lists_that_nobody_follows: {"pods"},
+    pods_of_new_sessions: {"pods"},
+    pods_in_a_list_that_is_too_long: {"pods"},
+    queries: {"answers of metrics APIs", "questions to metrics APIs"},
+    large_answers: {"answers of metrics APIs"},
+    parts_of_answers: {"answers of metrics APIs"},
     texts_of_answers: {"overLimit"},
     errors: set(),
     errors_that_json_makes_longer: set(),
     outcomes: {"overLimit", "overRate"},
-    samples: {"overLimit"},
+    samples: {"pushed samples"},
     samples_of_the_future: {"badTime"},
     names_of_samples: {"overLimit"},
     samples_again_and_again: {"overRate"},
     heartbeats: {"overLimit"},
-    namespaces: {"overLimit"},
+    namespaces: {"namespaces of the cluster"},
     sessions: {"badName"},
     cluster_reports: {"overLimit"},
     whole_partitions: {"overRate"},
@@ -487,24 +499,67 @@ CODES: dict[Attempt, set[str]] = {
 def test_what_deciders_keep_of_it_has_an_end(
     attempt: Attempt, codes: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name in (
-        (agentledger, "MAX_ROW_BYTES"),
-        (agentledger, "MAX_KEY_BYTES"),
-        (partition, "MAX_ROW_BYTES"),
-    ):
-        monkeypatch.setattr(module, name, getattr(module, name) // SHARE)
+    monkeypatch.setattr(partition, "MAX_ROW_BYTES", MAX_ROW_BYTES // SHARE)
+    for name in ROWS:
+        limit = getattr(limits, name)
+        monkeypatch.setattr(limits, name, replace(limit, most=limit.most // SHARE))
     hub = Hub()
     for _ in attempt(hub):
         pass
-    assert hub.codes == codes
+    assert hub.codes | hub.refused == codes
     rows = hub.rows()
     assert [key for key, size in rows.items() if size >= BROKER_BYTES // (1 if b"|h/" in key else SHARE)] == []
     assert all(len(decision.value) < BROKER_BYTES for decision in hub.log.decisions)
 
 
 def test_the_limits_leave_room_in_a_record_of_the_brokers() -> None:
-    assert agentledger.MAX_ROW_BYTES < BROKER_BYTES
-    assert MAX_ROW_BYTES < agentledger.MAX_ROW_BYTES, "a namespace is spread over more rows before it is full"
+    first = ("ROW_HPAS", "ROW_RIVALS", "ROW_COMMANDS")
+    for names in (first, ("ROW_VIEW",), [name for name in ROWS if name not in (*first, "ROW_VIEW")]):
+        assert sum(getattr(limits, name).most for name in names) < BROKER_BYTES - 64 * 1024, names
+
+
+@pytest.mark.parametrize("partitions", [4, 24, 96])
+def test_what_an_agent_writes_into_the_log_is_within_its_quota_for_any_number_of_partitions(partitions: int) -> None:
+    """Ten seconds of the largest reports that concern the whole cluster, one after the other, inside the quota."""
+    hub, sent, logged = Hub(), 0, 0
+    quota = 2_097_152 * 10
+    natives = [LeftNative(namespace=f"n{number}", name=hub.text(253)) for number in range(240)]
+    rates, offset = AgentRates(), 0
+    while sent < quota:
+        offset += 1
+        bodies: list[Body] = [
+            HandsChanged(cluster="east", holder=hub.text(500), generation=offset, time=offset, natives=natives),
+            Serving(session=SESSION, clusters=["east"], problems={"east": hub.text(900)}),
+        ]
+        value = encode(PublicRecord(v=1, entries=bodies * 6, time=1, cluster="", namespace=""))
+        raw = RawRecord(EAST.topics.reports, 0, offset, 1, value)
+        found = convert(raw, Resolver(Mapping()))
+        admit(found, EAST, EAST.topics, rates, ReceivedAt(sent / 2_097_152, sent / 2_097_152))
+        batcher = Batcher(partitions)
+        for entry in log_entries(found.pieces, raw, found.time_ms, partitions):
+            assert isinstance(entry, LogEntry)
+            batcher.add(entry)
+        logged += sum(len(batch.value) for batch in batcher.take())
+        sent += len(value)
+    copied = partitions * (COPIED_BYTES.burst + 10 * COPIED_BYTES.per_s)
+    assert logged < min(sent, 2 * copied + 40 * 80_000)
+
+
+def test_a_native_hpa_goes_into_the_log_partition_of_its_namespace_only() -> None:
+    natives = [LeftNative(namespace=f"n{number}", name="web") for number in range(20)]
+    body = HandsChanged(cluster="east", holder="hub/eu/1", generation=2, time=1, natives=natives)
+    raw = RawRecord(EAST.topics.reports, 0, 0, 1, b"")
+    entries = list(log_entries([Piece("", "", body)], raw, 1, PARTITIONS))
+    found = []
+    for entry in entries:
+        assert isinstance(entry, LogEntry)
+        change = decode(entry.data, Entry).body
+        assert isinstance(change, HandsChanged)
+        found += change.natives
+        wanted = {partition_for(namespace_key("east", native.namespace), PARTITIONS) for native in change.natives}
+        assert wanted <= {entry.partition}
+    assert sorted(native.namespace for native in found) == sorted(native.namespace for native in natives)
+    assert {entry.partition for entry in entries if isinstance(entry, LogEntry)} == set(range(PARTITIONS))
 
 
 def test_a_record_of_10_mb_is_refused_unread() -> None:
@@ -514,20 +569,19 @@ def test_a_record_of_10_mb_is_refused_unread() -> None:
 
 
 def test_all_of_an_agent_together_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agentledger, "MAX_AGENT_BYTES", 100_000)
+    monkeypatch.setattr(limits, "CLUSTER_BYTES", replace(limits.CLUSTER_BYTES, most=100_000))
     hub = Hub()
-    refused = 0
     for _ in range(30):
-        found = hub.report(PodSet(pod=Pod(name=hub.text(20), uid=hub.text(12_000)), session=SESSION))
-        refused += found.code == "overLimit"
-    assert 12 < refused < 25
+        hub.report(PodSet(pod=Pod(name=hub.text(20), uid=hub.text(12_000)), session=SESSION))
+    assert hub.refused == {limits.CLUSTER_BYTES.what}
+    assert 5 < len(hub.log.partition.state.namespaces["east/shop"].pods) < 12
 
 
 # --- what an honest agent does is not in the way ----------------------------------------------------------------------
 
 
 def test_pods_that_go_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agentledger, "MAX_AGENT_BYTES", 40_000)
+    monkeypatch.setattr(limits, "CLUSTER_BYTES", replace(limits.CLUSTER_BYTES, most=40_000))
     hub = Hub()
     for number in range(100):
         hub.report(PodSet(pod=Pod(name=f"web-{number}"), session=SESSION))
@@ -538,30 +592,63 @@ def test_pods_that_go_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
         hub.report(PodList(list_id=session, pods=pods[:15], chunk=0, chunks=2, session=session))
         hub.report(PodList(list_id=session, pods=pods[15:], chunk=1, chunks=2, session=session))
         hub.report(PodDeleted(name=f"web-{epoch}-3", session=session))
-    assert hub.codes == set()
+    assert hub.codes | hub.refused == set()
     assert len(hub.log.partition.state.namespaces["east/shop"].pods) == 29
 
 
+def test_hpas_that_go_make_room_and_a_known_one_is_always_replaced() -> None:
+    hub = Hub()
+    names = [f"web-{number}" for number in range(EAST.max_hpas + 1)]
+    for name in names:
+        hub.report(AutoscalerSet(hpa=hpa(name), session=SESSION))
+    directory = hub.log.partition.state.namespaces["east/shop"].directory
+    assert {key.name for key in directory} == set(names[:-1])
+    assert hub.refused == {limits.CLUSTER_HPAS.what}
+    hub.report(AutoscalerSet(hpa=hpa(names[0], generation=2, maxReplicas=99), session=SESSION))
+    assert hub.log.partition.state.hpas[HpaId("east", "shop", names[0])].row.hpa_object()["spec"]["maxReplicas"] == 99
+    hub.report(AutoscalerDeleted(name=names[1], session=SESSION))
+    hub.report(AutoscalerSet(hpa=hpa(names[-1]), session=SESSION))
+    assert {key.name for key in directory} == {names[0], *names[2:]}
+
+
+def test_what_the_fold_refuses_is_shown_for_an_hour() -> None:
+    row = RefusedRow(count=3, name="web-17", first_ms=1_790_000_000_000, last_ms=1_790_000_060_000)
+
+    def shown(now_ms: int) -> list[str]:
+        refused = {"HPAs of the cluster in namespace shop": row}
+        found = troubles_of("east", now_ms, heard_ms=now_ms, reports=(), served=None, enforced=0, refused=refused)
+        return [trouble.text for trouble in found if trouble.kind == "overLimit"]
+
+    [text] = shown(row.last_ms)
+    assert "3 reports not taken" in text
+    assert "HPAs of the cluster in namespace shop; newest: web-17" in text
+    assert shown(row.last_ms + 3_600_001) == []
+
+
 def test_answers_make_room_after_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agentledger, "MAX_AGENT_BYTES", 20_000)
+    monkeypatch.setattr(limits, "CLUSTER_BYTES", replace(limits.CLUSTER_BYTES, most=8_000))
     hub = Hub()
 
-    def ask(name: str, after_ms: int = 20) -> str:
+    def ask(name: str, after_ms: int = 20) -> bool:
         item = MetricAnswer(api="pods", metric=name, selector="app=web")
-        return hub.report(Answers(items=[item], session=SESSION), after_ms=after_ms).code
+        hub.report(Answers(items=[item], session=SESSION), after_ms=after_ms)
+        answers = hub.log.partition.state.namespaces["east/shop"].answers
+        return query_key(item) in answers and answers[query_key(item)].time_ms == hub.log.now_ms
 
-    assert {ask(f"m{number}") for number in range(40)} == {"", "overLimit"}
-    assert ask("m1") == "", "what is known already is replaced"
-    assert ask("other", after_ms=2 * 3_600_000) == ""
+    assert {ask(f"m{number}") for number in range(40)} == {True, False}
+    assert ask("m1"), "what is known already is replaced"
+    for _ in range(2 * 60):
+        hub.log.add(after_ms=60_000)
+    assert ask("other")
 
 
 def test_a_backlog_is_no_flood() -> None:
     """An hour of reports that is read in a second, as after a stop of ingest."""
-    limits, codes = ReportLimits(PARTITIONS), set()
+    rates, codes = AgentRates(), set()
     body = AutoscalerSet(hpa=hpa("web"), session=SESSION)
     for number in range(3_600):
         found = Conversion(pieces=[Piece("east", "shop", body)])
-        admit(found, EAST, EAST.topics, limits, ReceivedAt(now_s=100 + number / 3_600, at_s=number))
+        admit(found, EAST, EAST.topics, rates, ReceivedAt(now_s=100 + number / 3_600, at_s=number))
         codes.add(found.code)
     assert codes == {""}
 
@@ -579,17 +666,9 @@ def test_the_reports_of_an_agent_tell_what_was_refused_of_it() -> None:
 
 
 def test_the_largest_cluster_fits() -> None:
-    """A tenth of 10,000 HPAs of 15 pods each."""
-    limits, moment = ReportLimits(24), ReceivedAt(1.0, 1.0)
-    uid = "8af5a841-3902-43bc-bc72-7c0f68a39064"
-    refused: set[str] = set()
-
-    def report(namespace: str, *bodies: Body) -> None:
-        found = Conversion(pieces=[Piece("east", namespace, body) for body in bodies])
-        admit(found, EAST, EAST.topics, limits, moment)
-        refused.update(refusal.text for refusal in found.refusals)
-
-    for namespace in (f"team-{number:02}-payments" for number in range(20)):
+    """A fiftieth of 10,000 HPAs of 15 pods each, all in one log partition."""
+    log, uid = LogBuilder(), "8af5a841-3902-43bc-bc72-7c0f68a39064"
+    for namespace in (f"team-{number:02}-payments" for number in range(4)):
         listed = []
         for name in (f"checkout-service-{number:02}" for number in range(50)):
             made = hpa(name, uid)
@@ -600,10 +679,14 @@ def test_the_largest_cluster_fits() -> None:
             selector = f"app.kubernetes.io/name={name}"
             target = Target(group="apps", kind="Deployment", name=name)
             values = [PodValue(pod.name, 1, 1) for pod in pods]
-            report(namespace, *[PodSet(pod=pod, session=SESSION) for pod in pods])
-            report(namespace, ScaleSet(target=target, selector=selector, uid=uid, session=SESSION))
-            report(namespace, Answers(items=[MetricAnswer(api="pods", metric="m", selector=selector, values=values)]))
-        report(namespace, AutoscalerList(list_id="l", hpas=listed, session=SESSION))
-    ledger = limits.ledger(EAST)
-    assert (refused, ledger.hpas) == (set(), 1_000)
-    assert 10 * ledger.bytes < agentledger.MAX_AGENT_BYTES
+            answers = Answers(items=[MetricAnswer(api="pods", metric="m", selector=selector, values=values)])
+            bodies: list[Body] = [*[PodSet(pod=pod, session=SESSION) for pod in pods], answers]
+            bodies.append(ScaleSet(target=target, selector=selector, uid=uid, session=SESSION))
+            log.add(*[Entry(key=namespace_key("east", namespace), body=body) for body in bodies])
+        body = AutoscalerList(list_id="l", hpas=listed, session=SESSION)
+        log.add(Entry(key=namespace_key("east", namespace), body=body))
+    state = log.partition.state
+    assert [space.held.refused for space in state.namespaces.values()] == [{}] * 4
+    used = state.usage["east"]
+    assert (used.hpas, used.namespaces) == (200, 4)
+    assert 50 * used.bytes < limits.CLUSTER_BYTES.most

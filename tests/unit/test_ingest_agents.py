@@ -21,13 +21,12 @@ from schemas.samples import Answers, Samples
 from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving, Target
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from schemas.topics import AUTOSCALERS, OUTCOMES, PODS, SAMPLES, SCALES, SETTINGS
-from streams.ingest.agentledger import NAMES_KEPT_S
+from streams.ingest.agentrates import AgentRates
 from streams.ingest.agentrules import ReceivedAt, admit, refuse_agents
 from streams.ingest.convertrecord import convert
 from streams.ingest.hpamanifests import KnownHpas
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import Conversion, RawRecord
-from streams.ingest.reportlimits import ReportLimits
 
 EAST = AgentSet(cluster="east", incarnation=7, max_namespaces=2, max_hpas=3)
 REPORTS = EAST.topics.reports
@@ -59,12 +58,12 @@ def reported(
     cluster: str = "east",
     namespace: str = "shop",
     agent: AgentSet | None = EAST,
-    limits: ReportLimits | None = None,
+    limits: AgentRates | None = None,
     now_s: float = 0.0,
 ) -> Conversion:
     """What becomes of a record on the topic of east's agent."""
     found = read(record(*bodies, cluster=cluster, namespace=namespace), REPORTS)
-    admit(found, agent, EAST.topics, limits or ReportLimits(4), ReceivedAt(now_s, NOW_MS / 1000))
+    admit(found, agent, EAST.topics, limits or AgentRates(), ReceivedAt(now_s, NOW_MS / 1000))
     return found
 
 
@@ -179,38 +178,6 @@ def test_the_good_part_of_a_record_is_taken() -> None:
     assert ([type(piece.body) for piece in found.pieces], found.result) == ([Heartbeat], "partial")
 
 
-def test_namespaces_are_limited_and_make_room_after_a_day() -> None:
-    limits = ReportLimits(4)
-
-    def beat(namespace: str, now_s: float) -> str:
-        return reported(Heartbeat(session=SESSION), namespace=namespace, limits=limits, now_s=now_s).code
-
-    assert [beat(name, 0.0) for name in ("a", "b", "c", "a")] == ["", "", "overLimit", ""]
-    assert beat("b", 10.0) == ""
-    assert beat("c", NAMES_KEPT_S + 5.0) == ""
-    assert beat("a", NAMES_KEPT_S + 5.0) == "overLimit"
-
-
-def test_hpas_are_limited_over_all_namespaces() -> None:
-    limits = ReportLimits(4)
-
-    def taken(*names: str, namespace: str = "a") -> tuple[int, str]:
-        hpas = [hpa(name, metadata={"name": name, "namespace": namespace}) for name in names]
-        found = reported(AutoscalerList(list_id="l", hpas=hpas), namespace=namespace, limits=limits)
-        body = found.pieces[0].body
-        assert isinstance(body, AutoscalerList)
-        return len(body.hpas), found.code
-
-    assert taken("one", "two") == (2, "")
-    assert taken("one", "two", namespace="b") == (1, "overLimit")
-    assert taken("one") == (1, "")  # a new full list: the second one is gone
-    assert taken("one", "two", namespace="b") == (2, "")
-    single = AutoscalerSet(hpa=hpa("more", metadata={"name": "more", "namespace": "a"}))
-    assert reported(single, namespace="a", limits=limits).code == "overLimit"
-    reported(AutoscalerDeleted(name="two"), namespace="b", limits=limits)
-    assert reported(single, namespace="a", limits=limits).code == ""
-
-
 LARGE: Final = 50_000
 """Characters of a text that a hostile agent makes up anew for each record."""
 
@@ -244,7 +211,7 @@ HOSTILE: Final[dict[str, Callable[[str], bytes]]] = {
 
 @pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE)
 def test_nothing_is_kept_of_large_texts_that_differ_each_time(make: Callable[[str], bytes]) -> None:
-    resolver, limits = Resolver(Mapping()), ReportLimits(4)
+    resolver, limits = Resolver(Mapping()), AgentRates()
 
     def take(number: int) -> None:
         raw = RawRecord(REPORTS, 0, 0, NOW_MS, make(f"n{number}-" + "x" * LARGE))

@@ -1,22 +1,38 @@
 """Same log, same bytes: whatever the grouping, the checkpoints, the crash, the repetition of input."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
+from schemas import limits
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.codec import encode
 from schemas.decisions import Decision, ShortDecision, expand
 from schemas.entries import LogRecord
+from schemas.pods import PodDeleted, PodList, PodSet
+from schemas.samples import Answers, Point, Samples
+from schemas.settings import SettingsSet
 from schemas.topics import MAX_ROW_BYTES
 from streams.state import decisionrecords as records
 from streams.state.partition import Partition
 from tests.central_kit import central_log
 from tests.generated_log import Fleet, partition_log
-from tests.partition_kit import Record, disturbed_log, fold
+from tests.partition_kit import (
+    ENFORCING,
+    LogBuilder,
+    Record,
+    cpu_answer,
+    disturbed_log,
+    fold,
+    make_hpa,
+    make_pod,
+    scale,
+)
 
 SEEDS = st.integers(0, 10_000)
 
@@ -31,6 +47,8 @@ class Crashing:
         self.topic: dict[int, dict[str, bytes]] = {}
         self.values: list[bytes] = []
         self.crashes = 0
+        self.partition = Partition.empty(0)
+        """At the end of the run."""
 
     def run(self) -> list[bytes]:
         partition = Partition.empty(0)
@@ -40,6 +58,7 @@ class Crashing:
                 partition = self._checkpoint(partition)
             elif self.random.random() < 0.1:
                 partition = self._crash()
+        self.partition = partition
         return self.values
 
     def _take(self, partition: Partition) -> Partition:
@@ -140,6 +159,109 @@ def test_restored_rows_are_the_rows_that_were_never_stored(seed: int) -> None:
         log.partition.prev,
         log.partition.log_hash,
     )
+
+
+TIGHT = {
+    "ROW_PODS": 600,
+    "ROW_ANSWERS": 700,
+    "ROW_SAMPLES": 180,
+    "ROW_SCALES": 330,
+    "ROW_HPAS": 800,
+    "ROW_RIVALS": 150,
+    "ROW_COMMANDS": 200,
+    "CLUSTER_BYTES": 16_000,
+    "CLUSTER_HPAS": 5,
+    "CLUSTER_NAMESPACES": 3,
+}
+
+
+def tight(patch: pytest.MonkeyPatch, **others: int) -> None:
+    """Set limits that a few objects reach."""
+    for name, most in (TIGHT | others).items():
+        patch.setattr(limits, name, replace(getattr(limits, name), most=most))
+
+
+def crowded_log(seed: int) -> LogBuilder:
+    """Namespaces of one cluster in which things come and go, more of them than the limits take."""
+    chosen, log = random.Random(seed), LogBuilder()
+    names = [f"{letter}{number}" for letter in "abc" for number in range(5)]
+    log.add(SettingsSet(cluster="*", settings=ENFORCING))
+    for _ in range(120):
+        entries = []
+        for _ in range(chosen.randrange(4)):
+            name, number = chosen.choice(names), log.now_ms % 1_000
+            place = chosen.choice(("one", "two", "three", "four"))
+            made = make_hpa(name, f"uid-{place}-{name}-{len(log.records)}", number)
+            rivals = [{"kind": "X", "name": name * 9, "target": {"kind": "Deployment", "name": name}}] * 2
+            point = Point(type="Pods", metric=name[0], milli=number, time=log.now_ms, pod=name)
+            body: Any = chosen.choice(
+                (
+                    PodSet(pod=make_pod(name, name[0], uid="u" * number)),
+                    PodDeleted(name=name),
+                    PodList(list_id=f"p{number}", pods=[make_pod(each) for each in names[: number % 9]]),
+                    AutoscalerSet(hpa=made | {"metadata": made["metadata"] | {"annotations": {"a": "x" * number}}}),
+                    AutoscalerDeleted(name=name),
+                    AutoscalerList(list_id=f"h{number}", hpas=[made], rivals=rivals),
+                    scale(name, number % 9),
+                    Samples(points=[point]),
+                    Answers(items=[cpu_answer(name[0], dict.fromkeys(names[: number % 9], number), log.now_ms)]),
+                    Command(command="pause", name=name, reason="r" * (number // 9)),
+                )
+            )
+            entries.append(log.entry(body, f"eu/{place}"))
+        log.add(*entries, after_ms=chosen.choice((20, 700, 3_000, 600_000)))
+    return log
+
+
+def stored(partition: Partition) -> list[Any]:
+    """What is stored of namespaces and clusters, and the sums of it."""
+    state = partition.state
+    spaces = [
+        (
+            key,
+            sorted(space.pods),
+            space.directory,
+            space.scales,
+            space.answers,
+            space.series,
+            space.arrivals,
+            space.rivals,
+            space.commands,
+            (space.held.bytes, space.held.hpas),
+            {row: size for row, size in space.held.sums.items() if size},
+        )
+        for key, space in sorted(state.namespaces.items())
+    ]
+    used = [(cluster, each.bytes, each.hpas, each.namespaces) for cluster, each in sorted(state.usage.items())]
+    return [used, *[each for each in spaces if any(each[1:])]]
+
+
+@pytest.mark.parametrize("largest_row", [MAX_ROW_BYTES, 0], ids=["two rows a namespace", "64 rows a namespace"])
+@settings(max_examples=10, phases=(Phase.explicit, Phase.generate))
+@given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
+def test_what_is_over_a_limit_does_not_depend_on_checkpoints_and_crashes(
+    largest_row: int, seed: int, crashes: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        tight(patch)
+        patch.setattr("streams.state.partition.MAX_ROW_BYTES", largest_row)
+        log = crowded_log(seed)
+        crashing = Crashing(log.records, crashes)
+        assert crashing.run() == [decision.value for decision in log.decisions]
+        assert stored(crashing.partition) == stored(log.partition)
+
+
+def test_a_crowded_log_reaches_the_limits() -> None:
+    reached: set[str] = set()
+    with pytest.MonkeyPatch.context() as patch:
+        for seed in range(12):
+            tight(patch, CLUSTER_BYTES=4_000 if seed > 8 else 16_000, ROW_ANSWERS=300)
+            state = crowded_log(seed).partition.state
+            reached |= {
+                limit for space in state.namespaces.values() for rows in space.held.refused.values() for limit in rows
+            }
+            reached |= {limit for rows in state.row.refused.values() for limit in rows}
+        assert {getattr(limits, name).what for name in TIGHT} <= reached
 
 
 def without_position(value: bytes) -> dict[str, Any]:

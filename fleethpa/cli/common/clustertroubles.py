@@ -7,8 +7,9 @@ and a reconciler that is missing or cannot write.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final, Literal
 
 from fleethpa.cli.output.errortexts import one_line
@@ -17,7 +18,10 @@ from fleethpa.cli.output.words import counted
 from schemas.hands import HUB_HOLDER
 from schemas.scales import REFUSED_PART, ObserverTrouble
 from streams.state.partitionrow import HandsRow, ReportRow, ServedRow
+from streams.state.rows import RefusedRow
 
+REFUSED_SHOWN_MS: Final = 3_600_000
+"""For so long what was not stored because of a limit is shown."""
 SILENT_MS: Final = 30_000
 """An observer or a reconciler of which nothing was heard for this long (log time) counts as silent."""
 API_SERVER: Final = "apiServer"
@@ -29,13 +33,13 @@ RIVALS: Final = "scaledobjects"
 Kind = Literal[
     "observerSilent", "apiServerAway", "watchForbidden", "watchFailing", "metricsFailing", "canaryFailing",
     "reconcilerSilent", "reconcilerFailing", "standIn", "rivalsUnseen", "left", "unhealthy",
-    "reportsRefused", "nativeEvidence",
+    "reportsRefused", "nativeEvidence", "overLimit",
 ]  # fmt: skip
 _STALE: Final[frozenset[Kind]] = frozenset(
     {"observerSilent", "apiServerAway", "watchForbidden", "watchFailing", "left"}
 )
 _MINOR: Final[frozenset[Kind]] = frozenset(
-    {"canaryFailing", "rivalsUnseen", "unhealthy", "reportsRefused", "nativeEvidence"}
+    {"canaryFailing", "rivalsUnseen", "unhealthy", "reportsRefused", "nativeEvidence", "overLimit"}
 )
 
 
@@ -73,6 +77,7 @@ def troubles_of(
     enforced: int,
     by_agent: bool = False,
     hands: HandsRow | None = None,
+    refused: Mapping[str, RefusedRow] = MappingProxyType({}),
 ) -> list[ClusterTrouble]:
     """Give what is wrong in a cluster, the gravest first.
 
@@ -84,12 +89,14 @@ def troubles_of(
         enforced: how many of its HPAs are enforced.
         by_agent: whether an agent observes and writes it.
         hands: who is and was in charge of it; None: always the hub.
+        refused: namespace and limit -> what was not stored because of it.
     """
     found = list(_observed(cluster, now_ms, heard_ms, list(reports)))
     if any(trouble.kind == "left" for trouble in found):
         return found
     in_charge = list(_stood_in(cluster, now_ms, hands, served, enforced))
     found += in_charge or _written(cluster, now_ms, served, enforced)
+    found += _over_limits(cluster, now_ms, refused)
     return [replace(trouble, next_step=_look_at_agent(cluster, trouble)) for trouble in found] if by_agent else found
 
 
@@ -227,3 +234,16 @@ def _written(cluster: str, now_ms: int, served: ServedRow | None, enforced: int)
     elif served.problem:
         text = f"its reconciler cannot write: {one_line(served.problem)}"
         yield ClusterTrouble("reconcilerFailing", None, text, f"kubectl --context {cluster} get --raw /readyz")
+
+
+# --- not stored -------------------------------------------------------------------------------------------------------
+
+
+def _over_limits(cluster: str, now_ms: int, refused: Mapping[str, RefusedRow]) -> Iterator[ClusterTrouble]:
+    """What the limits kept out of the state lately."""
+    for what, row in sorted(refused.items()):
+        if now_ms - row.last_ms <= REFUSED_SHOWN_MS:
+            newest = one_line(row.name)
+            text = f"over a limit, {counted(row.count, 'report')} not taken{since(row.first_ms, now_ms)}: {what}"
+            step = f"fleethpa get hpa -A -C {cluster}; the limits are in docs/limits.md"
+            yield ClusterTrouble("overLimit", row.first_ms, f"{text}; newest: {newest}", step)

@@ -236,6 +236,8 @@ def _clusters(state: FleetState, partitions: Sequence[State], pauses: Pauses) ->
         for watch, word in namespace.watches.items():
             if word.problem:
                 cluster.problems[f"{namespace.name}/{watch}"] = word.problem
+        for rows in namespace.held.refused.values():
+            cluster.refused |= {f"{what} in namespace {namespace.name}": row for what, row in rows.items()}
     for name, heard_ms in _heard(partitions, state.namespaces.values()):
         cluster = view(name)
         cluster.heard_ms = max(cluster.heard_ms or 0, heard_ms)
@@ -256,6 +258,9 @@ def _take_words(found: Mapping[str, ClusterView], row: PartitionRow) -> None:
     """Take in what observers and reconcilers say of whole clusters."""
     for report in row.reports.values():
         found[report.cluster].reports.append(report)
+    for name, refused in row.refused.items():
+        if name in found:
+            found[name].refused |= refused
     for name, agent in row.agents.items():
         if name in found:
             found[name].agent = agent

@@ -17,6 +17,7 @@ from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
 from streams.state.moves import Fight, Move, by_another, fight_now
 from streams.state.partitionrow import AgentRow, HandsRow, PartitionRow, ReportRow, ServedRow
+from streams.state.rows import RefusedRow
 
 if TYPE_CHECKING:
     from streams.history.recorded import Recorded
@@ -178,6 +179,8 @@ class ClusterView:
     served: ServedRow | None = None
     hands: HandsRow | None = None
     """Who is and was in charge of it; None: always the hub."""
+    refused: dict[str, RefusedRow] = field(default_factory=dict)
+    """Namespace and limit -> what was not stored because of it."""
     agent: AgentRow | None = None
     """Its agent, which may have left; None: it never had one."""
 
@@ -203,6 +206,7 @@ class ClusterView:
             enforced=self.modes.get("enforce", 0),
             by_agent=self.agent is not None and not self.agent.left,
             hands=self.hands,
+            refused=self.refused,
         )
 
     @property

@@ -1,0 +1,161 @@
+"""How many bytes a namespace holds of each kind, in each of its rows and in all: running sums, and what is refused.
+
+The sums follow from what is stored, so that they are counted anew when rows are read back. A limit concerns one kind in
+one row, since a row of a namespace may be ahead of the others after a crash: what is taken must depend on the log only.
+Sizes are upper bounds of MessagePack without compression, whose result depends on the library.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from schemas import limits
+from schemas.limits import Limit
+from schemas.pods import Pod
+from streams.state.rows import (
+    SPLIT_PARTS,
+    AnswerRow,
+    DirectoryEntry,
+    DirectoryKey,
+    Growth,
+    RefusedRow,
+    SampleRow,
+    ScaleRow,
+    SeriesKey,
+    TargetName,
+)
+
+_ENCODER = msgspec.msgpack.Encoder()
+_MARK = 48
+"""Of what changes with every list or report, such as a mark or a number, the most is counted: what is stored already
+never becomes too large by being reported again.
+"""
+_USUAL = 40
+_SECOND_SIDE = {limits.ROW_PODS.what, limits.ROW_SAMPLES.what, limits.ROW_SERIES_ARRIVALS.what}
+"""What is in the second part of a namespace of two."""
+_STEP = 128
+_NAME_SHOWN = 253
+
+
+def encoded_size(value: object) -> int:
+    """The bytes of something in a row."""
+    return len(_ENCODER.encode(value)) + _MARK
+
+
+def _in_steps(size: int) -> int:
+    """In steps, so that something that is reported again with another number is rarely larger."""
+    return (size + _STEP - 1) // _STEP * _STEP
+
+
+def pod_size(pod: Pod) -> int:
+    """A pod's."""
+    return _in_steps(encoded_size(pod))
+
+
+def answers_size(rows: Sequence[AnswerRow]) -> int:
+    """Those of answers, or of the parts that a slot keeps."""
+    texts = [(len(row.json), _length(row.source) + _length(row.answer_id)) for row in rows]
+    return sum([_in_steps(json) + _in_steps(others) + _MARK for json, others in texts])
+
+
+def sample_size(key: SeriesKey, name: str, row: SampleRow) -> int:
+    """A pushed sample's, with the name of its series, which a row names once."""
+    return sum([_length(text) for text in key]) + _length(name) + max(_length(row.source), _USUAL) + 2 * _MARK
+
+
+def hpa_size(key: DirectoryKey, entry: DirectoryEntry) -> int:
+    """An HPA's in the list of its namespace."""
+    uids = max(_length(entry.uid), _USUAL) + max(_length(entry.replaced), _USUAL)
+    return _length(key.name) + sum([_length(text) for text in entry.target]) + uids + 2 * _MARK
+
+
+def scale_size(target: TargetName, row: ScaleRow) -> int:
+    """A scale's."""
+    usual = (row.resource_version, row.session, row.manager, row.outcome_of, row.uid)
+    texts = sum([_length(text) for text in (*target, row.selector, row.error or "")])
+    return texts + sum([max(_length(text), _USUAL) for text in usual]) + 2 * _MARK
+
+
+def _length(text: str) -> int:
+    return 3 + (len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass")))
+
+
+def refused_again(known: RefusedRow | None, name: str, now_ms: int) -> RefusedRow:
+    """One more that was not stored."""
+    before = known or RefusedRow(first_ms=now_ms)
+    return RefusedRow(before.count + 1, name[:_NAME_SHOWN], before.first_ms, now_ms)
+
+
+def part_of_growth(side: int, row: int, parts: int) -> int:
+    """The part of a namespace of so many parts in which something is."""
+    return row if parts > SPLIT_PARTS else min(side, parts - 1)
+
+
+class Room:
+    """What a cluster may still store in this partition, as of the end of the record before."""
+
+    def __init__(self, size: int, hpas: int) -> None:
+        self.bytes, self.hpas = size, hpas
+
+
+class Held:
+    """The sums of one namespace."""
+
+    def __init__(self) -> None:
+        self.sums: dict[tuple[str, int], int] = {}
+        """(kind, row) -> bytes; rows as if the namespace had many."""
+        self.bytes = self.hpas = 0
+        self.growths: dict[tuple[int, int], list[Growth]] = {}
+        """(side, row) -> since the checkpoint before."""
+        self.refused: dict[int, dict[str, RefusedRow]] = {}
+        """By stored part, limit -> what was not stored."""
+        self.unsettled_bytes = self.unsettled_hpas = 0
+        """What this record added and the sums of the cluster do not contain yet."""
+
+    def load(self, limit: Limit, row: int, size: int, own: int = 0) -> None:
+        """Count something that was stored."""
+        self.sums[limit.what, row] = self.sums.get((limit.what, row), 0) + size
+        self.bytes += size + own
+
+    def has_room(self, limit: Limit, row: int, more: int, room: Room) -> bool:
+        """Whether so many bytes may be added; what does not grow always may be replaced."""
+        return more <= 0 or (room.bytes > 0 and self.sums.get((limit.what, row), 0) + more <= limit.most)
+
+    def add(self, limit: Limit, row: int, offset: int, more: int, own: int = 0, hpas: int = 0) -> None:
+        """Count what is added (negative: removed) with the record at an offset."""
+        if not (more or own or hpas):
+            return
+        self.sums[limit.what, row] = self.sums.get((limit.what, row), 0) + more
+        self.bytes += more + own
+        self.hpas += hpas
+        self.unsettled_bytes += more + own
+        self.unsettled_hpas += hpas
+        side = int(limit.what in _SECOND_SIDE)
+        growths = self.growths.setdefault((side, row), [])
+        if growths and growths[-1].offset == offset:
+            last = growths.pop()
+            growths.append(Growth(offset, side, row, last.bytes + more + own, last.hpas + hpas))
+        else:
+            growths.append(Growth(offset, side, row, more + own, hpas))
+
+    def growths_of(self, part: int, parts: int) -> list[Growth]:
+        """What a part has to remember."""
+        return [each for key, some in self.growths.items() if part_of_growth(*key, parts) == part for each in some]
+
+    def load_growths(self, growths: Sequence[Growth]) -> None:
+        """Take in what a part remembers."""
+        for growth in growths:
+            self.growths.setdefault((growth.side, growth.row), []).append(growth)
+
+    def refuse(self, limit: Limit, part: int, name: str, now_ms: int) -> None:
+        """Note what is not stored."""
+        refused = self.refused.setdefault(part, {})
+        refused[limit.what] = refused_again(refused.get(limit.what), name, now_ms)
+
+    def forget_growths(self, written: set[int], parts: int, offset: int) -> None:
+        """Drop what no recovery can ask for: it begins after the log offset of the checkpoint before."""
+        for key, some in list(self.growths.items()):
+            if part_of_growth(*key, parts) in written:
+                self.growths[key] = [each for each in some if each.offset > offset]
+                if not self.growths[key]:
+                    del self.growths[key]
