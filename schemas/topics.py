@@ -72,10 +72,10 @@ TOPICS: tuple[Topic, ...] = (
     Topic(AUTOSCALERS, _delete(30 * _DAY_MS)),
     Topic(SCALES, _delete(7 * _DAY_MS)),
     Topic(SETTINGS, _NEVER_EXPIRES),
-    Topic(OUTCOMES, _delete(-1)),
+    Topic(OUTCOMES, _delete(30 * _DAY_MS)),
     Topic(BREAKER, _NEVER_EXPIRES),
     Topic(LOG, _delete(7 * _DAY_MS, message_timestamp_type="LogAppendTime")),
-    Topic(DECISIONS, _delete(-1)),
+    Topic(DECISIONS, _delete(30 * _DAY_MS)),
     Topic(REJECTED, _delete(30 * _DAY_MS)),
     Topic(
         CHANGELOG,

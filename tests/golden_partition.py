@@ -12,6 +12,7 @@ from pathlib import Path
 
 from schemas.settings import ClusterSettings
 from streams.state.partition import Partition
+from streams.state.rowcopies import merge_rows
 from tests.partition_kit import Record, disturbed_log, fold
 
 GOLDEN = {engine: Path(__file__).parent / "golden" / f"partition{engine}.jsonl.gz" for engine in ("", "-engine-2")}
@@ -72,7 +73,7 @@ def digest() -> str:
             for decision in partition.apply(*record):
                 total.update(decision.value)
             if record.offset % 10 == 0:
-                rows.update(partition.checkpoint())
+                merge_rows(rows, partition.checkpoint())
                 partition = Partition.restore(0, rows)
     return total.hexdigest()
 

@@ -21,7 +21,7 @@ from streams.archive.snapshots import read_snapshot, snapshots, write_snapshot
 from streams.state.logerrors import CoreError
 from streams.state.partition import Partition
 from streams.state.rowcodec import partition_key, row_kind
-from streams.state.rowcopies import applied_offset
+from streams.state.rowcopies import applied_offset, merge_rows
 
 log = logging.getLogger("fleethpa.archive")
 _ID = re.compile(rb'\{"id":"\d+-(\d+)-')
@@ -40,7 +40,7 @@ def torn(rows: Mapping[bytes, bytes], partition: int) -> bool:
     """Whether state rows were read in the middle of a checkpoint: some are newer than the partition row."""
     own = rows.get(partition_key(partition))
     if own is None:
-        return any(row_kind(key)[0] in "hn" for key in rows)
+        return any(row_kind(key)[0] in "hni" for key in rows)
     return any(applied_offset(value) > applied_offset(own) for value in rows.values())
 
 
@@ -88,7 +88,7 @@ class Fold:
         """Store a snapshot of the rows at a segment's end, and go on from it."""
         if self.fault or self.partition.applied_offset != manifest.last_offset:
             return
-        self.rows.update(self.partition.checkpoint())
+        merge_rows(self.rows, self.partition.checkpoint())
         write_snapshot(self.root, self.number, manifest.last_offset, self.rows)
         self.partition = Partition.restore(self.number, self.rows)
 

@@ -198,8 +198,7 @@ class _Follower:
         for part in parts:
             self._consumer.assign([part])
             async for record in read_range(self._consumer, part, firsts[part], ends[part]):
-                if record.value:
-                    merge_row(newest, record.key, record.value)
+                merge_row(newest, record.key, record.value)
         return newest
 
     async def _follow(self, archiver: Archiver, ends: dict[TopicPartition, int]) -> None:

@@ -6,16 +6,18 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 
 from runtime.kafkaclients import OffsetBounds
+from schemas.kubernetes.gotimes import rfc3339_seconds
 from streams.decider.checkpoint import decisions_offset_of, split_rows, written_rows
 from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.exits import Exit, die
 from streams.decider.fence import Fence
 from streams.decider.owned import OwnedPartition
 from streams.decider.recordedtail import StandingError, TailHead
-from streams.decider.tail import TailReader
+from streams.decider.tail import LastRecord, TailReader
 from streams.state.logerrors import StateError
 from streams.state.partition import Partition
-from streams.state.rowcopies import row_partition, rows_by_partition
+from streams.state.rowcodec import partition_key
+from streams.state.rowcopies import applied_offset, row_partition, rows_by_partition
 
 log = logging.getLogger("fleethpa.decider")
 
@@ -61,7 +63,8 @@ class Assignment:
         rows = {number: split_rows(found) for number, found in rows_by_partition(self._rows(), wanted).items()}
         offsets = {number: decisions_offset_of(own) for number, (_, own) in rows.items()}
         self._reader = reader = TailReader(self._config.kafka, self._config.log_topic, self._config.decisions_topic)
-        await reader.start(wanted, offsets)
+        applied = {n: applied_offset(own) for n in wanted if (own := rows[n][0].get(partition_key(n))) is not None}
+        await reader.start(wanted, offsets, applied)
         owned = {number: await self._restore(reader, number, rows[number][0], offsets[number]) for number in wanted}
         if epoch != self.epoch:
             return None
@@ -145,6 +148,7 @@ class Assignment:
     ) -> OwnedPartition:
         partition = await asyncio.to_thread(restored, number, rows)  # seconds with thousands of HPAs; the loop turns
         check_log(partition, reader.log_bounds(number), empty=not rows)
+        check_same_log(partition, reader.applied_record(number))
         standing = reader.standing(number, TailHead(partition.seq, partition.prev))
         try:
             await standing.at(-1)  # a short tail is read whole here, a long one as the fold reaches it
@@ -163,6 +167,25 @@ def check_log(partition: Partition, log: OffsetBounds, *, empty: bool) -> None:
         Exit.NEEDS_OPERATOR,
         f"log partition {partition.number}: there is {what}, but the log holds offsets {log.first} to {log.end - 1}: "
         f"what lies between is lost. {RECOVER_HINT}",
+    )
+
+
+def check_same_log(partition: Partition, found: LastRecord | None) -> None:
+    """End the process if the log has another record than the one up to which the state goes.
+
+    `found`: what the log has at that offset; None: it expired, or the state has applied nothing.
+    """
+    row = partition.state.row
+    known = LastRecord(row.last_ms, row.last_hash)
+    if found is None or found == known:
+        return
+    die(
+        Exit.NEEDS_OPERATOR,
+        f"log partition {row.number}: the record at offset {row.offset} is not the one that the state was made from. "
+        f"State: SHA-256 {known.digest.hex()}, {rfc3339_seconds(known.timestamp_ms)}; log: SHA-256 "
+        f"{found.digest.hex() or '(no record)'}, {rfc3339_seconds(found.timestamp_ms)}. The log was cut below offset "
+        f"{row.offset} and has grown again, for example by an unclean election of a leader or from a backup. Next: put "
+        f"back the log as it was. If it cannot be had: {RECOVER_HINT}",
     )
 
 

@@ -57,7 +57,7 @@ async def write_checkpoint(
     for number, (key, value) in enumerate(rows, start=1):
         if not still_ours():
             break
-        await writer.add(value, key)
+        await writer.add(value or None, key)
         if faults.is_due(f"checkpoint-row:{number}"):
             await writer.flush()
             await writer.written()

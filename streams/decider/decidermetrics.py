@@ -8,6 +8,7 @@ from importlib.metadata import version
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from schemas.decisions import ENGINE
+from schemas.limits import UNKNOWN_NAMESPACES
 from streams.decider.owned import OwnedPartition
 from streams.decider.resultcounts import Results
 from streams.state.ledger import DecisionRecord
@@ -46,6 +47,12 @@ class Metrics:
         self.lag = Gauge("fleethpa_lag_records", "Log records not yet applied", ["partition"], registry=registry)
         self.log_time = Gauge(
             "fleethpa_log_time_seconds", "Time of the newest applied log record", ["partition"], registry=registry
+        )
+        self.ignored_samples = Gauge(
+            "fleethpa_ignored_samples",
+            "Entries of pushed samples that were not taken, as nothing else was ever reported of their namespaces",
+            ["partition"],
+            registry=registry,
         )
         self.owned = Gauge("fleethpa_owned_partitions", "Log partitions that this worker owns", registry=registry)
         self.changes = Counter(
@@ -96,11 +103,19 @@ class Metrics:
         self.fights.set_function(lambda: sum(_fights(one.partition) for one in list(owned.values())))
         self.lag.clear()
         self.log_time.clear()
+        self.ignored_samples.clear()
         for number, one in owned.items():
             self.log_time.labels(str(number)).set(one.newest_log_time_ms / 1000)
+            self.ignored_samples.labels(str(number)).set(ignored_samples(one.partition))
             if number in ends:
                 self.lag.labels(str(number)).set(max(0, ends[number] - 1 - one.partition.applied_offset))
 
     def exposition(self) -> bytes:
         """The text that Prometheus reads."""
         return generate_latest(self.registry)
+
+
+def ignored_samples(partition: Partition) -> int:
+    """Count what came of namespaces that nothing but samples named, since the last hour without any."""
+    refused = partition.state.row.refused.values()
+    return sum(rows[UNKNOWN_NAMESPACES.what].count for rows in refused if UNKNOWN_NAMESPACES.what in rows)

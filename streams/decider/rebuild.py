@@ -163,7 +163,7 @@ async def _write(
 ) -> None:
     topic = config.changelog_topic
     await asyncio.gather(
-        *[await producer.send(topic, value, key=key, partition=number) for key, value in rows],
+        *[await producer.send(topic, value or None, key=key, partition=number) for key, value in rows],
     )
 
 

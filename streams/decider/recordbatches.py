@@ -59,16 +59,17 @@ class BatchWriter:
         self.queued = 0
         """Records that were handed to the driver."""
 
-    async def add(self, value: bytes, key: bytes | None, headers: Headers = ()) -> None:
-        """Add a record; queues the batch before it if that has no room left."""
+    async def add(self, value: bytes | None, key: bytes | None, headers: Headers = ()) -> None:
+        """Add a record (value None: a tombstone); queues the batch before it if that has no room left."""
+        size = len(value or b"")
         if not self._append(value, key, headers):
             await self.flush()
             if not self._append(value, key, headers):
-                raise ValueError(f"a record of {len(value)} bytes fits into no batch of {self._topic}")
-        if len(value) > self._largest[0]:
-            self._largest = len(value), _name(key, headers)
+                raise ValueError(f"a record of {size} bytes fits into no batch of {self._topic}")
+        if size > self._largest[0]:
+            self._largest = size, _name(key, headers)
 
-    def _append(self, value: bytes, key: bytes | None, headers: Headers) -> bool:
+    def _append(self, value: bytes | None, key: bytes | None, headers: Headers) -> bool:
         is_in = self._batch.append(timestamp=None, key=key, value=value, headers=list(headers)) is not None
         self._held += is_in
         return is_in

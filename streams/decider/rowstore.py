@@ -17,8 +17,8 @@ class RowStore(memory.Store):  # type: ignore[misc]
     def apply_changelog_batch(self, batch: Iterable[Any], to_key: Any, to_value: Any) -> None:
         """Do nothing: the consumer has merged the rows when it fetched them."""
 
-    def merge(self, key: bytes, value: bytes) -> None:
-        """Merge a recovered row; a record that is none ends the process, since the state would be wrong."""
+    def merge(self, key: bytes, value: bytes | None) -> None:
+        """Merge a recovered row or its deletion; another record ends the process, since the state would be wrong."""
         try:
             merge_row(self.data, key, value)
         except (TypeError, ValueError) as error:

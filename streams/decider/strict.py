@@ -35,7 +35,7 @@ from streams.decider.exits import Exit, die
 MakeCurrent = Callable[[Iterable[int]], Awaitable[Mapping[int, int] | None]]
 """Make the state of these log partitions current; the offset from which each is to be read. None: superseded."""
 
-MergeRow = Callable[[bytes, bytes], None]
+MergeRow = Callable[[bytes, bytes | None], None]
 """Merge a record of the changelog into the recovered rows."""
 
 FETCH_WAIT_S = 0.2

@@ -1,14 +1,16 @@
 """State rows as of a checkpoint, found in the versions of them that the changelog topic still holds.
 
 Compaction keeps every version for an hour at least (`schemas.topics`), then only the newest. A checkpoint ends with the
-partition's own row, whose manifest names the version of every other: restoring from rows of which one is gone fails, it
-never gives another state.
+partition's own row and, before it, the index that names the version of every other: restoring from rows of which one is
+gone fails, it never gives another state.
 """
+
+from collections.abc import Mapping
 
 from streams.state.logerrors import StateError
 from streams.state.partition import Partition
-from streams.state.partitionrow import PartitionRow
-from streams.state.rowcodec import decode_row, encode_row, partition_key
+from streams.state.partitionrow import IndexRow, PartitionRow
+from streams.state.rowcodec import decode_row, encode_row, index_key, partition_key
 from streams.state.rowcopies import applied_offset, wins
 
 
@@ -31,12 +33,15 @@ class NewestCheckpoint:
         """The partition's own row, once it was found."""
         self.lacking: dict[bytes, int] = {}
         """Key → applied offset of the rows that the checkpoint names and that were not found yet."""
+        self.named = 0
+        """How many rows the pieces of the index name that were found."""
+        self._pieces: set[bytes] = set()
         self._key = partition_key(number)
         self._below, self._before_ms = below, before_ms
 
     def take(self, key: bytes, value: bytes | None) -> None:
         """Take a record; after the partition's own row was found, the order of further ones does not matter."""
-        if value is None:
+        if not value:
             return
         applied, held = applied_offset(value), self.rows.get(key)
         if (self._below is not None and applied >= self._below) or (held and applied_offset(held) >= applied):
@@ -47,6 +52,8 @@ class NewestCheckpoint:
             self.rows[key] = value
             if applied >= self.lacking.get(key, applied + 1):
                 del self.lacking[key]
+                if key in self._pieces:
+                    self._take_piece(key, value)
 
     def _take_own(self, value: bytes) -> None:
         row = decode_row(self._key, value)
@@ -57,16 +64,38 @@ class NewestCheckpoint:
         self.own = row
         kept = {key: stored for key, stored in self.rows.items() if applied_offset(stored) <= row.offset}
         self.rows = kept | {self._key: value}
-        named = ((text.encode(), written) for text, written in row.manifest.items())
-        self.lacking = {
-            key: written for key, written in named if key not in kept or applied_offset(kept[key]) < written
+        pieces = {index_key(row.number, len(row.index), at): written for at, written in enumerate(row.index)}
+        self._pieces = set(pieces)
+        self._want(pieces)
+        for key in sorted(pieces.keys() - self.lacking.keys()):
+            self._take_piece(key, kept[key])
+
+    def _want(self, named: Mapping[bytes, int]) -> None:
+        self.named += len(named)
+        self.lacking |= {
+            key: written
+            for key, written in named.items()
+            if key not in self.rows or applied_offset(self.rows[key]) < written
         }
+
+    def _take_piece(self, key: bytes, value: bytes) -> None:
+        piece = decode_row(key, value)
+        if isinstance(piece, IndexRow) and self.own is not None:
+            # What a later record removed is still there at this checkpoint.
+            still = {name: -1 for name, at in piece.gone.items() if at > self.own.offset}
+            self._want({name.encode(): written for name, written in (still | piece.written).items()})
 
 
 def without(rows: dict[bytes, bytes], own: PartitionRow, lost: set[bytes]) -> dict[bytes, bytes]:
     """Return the rows of a checkpoint as if it had never named some of them."""
-    own.manifest = {text: at for text, at in own.manifest.items() if text.encode() not in lost}
-    return rows | {partition_key(own.number): encode_row(own.offset, own)}
+    found = dict(rows)
+    for at, written in enumerate(own.index):
+        key = index_key(own.number, len(own.index), at)
+        piece = decode_row(key, rows[key]) if key in rows else IndexRow()
+        if isinstance(piece, IndexRow):
+            left = {name: offset for name, offset in piece.written.items() if name.encode() not in lost}
+            found[key] = encode_row(written, IndexRow(left, piece.gone))
+    return found
 
 
 class OldestCheckpoint:
@@ -85,7 +114,7 @@ class OldestCheckpoint:
 
     def take(self, key: bytes, value: bytes | None) -> bool:
         """Take a record; False: no later one can matter."""
-        if value is None or not wins(value, self._since.get(key) or self.rows.get(key)):
+        if not value or not wins(value, self._since.get(key) or self.rows.get(key)):
             return True
         self._since[key] = value
         if key != partition_key(self.number):

@@ -276,7 +276,7 @@ class KafkaPast(Past):
         """Read the changelog from its end backwards; rows that were written long ago are looked up where they are."""
         top, size = span.end, ROWS
         while top > span.first and (found.own is None or found.lacking):
-            if found.own is not None and span.end - top > 2 * len(found.own.manifest) + ROWS:
+            if found.own is not None and span.end - top > 2 * found.named + ROWS:
                 await self._look_up(consumer, part, Span(span.first, top), found)
                 break
             first = max(span.first, top - size)

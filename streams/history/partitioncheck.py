@@ -10,6 +10,7 @@ from streams.history.lookahead import Lookahead
 from streams.history.past import Past
 from streams.state.logerrors import StateError
 from streams.state.partition import Partition, stored_anew
+from streams.state.rowcopies import merge_rows
 
 ReportProgress = Callable[[int, int], None]
 """Told of (log records, decisions) checked since the last time."""
@@ -110,7 +111,7 @@ class _Run:
     def _check_snapshot(self, offset: int) -> None:
         """Compare the rows at a segment's end with the stored ones, and go on from them as the archive did."""
         checker, number = self.checker, self.report.partition
-        self.rows.update(checker.partition.checkpoint())
+        merge_rows(self.rows, checker.partition.checkpoint())
         stored = self.past.snapshot_at(number, offset)
         if stored is None:
             if not self.past.is_live():

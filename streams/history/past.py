@@ -19,6 +19,8 @@ from streams.history.decisionwindow import DecisionWindow
 from streams.history.recorded import Expander, NewestEvaluations, Recorded, expanded
 from streams.state.decisionrecords import print_time
 from streams.state.partition import Partition
+from streams.state.rowcodec import partition_key
+from streams.state.rowcopies import merge_rows
 
 BEYOND_MS = 15 * 60_000
 """How far the times of the decisions topic are taken to be from log time at first."""
@@ -48,9 +50,10 @@ class Folded:
 
     def rows(self) -> dict[bytes, bytes]:
         """The state rows at that record; the partition's own row comes last, as in every checkpoint."""
-        changed = self.partition.checkpoint()
-        kept = {key: value for key, value in self.stored.items() if key != changed[-1][0]}
-        return kept | dict(changed)
+        rows = dict(self.stored)
+        merge_rows(rows, self.partition.checkpoint())
+        own = partition_key(self.partition.number)
+        return {key: value for key, value in rows.items() if key != own} | {own: rows[own]}
 
 
 class Past(ABC):

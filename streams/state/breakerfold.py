@@ -23,11 +23,7 @@ def after_breaker(known: GuardrailPauses, body: BreakerCommand, now_ms: int) -> 
 
     A pause that waits for a person stays as it is, whatever the breaker says.
     """
-    kept = {
-        scope: left
-        for scope, pauses in known.items()
-        if (left := {name: pause for name, pause in pauses.items() if _holds(pause, now_ms)})
-    }
+    kept = in_force(known, now_ms)
     scope = namespace_key(body.cluster, body.namespace) if body.namespace else body.cluster
     own = kept.get(scope, {})
     standing = own.get(body.guardrail)
@@ -37,6 +33,15 @@ def after_breaker(known: GuardrailPauses, body: BreakerCommand, now_ms: int) -> 
     if body.command == "pause" and (standing is not None or sum(map(len, kept.values())) < MOST_PAUSES):
         own[body.guardrail] = Pause(body.until, "", trip_reason(body), now_ms)
     return {name: pauses for name, pauses in {**kept, scope: own}.items() if pauses}
+
+
+def in_force(known: Mapping[str, Mapping[str, Pause]], now_ms: int) -> dict[str, dict[str, Pause]]:
+    """Give the pauses that have not ended by themselves."""
+    return {
+        scope: left
+        for scope, pauses in known.items()
+        if (left := {name: pause for name, pause in pauses.items() if _holds(pause, now_ms)})
+    }
 
 
 def after_person(known: GuardrailPauses, body: GuardrailResume) -> GuardrailPauses:

@@ -225,6 +225,22 @@ class BudgetBook:
             scope.add(hpa, entry)
             scope.forget(entry.time_ms)
 
+    def drop(self, hpa: HpaId) -> None:
+        """Forget an HPA that has long been gone, and its namespace after the last one."""
+        parts = self._parts.get(hpa.cluster, {})
+        for scopes, key in (
+            (self._clusters, hpa.cluster),
+            (parts, hpa.namespace),
+            (self._namespaces, hpa.namespace_key),
+        ):
+            scope = scopes.get(key)
+            if scope is not None:
+                scope.sizes.pop(hpa, None)
+                for claims in scope.claims.values():
+                    claims.pop(hpa, None)
+                if not scope.sizes and scopes is not self._clusters:
+                    del scopes[key]
+
     def clear(self, offset: int) -> None:
         """Forget everything up to a log offset: another engine decides from there on."""
         for known in (self._namespaces, self._clusters, self._parts):

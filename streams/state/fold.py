@@ -30,6 +30,7 @@ from streams.state.changedhands import hands_after, status_after
 from streams.state.clustersettings import known_to
 from streams.state.foldcontext import Folding
 from streams.state.foldhpas import paused_by
+from streams.state.forgetting import forget_reports, forget_watermarks
 from streams.state.logerrors import LogError, UnknownEngineError
 from streams.state.logrecords import AnswerHead, FoldedAnswers, FoldedEntry, read_answer
 from streams.state.namespacekeys import query_key, target_key
@@ -39,8 +40,6 @@ from streams.state.rows import AnswerRow, ScaleRow, TargetName
 _PROBLEM_LENGTHS = (1_000, 60, 0)
 """To how many characters the problem of a reconciler is shortened, where the row has no room for more."""
 SHORT_CHANGES = 2
-REPORT_KEPT_MS = 3_600_000
-"""An observer that has been silent for this long is forgotten."""
 
 
 class EntryFold(Folding):
@@ -65,13 +64,19 @@ class EntryFold(Folding):
             elif isinstance(body, ClusterReport):
                 self._cluster_report(fitted(body, "", self._over_limit))
         else:
-            cluster, name = split_namespace_key(entry.key)
-            if not self.state.admits(cluster, name, isinstance(body, Samples)):
-                return
-            self.namespace = self.state.namespace(cluster, name)
-            if type(body) is not FoldedAnswers:
-                body = fitted(body, name, self._over_limit)
-            _IN_NAMESPACE[type(body)](self, body)
+            self._fold_in_namespace(entry.key, body)
+
+    def _fold_in_namespace(self, key: str, body: Any) -> None:
+        cluster, name = split_namespace_key(key)
+        is_sample = isinstance(body, Samples)
+        if not self.state.admits(cluster, name, is_sample):
+            return
+        self.namespace = namespace = self.state.namespace(cluster, name)
+        if namespace.idle_ms and not is_sample and namespace.open():
+            namespace.idle_ms = 0
+        if type(body) is not FoldedAnswers:
+            body = fitted(body, name, self._over_limit)
+        _IN_NAMESPACE[type(body)](self, body)
 
     def _over_limit(self, error: OverLimitError) -> None:
         """Count what ingest should not have let through, or did not before there was the limit."""
@@ -175,13 +180,11 @@ class EntryFold(Folding):
 
     def _cluster_report(self, body: ClusterReport) -> None:
         """Store an observer's newest report on a cluster, and remove observers that have been silent for long."""
-        reports, cluster = self.state.row.reports, body.cluster
-        for key, known in list(reports.items()):
-            if known.cluster == cluster and self.now_ms - known.heard_ms > REPORT_KEPT_MS:
-                self.state.drop_bounded(limits.ALL_REPORTS, reports, key)
+        cluster = body.cluster
+        forget_reports(self.state, cluster)
         row = ReportRow(cluster, body.instance, body.session, self.now_ms, body.started, body.troubles, body.stopped)
         key = f"{cluster}/{body.instance}"
-        self.state.put_bounded(limits.ALL_REPORTS, reports, key, _forms_of(row, self.now_ms))
+        self.state.put_bounded(limits.ALL_REPORTS, self.state.row.reports, key, _forms_of(row, self.now_ms))
 
     # --- scales and outcomes ----------------------------------------------------------------------------------------
 
@@ -279,11 +282,12 @@ class EntryFold(Folding):
         known = row.agents.get(cluster, AgentRow(0, left=True))
         if (body.incarnation, body.left) < (known.incarnation, known.left):
             return
-        row.agents[cluster] = AgentRow(body.incarnation, body.left, body.max_namespaces, body.max_hpas)
-        if (body.incarnation, body.left) == (known.incarnation, known.left):
+        is_repeat = (body.incarnation, body.left) == (known.incarnation, known.left)
+        left_ms = (known.left_ms if is_repeat else self.now_ms) if body.left else 0
+        row.agents[cluster] = AgentRow(body.incarnation, body.left, body.max_namespaces, body.max_hpas, left_ms)
+        if is_repeat:
             return
-        for key in [key for key in row.watermarks if _reports_on(key, cluster)]:
-            del row.watermarks[key]
+        forget_watermarks(self.state, cluster)
         for key in [key for key in row.sessions if key.startswith(f"{cluster}/")]:
             del row.sessions[key]
         for key in [key for key, report in row.reports.items() if report.cluster == cluster]:
@@ -360,14 +364,7 @@ def _forms_of(row: ReportRow, now_ms: int) -> list[ReportRow]:
     brief = [ObserverTrouble(part=each.part, reason=each.reason, since=each.since) for each in row.troubles[:20]]
     error = "the reports of all clusters together are too large: this one is not kept"
     cut = ObserverTrouble(part=REFUSED_PART, reason="failing", since=now_ms, error=error)
-    forms = [structs.replace(row, troubles=troubles) for troubles in (brief, [cut] if row.troubles else [])]
-    return [row, *forms]
-
-
-def _reports_on(watermark: str, cluster: str) -> bool:
-    """Whether a watermark, `topic-partition`, is of the reports of this cluster's agent."""
-    agent = agent_of_reports(watermark.rpartition("-")[0])
-    return agent is not None and agent.cluster == cluster
+    return [row, *(structs.replace(row, troubles=each) for each in (brief, [cut] if row.troubles else []))]
 
 
 _Apply = Callable[[EntryFold, Any], None]

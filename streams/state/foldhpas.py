@@ -140,6 +140,11 @@ def _delete_hpa(fold: Folding, name: str, origin: Origin, uid: str = "") -> None
         namespace.put_command(name, (None, {}))
 
 
+def forget_hpa(fold: Folding, name: str) -> None:
+    """Delete an HPA of a cluster that nobody has reported for long."""
+    _delete_hpa(fold, name, "cluster")
+
+
 def _known_uid(known: DirectoryEntry, hpa: Hpa) -> str:
     """Give the uid of the object that is known; rows of older versions have it in the HPA's row only."""
     return known.uid or hpa.row.uid

@@ -12,6 +12,7 @@ import msgspec
 from schemas import limits
 from schemas.limits import Limit
 from schemas.pods import Pod
+from streams.state.namespacekeys import FIRST_ROW
 from streams.state.rows import (
     SPLIT_PARTS,
     AnswerRow,
@@ -109,7 +110,7 @@ class Held:
         """(side, row) -> since the checkpoint before."""
         self.refused: dict[int, dict[str, RefusedRow]] = {}
         """By stored part, limit -> what was not stored."""
-        self.unsettled_bytes = self.unsettled_hpas = 0
+        self.unsettled_bytes = self.unsettled_hpas = self.unsettled_lives = 0
         """What this record added and the sums of the cluster do not contain yet."""
 
     def load(self, limit: Limit, row: int, size: int, own: int = 0) -> None:
@@ -130,13 +131,32 @@ class Held:
         self.hpas += hpas
         self.unsettled_bytes += more + own
         self.unsettled_hpas += hpas
-        side = int(limit.what in _SECOND_SIDE)
-        growths = self.growths.setdefault((side, row), [])
-        if growths and growths[-1].offset == offset:
+        self._note(Growth(offset, int(limit.what in _SECOND_SIDE), row, more + own, hpas))
+
+    def begin_life(self, offset: int) -> None:
+        """Note that the record at an offset is the first that names the namespace."""
+        self.unsettled_lives += 1
+        self._note(Growth(offset, 0, FIRST_ROW, 0, 0, 1))
+
+    def end_life(self, offset: int) -> list[Growth]:
+        """Give what a namespace that comes in the place of this one has to remember: all of this one is forgotten."""
+        for (what, row), size in self.sums.items():
+            self._note(Growth(offset, int(what in _SECOND_SIDE), row, -size, 0))
+        self._note(Growth(offset, 0, FIRST_ROW, 0, -self.hpas, -1))
+        return [each for some in self.growths.values() for each in some]
+
+    def lives_before(self, offset: int) -> int:
+        """Say whether (1 or 0) a namespace that lives was known before the record at an offset."""
+        return 1 - sum([each.lives for each in self.growths.get((0, FIRST_ROW), ()) if each.offset >= offset])
+
+    def _note(self, more: Growth) -> None:
+        growths = self.growths.setdefault((more.side, more.row), [])
+        if growths and growths[-1].offset == more.offset:
             last = growths.pop()
-            growths.append(Growth(offset, side, row, last.bytes + more + own, last.hpas + hpas))
+            sums = (last.bytes + more.bytes, last.hpas + more.hpas, last.lives + more.lives)
+            growths.append(Growth(*more[:3], *sums))
         else:
-            growths.append(Growth(offset, side, row, more + own, hpas))
+            growths.append(more)
 
     def growths_of(self, part: int, parts: int) -> list[Growth]:
         """What a part has to remember."""

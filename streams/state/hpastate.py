@@ -142,9 +142,9 @@ class Hpa:
         """Start a new object: it has its own status, but keeps the windows and scale events stored under its name."""
         row = self.row
         if row.uid and row.uid != uid:
-            row.former_uids = (*row.former_uids[1 - _REMEMBERED_UIDS :], row.uid)
+            row.former_uids = remembered(row.former_uids, row.uid)
         row.uid = uid
-        row.deleted = row.gone = False
+        row.deleted, row.gone, row.gone_ms = False, False, 0
         row.status, row.native_moves, row.written, row.shadow_status = None, (), None, {}
         row.native_status = hpa.get("status") or {}
         row.full_decision = ""
@@ -175,8 +175,8 @@ class Hpa:
         row.hpa = bytes(memoryview(orjson.dumps(kept)))
         row.spec_hash = spec_hash(hpa["spec"])
 
-    def forget(self) -> None:
-        """Become a tombstone, which only records that the HPA existed."""
+    def forget(self, now_ms: int) -> None:
+        """Become a tombstone, which only records that the HPA existed until now (log time)."""
         old = self.row
         self.row = HpaRow(
             cluster=old.cluster,
@@ -189,6 +189,7 @@ class Hpa:
             gone=True,
             last_offset=old.last_offset,
             budget=old.budget,
+            gone_ms=now_ms,
         )
         self.autoscaler, self.reference, self.queries, self.ignored = None, {}, (), ""
         self.awaits, self.target = (), _NO_TARGET
@@ -231,6 +232,11 @@ class Hpa:
         registered = self.row.registered
         while len(registered) > 1 and registered[1][0] <= 2 * oldest_offset + 1:
             del registered[0]
+
+
+def remembered(uids: tuple[str, ...], uid: str) -> tuple[str, ...]:
+    """Add a uid to the former ones; the oldest are forgotten."""
+    return (*uids[1 - _REMEMBERED_UIDS :], uid)
 
 
 @lru_cache(maxsize=1024)

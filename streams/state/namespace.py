@@ -98,6 +98,8 @@ class Namespace:
         self.commands: dict[str, tuple[Mode | None, dict[str, Pause]]] = {}
         self.ignored: dict[str, int] = {}
         self.view = ViewRow()
+        self.idle_ms = 0
+        self.unused: dict[str, int] = {}
         # Made from the rest:
         self.by_target: dict[TargetName, Names[DirectoryKey]] = {}
         self.watchers: dict[Any, Names[HpaId]] = {}
@@ -112,6 +114,11 @@ class Namespace:
         self.offset, self.now_ms = offset, now_ms
         self.ahead = max(self.applied) >= offset
         return not self.ahead or self.applied[0] < offset
+
+    @property
+    def is_known(self) -> bool:
+        """Something of it is or will be stored: it was reported, or given an HPA or a command."""
+        return bool(self.dirty) or max(self.applied) != NOTHING_APPLIED
 
     def split(self, parts: int) -> None:
         """Keep so many parts from now on; all of them are to be written."""
@@ -145,6 +152,11 @@ class Namespace:
     def open(self) -> bool:
         """Mark part 0 as changed; False: it already has this record."""
         return self._touch(0)
+
+    @property
+    def has_record(self) -> bool:
+        """Whether part 0 has the record that is being applied."""
+        return self.ahead and self.applied[0] >= self.offset
 
     def open_view(self) -> bool:
         """Mark the part with the view as changed; False: it already has this record."""
@@ -385,6 +397,12 @@ class Namespace:
         more = scale_size(target, row) - (0 if old is None else scale_size(target, old))
         if self._takes(limits.ROW_SCALES, row_of_question(target), part, "/".join(target), more):
             self.scales[target] = row
+
+    def drop_scale(self, target: TargetName) -> None:
+        """Forget the observation of a scale."""
+        if self._touch(self.part_of_scale(target)):
+            less = scale_size(target, self.scales.pop(target))
+            self.held.add(limits.ROW_SCALES, row_of_question(target), self.offset, -less)
 
     def part_of_scale(self, target: TargetName) -> int:
         """Part in which a scale is kept."""

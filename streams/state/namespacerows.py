@@ -117,6 +117,7 @@ def _fill_first(namespace: Namespace, row: NamespaceRow) -> None:
     row.rivals, row.rivals_coming = namespace.rivals, namespace.rivals_coming
     row.watches, row.listed, row.born = namespace.watches, namespace.listed, namespace.born
     row.commands, row.ignored = namespace.commands, namespace.ignored
+    row.idle_ms, row.unused = namespace.idle_ms, namespace.unused
 
 
 def load_namespace(namespace: Namespace, rows: Mapping[int, tuple[int, NamespaceRow]]) -> None:
@@ -173,6 +174,7 @@ def _load_part(namespace: Namespace, row: NamespaceRow) -> None:
     namespace.rivals, namespace.rivals_coming = row.rivals, row.rivals_coming
     namespace.watches, namespace.listed, namespace.born = row.watches, row.listed, row.born
     namespace.commands, namespace.ignored = row.commands, row.ignored
+    namespace.idle_ms, namespace.unused = row.idle_ms, row.unused
     for hpa, known in namespace.directory.items():
         namespace.join_target(known.target, hpa)
 

@@ -14,6 +14,7 @@ from schemas.topics import MAX_ROW_BYTES
 from streams.state import rowcodec
 from streams.state.budget import trimmed
 from streams.state.fold import EntryFold
+from streams.state.forgetting import SWEEP_MS, forget
 from streams.state.hpastate import Hpa
 from streams.state.ledger import DecisionRecord, Ledger
 from streams.state.logerrors import LogError, StateError, UnknownEngineError
@@ -22,10 +23,11 @@ from streams.state.namespace import Namespace
 from streams.state.namespacekeys import stored_part
 from streams.state.namespacerows import load_namespace, rows_of_namespace
 from streams.state.onsample import plan_sampled
-from streams.state.partitionrow import PartitionRow
+from streams.state.partitionrow import IndexRow, PartitionRow
 from streams.state.partitionstate import State
 from streams.state.probe import Probe
-from streams.state.rowcopies import applied_offset
+from streams.state.rowcopies import DELETED, applied_offset
+from streams.state.rowindex import RowIndex, check_written
 from streams.state.rows import NOTHING_APPLIED, PARTS, SPLIT_PARTS, HpaRow, NamespaceRow
 from streams.state.visit import look_at
 
@@ -72,13 +74,13 @@ class Partition:
 
         Args:
             number: partition of the log.
-            stored: newest rows by key; rows of other partitions are ignored.
+            stored: newest rows by key; deleted ones and those of other partitions are ignored.
 
         Raises:
             StateError: a row is missing, unreadable, or older than the partition row says.
             UnknownEngineError: the rows were made under an engine that this version lacks.
         """
-        own = {key: value for key, value in stored.items() if key.startswith(b"%d|" % number)}
+        own = {key: value for key, value in stored.items() if value and key.startswith(b"%d|" % number)}
         return cls(_load(number, own))
 
     @property
@@ -141,11 +143,13 @@ class Partition:
             UnknownEngineError: the record asks for an engine that this version lacks.
             DivergenceError: a published decision differs from the re-derived one.
         """
-        before_ms = self.state.row.clock_ms
+        before_ms = self.clock_ms
         record = self._open(offset, timestamp_ms, value)
         state = self.state
         state.probe = probe
         state.expire(before_ms)
+        if before_ms // SWEEP_MS < state.now_ms // SWEEP_MS:
+            forget(EntryFold(state))
         if record.entries:
             fold = EntryFold(state)
             for index, entry in enumerate(record.entries):
@@ -168,6 +172,7 @@ class Partition:
         self.state.offset = offset
         self._advance_clock(timestamp_ms)
         row.log_hash = log_hash(row.log_hash, timestamp_ms, value)
+        row.last_ms, row.last_hash = timestamp_ms, sha256(value).digest()
         if record.entries or record.by == "ingest":
             row.ingested_ms = row.clock_ms
         else:
@@ -225,9 +230,11 @@ class Partition:
     def checkpoint(self) -> list[tuple[bytes, bytes]]:
         """Give the changed rows in the order in which they must be written, and count them as written.
 
-        HPA rows, namespace rows, partition row: any prefix of them can be restored from, together with the rows before.
+        HPA rows, namespace rows, index, partition row, then the deletion of rows that the checkpoint before named as
+        gone (`rowcopies.DELETED`): any prefix of them can be restored from, together with the rows before.
         """
-        row = self.state.row
+        row, index = self.state.row, self.state.index
+        settled = index.settled()
         if row.clock_ms // WHOLE_EVERY_MS != row.checkpoint_ms // WHOLE_EVERY_MS:
             for namespace in self.state.namespaces.values():
                 if namespace.dirty:
@@ -235,16 +242,28 @@ class Partition:
                     namespace.dirty |= {at for at, applied in enumerate(namespace.applied) if applied <= row.offset}
         written = [*self._hpa_rows(), *self._namespace_rows()]
         for key, _ in written:
-            row.manifest[key.decode()] = row.offset
+            index.write(key.decode(), row.offset)
+        self._remove_former({key for key, _ in written})
+        written += [(key, rowcodec.encode_row(row.offset, piece)) for key, piece in index.pieces(row)]
         row.checkpoint_ms = row.clock_ms
         self.state.checkpoint_offset, self.state.checkpoint_now = row.offset, False
         self._since_checkpoint = 0
         written.append((rowcodec.partition_key(row.number), rowcodec.encode_row(row.offset, row)))
-        return written
+        kept = {key for key, _ in written}
+        return [*written, *((key, DELETED) for each in settled if (key := each.encode()) not in kept)]
+
+    def _remove_former(self, written: set[bytes]) -> None:
+        state = self.state
+        for key, offset in state.removed.items():
+            kind, rest = rowcodec.row_kind(key.encode())
+            came_back = rowcodec.hpa_of_key(rest) in state.hpas if kind == "h" else key.encode() in written
+            if not came_back:
+                state.index.remove(key, offset)
+        state.forget_removed()
 
     def _hpa_rows(self) -> Iterator[tuple[bytes, bytes]]:
         offset = self.state.row.offset
-        for hpa in self.state.dirty_hpas():
+        for hpa in self.state.hpas_to_store():
             hpa.trim(self.state.checkpoint_offset)
             if hpa.row.budget:
                 hpa.row.budget = trimmed(hpa.row.budget, self.state.row.checkpoint_ms, self.state.checkpoint_offset)
@@ -271,7 +290,7 @@ class Partition:
         too_large = any(len(value) > MAX_ROW_BYTES for _, value in made)
         if len(namespace.applied) == SPLIT_PARTS and too_large and may_split:
             namespace.split(PARTS)
-            _forget_part_of_few(self.state.row, namespace)
+            _forget_part_of_few(self.state, namespace)
             rows = rows_of_namespace(namespace, namespace.dirty)
             made = [(part, rowcodec.encode_row(offset, row)) for part, row in rows]
         for part, value in made:
@@ -290,13 +309,16 @@ class Partition:
             written = [part for part, offset in enumerate(applied) if offset != NOTHING_APPLIED]
             for part, its in rows_of_namespace(namespace, written):
                 yield _part_key(row.number, namespace, part), rowcodec.encode_row(applied[part], its)
+        for at, piece in enumerate(self.state.index.all_pieces()):
+            yield rowcodec.index_key(row.number, len(row.index), at), rowcodec.encode_row(row.index[at], piece)
         yield rowcodec.partition_key(row.number), rowcodec.encode_row(row.offset, row)
 
 
-def _forget_part_of_few(row: PartitionRow, namespace: Namespace) -> None:
-    """Take a row of a namespace that has many parts by now out of the manifest: nothing is read from it any more."""
+def _forget_part_of_few(state: State, namespace: Namespace) -> None:
+    """Note that a row of a namespace that has many parts by now is gone: nothing is read from it any more."""
     few = stored_part(SPLIT_PARTS - 1, SPLIT_PARTS)
-    row.manifest.pop(rowcodec.namespace_row_key(row.number, namespace.cluster, namespace.name, few).decode(), None)
+    key = rowcodec.namespace_row_key(state.row.number, namespace.cluster, namespace.name, few)
+    state.index.remove(key.decode(), namespace.applied[0])
 
 
 def _part_key(number: int, namespace: Namespace, part: int) -> bytes:
@@ -318,7 +340,7 @@ def stored_anew(number: int, stored: Mapping[bytes, bytes]) -> dict[bytes, bytes
         hpa.dirty = True
     for namespace in state.namespaces.values():
         namespace.dirty = set(range(len(namespace.applied)))
-    state.row.manifest.clear()  # every row is written now, in the order of this version
+    state.index = RowIndex()  # every row is written now, in the order of this version
     return dict(partition.checkpoint())
 
 
@@ -332,20 +354,47 @@ def _load(number: int, stored: Mapping[bytes, bytes]) -> State:
         row = decoded
     if not 1 <= row.engine <= ENGINE:
         raise UnknownEngineError(row.engine, ENGINE)
-    _check_manifest(row, stored)
     state = State(row)
-    _load_namespaces(state, stored)
-    _load_hpas(state, stored)
+    counted = _load_index(state, stored)
+    rows = {encoded: stored[encoded] for key in counted if (encoded := key.encode())}
+    _load_namespaces(state, rows)
+    _load_hpas(state, rows)
+    for key in _keys(state):
+        if state.index.written.get(key, -1) < 0 and key in counted:
+            state.index.write(key, counted[key])
     return state
 
 
-def _check_manifest(row: PartitionRow, stored: Mapping[bytes, bytes]) -> None:
-    for text, written in row.manifest.items():
-        value = stored.get(text.encode())
-        if value is None:
-            raise StateError(f"state row {text} is missing; it was last written at log offset {written}")
-        if applied_offset(value) < written:
-            raise StateError(f"state row {text} is of log offset {applied_offset(value)}, {written} was written")
+def _keys(state: State) -> Iterator[str]:
+    """Give the keys of the rows of all HPAs and namespaces."""
+    for hpa in state.hpas.values():
+        yield hpa.key.decode()
+    for namespace in state.namespaces.values():
+        for part in range(len(namespace.applied)):
+            yield _part_key(state.row.number, namespace, part).decode()
+
+
+def _load_index(state: State, stored: Mapping[bytes, bytes]) -> Mapping[str, int]:
+    """Read which rows count, and give their applied offsets."""
+    row = state.row
+    parts = len(row.index)
+    named = {rowcodec.index_key(row.number, parts, at).decode(): written for at, written in enumerate(row.index)}
+    applied = {key.decode(): applied_offset(value) for key, value in stored.items()}
+    check_written(named, applied)
+    pieces = [_index_row(key.encode(), stored) for key in named]
+    rest = {
+        key: at
+        for key, at in applied.items()
+        if key not in named and key != f"{row.number}|p" and not ("|i/" in key and at > row.offset)
+    }
+    return state.index.load(pieces, rest, row.offset)
+
+
+def _index_row(key: bytes, stored: Mapping[bytes, bytes]) -> IndexRow:
+    piece = rowcodec.decode_row(key, stored[key])
+    if not isinstance(piece, IndexRow):
+        raise StateError(f"state row {key.decode()} is no piece of an index")
+    return piece
 
 
 def _load_namespaces(state: State, stored: Mapping[bytes, bytes]) -> None:
@@ -359,11 +408,13 @@ def _load_namespaces(state: State, stored: Mapping[bytes, bytes]) -> None:
         if isinstance(row, NamespaceRow):
             found.setdefault((cluster, name), {})[part] = (applied_offset(stored[key]), row)
     for (cluster, name), parts in found.items():
+        if 0 not in parts:
+            continue  # its first checkpoint was not completed: the namespace is new in a record still to be applied
         namespace = state.namespace(cluster, name)
         load_namespace(namespace, parts)
         state.count_loaded(namespace)
         if len(namespace.applied) > SPLIT_PARTS:
-            _forget_part_of_few(state.row, namespace)
+            _forget_part_of_few(state, namespace)
 
 
 def _load_hpas(state: State, stored: Mapping[bytes, bytes]) -> None:

@@ -40,12 +40,15 @@ class ServedRow(Struct, array_like=True, frozen=True, gc=False):
 
 
 class AgentRow(Struct, array_like=True, frozen=True, gc=False):
-    """The newest agent of a cluster: the incarnation whose reports count. `left`: none counts any more."""
+    """The newest agent of a cluster: the incarnation whose reports count. `left`: none counts any more since `left_ms`
+    (log time).
+    """
 
     incarnation: int
     left: bool = False
     max_namespaces: int = CLUSTER_NAMESPACES.most
     max_hpas: int = CLUSTER_HPAS.most
+    left_ms: int = 0
 
 
 class HandsRow(Struct, array_like=True, frozen=True, gc=False):
@@ -57,6 +60,17 @@ class HandsRow(Struct, array_like=True, frozen=True, gc=False):
 
     changes: list[tuple[int, str, int]]
     restart_offset: int = NOTHING_APPLIED
+
+
+class IndexRow(Struct, array_like=True, frozen=True, gc=False):
+    """One piece of the index.
+
+    `written`: key -> applied offset with which the row was last written. `gone`: key -> log offset of the record that
+    removed what it holds: from there on the row does not count.
+    """
+
+    written: dict[str, int] = {}
+    gone: dict[str, int] = {}
 
 
 class PartitionRow(Struct, array_like=True, kw_only=True):
@@ -80,8 +94,8 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     """`cluster/watch` -> followed session."""
     restart_offset: int = NOTHING_APPLIED
     restart_reason: str = ""
-    manifest: dict[str, int] = {}
-    """Row key (text) -> applied offset with which it was last written."""
+    index: list[int] = []
+    """The pieces of the index of rows (`rowindex.py`): the applied offset with which each was last written."""
     duplicates: int = 0
     checkpoint_ms: int = 0
     reports: dict[str, ReportRow] = {}
@@ -102,3 +116,7 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     """Cluster -> guardrail -> its pause of scale-downs there."""
     refused: dict[str, dict[str, RefusedRow]] = {}
     """Cluster -> limit -> what was not stored because of it; for clusters above their limit the cluster is `*`."""
+    last_ms: int = 0
+    """Timestamp of the record at `offset`, as the broker gives it."""
+    last_hash: bytes = b""
+    """SHA-256 of that record's value."""

@@ -10,12 +10,13 @@ from streams.state.budget import BudgetBook
 from streams.state.clustersettings import Effective, effective
 from streams.state.gather import plan
 from streams.state.held import Room, encoded_size, part_of_growth, refused_again
-from streams.state.hpastate import Hpa
+from streams.state.hpastate import Hpa, remembered
 from streams.state.namespace import EXPIRY_SLOTS, Namespace
 from streams.state.partialview import look_at_view
 from streams.state.partitionrow import AgentRow, PartitionRow
 from streams.state.probe import Probe
-from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, SeriesKey, is_series
+from streams.state.rowindex import RowIndex
+from streams.state.rows import NOTHING_APPLIED, Growth, HpaRow, MetricKey, SeriesKey, is_series
 from streams.state.schedule import Schedule
 from streams.state.timing import note_arrival
 
@@ -55,14 +56,21 @@ class State:
         """(namespace, metric) -> pods or label sets of which this record brings a sample, where one may bring an
         evaluation.
         """
+        self.index = RowIndex()
+        self.removed: dict[str, int] = {}
+        """Keys of rows of what was removed since the last checkpoint -> log offset of the record that removed it."""
+        self.former: dict[HpaId, Hpa] = {}
+        """The tombstones among it, which are stored once more: no namespace may be ahead of them after a crash."""
         self._parked: dict[str, set[HpaId]] = {}
         """By namespace, the HPAs that were due and not evaluated since their mode is off."""
         self._settings: dict[str, Effective] = {}
         self._position: InputPosition | None = None
         self.usage: dict[str, Usage] = {}
         """By cluster."""
-        self._ahead: dict[int, list[tuple[str, int, int]]] = {}
-        """Log offset -> (cluster, bytes, HPAs) by which parts that are ahead of the log grew with that record."""
+        self._ahead: dict[int, list[tuple[Namespace, Growth]]] = {}
+        """Log offset -> by what parts that are ahead of the log grew with that record."""
+        self._forgotten: dict[str, list[Growth]] = {}
+        """Namespace that was forgotten since the last checkpoint -> how it grew and was forgotten."""
         self._row_bytes: dict[str, int] = {}
         """Limit -> bytes in the partition's row."""
         self._begun: list[Namespace] = []
@@ -95,6 +103,7 @@ class State:
         known = self.namespaces.get(key)
         if known is None:
             known = self.namespaces[key] = Namespace(cluster, name)
+            known.held.load_growths(self._forgotten.pop(key, ()))
             self._begin(known)
         elif known.offset != self.offset:
             self._begin(known)
@@ -131,6 +140,8 @@ class State:
         births = self._births.setdefault(cluster, set())
         if key in births or NOTHING_APPLIED < born < self.offset:
             return True
+        if known is not None and born >= self.offset and known.held.lives_before(self.offset) > 0:
+            return True  # its rows are of a later life
         used = self.usage.get(cluster)
         if is_sample:
             self.refuse(cluster, limits.UNKNOWN_NAMESPACES, name)
@@ -143,6 +154,7 @@ class State:
             namespace = self.namespace(cluster, name)
             if namespace.open():
                 namespace.born = self.offset
+                namespace.held.begin_life(self.offset)
             return True
         return False
 
@@ -185,37 +197,53 @@ class State:
     def count_loaded(self, namespace: Namespace) -> None:
         """Add a restored namespace to the sums of its cluster, as of the last record that the partition applied."""
         held, offset = namespace.held, self.row.offset
-        size, hpas = held.bytes, held.hpas
+        size, hpas, lives = held.bytes, held.hpas, int(namespace.born != NOTHING_APPLIED)
         for key, growths in held.growths.items():
             part = part_of_growth(*key, len(namespace.applied))
             for growth in growths if namespace.applied[part] > offset else ():
                 if growth.offset > offset:
-                    self._ahead.setdefault(growth.offset, []).append((namespace.cluster, growth.bytes, growth.hpas))
-                    size, hpas = size - growth.bytes, hpas - growth.hpas
-        is_born = NOTHING_APPLIED < namespace.born <= offset
-        if size or hpas or is_born:
-            self._add_usage(namespace.cluster, size, hpas, int(is_born))
+                    self._ahead.setdefault(growth.offset, []).append((namespace, growth))
+                    size, hpas, lives = size - growth.bytes, hpas - growth.hpas, lives - growth.lives
+        self._add_usage(namespace.cluster, size, hpas, lives)
+
+    def drop_namespace(self, namespace: Namespace) -> None:
+        """Remove a namespace, and what it holds from the sums of its cluster."""
+        held = namespace.held
+        size, hpas, lives = held.bytes - held.unsettled_bytes, held.hpas - held.unsettled_hpas, 1 - held.unsettled_lives
+        for offset, each in self._ahead.items():
+            for growth in [growth for other, growth in each if other is namespace]:
+                size, hpas, lives = size - growth.bytes, hpas - growth.hpas, lives - growth.lives
+            self._ahead[offset] = [(other, growth) for other, growth in each if other is not namespace]
+        self._add_usage(namespace.cluster, -size, -hpas, -lives)
+        held.unsettled_bytes = held.unsettled_hpas = held.unsettled_lives = 0
+        self._forgotten[namespace.key] = held.end_life(self.offset)
+        del self.namespaces[namespace.key]
+
+    def forget_removed(self) -> None:
+        """Forget what was removed: a checkpoint says so."""
+        for known in (self.removed, self.former, self._forgotten):
+            known.clear()
 
     def _add_usage(self, cluster: str, size: int, hpas: int, namespaces: int) -> None:
+        if not (size or hpas or namespaces):
+            return
         used = self.usage.get(cluster)
         if used is None:
             used = self.usage[cluster] = Usage()
         used.bytes += size
         used.hpas += hpas
         used.namespaces += namespaces
+        if not (used.bytes or used.hpas or used.namespaces):
+            del self.usage[cluster]
 
     def settle(self) -> None:
         """Bring the sums of the clusters to the end of this record."""
-        for cluster, size, hpas in self._ahead.pop(self.offset, ()):
-            self._add_usage(cluster, size, hpas, 0)
+        for namespace, growth in self._ahead.pop(self.offset, ()):
+            self._add_usage(namespace.cluster, growth.bytes, growth.hpas, growth.lives)
         for namespace in self._begun:
             held = namespace.held
-            if held.unsettled_bytes or held.unsettled_hpas:
-                self._add_usage(namespace.cluster, held.unsettled_bytes, held.unsettled_hpas, 0)
-                held.unsettled_bytes = held.unsettled_hpas = 0
-        for cluster, births in self._births.items():
-            if births:
-                self._add_usage(cluster, 0, 0, len(births))
+            self._add_usage(namespace.cluster, held.unsettled_bytes, held.unsettled_hpas, held.unsettled_lives)
+            held.unsettled_bytes = held.unsettled_hpas = held.unsettled_lives = 0
         self._begun.clear()
         self._births.clear()
 
@@ -245,6 +273,8 @@ class State:
         known = self.hpas.get(name)
         if known is None:
             row = HpaRow(cluster=name.cluster, namespace=name.namespace, name=name.name, gone=True)
+            if (former := self.former.get(name)) is not None:
+                row.former_uids = remembered(former.row.former_uids, former.row.uid)
             known = self.hpas[name] = Hpa(self.row.number, row)
         return known
 
@@ -276,6 +306,10 @@ class State:
         """Plan the HPAs of a namespace (`cluster/name`) again that were not evaluated because their mode was off."""
         for name in sorted(self._parked.pop(namespace, ())):
             self.schedule.plan(self.hpas[name])
+
+    def forget_parked(self) -> None:
+        """Forget the namespaces in which no HPA is parked any more."""
+        self._parked = {key: left for key, names in self._parked.items() if (left := names & self.hpas.keys())}
 
     def refresh(self, hpa: Hpa) -> None:
         """Compute again which answers an HPA waits for: its spec, its scale's selector or the settings changed."""
@@ -342,9 +376,10 @@ class State:
         hpa = self.hpas.get(HpaId(namespace.cluster, namespace.name, name))
         return hpa is not None and any(text == selector for _, text in hpa.row.registered)
 
-    def dirty_hpas(self) -> list[Hpa]:
-        """HPAs whose row has changed, in key order."""
-        return [self.hpas[name] for name in sorted(name for name, hpa in self.hpas.items() if hpa.dirty)]
+    def hpas_to_store(self) -> list[Hpa]:
+        """HPAs whose row has changed, and tombstones that were removed, in key order."""
+        changed = {name: hpa for name, hpa in self.hpas.items() if hpa.dirty}
+        return [hpa for _, hpa in sorted(({**self.former, **changed}).items())]
 
     def holds(self, hpa: Hpa, namespace: Namespace) -> bool:
         """Tell whether the rows of an HPA already contain this record: it was applied before a crash."""

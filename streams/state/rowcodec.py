@@ -11,7 +11,7 @@ import msgspec
 
 from schemas.keys import HpaId, namespace_key, parse_hpa_id, split_namespace_key
 from streams.state.logerrors import StateError
-from streams.state.partitionrow import PartitionRow
+from streams.state.partitionrow import IndexRow, PartitionRow
 from streams.state.rowcopies import APPLIED_BYTES, applied_prefix
 from streams.state.rows import HpaRow, NamespaceRow
 
@@ -20,11 +20,12 @@ _PLAIN_BYTES = 16_384
 """Smaller rows are stored as they are: compressing one costs more than it saves, and the broker compresses batches."""
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
-Row = HpaRow | NamespaceRow | PartitionRow
+Row = HpaRow | NamespaceRow | IndexRow | PartitionRow
 _ENCODER = msgspec.msgpack.Encoder()
 _HPA = msgspec.msgpack.Decoder(HpaRow)
 _NAMESPACE = msgspec.msgpack.Decoder(NamespaceRow)
 _PARTITION = msgspec.msgpack.Decoder(PartitionRow)
+_INDEX = msgspec.msgpack.Decoder(IndexRow)
 
 
 def hpa_key(partition: int, hpa: HpaId) -> bytes:
@@ -35,6 +36,11 @@ def hpa_key(partition: int, hpa: HpaId) -> bytes:
 def namespace_row_key(partition: int, cluster: str, namespace: str, part: int) -> bytes:
     """Key of a part of a namespace."""
     return f"{partition}|n/{namespace_key(cluster, namespace)}#{part}".encode()
+
+
+def index_key(partition: int, pieces: int, piece: int) -> bytes:
+    """Key of one of so many pieces of the partition's index of rows."""
+    return f"{partition}|i/{pieces}.{piece}".encode()
 
 
 def partition_key(partition: int) -> bytes:
@@ -57,7 +63,7 @@ def decode_row(key: bytes, value: bytes) -> Row:
         StateError: key or value is not a row's; the text names the row.
     """
     kind = key.partition(b"|")[2][:1]
-    decoder: Any = {b"h": _HPA, b"n": _NAMESPACE, b"p": _PARTITION}.get(kind)
+    decoder: Any = {b"h": _HPA, b"n": _NAMESPACE, b"i": _INDEX, b"p": _PARTITION}.get(kind)
     stored = value[APPLIED_BYTES:]
     if decoder is None or not stored:
         raise StateError(f"{key!r} is not a state row of fleethpa")
@@ -70,7 +76,10 @@ def decode_row(key: bytes, value: bytes) -> Row:
 
 
 def row_kind(key: bytes) -> tuple[str, str]:
-    """Split a row key into kind (`h`, `n`, `p`) and the rest: `cluster/namespace/name` or `cluster/namespace#part`."""
+    """Split a row key into kind and rest.
+
+    `h`: `cluster/namespace/name`; `n`: `cluster/namespace#part`; `i`: `pieces.piece`; `p`: nothing.
+    """
     rest = key.partition(b"|")[2].decode()
     return rest[:1], rest[2:]
 

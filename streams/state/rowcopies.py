@@ -1,12 +1,14 @@
 """Stored rows, undecoded: the partition of each, its applied offset, and which of two copies is newer.
 
 A row's key begins with its log partition, `b"<partition>|…"`; its value with the log offset that it has applied, 8
-bytes big-endian, signed. Deleted rows are rows too.
+bytes big-endian, signed.
 """
 
 from collections.abc import Iterable, Mapping, MutableMapping
 
 APPLIED_BYTES = 8
+DELETED = b""
+"""In the place of a row's value: the row is deleted, on the changelog a record without value."""
 
 
 def row_partition(key: bytes) -> int:
@@ -41,7 +43,15 @@ def wins(value: bytes, held: bytes | None) -> bool:
     return held is None or applied_offset(held) <= applied_offset(value)
 
 
-def merge_row(rows: MutableMapping[bytes, bytes], key: bytes, value: bytes) -> None:
-    """Put a row that is read later among the others, unless the copy there wins."""
-    if wins(value, rows.get(key)):
+def merge_row(rows: MutableMapping[bytes, bytes], key: bytes, value: bytes | None) -> None:
+    """Put a row that is read later among the others, unless the copy there wins. One without value deletes the row."""
+    if not value:
+        rows.pop(key, None)
+    elif wins(value, rows.get(key)):
         rows[key] = value
+
+
+def merge_rows(rows: MutableMapping[bytes, bytes], written: Iterable[tuple[bytes, bytes]]) -> None:
+    """Put the rows of a checkpoint among those of the checkpoints before it."""
+    for key, value in written:
+        merge_row(rows, key, value)

@@ -165,6 +165,8 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """A pushed sample moved a metric: the HPA is evaluated at this time, before `next_due_ms`; 0: none did."""
     ratios: tuple[float | None, ...] = ()
     """Per metric, usage over target as of the last evaluation; kept only where samples may bring an evaluation."""
+    gone_ms: int = 0
+    """Log time at which it became a tombstone."""
 
     @property
     def id(self) -> HpaId:
@@ -335,6 +337,8 @@ class RefusedRow(Struct, array_like=True, frozen=True, gc=False):
 class Growth(NamedTuple):
     """By how much a row of a namespace grew with the record at a log offset; negative: it shrank.
 
+    `lives`: 1 if the namespace became known with that record, -1 if it was forgotten.
+
     `side`: part in which it is while there are two; `row`: while there are many.
     """
 
@@ -343,6 +347,7 @@ class Growth(NamedTuple):
     row: int
     bytes: int
     hpas: int
+    lives: int = 0
 
 
 class NamespaceRow(Struct, array_like=True, kw_only=True):
@@ -390,6 +395,10 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     """Limit -> what was not stored because of it."""
     born: int = NOTHING_APPLIED
     """In part 0: log offset of the record that first named the namespace."""
+    idle_ms: int = 0
+    """Log time since which nothing but samples came for the namespace, which has no HPA; 0: something did."""
+    unused: dict[str, int] = {}
+    """Names in `commands` without an HPA -> log time since when."""
 
     def all_autoscalers(self) -> dict[DirectoryKey, DirectoryEntry]:
         """Give the HPAs of the namespace, also of a row that an older version stored."""

@@ -34,7 +34,7 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
     if row.deleted and is_due:
         if row.budget:
             leave_budget(state, hpa)
-        hpa.forget()
+        hpa.forget(state.now_ms)
         hpa.dirty = True
         state.refresh(hpa)
         return []

@@ -21,6 +21,7 @@ MEASURES: dict[str, Measure] = {
     "partition": core.partition_decisions,
     "bytes": core.decision_bytes,
     "memory": core.memory_of_state,
+    "disk": core.disk_of_topics,
     "pipeline": pipeline.pipeline,
     "replay": replay.replay_slice,
     "present": present.present,

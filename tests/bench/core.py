@@ -21,6 +21,7 @@ from streams.hpa.reconcile import decide
 from streams.state.ledger import DecisionRecord
 from streams.state.membership import pod_row
 from streams.state.partition import Partition
+from streams.state.rowcopies import merge_rows
 from tests.generated_log import START_MS, Fleet, partition_log
 
 RUNS = 5
@@ -164,6 +165,38 @@ def decision_bytes() -> Iterator[Line]:
         yield f"{kind} decision", plain, "bytes"
         yield f"{kind} decision, in zstd batches of 64", packed / len(values), "bytes"
     yield "share of short decisions", 100 * sum(b'"sameAs"' in d.value for d in decisions) / len(decisions), "%"
+
+
+def disk_of_topics() -> Iterator[Line]:
+    """What 1,000 HPAs in shadow write in a day, from an hour; what a record causes is compressed by itself (lz4)."""
+    hpas, minutes = 100, 60
+    log = partition_log(Fleet(hpas=hpas, namespaces=10, minutes=minutes, metrics=1))
+    partition = Partition.empty(0)
+    written: dict[str, list[list[tuple[bytes, bytes]]]] = {"log": [], "decisions": [], "changelog": []}
+    newest: dict[bytes, bytes] = {}
+    for record in log:
+        if record[2].count(b"{") > 2:
+            written["log"].append([(b"", record[2])])
+        made = [
+            (decision.key.encode() + b"".join(map(_header_bytes, decision.headers)), decision.value)
+            for decision in partition.apply(*record)
+        ]
+        if made:
+            written["decisions"].append(made)
+        if partition.due_checkpoint:
+            rows = partition.checkpoint()
+            written["changelog"].append(rows)
+            merge_rows(newest, rows)
+    factor = 1_000 / hpas * 24 * 60 / minutes / 1e6
+    for topic, batches in written.items():
+        packed = sum(len(bytes(cramjam.lz4.compress_block(b"".join(map(b"".join, batch))))) for batch in batches)
+        yield f"{topic}, 1,000 HPAs of 5 pods", packed * factor, "MB a day"
+    kept = sum(len(key) + len(value) for key, value in newest.items())
+    yield "changelog once compacted, 1,000 HPAs of 5 pods", kept * 1_000 / hpas / 1e6, "MB"
+
+
+def _header_bytes(header: tuple[str, bytes]) -> bytes:
+    return header[0].encode() + header[1]
 
 
 def _batches(values: list[bytes]) -> Iterator[list[bytes]]:

@@ -22,6 +22,7 @@ from schemas.samples import Answers, MetricAnswer, query_of
 from schemas.scales import ScaleSet, Target
 from schemas.settings import ClusterSettings, Restart, SettingsSet
 from streams.state.partition import Partition
+from streams.state.rowcopies import merge_rows
 from streams.state.rows import HpaRow
 from tests.conformance.told import UntoldError, answer_of, hpa_of, pod_of
 
@@ -76,7 +77,7 @@ class LoggedScenario:
         ]
         made = self.partition.apply(offset, self.now_ms, encode(LogRecord(v=1, entries=entries)))
         if self.restored:
-            self.rows.update(self.partition.checkpoint())
+            merge_rows(self.rows, self.partition.checkpoint())
             self.partition = Partition.restore(0, self.rows)
         decisions = [orjson.loads(each.value) for each in made]
         return [each for each in decisions if "sameAs" in each or each["name"] == self.name]

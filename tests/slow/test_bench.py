@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.bench import stored
+from tests.bench import stored, year
 from tests.bench.__main__ import main
 
 pytestmark = pytest.mark.slow
@@ -36,3 +36,13 @@ def test_a_machine_that_is_slower_as_a_whole_costs_the_same() -> None:
     slower = [(what, value / 3, unit) for what, value, unit in figures]
     assert stored.relative_costs(figures) == stored.relative_costs(slower)
     assert stored.relative_costs([("partition", 8_000.0, "decisions/s"), ("p99", 3.0, "ms")]) == {}
+
+
+def test_twelve_weeks_of_churn_leave_no_more_rows_and_bytes_than_six(capsys: pytest.CaptureFixture[str]) -> None:
+    """Six weeks, since what a departed cluster reported is kept for thirty days. Times are not compared here."""
+    churn = year.Churn(days=84, previews=6, names=6, steady=2, renamed_hpas=2)
+    first, second = year.months(churn, days=42)
+    with capsys.disabled():
+        print(f"\n{first}\n{second}")
+    assert first.rows > 50
+    assert not {"rows", "changelog_bytes", "largest_row"} & set(second.within(0.1, first))

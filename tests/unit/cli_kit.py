@@ -21,6 +21,7 @@ from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord
 from streams.history.recorded import Recorded, expanded
 from streams.state.partition import Partition
+from streams.state.rowcopies import merge_rows
 from tests.memorypast import MemoryPast
 
 START_MS = 1_795_269_600_000
@@ -131,7 +132,7 @@ class Fleet:
 
     def checkpoint(self) -> None:
         """Write the state rows."""
-        self.rows |= dict(self.partition.checkpoint())
+        merge_rows(self.rows, self.partition.checkpoint())
 
     def decisions(self) -> list[Recorded]:
         """Every decision made, whole."""

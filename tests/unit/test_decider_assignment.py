@@ -4,6 +4,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 
 import pytest
 
@@ -16,7 +17,7 @@ from streams.decider.exits import Exit
 from streams.decider.fence import Fence
 from streams.decider.owned import OwnedPartition
 from streams.decider.recordedtail import RecordedTail, TailHead
-from streams.decider.tail import TailReader
+from streams.decider.tail import LastRecord, TailReader
 from streams.state.partition import Partition
 from tests.generated_log import Fleet, partition_log
 
@@ -31,7 +32,7 @@ class SlowReader(TailReader):
         self.stops = 0
         self._standing = []
 
-    async def start(self, numbers: Iterable[int], from_offsets: Mapping[int, int]) -> None:
+    async def start(self, numbers: Iterable[int], from_offsets: Mapping[int, int], applied: Mapping[int, int]) -> None:
         await self.go_on.wait()
 
     async def stop(self) -> None:
@@ -39,6 +40,9 @@ class SlowReader(TailReader):
 
     def log_bounds(self, number: int) -> OffsetBounds:
         return OffsetBounds(0, 0)
+
+    def applied_record(self, number: int) -> LastRecord | None:
+        return None
 
     def standing(self, number: int, recovered: TailHead) -> RecordedTail:
         standing = RecordedTail.none(number)
@@ -142,3 +146,40 @@ async def test_partitions_that_were_never_given_up_end_the_process(monkeypatch: 
     owner.take_over()
     with pytest.raises(EndedError):
         await owner.load([1])
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["the same log", "a log that was cut and has grown again"])
+async def test_the_record_that_the_state_goes_up_to_is_compared_with_the_log(
+    monkeypatch: pytest.MonkeyPatch, cut: bool
+) -> None:
+    class EndedError(Exception):
+        pass
+
+    def die(code: Exit, reason: str) -> None:
+        raise EndedError(int(code), reason)
+
+    record = partition_log(Fleet(hpas=3, namespaces=2, minutes=1))[LOG_RECORDS - 1]
+    found = LastRecord(record[1], sha256(b"another" if cut else record[2]).digest())
+
+    class GrownReader(PromptReader):
+        def applied_record(self, number: int) -> LastRecord | None:
+            return found
+
+    monkeypatch.setattr(assignment, "TailReader", lambda *_: GrownReader())
+    monkeypatch.setattr(assignment, "die", die)
+    rows = stored_rows(number=1)
+    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), rows=lambda: rows)
+    if not cut:
+        assert await owner.load([1]) == {1: LOG_RECORDS}
+        return
+    with pytest.raises(EndedError) as ended:
+        await owner.load([1])
+    code, reason = ended.value.args
+    assert code == Exit.NEEDS_OPERATOR
+    for told in (sha256(record[2]).hexdigest(), found.digest.hex(), f"at offset {LOG_RECORDS - 1}", "Next: put back"):
+        assert told in reason
+
+
+def test_a_record_that_has_expired_is_not_compared() -> None:
+    partition = Partition.restore(1, stored_rows(number=1))
+    assignment.check_same_log(partition, None)

@@ -11,6 +11,7 @@ from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.outcomes import Outcome
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.state.partition import Partition
+from streams.state.rowcopies import merge_rows
 from tests.pushed_kit import ON, SECOND, Pushed, moving_samples
 from tests.unit.test_partition_laws import Crashing
 
@@ -114,6 +115,6 @@ def test_a_restore_after_every_record_changes_no_byte(seed: int) -> None:
     partition, rows, values = Partition.empty(0), dict[bytes, bytes](), []
     for record in log.records:
         values += [decision.value for decision in partition.apply(*record)]
-        rows.update(partition.checkpoint())
+        merge_rows(rows, partition.checkpoint())
         partition = Partition.restore(0, rows)
     assert values == [decision.value for decision in log.decisions]

@@ -14,11 +14,11 @@ from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import Answers, MetricAnswer
 from schemas.scales import ClusterReport, Heartbeat, ObserverTrouble, Serving
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
-from streams.state.fold import REPORT_KEPT_MS
+from streams.state.forgetting import REPORT_KEPT_MS
 from streams.state.logerrors import LogError, StateError, UnknownEngineError
 from streams.state.namespacerows import rows_of_namespace
 from streams.state.partition import Partition
-from streams.state.partitionrow import PartitionRow, ReportRow
+from streams.state.partitionrow import IndexRow, PartitionRow, ReportRow
 from streams.state.rowcodec import decode_row
 from streams.state.rowcopies import applied_offset
 from streams.state.rows import HpaRow, NamespaceRow
@@ -608,8 +608,9 @@ def test_a_hole_in_the_log_stops_the_partition() -> None:
 def test_rows_are_written_layer_by_layer_and_say_what_they_hold() -> None:
     log, wanted = wanting()
     written = log.partition.checkpoint()
-    assert [key for key, _ in written] == [b"0|h/eu/shop/web", b"0|n/eu/shop#64", b"0|n/eu/shop#0", b"0|p"]
-    hpa, pods, namespace, partition = (decode_row(key, value) for key, value in written)
+    keys = [b"0|h/eu/shop/web", b"0|n/eu/shop#64", b"0|n/eu/shop#0", b"0|i/1.0", b"0|p"]
+    assert [key for key, _ in written] == keys
+    hpa, pods, namespace, index, partition = (decode_row(key, value) for key, value in written)
     assert isinstance(hpa, HpaRow)
     assert isinstance(pods, NamespaceRow)
     assert isinstance(namespace, NamespaceRow)
@@ -619,7 +620,8 @@ def test_rows_are_written_layer_by_layer_and_say_what_they_hold() -> None:
     assert hpa.hpa_object()["spec"]["maxReplicas"] == 10
     assert sorted(pods.pods) == ["web-0", "web-1"]
     assert [len(row.answers) for row in (pods, namespace)] == [0, 1]
-    assert partition.manifest == {"0|h/eu/shop/web": 2, "0|n/eu/shop#0": 2, "0|n/eu/shop#64": 2}
+    assert index == IndexRow({"0|h/eu/shop/web": 2, "0|n/eu/shop#0": 2, "0|n/eu/shop#64": 2})
+    assert partition.index == [2]
     assert {applied_offset(value) for _, value in written} == {2}
     assert log.partition.checkpoint()[:-1] == []
 
@@ -643,7 +645,7 @@ def test_a_namespace_that_was_stored_as_one_row_becomes_two_at_the_next_checkpoi
     assert sorted(Partition.restore(0, dict(written)).state.namespaces[KEY].pods) == pod_names(log)
 
 
-@pytest.mark.parametrize("which", [b"0|h/eu/shop/web", b"0|n/eu/shop#0", b"0|n/eu/shop#64"])
+@pytest.mark.parametrize("which", [b"0|h/eu/shop/web", b"0|n/eu/shop#0", b"0|n/eu/shop#64", b"0|i/1.0"])
 def test_a_missing_or_old_row_stops_a_restore(which: bytes) -> None:
     log = ready_log()
     old = dict(log.partition.checkpoint())
@@ -686,8 +688,8 @@ def test_a_large_namespace_is_spread_over_many_rows(monkeypatch: pytest.MonkeyPa
     whole = Partition.restore(0, dict(written))
     assert sorted(whole.state.namespaces[KEY].pods) == pod_names(log)
     # Parts that were written before a crash do not count until part 0 says that there are many.
-    cut = dict(written[:-3])
-    assert Partition.restore(0, cut).state.namespaces[KEY].pods == {}
+    cut = dict(written[:-4])
+    assert not Partition.restore(0, cut).state.namespaces[KEY].is_known
     log.add(PodSet(pod=make_pod("web-3", ready="False")))
     assert len([key for key, _ in log.partition.checkpoint() if b"|n/" in key]) == 1
 

@@ -18,6 +18,7 @@ from schemas.pods import PodSet
 from schemas.samples import Answers, MetricAnswer
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.state.partition import Partition
+from streams.state.rowcopies import merge_rows
 from streams.state.rows import Arrival
 from streams.state.timing import as_of, note_arrival, turn
 from tests.partition_kit import ENFORCING, START_MS, make_hpa, make_pod, scale
@@ -193,7 +194,7 @@ class Fleet:
             elif kind == "tick":
                 self.add("")
             else:
-                self.rows.update(self.partition.checkpoint())
+                merge_rows(self.rows, self.partition.checkpoint())
                 self.partition = Partition.restore(0, self.rows)
 
     def answer(self, app: str, load: int) -> MetricAnswer:

@@ -1,6 +1,5 @@
 """Verification over archives: what is right is found right, and the first wrong record is named."""
 
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,9 +19,6 @@ from streams.state.rowcopies import applied_offset
 from streams.state.rows import HpaRow
 from tests.archive_kit import SMALL, topics_of, write_archive
 from tests.damage import decided_anew
-
-OLDER = Path(__file__).parents[1] / "data" / "archives" / "rows-in-one-part.tar.gz"
-"""An archive of the time when each namespace was one row."""
 
 
 async def verified(root: Path, since_ms: int | None = None, jobs: int = 1) -> list[Report]:
@@ -70,14 +66,6 @@ async def test_a_late_window_starts_from_a_snapshot(tmp_path: Path) -> None:
     assert [report.fault for report in late] == ["", ""]
     assert all(0 < b.log_records < a.log_records / 2 for a, b in zip(whole, late, strict=True))
     assert all(report.start > 0 for report in late)
-
-
-async def test_an_archive_whose_rows_an_older_version_laid_out_is_found_right(tmp_path: Path) -> None:
-    with tarfile.open(OLDER) as file:
-        file.extractall(tmp_path, filter="data")
-    reports = await verified(tmp_path / "archive")
-    assert [report.fault for report in reports] == ["", "", "", ""]
-    assert all(report.snapshots == 2 for report in reports)
 
 
 def _stored_hpas(rows: dict[bytes, bytes], change: Callable[[bytes, bytes], bytes]) -> dict[bytes, bytes]:

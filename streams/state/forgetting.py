@@ -1,0 +1,174 @@
+"""What the fold forgets, at the first record of each hour of log time.
+
+When is a function of the log alone, so every fold forgets the same at the same record, whatever checkpoints there were.
+Whether a namespace is forgotten is read from its part 0 only, which is never ahead of its other parts after a crash.
+"""
+
+from collections.abc import Iterable
+
+from schemas import limits
+from schemas.agents import agent_of_reports
+from streams.state.breakerfold import in_force
+from streams.state.budget import ENTRIES_KEPT_MS
+from streams.state.foldcontext import Folding
+from streams.state.foldhpas import forget_hpa
+from streams.state.hpastate import Hpa
+from streams.state.namespace import Namespace
+from streams.state.namespacekeys import stored_part
+from streams.state.partitionstate import State
+from streams.state.rowcodec import namespace_row_key
+
+SWEEP_MS = 3_600_000
+"""An hour of log time: how often it is looked for what can be forgotten, and how long most of it is kept."""
+REPORT_KEPT_MS = SWEEP_MS
+"""An observer that has been silent for this long is forgotten."""
+TOMBSTONE_KEPT_MS = SWEEP_MS
+REFUSED_KEPT_MS = SWEEP_MS
+SCALE_KEPT_MS = SWEEP_MS
+IDLE_KEPT_MS = SWEEP_MS
+LONG_MS = 30 * 24 * SWEEP_MS
+"""How long is kept what only a person or a departed source could give again: a cluster that nobody reports any more,
+commands for an HPA that does not exist, what came without an observer's session. No topic keeps such records longer.
+"""
+
+
+def forget(fold: Folding) -> None:
+    """Forget what cannot count any more; called before the entries of a record."""
+    state = fold.state
+    _forget_in_partition(state)
+    _forget_clusters(fold)
+    for hpa in [hpa for hpa in state.hpas.values() if _is_past(state, hpa)]:
+        del state.hpas[hpa.id]
+        state.budget.drop(hpa.id)
+        if hpa.row.uid:
+            state.former[hpa.id] = hpa
+            state.removed[hpa.key.decode()] = state.offset
+    hpas: dict[str, list[Hpa]] = {}
+    for hpa in state.hpas.values():
+        hpas.setdefault(f"{hpa.id.cluster}/{hpa.id.namespace}", []).append(hpa)
+    for key, namespace in list(state.namespaces.items()):
+        state.namespace(namespace.cluster, namespace.name)  # begins the record there
+        if not namespace.is_known:
+            if key not in hpas:
+                del state.namespaces[key]
+            continue
+        _forget_scales(state, namespace)
+        _forget_commands(state, namespace)
+        if _is_idle(state, namespace):
+            _remove(state, namespace, hpas.get(key, ()))
+    state.forget_parked()
+
+
+def _is_past(state: State, hpa: Hpa) -> bool:
+    row = hpa.row
+    kept_ms = ENTRIES_KEPT_MS + TOMBSTONE_KEPT_MS if row.budget else TOMBSTONE_KEPT_MS
+    return row.gone and state.now_ms - row.gone_ms >= kept_ms
+
+
+def _forget_in_partition(state: State) -> None:
+    row, now_ms = state.row, state.now_ms
+    forget_reports(state)
+    row.pauses = in_force(row.pauses, now_ms)
+    row.guardrail_pauses = in_force(row.guardrail_pauses, now_ms)
+    for cluster, served in list(row.served.items()):
+        # The last one stays: without any, decisions say that no reconciler ever reported.
+        if now_ms - served.heard_ms >= LONG_MS and len(row.served) > 1:
+            state.drop_bounded(limits.ALL_PROBLEMS, row.served, cluster)
+    for cluster, refused in list(row.refused.items()):
+        row.refused[cluster] = {what: each for what, each in refused.items() if now_ms - each.last_ms < REFUSED_KEPT_MS}
+        if not row.refused[cluster]:
+            del row.refused[cluster]
+
+
+def forget_reports(state: State, cluster: str = "") -> None:
+    """Remove the reports of observers (of one cluster, if named) that have been silent for long."""
+    for key, known in list(state.row.reports.items()):
+        if cluster in ("", known.cluster) and state.now_ms - known.heard_ms > REPORT_KEPT_MS:
+            state.drop_bounded(limits.ALL_REPORTS, state.row.reports, key)
+
+
+def forget_watermarks(state: State, cluster: str) -> None:
+    """Remove the watermarks of the reports of a cluster's agents."""
+    for key in list(state.row.watermarks):
+        agent = agent_of_reports(key.rpartition("-")[0])
+        if agent is not None and agent.cluster == cluster:
+            del state.row.watermarks[key]
+
+
+def _forget_clusters(fold: Folding) -> None:
+    """Forget sessions and agents that have long been silent or away, and the HPAs that they were the last to report."""
+    state, sessions, agents = fold.state, fold.state.row.sessions, fold.state.row.agents
+    old = {key for key, known in sessions.items() if state.now_ms - known.heard_ms >= LONG_MS}
+    followed = {key.rpartition("/")[0] for key in sessions if key not in old}
+    left = {cluster for cluster, _, watch in (key.rpartition("/") for key in old) if watch == "autoscalers"}
+    for cluster, agent in list(agents.items()):
+        if agent.left and state.now_ms - agent.left_ms >= LONG_MS:
+            del agents[cluster]
+            forget_watermarks(state, cluster)
+            left |= {cluster} - followed
+    for namespace in [each for each in state.namespaces.values() if each.cluster in left]:
+        fold.namespace = state.namespace(namespace.cluster, namespace.name)
+        if namespace.listed.get("autoscalers"):
+            for name in sorted(key.name for key in namespace.directory if key.origin == "cluster"):
+                forget_hpa(fold, name)
+    for key in old:
+        del sessions[key]
+    for cluster, hands in list(state.row.hands.items()):
+        newest_ms = max((each[0] for each in hands.changes), default=0)
+        if cluster not in followed and state.now_ms - newest_ms >= LONG_MS:
+            state.drop_bounded(limits.ALL_HANDS, state.row.hands, cluster)
+
+
+def _forget_scales(state: State, namespace: Namespace) -> None:
+    """Forget the scales that no HPA names and that were not seen for an hour.
+
+    If part 0 has this record, so has each part that it changed, and `by_target` may be of a later one.
+    """
+    if namespace.has_record:
+        return
+    old = [
+        target
+        for target, scale in namespace.scales.items()
+        if target not in namespace.by_target
+        and state.now_ms - scale.seen_ms >= (SCALE_KEPT_MS if scale.session else LONG_MS)
+    ]
+    for target in old:
+        namespace.drop_scale(target)
+
+
+def _forget_commands(state: State, namespace: Namespace) -> None:
+    """Forget pauses that have ended, and the commands for names that have long had no HPA."""
+    names = {name for name in namespace.commands if name and namespace.shown(name) is None}
+    unused = {name: namespace.unused.get(name, state.now_ms) for name in sorted(names)}
+    for name, (mode, pauses) in list(namespace.commands.items()):
+        kept = (mode, in_force({"": pauses}, state.now_ms).get("", {}))
+        is_old = state.now_ms - unused.get(name, state.now_ms) >= LONG_MS
+        if is_old or kept != (mode, pauses):
+            namespace.put_command(name, (None, {}) if is_old else kept)
+    unused = {name: since_ms for name, since_ms in unused.items() if name in namespace.commands}
+    if unused != namespace.unused and namespace.open():
+        namespace.unused = unused
+
+
+def _is_idle(state: State, namespace: Namespace) -> bool:
+    """Tell whether a namespace has had no HPA and no news for long; notes since when."""
+    if namespace.directory or namespace.commands:
+        return False
+    if namespace.idle_ms:
+        kept_ms = IDLE_KEPT_MS if namespace.listed else LONG_MS
+        return state.now_ms - namespace.idle_ms >= kept_ms and namespace.open()
+    if namespace.open():
+        namespace.idle_ms = state.now_ms
+    return False
+
+
+def _remove(state: State, namespace: Namespace, hpas: Iterable[Hpa]) -> None:
+    """Remove a namespace; tombstones, and rows that are ahead of the log, are entered into what comes in its place."""
+    state.drop_namespace(namespace)
+    parts = len(namespace.applied)
+    for part in range(parts):
+        key = namespace_row_key(state.row.number, namespace.cluster, namespace.name, stored_part(part, parts))
+        state.removed[key.decode()] = state.offset
+    for hpa in hpas:
+        hpa.watched = ()
+        state.add(hpa.id, hpa)
