@@ -210,7 +210,7 @@ def lists_of_hpas_that_never_end(hub: Hub) -> Iterator[None]:
 def rivals(hub: Hub) -> Iterator[None]:
     target = {"group": "", "kind": "Deployment", "name": "web"}
     for chunk in range(5):
-        made = [{"kind": hub.text(100), "name": hub.text(400), "target": target} for _ in range(100)]
+        made = [{"kind": hub.text(100), "name": hub.text(200), "target": target} for _ in range(100)]
         hub.report(AutoscalerList(list_id="l", hpas=[], rivals=made, chunk=chunk, chunks=50, session=SESSION))
         yield
 
@@ -475,7 +475,7 @@ CODES: dict[Attempt, set[str]] = {
     pods_in_one_row: {"pods"},
     pods_that_go_by_lists_that_nobody_follows: {"pods"},
     pods_of_new_sessions: {"pods"},
-    pods_in_a_list_that_is_too_long: {"pods"},
+    pods_in_a_list_that_is_too_long: {"overLimit", "pods"},
     queries: {"answers of metrics APIs", "questions to metrics APIs"},
     large_answers: {"answers of metrics APIs"},
     parts_of_answers: {"answers of metrics APIs"},

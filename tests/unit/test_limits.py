@@ -33,7 +33,7 @@ from schemas.pods import PodList, PodSet
 from schemas.samples import Answers, MetricAnswer
 from schemas.scales import ScaleSet, Target
 from schemas.settings import ClusterSettings
-from schemas.topics import AUTOSCALERS, MAX_LOG_RECORD_BYTES, MAX_ROW_BYTES
+from schemas.topics import AUTOSCALERS, MAX_LOG_RECORD_BYTES, MAX_ROW_BYTES, SETTINGS
 from streams.decider import app
 from streams.decider.exits import Exit
 from streams.decider.recordbatches import BatchWriter, RecordTooLargeError, write_all
@@ -339,7 +339,7 @@ def test_a_failed_write_whose_reason_is_long_still_ends() -> None:
 
 def test_a_pause_counts_whatever_its_reason_is() -> None:
     pipeline = Pipeline()
-    pipeline.send(Command(command="pause", name="web", author="anna", reason=text(9_000)))
+    pipeline.send(Command(command="pause", name="web", author="anna", reason=text(9_000)), topic=SETTINGS)
     [(_, pauses)] = pipeline.log.partition.state.namespaces["eu/shop"].commands.values()
     assert pauses["all"].reason.endswith("… (cut, it has 9000 characters)")
 
