@@ -86,7 +86,8 @@ class Namespace:
         """The parts of which an answer in force is made."""
         self.series: dict[SeriesKey, dict[str, SampleRow]] = {}
         self.arrivals: dict[MetricKey, Arrival] = {}
-        self.taken: dict[int, list[tuple[int, SeriesKey]]] = {}
+        self.taken: dict[int, dict[tuple[int, SeriesKey], None]] = {}
+        """Row, as if there were many -> (log offset, series) of which it took a sample since the checkpoint before."""
         self.pod_lists: list[ListProgress] = [ListProgress()]
         self.directory: dict[DirectoryKey, DirectoryEntry] = {}
         self.hpa_list = ListProgress()
@@ -293,10 +294,8 @@ class Namespace:
         if not self._takes(limits.ROW_SAMPLES, spread_over(name), part, name, more):
             return False
         self.series.setdefault(key, {})[name] = row
-        if len(self.applied) > SPLIT_PARTS:
-            taken = self.taken.setdefault(part, [])
-            if (self.offset, key) not in taken[-8:]:
-                taken.append((self.offset, key))
+        # Also before there are many rows: one that is written while a crash ends the split may be ahead of the others.
+        self.taken.setdefault(spread_over(name), {})[self.offset, key] = None
         return True
 
     def has_samples(self, name: str) -> bool:
@@ -305,12 +304,16 @@ class Namespace:
 
     def took_sample(self, key: SeriesKey, name: str) -> bool:
         """Tell whether that part took a sample of this series from the record."""
-        return (self.offset, key) in self.taken.get(self.part_of(name), ())
+        return (self.offset, key) in self.taken.get(spread_over(name), ())
 
     def forget_taken(self, offset: int) -> None:
         """Drop what no recovery can ask for: it begins after the log offset of the checkpoint before."""
-        for part in self.dirty & self.taken.keys():
-            self.taken[part] = [each for each in self.taken[part] if each[0] > offset]
+        is_split = len(self.applied) > SPLIT_PARTS
+        for row, taken in list(self.taken.items()):
+            if not is_split or row in self.dirty:
+                self.taken[row] = {each: None for each in taken if each[0] > offset}
+                if not self.taken[row]:
+                    del self.taken[row]
 
     def put_arrival(self, key: MetricKey, arrival: Arrival) -> None:
         """Note when an answer or sample came."""

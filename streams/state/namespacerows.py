@@ -90,7 +90,7 @@ def _fill_many(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
             row.scales.append((target, scale))
     for part, taken in namespace.taken.items():
         if part in made:
-            made[part].taken = taken
+            made[part].taken = list(taken)
 
 
 def _spread(namespace: Namespace, made: dict[int, NamespaceRow], key: SeriesKey, samples: dict[str, SampleRow]) -> None:
@@ -161,7 +161,7 @@ def _load_part(namespace: Namespace, row: NamespaceRow) -> None:
         namespace.series.setdefault(key, {}).update(samples)
     namespace.arrivals.update(row.arrivals)
     if row.taken:
-        namespace.taken[row.part] = row.taken
+        namespace.taken[row.part] = dict.fromkeys(row.taken)
     if row.view is not None:
         namespace.view = row.view
     namespace.scales.update(row.scales)

@@ -41,8 +41,10 @@ SEEDS = st.integers(0, 10_000)
 class Crashing:
     """A worker that checkpoints, crashes inside checkpoints, and goes on from whatever rows were written."""
 
-    def __init__(self, records: list[Record], seed: int) -> None:
+    def __init__(self, records: list[Record], seed: int, sums: dict[int, Any] | None = None) -> None:
         self.records = records
+        self.sums = sums or {}
+        """Log offset -> what each cluster stores after that record, for each record at which it is compared."""
         self.random = random.Random(seed)
         self.rows: dict[bytes, bytes] = {}
         self.topic: dict[int, dict[str, bytes]] = {}
@@ -66,6 +68,8 @@ class Crashing:
         first = partition.applied_offset + 1
         for record in self.records[first : first + self.random.randrange(1, 12)]:
             made = partition.apply(*record, self.topic.get(record.offset, {}))
+            if record.offset in self.sums:
+                assert usage(partition) == self.sums[record.offset], record.offset
             torn = bool(made) and self.random.random() < 0.05
             for decision in made[: self.random.randrange(len(made))] if torn else made:
                 self.topic.setdefault(record.offset, {})[decision.id] = decision.value
@@ -233,8 +237,21 @@ def stored(partition: Partition) -> list[Any]:
         )
         for key, space in sorted(state.namespaces.items())
     ]
-    used = [(cluster, each.bytes, each.hpas, each.namespaces) for cluster, each in sorted(state.usage.items())]
-    return [used, *[each for each in spaces if any(each[1:])]]
+    return [usage(partition), *[each for each in spaces if any(each[1:])]]
+
+
+def usage(partition: Partition) -> list[Any]:
+    """The sums of what is stored of each cluster."""
+    return [(name, each.bytes, each.hpas, each.namespaces) for name, each in sorted(partition.state.usage.items())]
+
+
+def sums_of(records: list[Record]) -> dict[int, Any]:
+    """The sums after each record, as a fold has them that never crashes."""
+    partition, sums = Partition.empty(0), {}
+    for record in records:
+        partition.apply(*record)
+        sums[record.offset] = usage(partition)
+    return sums
 
 
 @pytest.mark.parametrize("largest_row", [MAX_ROW_BYTES, 0], ids=["two rows a namespace", "64 rows a namespace"])
@@ -247,9 +264,36 @@ def test_what_is_over_a_limit_does_not_depend_on_checkpoints_and_crashes(
         tight(patch)
         patch.setattr("streams.state.partition.MAX_ROW_BYTES", largest_row)
         log = crowded_log(seed)
-        crashing = Crashing(log.records, crashes)
+        crashing = Crashing(log.records, crashes, sums_of(log.records))
         assert crashing.run() == [decision.value for decision in log.decisions]
         assert stored(crashing.partition) == stored(log.partition)
+
+
+def test_rows_of_a_split_that_a_crash_ended_know_which_samples_they_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of 64 rows are written before the crash; the split is made again at an earlier record, so these are ahead."""
+    monkeypatch.setattr("streams.state.partition.MAX_ROW_BYTES", 0)
+    log = LogBuilder()
+    pods = [f"web-{number}" for number in range(20)]
+    log.add(*[log.entry(PodSet(pod=make_pod(name)), "eu/shop") for name in pods])
+    for number, name in enumerate(pods):
+        point = Point(type="Pods", metric=f"m{number}", milli=1, time=log.now_ms, pod=name)
+        log.add(log.entry(Samples(points=[point]), "eu/shop"))
+    sums = sums_of(log.records)
+    ahead = Partition.empty(0)
+    for record in log.records:
+        ahead.apply(*record)
+    written = ahead.checkpoint()
+    for length in range(len(written)):
+        rows: dict[bytes, bytes] = {}
+        merge_rows(rows, written[:length])
+        partition = Partition.restore(0, rows)
+        partition.apply(*log.records[0])
+        merge_rows(rows, partition.checkpoint())
+        partition = Partition.restore(0, rows)
+        for record in log.records[partition.applied_offset + 1 :]:
+            partition.apply(*record)
+            assert usage(partition) == sums[record.offset], (length, record.offset)
+        assert stored(partition) == stored(log.partition)
 
 
 def test_a_crowded_log_reaches_the_limits() -> None:
