@@ -256,7 +256,9 @@ class Partition:
         state = self.state
         for key, offset in state.removed.items():
             kind, rest = rowcodec.row_kind(key.encode())
-            came_back = rowcodec.hpa_of_key(rest) in state.hpas if kind == "h" else key.encode() in written
+            hpa = state.hpas.get(rowcodec.hpa_of_key(rest)) if kind == "h" else None
+            # An HPA that was named again but not taken has no row.
+            came_back = hpa is not None and hpa.applied != NOTHING_APPLIED if kind == "h" else key.encode() in written
             if not came_back:
                 state.index.remove(key, offset)
         state.forget_removed()

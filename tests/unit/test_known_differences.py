@@ -12,6 +12,7 @@ from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import hpa_from_manifest
 from schemas.kubernetes.quantity import QuantityError, parse_milli, parse_quantity
+from schemas.limits import UNUSABLE_HPA
 from schemas.outcomes import Outcome
 from schemas.pods import PodSet
 from schemas.samples import Answers, MetricAnswer
@@ -252,7 +253,8 @@ def test_differs_unreadable() -> None:
     decision = evaluate(log, 50)
 
     assert "missing request for cpu in container main of Pod web-0" in decision["error"]
-    assert "HPA odd" in str(log.partition.state.namespaces["eu/shop"].ignored)
+    refused = log.partition.state.namespaces["eu/shop"].held.refused[0][UNUSABLE_HPA.what]
+    assert refused.name.startswith("odd: ")
 
 
 def test_differs_too_large() -> None:

@@ -257,6 +257,7 @@ def sums_of(records: list[Record]) -> dict[int, Any]:
 @pytest.mark.parametrize("largest_row", [MAX_ROW_BYTES, 0], ids=["two rows a namespace", "64 rows a namespace"])
 @settings(max_examples=10, phases=(Phase.explicit, Phase.generate))
 @given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
+@example(seed=564, crashes=2911)
 def test_what_is_over_a_limit_does_not_depend_on_checkpoints_and_crashes(
     largest_row: int, seed: int, crashes: int
 ) -> None:

@@ -347,7 +347,7 @@ def test_rivals_are_named_once_in_a_list_of_many_hpas() -> None:
     assert [rival for each in lists for rival in each.rivals] == [{"kind": "ScaledObject"}]
 
 
-@pytest.mark.parametrize(("pods", "parts_wanted"), [(10, 1), (2_000, 1), (20_000, 4)])
+@pytest.mark.parametrize(("pods", "parts_wanted"), [(10, 1), (400, 1), (2_000, 5), (20_000, 44)])
 def test_an_answer_that_fits_into_no_record_comes_in_parts_of_one_id(pods: int, parts_wanted: int) -> None:
     small = MetricAnswer(api="external", metric="queue", items=[(1, 2)])
     usages = [PodUsage(f"web-7d8f9c6b5-{i:05}", 1, 1, [("app", {"cpu": i, "memory": 10**9})]) for i in range(pods)]
