@@ -20,7 +20,7 @@ from reconciler.core.chunks import autoscaler_lists
 from reconciler.core.routing import FleetKnowledge
 from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.publisher import RecordPublisher
-from schemas import limits
+from schemas import limits, topics
 from schemas.agents import CentralHpa
 from schemas.autoscalers import AutoscalerSet, Command
 from schemas.codec import encode
@@ -339,7 +339,8 @@ def test_a_failed_write_whose_reason_is_long_still_ends() -> None:
 
 def test_a_pause_counts_whatever_its_reason_is() -> None:
     pipeline = Pipeline()
-    pipeline.send(Command(command="pause", name="web", author="anna", reason=text(9_000)))
+    pause = Command(command="pause", name="web", author="anna", reason=text(9_000))
+    pipeline.send(pause, topic=topics.SETTINGS)
     [(_, pauses)] = pipeline.log.partition.state.namespaces["eu/shop"].commands.values()
     assert pauses["all"].reason.endswith("… (cut, it has 9000 characters)")
 
