@@ -20,7 +20,7 @@ from reconciler.core.chunks import autoscaler_lists
 from reconciler.core.routing import FleetKnowledge
 from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.publisher import RecordPublisher
-from schemas import limits
+from schemas import limits, topics
 from schemas.agents import CentralHpa
 from schemas.autoscalers import AutoscalerSet, Command
 from schemas.codec import encode
@@ -33,7 +33,7 @@ from schemas.pods import PodList, PodSet
 from schemas.samples import Answers, MetricAnswer
 from schemas.scales import ScaleSet, Target
 from schemas.settings import ClusterSettings
-from schemas.topics import AUTOSCALERS, MAX_LOG_RECORD_BYTES, MAX_ROW_BYTES, SETTINGS
+from schemas.topics import AUTOSCALERS, MAX_LOG_RECORD_BYTES, MAX_ROW_BYTES
 from streams.decider import app
 from streams.decider.exits import Exit
 from streams.decider.recordbatches import BatchWriter, RecordTooLargeError, write_all
@@ -339,7 +339,8 @@ def test_a_failed_write_whose_reason_is_long_still_ends() -> None:
 
 def test_a_pause_counts_whatever_its_reason_is() -> None:
     pipeline = Pipeline()
-    pipeline.send(Command(command="pause", name="web", author="anna", reason=text(9_000)), topic=SETTINGS)
+    pause = Command(command="pause", name="web", author="anna", reason=text(9_000))
+    pipeline.send(pause, topic=topics.SETTINGS)
     [(_, pauses)] = pipeline.log.partition.state.namespaces["eu/shop"].commands.values()
     assert pauses["all"].reason.endswith("… (cut, it has 9000 characters)")
 
