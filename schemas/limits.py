@@ -155,6 +155,10 @@ ALL_REPORTS = Limit(
     "fold",
     "their errors are left out",
 )
+ALL_SETTINGS = Limit("settings of all clusters", 192 * 1024, "bytes stored in one log partition", "fold", _SHOWN)
+ALL_PAUSES = Limit(
+    "pauses of all clusters", 48 * 1024, "bytes stored in one log partition", "fold", "reasons and authors are left out"
+)
 ALL_PROBLEMS = Limit(
     "problems of all reconcilers", 96 * 1024, "bytes stored in one log partition", "fold", "the texts are cut"
 )

@@ -152,6 +152,7 @@ async def _rebuild(
     async for record in read_range(consumer, log_tp, first, restart_at):
         partition.apply(record.offset, record.timestamp, record.value)  # what it decides, it decided long ago
     tail = await _read_tail(consumer, decisions_tp, bounds[decisions_tp])
+    tail = tail._replace(newest=head_after(tail.newest, bounds[decisions_tp]))
     continue_chain(partition, tail)
     rows = [*partition.checkpoint(), own_row(number, partition.applied_offset, tail.offset)]
     await _write(config, number, rows, producer)
@@ -165,6 +166,14 @@ async def _write(
     await asyncio.gather(
         *[await producer.send(topic, value or None, key=key, partition=number) for key, value in rows],
     )
+
+
+def head_after(newest: TailHead, decisions: OffsetBounds) -> TailHead:
+    """Give what the next decision follows. If all have expired: a number that none of them can have had.
+
+    Each decision is a record at least, so none has a higher number than the topic has had records.
+    """
+    return newest if newest.seq else TailHead(decisions.end, "")
 
 
 def continue_chain(partition: Partition, tail: Tail) -> None:

@@ -299,7 +299,7 @@ def _budget(text: str, field: str, *, whole_cluster: bool = False) -> None:
 
 
 _SETTING_MINIMA = {
-    "sync_period_ms": 1,
+    "sync_period_ms": 100,
     "downscale_stabilization_ms": 0,
     "cpu_initialization_period_ms": 0,
     "initial_readiness_delay_ms": 0,

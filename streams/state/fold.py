@@ -174,9 +174,11 @@ class EntryFold(Folding):
             return
         pauses = paused_by(row.pauses.get(cluster, {}), body, self.now_ms)
         if pauses:
-            row.pauses[cluster] = pauses
+            brief = {kind: structs.replace(pause, reason="") for kind, pause in pauses.items()}
+            least = {kind: structs.replace(pause, author="", reason="") for kind, pause in pauses.items()}
+            self.state.put_bounded(limits.ALL_PAUSES, row.pauses, cluster, (pauses, brief, least))
         else:
-            row.pauses.pop(cluster, None)
+            self.state.drop_bounded(limits.ALL_PAUSES, row.pauses, cluster)
 
     def _cluster_report(self, body: ClusterReport) -> None:
         """Store an observer's newest report on a cluster, and remove observers that have been silent for long."""
@@ -261,10 +263,14 @@ class EntryFold(Folding):
 
     def settings(self, body: SettingsSet) -> None:
         """Settings of a cluster were changed."""
-        take_settings(
-            self.state.row.settings, structs.replace(body, settings=known_to(self.state.row.engine, body.settings))
-        )
-        self.state.settings_changed(body.cluster)
+        row, cluster = self.state.row, body.cluster
+        after = dict(row.settings)
+        take_settings(after, structs.replace(body, settings=known_to(row.engine, body.settings)))
+        if cluster not in after:
+            self.state.drop_bounded(limits.ALL_SETTINGS, row.settings, cluster)
+        elif not self.state.put_or_refuse(limits.ALL_SETTINGS, row.settings, cluster, after[cluster]):
+            return
+        self.state.settings_changed(cluster)
 
     def serving(self, body: Serving) -> None:
         """A reconciler reports which clusters it serves."""
@@ -310,6 +316,7 @@ class EntryFold(Folding):
             row.brakes_offset = self.state.offset
         row.engine = engine
         row.settings = {cluster: known_to(engine, settings) for cluster, settings in row.settings.items()}
+        self.state.recount()
         if engine < BRAKES_SINCE:
             row.guardrail_pauses = {}
         self.state.budget.clear(self.state.offset)

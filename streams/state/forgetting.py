@@ -69,6 +69,7 @@ def _forget_in_partition(state: State) -> None:
     row, now_ms = state.row, state.now_ms
     forget_reports(state)
     row.pauses = in_force(row.pauses, now_ms)
+    state.recount()
     row.guardrail_pauses = in_force(row.guardrail_pauses, now_ms)
     for cluster, served in list(row.served.items()):
         # The last one stays: without any, decisions say that no reconciler ever reported.

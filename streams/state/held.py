@@ -36,6 +36,8 @@ _SECOND_SIDE = {limits.ROW_PODS.what, limits.ROW_SAMPLES.what, limits.ROW_SERIES
 """What is in the second part of a namespace of two."""
 _STEP = 128
 _NAME_SHOWN = 253
+MOST_GROWTHS = 1_000
+"""With so many records since the last checkpoint that changed the size of one row, the next one does not wait."""
 
 
 def encoded_size(value: object) -> int:
@@ -110,6 +112,8 @@ class Held:
         """(side, row) -> since the checkpoint before."""
         self.refused: dict[int, dict[str, RefusedRow]] = {}
         """By stored part, limit -> what was not stored."""
+        self.is_full = False
+        """Rows hold so much of the time since the last checkpoint that the next one comes before another record."""
         self.unsettled_bytes = self.unsettled_hpas = self.unsettled_lives = 0
         """What this record added and the sums of the cluster do not contain yet."""
 
@@ -157,6 +161,7 @@ class Held:
             growths.append(Growth(*more[:3], *sums))
         else:
             growths.append(more)
+            self.is_full |= len(growths) > MOST_GROWTHS
 
     def growths_of(self, part: int, parts: int) -> list[Growth]:
         """What a part has to remember."""

@@ -54,6 +54,8 @@ from streams.state.rows import (
 EXPIRY_SLOTS = 60
 """What is too old in a namespace is dropped once a minute of log time, in one of so many seconds."""
 _NO_LIMIT = Room(limits.CLUSTER_BYTES.most, limits.CLUSTER_HPAS.most)
+_MOST_TAKEN_BYTES = 32 * 1024
+"""With so many bytes of the series of which one row took samples, the next checkpoint does not wait."""
 _EMPTY_MAP: Mapping[str, SampleRow] = {}
 
 
@@ -88,6 +90,8 @@ class Namespace:
         self.arrivals: dict[MetricKey, Arrival] = {}
         self.taken: dict[int, dict[tuple[int, SeriesKey], None]] = {}
         """Row, as if there were many -> (log offset, series) of which it took a sample since the checkpoint before."""
+        self._taken_bytes: dict[int, int] = {}
+        """Row -> bytes of what was noted there since the last checkpoint."""
         self.pod_lists: list[ListProgress] = [ListProgress()]
         self.directory: dict[DirectoryKey, DirectoryEntry] = {}
         self.hpa_list = ListProgress()
@@ -295,7 +299,12 @@ class Namespace:
             return False
         self.series.setdefault(key, {})[name] = row
         # Also before there are many rows: one that is written while a crash ends the split may be ahead of the others.
-        self.taken.setdefault(spread_over(name), {})[self.offset, key] = None
+        taken = self.taken.setdefault(spread_over(name), {})
+        if (self.offset, key) not in taken:
+            taken[self.offset, key] = None
+            size = self._taken_bytes.get(spread_over(name), 0) + sum(map(len, key)) + 16
+            self._taken_bytes[spread_over(name)] = size
+            self.held.is_full |= size > _MOST_TAKEN_BYTES
         return True
 
     def has_samples(self, name: str) -> bool:
@@ -312,6 +321,7 @@ class Namespace:
         for row, taken in list(self.taken.items()):
             if not is_split or row in self.dirty:
                 self.taken[row] = {each: None for each in taken if each[0] > offset}
+                self._taken_bytes.pop(row, None)
                 if not self.taken[row]:
                     del self.taken[row]
 

@@ -184,6 +184,20 @@ class State:
         rows[key] = form
         self._row_bytes[limit.what] = held + size
 
+    def put_or_refuse(self, limit: limits.Limit, rows: dict[str, Any], key: str, row: Any) -> bool:
+        """Store something in the partition's row; if it grows and has no room it is noted, and the one before stays."""
+        before = encoded_size(rows[key]) if key in rows else 0
+        size = encoded_size(row)
+        if size > before and self._held_in(limit, rows) - before + size > limit.most:
+            self.refuse(key, limit, key)
+            return False
+        self.put_bounded(limit, rows, key, (row,))
+        return True
+
+    def recount(self) -> None:
+        """Count anew what the partition's row has, as it was changed in another way."""
+        self._row_bytes.clear()
+
     def drop_bounded(self, limit: limits.Limit, rows: dict[str, Any], key: str) -> None:
         """Remove something from the partition's row."""
         if key in rows:
@@ -244,6 +258,8 @@ class State:
             held = namespace.held
             self._add_usage(namespace.cluster, held.unsettled_bytes, held.unsettled_hpas, held.unsettled_lives)
             held.unsettled_bytes = held.unsettled_hpas = held.unsettled_lives = 0
+            self.checkpoint_now |= held.is_full
+            held.is_full = False
         self._begun.clear()
         self._births.clear()
 

@@ -6,7 +6,7 @@ from aiokafka import TopicPartition
 from runtime.kafkaclients import OffsetBounds
 from schemas.connection import KafkaSettings
 from streams.decider.deciderconfig import DeciderConfig
-from streams.decider.rebuild import Tail, check_empty, continue_chain
+from streams.decider.rebuild import Tail, check_empty, continue_chain, head_after
 from streams.decider.recordedtail import TailHead
 from streams.decider.startupchecks import StartError
 from streams.state.partition import Partition
@@ -36,6 +36,18 @@ def test_a_write_is_waited_for_only_where_the_decision_that_wants_it_stands() ->
     assert left == [standing]
     assert lost
     assert (restored.seq, restored.prev) == NEWEST
+
+
+@pytest.mark.parametrize(
+    ("newest", "decisions", "wanted"),
+    [
+        pytest.param(NEWEST, OffsetBounds(2, 9), NEWEST, id="some are left"),
+        pytest.param(TailHead(0, ""), OffsetBounds(9, 9), TailHead(9, ""), id="all have expired"),
+        pytest.param(TailHead(0, ""), OffsetBounds(0, 0), TailHead(0, ""), id="there was none"),
+    ],
+)
+def test_a_number_is_never_given_twice(newest: TailHead, decisions: OffsetBounds, wanted: TailHead) -> None:
+    assert head_after(newest, decisions) == wanted
 
 
 @pytest.mark.parametrize(
