@@ -72,7 +72,7 @@ def _budget(whole_cluster: bool) -> Callable[[str], str]:
 
 _MODE: Final = _choice("off", "shadow", "enforce")
 SETTINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
-    "sync-period": ("sync_period_ms", _span(1)),
+    "sync-period": ("sync_period_ms", _span(100)),
     "tolerance": ("tolerance", _quantity),
     "downscale-stabilization": ("downscale_stabilization_ms", _span(0)),
     "cpu-initialization-period": ("cpu_initialization_period_ms", _span(0)),
