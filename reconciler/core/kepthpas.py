@@ -9,6 +9,7 @@ from msgspec import Struct
 from reconciler.core.objectbodies import spec_manager, target_of
 from schemas.codec import encode, encode_to_keep
 from schemas.decisions import IGNORED_REASON, REFUSAL_REASON
+from schemas.fitting import over_limits
 from schemas.kubernetes.jsontypes import JsonView
 from schemas.kubernetes.selectors import SelectorError
 from schemas.metricqueries import Query, metric_query
@@ -46,8 +47,9 @@ class KeptHpa(Struct, frozen=True, gc=False):
 
 
 def asking_of(hpa: JsonView) -> Asking:
-    """What an HPA asks for, by its spec."""
-    return Asking(target_of(hpa), _queries(encode(hpa["spec"].get("metrics") or ())))
+    """What an HPA asks for, by its spec. One that is ignored for its size asks for nothing."""
+    asked = () if over_limits(dict(hpa), "") else _queries(encode(hpa["spec"].get("metrics") or ()))
+    return Asking(target_of(hpa), asked)
 
 
 @lru_cache(maxsize=1024)  # of a fleet, many HPAs have the same metrics

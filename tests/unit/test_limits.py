@@ -17,6 +17,7 @@ from fleethpa.cli.common.fleetstate import read_state
 from fleethpa.cli.common.handover import Place
 from reconciler.clusters.clustererrors import ApiError
 from reconciler.core.chunks import autoscaler_lists
+from reconciler.core.kepthpas import kept_hpa
 from reconciler.core.routing import FleetKnowledge
 from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.publisher import RecordPublisher
@@ -375,6 +376,11 @@ async def test_an_observer_writes_a_stub_of_an_hpa_that_no_topic_takes() -> None
     [record] = sent.records
     assert b"fleethpa ignores this HPA: spec of HPA shop/huge: 1400" in record
     assert len(record) < 2_000
+
+
+def test_an_observer_asks_no_metrics_api_for_an_hpa_that_is_ignored() -> None:
+    assert len(kept_hpa(make_hpa()).asking.metrics) == 1
+    assert kept_hpa(huge_hpa()).asking.metrics == ()
 
 
 def test_rivals_without_number_are_listed_in_chunks_that_the_log_takes() -> None:
