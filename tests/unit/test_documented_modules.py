@@ -1,4 +1,4 @@
-"""What Makefile, CI, docs and code call beside the command itself: modules with their options, and targets of make."""
+"""What Makefile, CI and docs name beside the command itself: modules with their options, targets of make, tests."""
 
 from __future__ import annotations
 
@@ -62,3 +62,24 @@ def test_make_has_the_targets_and_variables_that_are_named(page: str) -> None:
     words = [word for call in _MAKE.finditer(_text(page)) for word in call["words"].split()]
     assert {word for word in words if "=" not in word and word not in targets} == set()
     assert {name for name, is_given, _ in (word.partition("=") for word in words) if is_given} <= variables
+
+
+_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+@pytest.mark.parametrize("page", ["SECURITY.md", *PAGES])
+def test_tests_that_are_named_exist(page: str) -> None:
+    named = _TEST.findall(_text(page))
+    missing = [name for path, name in named if not re.search(rf"^(async )?def {name}\(", _text(path), re.MULTILINE)]
+    assert missing == []
+
+
+def test_each_sentence_on_what_somebody_can_do_at_most_names_its_test() -> None:
+    section = _text("SECURITY.md").partition("## What each can do at most")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("|")][2:]
+    assert [who for who, _, _ in rows] == sorted((who for who, _, _ in rows), key=WHO.index)
+    assert {who.strip() for who, _, _ in rows} == set(map(str.strip, WHO))
+    assert [text for _, text, tests in rows if not _TEST.search(tests)] == []
+
+
+WHO = [f" {who} " for who in ("tenant", "metric producer", "agent", "page reader", "operator")]

@@ -51,6 +51,15 @@ def test_no_kind_is_read_from_a_topic_of_another() -> None:
             assert found.reason().endswith(f"send it to {' or '.join(topickinds.topics_of(path.stem))}")
 
 
+def test_of_the_topic_of_another_producer_nothing_but_samples_is_read() -> None:
+    taken = set()
+    for path in RECORDS:
+        found = convert(RawRecord("shop.samples", 0, 0, EXAMPLE_TIME_MS, path.read_bytes()), Resolver(Mapping()))
+        assert found.result == "ok" or found.code == "wrongTopic"
+        taken |= {path.stem} if found.result == "ok" else set()
+    assert taken == {"samples"}
+
+
 @pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in publishedschemas.PUBLISHED])
 def test_published_schemas_are_current(name: str) -> None:
     """After a change: python -m streams.ingest.publishedschemas."""

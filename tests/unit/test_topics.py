@@ -75,6 +75,10 @@ def test_only_the_decider_may_write_decisions() -> None:
     assert writers == ["decider"]
 
 
+def test_the_page_and_the_verbs_that_read_may_write_no_topic() -> None:
+    assert {operation for acl in ACLS["reader"] for operation in acl.operations} == {"READ"}
+
+
 def test_permissions_print_as_arguments_of_kafka_acls() -> None:
     assert acl_commands(ACLS["reconciler"], "User:r") == [
         "--add --allow-principal User:r --topic fleethpa.decisions --resource-pattern-type literal --operation READ",
