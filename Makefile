@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-slow test-kafka test-kubernetes test-kubernetes-short acceptance test-page screenshots chaos mutate check format bench bench-fleet bench-policies manifests sbom lock clean
+.PHONY: help setup demo dev test test-slow test-kafka test-hostile test-kubernetes test-kubernetes-short acceptance test-page screenshots chaos mutate check format bench bench-fleet bench-policies manifests sbom lock clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,10 @@ test-slow: setup  ## What is too slow for the fast tier: random damage to archiv
 	$(BIN)/pytest -q -m "slow and not kafka and not kubernetes and not page"
 
 test-kafka: setup  ## The tests that need a real Apache Kafka (from Maven Central; needs a JDK and mvn), a short chaos run among them
-	$(BIN)/pytest -q -m kafka tests/kafka
+	$(BIN)/pytest -q -m "kafka and not hostile" tests/kafka
+
+test-hostile: setup  ## A fleet under attack on a real Apache Kafka with permissions: tenants, producers, stolen credentials (JDK and mvn)
+	$(BIN)/pytest -q -m hostile tests/kafka
 
 # The build takes about fifteen minutes on two cores the first time, and nothing after that: the binaries stay in the user's cache.
 test-kubernetes: setup  ## The tests on a real Kubernetes control plane (built once from Go modules; needs go)

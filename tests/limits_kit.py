@@ -32,7 +32,7 @@ PARTITIONS = 4
 TOPIC_OF: dict[type, str] = {
     AutoscalerSet: topics.AUTOSCALERS,
     AutoscalerList: topics.AUTOSCALERS,
-    Command: topics.AUTOSCALERS,
+    Command: topics.SETTINGS,
     PodSet: topics.PODS,
     PodList: topics.PODS,
     Answers: topics.SAMPLES,

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -23,12 +23,8 @@ from aiokafka.errors import (
 
 from fleethpa.cli.common.agentclusters import AgentUser, allow, create_topics, delete_topics, new_agent
 from fleethpa.cli.common.failures import CommandError
-from reconciler.agent.orders import OrderReader
-from reconciler.core.agentknowledge import KnowledgeFold
-from runtime.acls import Acl
 from runtime.kafkaclients import aiokafka_kwargs, reader, running_producer
 from runtime.publicrecords import Publisher
-from runtime.topicadmin import TopicAdmin
 from schemas import topics
 from schemas.agentregistry import AgentRegistry
 from schemas.agents import ONLY_PARTITION, AgentSet
@@ -47,7 +43,7 @@ from tests.kafka.conftest import PARTITIONS
 from tests.kafka.granting import grant
 from tests.kafka.secured import secured_broker
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.hostile, pytest.mark.asyncio(loop_scope="module")]
 
 NOW_MS = 1_790_000_000_000
 
@@ -345,33 +341,3 @@ async def _created(site: Site) -> bool:
         return len(await create_topics(site.admin, site.own.topics, 1)) == 2
     except CommandError:
         return False
-
-
-async def test_an_agent_that_may_no_longer_read_its_topic_asks_seldom_and_reads_on_once_it_may(
-    site: Site, caplog: pytest.LogCaptureFixture
-) -> None:
-    topic, user = site.other.topics.orders, "User:fleethpa-agent-prod-eu"
-    looked = asyncio.Event()
-    orders = OrderReader(
-        topic,
-        cast(Any, None),
-        KnowledgeFold(),
-        learnt=lambda _: None,
-        heard=lambda *_: None,
-        looked=lambda _: looked.set(),
-        now_ms=lambda: NOW_MS,
-    )
-    reading = asyncio.create_task(orders.run(site.login("fleethpa-agent-prod-eu")))
-    try:
-        async with asyncio.timeout(60), TopicAdmin(site.admin) as admin:
-            await looked.wait()
-            assert await admin.disallow([Acl("topic", topic, ("READ",))], user)
-            while [record.message for record in caplog.records].count("nothing can be read") < 3:
-                await asyncio.sleep(0.1)
-            assert len(caplog.records) < 30, caplog.messages
-            looked.clear()
-            assert await admin.allow([Acl("topic", topic, ("READ",))], user)
-            await looked.wait()
-    finally:
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)

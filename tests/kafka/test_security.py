@@ -28,13 +28,6 @@ def worker(secured: Secured, folder: Path, *lines: str) -> Decider:
     return Decider(secured.broker.bootstrap, folder / "decider.txt", *arguments, session_timeout_s=8)
 
 
-async def test_a_decider_with_its_least_permissions_ticks_and_writes(secured: Secured, tmp_path: Path) -> None:
-    await grant(secured.admin, "decider", "User:decider")
-    with worker(secured, tmp_path, *scram("decider")) as running:
-        await _until(running, "owning log partitions")
-        assert await asyncio.to_thread(running.terminate, 120) == 0, running.tail()
-
-
 async def test_a_decider_with_a_client_certificate_owns_partitions(secured: Secured, tmp_path: Path) -> None:
     await grant(secured.admin, "decider", "User:decider")
     certificate = secured.authority.issue("decider")
