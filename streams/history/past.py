@@ -17,7 +17,7 @@ from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord, ArchiveError, BareRecord
 from streams.history.decisionwindow import DecisionWindow
 from streams.history.recorded import Expander, NewestEvaluations, Recorded, expanded
-from streams.state.decisionrecords import print_time
+from streams.state.decisionrecords import FULL_EVERY_MS, print_time
 from streams.state.partition import Partition
 from streams.state.rowcodec import partition_key
 from streams.state.rowcopies import merge_rows
@@ -351,14 +351,23 @@ class Past(ABC):
         """Give decisions from now on, as they are made."""
         expanders: dict[int, Expander] = {}
         for number in range(await self.partitions()):
-            # Short decisions repeat earlier full ones.
-            expanders[number], _ = await self._read_back(number, lambda expander, _: expander.can_go_on, None)
+            expanders[number], _ = await self._read_back(number, _reaches_every_full_one, None)
         positions = {number: expander.position for number, expander in expanders.items()}
         async with aclosing(self.arriving(positions)) as records:
             async for number, record in records:
                 taken = expanders[number].take(number, record.offset, record.value)
                 if taken is not None:
                     yield taken
+
+
+def _reaches_every_full_one(expander: Expander, decisions: list[Recorded]) -> bool:
+    """Whether a stretch holds every full decision that a later short one may repeat, of whichever HPA.
+
+    A short decision repeats one that is at most `FULL_EVERY_MS` older.
+    """
+    if not decisions or not expander.can_go_on:
+        return False
+    return decisions[-1].time_ms - decisions[0].time_ms >= FULL_EVERY_MS
 
 
 def _expanded(number: int, newest_first: list[list[ArchivedRecord]]) -> tuple[Expander, list[Recorded]]:
