@@ -153,7 +153,10 @@ async def exit_codes(parts: Sequence[Part]) -> dict[str, int]:
 async def test_every_process_ends_soon_while_a_broker_that_was_reached_does_not_answer(world: World) -> None:
     parts = await world.ready(list(PROCESSES))
     stand_still(world.broker)
-    assert await exit_codes(parts) == {"decider": Exit.STALLED}
+    codes = await exit_codes(parts)
+    # The archive ends with an error if a request to the broker fails before the signal is noticed: what it has is on disk.
+    assert codes.pop("archive", 0) in (0, 3)
+    assert codes == {"decider": Exit.STALLED}
 
 
 @pytest.mark.slow

@@ -608,7 +608,7 @@ def test_the_settings_of_hpas_in_use_are_removed_only_on_purpose(run: Cli, broke
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        pytest.param(["settings", "east", "sync-period=0s"], 2, "expected at least 0.001s", id="no period"),
+        pytest.param(["settings", "east", "sync-period=0s"], 2, "expected at least 0.1s", id="no period"),
         pytest.param(["settings", "east", "sync-period=99999999999d"], 2, "too long", id="a period without an end"),
         pytest.param(["settings", "east", "tolerance=5"], 0, "tolerance 5 is 500%", id="a tolerance in percent"),
         pytest.param(["settings", "east", "tolerance=-1"], 2, "expected a number", id="a negative tolerance"),

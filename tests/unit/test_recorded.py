@@ -141,7 +141,7 @@ async def test_who_follows_reads_back_until_every_hpa_can_be_expanded() -> None:
     assert [each async for each in past.follow()] == []
     newest = {each.hpa: each.full or each for each in recorded_of(SEEDS[-1])}
     needed = len(recorded_of(SEEDS[-1])) - min(each.offset for each in newest.values())
-    assert needed <= past.read < len(recorded_of(SEEDS[-1])) / 2
+    assert needed <= past.read < len(recorded_of(SEEDS[-1]))
 
 
 class PlacedPast(MemoryPast):
