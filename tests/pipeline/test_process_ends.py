@@ -154,7 +154,7 @@ async def test_every_process_ends_soon_while_a_broker_that_was_reached_does_not_
     parts = await world.ready(list(PROCESSES))
     stand_still(world.broker)
     codes = await exit_codes(parts)
-    # The archive ends with an error if a request to the broker fails before the signal is noticed: what it has is on disk.
+    # The archive ends with an error if a request fails before it notices the signal: what it has is on disk.
     assert codes.pop("archive", 0) in (0, 3)
     assert codes == {"decider": Exit.STALLED}
 
