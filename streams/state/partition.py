@@ -14,7 +14,7 @@ from schemas.topics import MAX_ROW_BYTES
 from streams.state import rowcodec
 from streams.state.budget import trimmed
 from streams.state.fold import EntryFold
-from streams.state.forgetting import SWEEP_MS, forget
+from streams.state.forgetting import LONG_MS, SWEEP_MS, forget
 from streams.state.hpastate import Hpa
 from streams.state.ledger import DecisionRecord, Ledger
 from streams.state.logerrors import LogError, StateError, UnknownEngineError
@@ -148,7 +148,8 @@ class Partition:
         state = self.state
         state.probe = probe
         state.expire(before_ms)
-        if before_ms // SWEEP_MS < state.now_ms // SWEEP_MS:
+        # Over a gap of the log nobody could report: who is silent shows after it.
+        if before_ms // SWEEP_MS < state.now_ms // SWEEP_MS and state.now_ms - before_ms < LONG_MS:
             forget(EntryFold(state))
         if record.entries:
             fold = EntryFold(state)

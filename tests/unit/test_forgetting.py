@@ -135,6 +135,15 @@ def test_the_hpas_of_a_cluster_that_nobody_has_reported_for_thirty_days_are_forg
     assert [name.name for name in log.partition.state.hpas] == ["kept"]
 
 
+def test_observers_count_as_silent_only_after_a_gap_of_the_log_in_which_none_could_report() -> None:
+    log = log_with()
+    log.add(after_ms=2 * LONG_MS)
+    assert [hpa.row.gone for hpa in log.partition.state.hpas.values()] == [False]
+    log.add(AutoscalerSet(hpa=make_hpa(), session="s"))
+    hours(log, 2)
+    assert [hpa.row.gone for hpa in log.partition.state.hpas.values()] == [False]
+
+
 def point() -> Samples:
     return Samples(points=[Point(type="Resource", metric="cpu", pod="web-0", milli=50, time=LogBuilder().now_ms)])
 
