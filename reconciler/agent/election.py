@@ -58,7 +58,7 @@ class Election:
 
     @property
     def is_out_of_reach(self) -> bool:
-        """Whether the Lease could not be read or written for so long that every term has ended."""
+        """Whether no request for the Lease has succeeded for longer than a term lasts."""
         return bool(self.trouble) and boot_s() - self._trouble_since_s >= DURATION_S
 
     @property

@@ -96,9 +96,9 @@ class FleetKnowledge:
         ]
 
     def set_hpa(self, hpa: HpaId, manifest: dict[str, Any] | None) -> CentralHpa:
-        """Note a central HPA (None: it was deleted); gives what its agent is to be told.
+        """Note a central HPA (None: it was deleted); gives the record for its agent.
 
-        One that deciders ignore, as it exceeds a limit, is none for agents: a stand-in must not scale by it, either.
+        Agents get no HPA that deciders ignore for its size: a stand-in must not scale by it, either.
         """
         known = self._hpas.setdefault(hpa.cluster, {})
         if manifest is None or over_limits(manifest, hpa.namespace):

@@ -2,6 +2,7 @@
 
 When is a function of the log alone, so every fold forgets the same at the same record, whatever checkpoints there were.
 Whether a namespace is forgotten is read from its part 0 only, which is never ahead of its other parts after a crash.
+After a gap in the log of `LONG_MS` or more nothing is forgotten until the next hour: during it nobody could report.
 """
 
 from collections.abc import Iterable
@@ -19,7 +20,7 @@ from streams.state.partitionstate import State
 from streams.state.rowcodec import namespace_row_key
 
 SWEEP_MS = 3_600_000
-"""An hour of log time: how often it is looked for what can be forgotten, and how long most of it is kept."""
+"""One hour of log time: the interval of these checks, and how long most things are kept."""
 REPORT_KEPT_MS = SWEEP_MS
 """An observer that has been silent for this long is forgotten."""
 TOMBSTONE_KEPT_MS = SWEEP_MS

@@ -21,7 +21,7 @@ from streams.state.partitionrow import HandsRow, ReportRow, ServedRow
 from streams.state.rows import RefusedRow
 
 REFUSED_SHOWN_MS: Final = 3_600_000
-"""For so long what was not stored because of a limit is shown."""
+"""How long a refusal because of a limit is shown."""
 SILENT_MS: Final = 30_000
 """An observer or a reconciler of which nothing was heard for this long (log time) counts as silent."""
 API_SERVER: Final = "apiServer"
