@@ -1,9 +1,11 @@
 """The end of a process after SIGTERM: within 5 s, whatever does not answer.
 
 What a process still does in order (writing what it has, leaving its groups) is over `IN_ORDER_S` after the signal. What
-still runs `CANCELLED_S` after it is cancelled (`fleethpa.cli.common.parts`), and `ENDED_S` after it a thread ends the
+still runs `CANCELLED_S` after it is cancelled (`fleethpa.processes.parts`), and `ENDED_S` after it a thread ends the
 process with exit code 75 and a line in the log that names what hung. The next process repeats all that is unfinished
 then, as it does after `kill -9`.
+
+Waiting for one of several things.
 """
 
 import asyncio
@@ -13,7 +15,19 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Awaitable
 from typing import Any, Final
+
+
+async def first_of(*waits: Awaitable[Any]) -> None:
+    """Wait until one of these has ended, in whatever way; the others are cancelled. So is each if this is cancelled."""
+    tasks = [asyncio.ensure_future(each) for each in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in tasks:
+            each.cancel()
+
 
 log = logging.getLogger(__name__)
 

@@ -3,15 +3,84 @@
 A record is full or short. A full one holds everything; a short one repeats the HPA's last full record (`sameAs`) but
 for the values that it names, and `expand` gives it back whole. Numbers are integers; decimals (ratios, tolerances) are
 texts, shortest form that reads back as the same double.
+
+What places a decision in its partition: its id, its number and the hash of the one before it.
+
+The headers of a record of decisions: its form, and the cluster that it is about.
 """
 
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct, field, structs
 
-from schemas.autoscalers import Mode, Origin
 from schemas.kubernetes.quantity import format_milli
-from schemas.scales import Target
+from schemas.observed import Mode, Origin, Target
+from schemas.topics import Headers
+
+REMEMBERED = 20_000
+"""How many decisions back a second copy is compared; a paused worker repeats at most what one take produced."""
+
+
+class Links(Struct):
+    """The fields of any decision record, full or short, that chain it to the one before it."""
+
+    id: str
+    seq: int
+    prev: str
+
+
+_LINKS = msgspec.json.Decoder(Links)
+
+
+def links_of(value: bytes) -> Links:
+    """Read the links of a decision record, and nothing more.
+
+    Raises:
+        msgspec.DecodeError: it is not a decision.
+        UnicodeDecodeError: likewise.
+    """
+    return _LINKS.decode(value)
+
+
+def log_offset_of(decision_id: str) -> int:
+    """Give the offset of the log record that a decision is of.
+
+    Raises:
+        ValueError: the text is not the id of a decision.
+    """
+    parts = decision_id.split("-", 2)
+    if len(parts) < 3 or not (parts[0].isdecimal() and parts[1].isdecimal()):
+        raise ValueError(f"{decision_id!r} is not a decision id")
+    return int(parts[1])
+
+
+def uid_of(decision_id: str) -> str:
+    """Give the uid of the HPA that a decision is of."""
+    return decision_id.split("-", 2)[2].removesuffix("-c")
+
+
+FULL_TYPE = "io.fleethpa.decision.v1"
+SHORT_TYPE = "io.fleethpa.decision.short.v1"
+"""`ce_type` of a full record, and of one that repeats a full one but for its values."""
+_SHORT = SHORT_TYPE.encode()
+_SOURCE = "/clusters/"
+
+
+def source_header(cluster: str) -> tuple[str, bytes]:
+    """The header that names the cluster."""
+    return "ce_source", f"{_SOURCE}{cluster}".encode()
+
+
+def cluster_of(headers: Headers) -> str:
+    """The cluster that a record is about; empty: the headers do not say."""
+    return dict(headers).get("ce_source", b"").decode(errors="replace").removeprefix(_SOURCE)
+
+
+def is_short(headers: Headers) -> bool:
+    """Whether a record repeats a full one but for its values."""
+    return dict(headers).get("ce_type") == _SHORT
+
 
 ENGINE = 3
 """Rises only when some log would give other bytes. 2: brakes (docs/brakes.md). 3: the setting `evaluateOn`."""

@@ -7,21 +7,125 @@ Prometheus); ingest turns those into the same bodies. A log record is
 
 Fields are only ever added, with a default. Times are integer milliseconds since the Unix epoch (`time`, `…Ms`), metric
 values integers in milli units (signed 64 bit), requests and tolerances Kubernetes quantity texts.
+
+Entries about what guardrails pause: the breaker's own, and that a person ends its pauses.
+
+Entries that say who is in charge of a cluster: the hub, or the cluster's own controller while the hub is away.
+
+Entries of outcomes: the results of the writes that decisions wanted.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from schemas.agents import AgentSet
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
-from schemas.guardrailpauses import BreakerCommand, GuardrailResume
-from schemas.hands import HandsChanged
-from schemas.outcomes import Outcome
-from schemas.pods import PodDeleted, PodList, PodSet
-from schemas.samples import Answers, Samples
-from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving
+from schemas.observed import (
+    Answers,
+    AutoscalerDeleted,
+    AutoscalerList,
+    AutoscalerSet,
+    ClusterReport,
+    Command,
+    Heartbeat,
+    PodDeleted,
+    PodList,
+    PodSet,
+    Samples,
+    ScaleSet,
+    Serving,
+)
 from schemas.settings import EngineSet, Restart, SettingsSet, WatermarkReset
+
+
+class BreakerCommand(
+    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="breaker"
+):
+    """The breaker pauses the scale-downs of a cluster, or of one `namespace` in it, or ends a pause of its own; ingest
+    copies it into every partition.
+
+    It is all that `fleethpa.breaker` may carry. A pause belongs to its `guardrail`, beside those of persons, which it
+    neither replaces nor ends. `until`: when it ends by itself (Unix ms); 0: it waits for a person, so that no later
+    entry of the breaker ends or shortens it. `removed` of the cluster's `replicas` within `window_ms` is what tripped.
+    """
+
+    command: Literal["pause", "resume"]
+    cluster: str
+    guardrail: str
+    namespace: str = ""
+    until: int = 0
+    removed: int = 0
+    replicas: int = 0
+    window_ms: int = 0
+
+
+class GuardrailResume(
+    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="guardrailResume"
+):
+    """A person ends what guardrails pause in a cluster (`*`: in all), its namespaces included, or in one `namespace` of
+    a cluster only; ingest copies it into every partition.
+    """
+
+    cluster: str
+    namespace: str = ""
+    author: str = ""
+    reason: str = ""
+
+
+HUB_HOLDER: Final = "hub/"
+"""What the holder begins with while a hub is in charge."""
+
+
+class LeftNative(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a native HPA of the stand-in had in its status when it was taken away.
+
+    `last_scale`: when its controller scaled last (Unix ms); None: never. `scaled_to_zero`: to zero.
+    """
+
+    namespace: str
+    name: str
+    last_scale: int | None = None
+    scaled_to_zero: bool = False
+
+
+class HandsChanged(
+    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="handsChanged"
+):
+    """A cluster changed hands. Its record names neither cluster nor namespace; ingest copies it into every partition,
+    with the natives of that partition's namespaces only.
+
+    `holder`: in charge from now on: `hub/REGION/INCARNATION`, `stand-in` or `closing`; `before`: until now; empty:
+    unknown. `generation` rises with each change. `time`: when it happened (Unix ms), maybe long before it could be
+    reported. `natives`: at a hand-back, what was taken away.
+    """
+
+    cluster: str
+    holder: str
+    generation: int
+    time: int
+    before: str = ""
+    natives: list[LeftNative] = []
+
+
+class Outcome(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="outcome"):
+    """The result of the write that decision `decision` wanted; only the first per decision counts.
+
+    `applied` (the scale now shows `specReplicas`), `superseded` (a newer decision took its place), `stale` (time to
+    live passed), `refused` (a guard said no: `error` says why), `failed` (the API said no: `error` is its text). Scale
+    fields: the newest observation, where one was made.
+    """
+
+    decision: str
+    name: str
+    uid: str
+    result: Literal["applied", "superseded", "stale", "refused", "failed"]
+    error: str = ""
+    spec_replicas: int | None = None
+    status_replicas: int | None = None
+    selector: str | None = None
+    resource_version: str = ""
+    attempts: int = 0
+
 
 VERSION = 1
 

@@ -13,14 +13,26 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct, structs
 
 from schemas import limits
-from schemas.autoscalers import AutoscalerList, AutoscalerSet
 from schemas.codec import encode
-from schemas.kubernetes.jsontypes import Json
+from schemas.entries import Outcome
+from schemas.kubernetes.shape import Json
 from schemas.limits import OverLimitError, check, shortened
-from schemas.outcomes import Outcome
-from schemas.pods import Pod, PodList, PodSet
-from schemas.samples import AnswerIdentity, Answers, MetricAnswer, Point, Samples
-from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving
+from schemas.observed import (
+    AnswerIdentity,
+    Answers,
+    AutoscalerList,
+    AutoscalerSet,
+    ClusterReport,
+    Heartbeat,
+    MetricAnswer,
+    Pod,
+    PodList,
+    PodSet,
+    Point,
+    Samples,
+    ScaleSet,
+    Serving,
+)
 
 IGNORED: Final = "ignored"
 """Field of an HPA object that is a stub: why it is ignored."""

@@ -4,12 +4,9 @@ from typing import Any
 
 import msgspec
 
-from schemas.autoscalers import AutoscalerSet
 from schemas.decisions import Decision, ShortDecision, expand
-from schemas.entries import WHOLE_PARTITION_KEY, Entry
-from schemas.outcomes import Outcome
-from schemas.pods import PodDeleted, PodSet
-from schemas.samples import Answers
+from schemas.entries import WHOLE_PARTITION_KEY, Entry, Outcome
+from schemas.observed import Answers, AutoscalerSet, PodDeleted, PodSet
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from tests.partition_kit import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 

@@ -14,16 +14,13 @@ import yaml
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from runtime.kafkaclients import reader, running_producer
-from runtime.publicrecords import Publisher
+from runtime.records import Publisher
 from schemas import topics
-from schemas.autoscalers import AutoscalerSet, Command
 from schemas.codec import decode
 from schemas.connection import KafkaSettings
-from schemas.entries import Body, LogRecord
-from schemas.guardrailpauses import BreakerCommand
+from schemas.entries import Body, BreakerCommand, LogRecord
 from schemas.kubernetes.gotimes import parse_time_ms
-from schemas.pods import PodList
-from schemas.samples import Answers
+from schemas.observed import Answers, AutoscalerSet, Command, PodList
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from streams.state.partition import Partition
 from tests.brakes_kit import AT_ONCE

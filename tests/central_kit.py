@@ -3,13 +3,11 @@
 import random
 from typing import Any
 
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode
 from schemas.entries import Body
 from schemas.keys import HpaId
-from schemas.pods import PodSet
-from schemas.samples import Answers
+from schemas.observed import Answers, AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode, PodSet
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.state.ownership import ScaleTarget
+from streams.state.foldhpas import ScaleTarget
 from tests.partition_kit import LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import click
 
-from fleethpa.cli.common.failures import (
+from fleethpa.cli.main import VERBS, cli
+from fleethpa.frame.errors import (
     ANSWER_IS_NO,
     INTERNAL,
     INTERRUPTED,
@@ -20,8 +21,7 @@ from fleethpa.cli.common.failures import (
     UNREACHABLE,
     USAGE,
 )
-from fleethpa.cli.common.session import COMMON_NAMES
-from fleethpa.cli.main import VERBS, cli
+from fleethpa.frame.session import COMMON_NAMES
 
 HEAD = """# Command reference
 

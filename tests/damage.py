@@ -11,14 +11,12 @@ from typing import NamedTuple
 import orjson
 
 from streams.archive.filecheck import check_layout
-from streams.archive.layout import DECISIONS, LOG
+from streams.archive.layout import DECISIONS, LOG, read_snapshot
 from streams.archive.segments import ArchivedRecord, ArchiveError, read_frames
 from streams.archive.signing import Heads
-from streams.archive.snapshots import read_snapshot
 from streams.history.archivepast import ArchivePast
-from streams.history.decisioncheck import Report
 from streams.history.past import Past
-from streams.history.verification import Task, checkpoints_of, verify_partition
+from streams.history.verify import Report, Task, checkpoints_of, verify_partition
 from streams.state.partition import Partition
 from tests.archive_kit import ENFORCING, Topics, as_record
 from tests.generated_log import Fleet

@@ -11,7 +11,7 @@ import pytest
 
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.signing import CheckpointWriter, make_key, read_private
-from streams.history.verification import checkpoints_of
+from streams.history.verify import checkpoints_of
 from tests.archive_kit import Topics, topics_of, write_archive
 from tests.damage import (
     FLEET,

@@ -12,14 +12,23 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from schemas.autoscalers import AutoscalerSet
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.entries import Body, Entry, LogRecord, Source
 from schemas.keys import namespace_key, partition_for
-from schemas.pods import Container, Pod, PodList, PodSet
-from schemas.samples import Answers, MetricAnswer, PodUsage
-from schemas.scales import Heartbeat, ScaleSet, Target
+from schemas.observed import (
+    Answers,
+    AutoscalerSet,
+    Container,
+    Heartbeat,
+    MetricAnswer,
+    Pod,
+    PodList,
+    PodSet,
+    PodUsage,
+    ScaleSet,
+    Target,
+)
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES, SETTINGS
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from schemas.settings import ClusterSettings
 from streams.state.partition import Partition
-from streams.state.rowcopies import merge_rows
+from streams.state.rowcodec import merge_rows
 from tests.partition_kit import Record, disturbed_log, fold
 
 GOLDEN = {engine: Path(__file__).parent / "golden" / f"partition{engine}.jsonl.gz" for engine in ("", "-engine-2")}

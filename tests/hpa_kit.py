@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streams.hpa.autoscaler import ControllerSettings, MetricSpec
+from streams.hpa.autoscaler import ControllerSettings, MetricSpec, compile_autoscaler
 from streams.hpa.calculator import bounds
-from streams.hpa.compile import compile_autoscaler
 from streams.hpa.complete import complete
 from streams.hpa.evaluation import Calculation, Evaluation, History, ReconcileResult, ScaleApplied, ScaleOutcome
 from streams.hpa.metrics import evaluate_metric

@@ -10,20 +10,31 @@ from typing import Any
 from hypothesis import strategies as st
 
 from schemas import limits, topics
-from schemas.autoscalers import AutoscalerList, AutoscalerSet, Command
 from schemas.codec import decode, encode
-from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, PublicRecord
+from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome, PublicRecord
 from schemas.keys import partition_for
-from schemas.outcomes import Outcome
-from schemas.pods import PodList, PodSet
-from schemas.samples import Answers, MetricAnswer, Point, Samples
-from schemas.scales import ClusterReport, Heartbeat, ObserverTrouble, ScaleSet, Serving, Target
+from schemas.observed import (
+    Answers,
+    AutoscalerList,
+    AutoscalerSet,
+    ClusterReport,
+    Command,
+    Heartbeat,
+    MetricAnswer,
+    ObserverTrouble,
+    PodList,
+    PodSet,
+    Point,
+    Samples,
+    ScaleSet,
+    Serving,
+    Target,
+)
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.ingest.batch import Batcher, log_entries
-from streams.ingest.convertrecord import convert
+from streams.ingest.convert import convert
+from streams.ingest.logwriter import Batcher, log_entries, rejected
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import Conversion, RawRecord, Refusal
-from streams.ingest.reject import rejected
 from tests.partition_kit import CLUSTER, ENFORCING, KEY, NAMESPACE, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 BROKER_BYTES = 1_048_576 - 4_096

@@ -10,11 +10,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from fleethpa.cli.common import manifestfiles
-from schemas import budgets, guardrails, limits
+from fleethpa.changes import manifests as manifestfiles
+from schemas import guardrails, limits
+from schemas import settings as budgets
 from schemas.kubernetes import manifests, quantity
 from schemas.limits import Limit
-from streams.ingest import agentrates, agentrules
+from streams.ingest import agentrules
+from streams.ingest import pieces as agentrates
 
 _COMMAND = "the command fails and names file and field"
 ELSEWHERE = [

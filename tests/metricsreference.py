@@ -10,14 +10,13 @@ from collections.abc import Iterable, Iterator
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
-from fleethpa.cli.common.breakerpart import BreakerMetrics
-from fleethpa.cli.common.schedulerpart import SchedulerMetrics
-from reconciler.apply.telemetry import ReconcilerMetrics
-from reconciler.observer.observermetrics import ObserverMetrics
+from fleethpa.processes.breaker import BreakerMetrics
+from fleethpa.processes.scheduler import SchedulerMetrics
+from reconciler.apply.statuswriter import ReconcilerMetrics
+from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.router.copies import RouterMetrics
-from streams.decider.decidermetrics import Metrics
-from streams.decider.hpametrics import FAMILIES, HPA
-from streams.ingest.ingestmetrics import IngestMetrics
+from streams.decider.metrics import FAMILIES, HPA, Metrics
+from streams.ingest.logwriter import IngestMetrics
 
 MetricRow = tuple[str, str, tuple[str, ...], str]
 """Name, type, labels, meaning."""

@@ -6,14 +6,37 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.codec import encode
-from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Source
-from schemas.guardrailpauses import BreakerCommand, GuardrailResume
-from schemas.outcomes import Outcome
-from schemas.pods import Container, Pod, PodDeleted, PodList, PodSet
-from schemas.samples import Answers, MetricAnswer, PodUsage, Point, Samples
-from schemas.scales import Heartbeat, ScaleSet, Serving, Target
+from schemas.entries import (
+    WHOLE_PARTITION_KEY,
+    Body,
+    BreakerCommand,
+    Entry,
+    GuardrailResume,
+    LogRecord,
+    Outcome,
+    Source,
+)
+from schemas.observed import (
+    Answers,
+    AutoscalerDeleted,
+    AutoscalerList,
+    AutoscalerSet,
+    Command,
+    Container,
+    Heartbeat,
+    MetricAnswer,
+    Pod,
+    PodDeleted,
+    PodList,
+    PodSet,
+    PodUsage,
+    Point,
+    Samples,
+    ScaleSet,
+    Serving,
+    Target,
+)
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition

@@ -3,11 +3,8 @@
 import random
 from typing import Any
 
-from schemas.autoscalers import AutoscalerSet
-from schemas.entries import WHOLE_PARTITION_KEY, Entry
-from schemas.outcomes import Outcome
-from schemas.pods import PodSet
-from schemas.samples import Point, Samples
+from schemas.entries import WHOLE_PARTITION_KEY, Entry, Outcome
+from schemas.observed import AutoscalerSet, PodSet, Point, Samples
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from tests.partition_kit import LogBuilder, make_hpa, make_pod, scale
 

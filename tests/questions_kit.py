@@ -15,12 +15,12 @@ from typing import Any
 import orjson
 
 from runtime.kafkaclients import strict_producer
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet, Command
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.entries import Body, Entry, LogRecord, Source
 from schemas.keys import partition_for
+from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import CHANGELOG, DECISIONS, EMBEDDED_PARTITIONS, LOG
 from streams.state.partition import Partition

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fleethpa.simulator.loadcurve import LoadCurve, SineLoad
+from fleethpa.simulator.load import LoadCurve, SineLoad
 from fleethpa.simulator.model import PodProfile, SimulatedWorkload
-from schemas.autoscalers import AutoscalerSet
-from schemas.pods import Container, Pod, PodList
-from schemas.samples import Answers, MetricAnswer, PodUsage
-from schemas.scales import Heartbeat, ScaleSet, Target
-from streams.hpa.autoscaler import ControllerSettings
-from streams.hpa.compile import compile_autoscaler
+from schemas.observed import (
+    Answers,
+    AutoscalerSet,
+    Container,
+    Heartbeat,
+    MetricAnswer,
+    Pod,
+    PodList,
+    PodUsage,
+    ScaleSet,
+    Target,
+)
+from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
 from streams.hpa.complete import complete
 from streams.hpa.evaluation import EMPTY_HISTORY, ScaleApplied
 from streams.hpa.observation import Observation, PodRow, Scale, pod_samples

@@ -1,1 +1,1 @@
-"""One module per verb (or family of verbs): options in, calls, text out. Heavy imports happen inside the functions."""
+"""The verbs, nothing else. Verbs do not import each other; what they share is in the rooms below."""

@@ -23,11 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fleethpa.cli.common.completing import hpa_names
-from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, not_found, usage
-from fleethpa.cli.common.fleetstate import read_state
-from fleethpa.cli.common.foresight import Present, concerns, refusal_errors
-from fleethpa.cli.common.handover import (
+from fleethpa.changes.foresight import Present, concerns, refusal_errors
+from fleethpa.changes.handover import (
     NativeHpas,
     Place,
     batches,
@@ -38,22 +35,24 @@ from fleethpa.cli.common.handover import (
     parse_place,
     until_reported,
 )
-from fleethpa.cli.common.session import Session, command_options
-from fleethpa.cli.common.writing import Concern, PlannedRecord, confirm, show, write_all, write_options
-from fleethpa.cli.output.formats import to_yaml
-from fleethpa.cli.output.words import counted
+from fleethpa.changes.writing import Concern, PlannedRecord, confirm, show, write_all, write_options
+from fleethpa.fleet.state import hpa_names, read_state
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
+from fleethpa.frame.session import Session, command_options
+from fleethpa.show.formats import to_yaml
+from fleethpa.show.words import counted
 from reconciler.core.objectbodies import bears_own_label
-from schemas.autoscalers import AutoscalerSet
 from schemas.fitting import over_limits
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec
-from schemas.kubernetes.jsontypes import Json
+from schemas.kubernetes.shape import Json
+from schemas.observed import AutoscalerSet
 from streams.analysis.revisions import differences
 from streams.state.clustersettings import effective
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.views import FleetState
-    from fleethpa.cli.common.writer import Writer
+    from fleethpa.fleet.views import FleetState
+    from fleethpa.frame.writer import Writer
 
 DROPPED = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "ownerReferences")
 """Metadata of the native object that the central one does not take over."""

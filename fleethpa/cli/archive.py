@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fleethpa.cli.common.auditkey import private_path
-from fleethpa.cli.common.brokerconnection import client_settings
-from fleethpa.cli.common.durations import parse_duration_ms
-from fleethpa.cli.common.failures import OK, CommandError, unreachable, usage
-from fleethpa.cli.common.parts import announce, run_parts
-from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.output.formats import one
+from fleethpa.frame.configuration import private_path
+from fleethpa.frame.errors import OK, CommandError, unreachable, usage
+from fleethpa.frame.moments import parse_duration_ms
+from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.sources import client_settings
+from fleethpa.processes.parts import announce, run_parts
+from fleethpa.show.formats import one
 from streams.archive.archiver import SegmentLimits
 from streams.archive.segments import ArchiveError
 from streams.archive.signing import read_private
-from streams.state.logerrors import CoreError
+from streams.state.ledger import CoreError
 
 if TYPE_CHECKING:
     from schemas.connection import KafkaSettings

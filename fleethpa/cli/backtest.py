@@ -9,32 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fleethpa.cli.common import selection as selecting
-from fleethpa.cli.common.backtesting import Window, notes, run_all, wishes
-from fleethpa.cli.common.durations import parse_duration_ms
-from fleethpa.cli.common.failif import parse_fail_if
-from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
-from fleethpa.cli.common.filters import closed_window
-from fleethpa.cli.common.fleetstate import read_state
-from fleethpa.cli.common.htmlfiles import check_folder, write
-from fleethpa.cli.common.manifestfiles import FieldValidation, Input, read_input, validate_option, warn_about_fields
-from fleethpa.cli.common.selection import Selection
-from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.common.timedrules import SEASONS, TimedPolicy, parse_rule, parse_zone
-from fleethpa.cli.output import backtestpage as pages
-from fleethpa.cli.output.backtesthtml import report
-from fleethpa.cli.output.backtestpage import Reported
-from fleethpa.cli.output.formats import API_VERSION, machine, to_yaml
+from fleethpa.changes.manifests import FieldValidation, Input, read_input, validate_option, warn_about_fields
+from fleethpa.changes.schedules import SEASONS, TimedPolicy, parse_rule, parse_zone
+from fleethpa.fleet import selection as selecting
+from fleethpa.fleet.filters import closed_window
+from fleethpa.fleet.selection import Selection
+from fleethpa.fleet.state import read_state
+from fleethpa.frame.conditions import parse_fail_if
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, usage
+from fleethpa.frame.moments import parse_duration_ms
+from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.questions import backtestpage as pages
+from fleethpa.questions.backtestpage import Reported, report
+from fleethpa.questions.backtests import Window, check_folder, notes, run_all, wishes, write
+from fleethpa.show.formats import API_VERSION, machine, to_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from zoneinfo import ZoneInfo
 
-    from fleethpa.cli.common.backtesting import Wish
-    from fleethpa.cli.common.failif import FailIf
+    from fleethpa.frame.conditions import FailIf
+    from fleethpa.questions.backtests import Wish
     from schemas.keys import HpaId
-    from streams.analysis.hpabacktest import Backtest
-    from streams.history.evaluationinputs import HpaEvent
+    from streams.analysis.backtest import Backtest
+    from streams.history.evaluations import HpaEvent
 
 _WIDEST = 120
 

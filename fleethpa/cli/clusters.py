@@ -11,23 +11,9 @@ import click
 import yaml
 from msgspec import structs
 
-from fleethpa.cli.common import agentclusters
-from fleethpa.cli.common.access import Access, review, wanted
-from fleethpa.cli.common.brokerconnection import client_settings, connecting
-from fleethpa.cli.common.doctoring import access_check, finding_checks
-from fleethpa.cli.common.failures import OK, not_found, usage
-from fleethpa.cli.common.findings import line, listing, tell_sum
-from fleethpa.cli.common.memberoptions import (
-    KnownMembers,
-    are_found,
-    fixed_options,
-    found_options,
-    look_up_members,
-)
-from fleethpa.cli.common.nativeproof import prove_native_absent
-from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.common.suggesting import SuggestingGroup
-from fleethpa.cli.common.writing import (
+from fleethpa.changes import agents as agentclusters
+from fleethpa.changes.handover import prove_native_absent
+from fleethpa.changes.writing import (
     Concern,
     PlannedRecord,
     check_writes,
@@ -37,12 +23,17 @@ from fleethpa.cli.common.writing import (
     write_all,
     write_options,
 )
-from fleethpa.cli.output.formats import render
-from reconciler.clusters.agentmanifests import AGENT, SECRET, AgentPlace, agent_manifests
-from reconciler.clusters.rbac import inventory_manifests, manifests
-from reconciler.standin.admissionfence import fence_manifests
+from fleethpa.fleet.access import Access, review, wanted
+from fleethpa.fleet.doctor import access_check, finding_checks, line, listing, tell_sum
+from fleethpa.fleet.members import KnownMembers, are_found, fixed_options, found_options, look_up_members
+from fleethpa.frame.errors import OK, SuggestingGroup, not_found, usage
+from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.sources import client_settings, connecting
+from fleethpa.show.formats import render
+from reconciler.clusters.manifests import AGENT, SECRET, AgentPlace, agent_manifests, inventory_manifests, manifests
+from reconciler.standin.objects import fence_manifests
 from schemas.agents import AgentSet
-from schemas.kubernetes.objectnames import dns_label_errors, dns_subdomain_errors
+from schemas.kubernetes.objectmeta import dns_label_errors, dns_subdomain_errors
 from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES
 
 

@@ -1,28 +1,87 @@
-"""`fleethpa diff`: what `apply -f` would change, without changing it."""
+"""`fleethpa diff`: what `apply -f` would change, without changing it.
+
+`fleethpa lint`: HPA manifests checked as the API server would, and for what is likely not meant.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
-from fleethpa.cli.common.finding import matching_clusters
-from fleethpa.cli.common.fleetstate import fleet_now
-from fleethpa.cli.common.manifestfiles import FieldValidation, check_hpa, read_input, validate_option, warn_about_fields
-from fleethpa.cli.common.schedules import kept_by
-from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, cluster_globs
-from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.output.formats import Listing, render
-from fleethpa.cli.output.specdiff import sorted_spec, spec_diff
-from fleethpa.cli.output.table import Column, paint
+from fleethpa.changes.manifests import FieldValidation, check_hpa, read_input, validate_option, warn_about_fields
+from fleethpa.changes.manifests import lint as check
+from fleethpa.changes.schedules import kept_by
+from fleethpa.fleet.finding import matching_clusters
+from fleethpa.fleet.selection import DEFAULT_NAMESPACE, cluster_globs
+from fleethpa.fleet.state import fleet_now
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, usage
+from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.show.formats import Listing, render
+from fleethpa.show.table import Column, paint
+from fleethpa.show.words import counted, sorted_spec, spec_diff
 from schemas.keys import HpaId
-from schemas.kubernetes.jsontypes import Json
+from schemas.kubernetes.shape import Json
 from streams.analysis.revisions import differences
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.views import FleetState
+    from fleethpa.changes.manifests import Finding
+    from fleethpa.fleet.views import FleetState
+
+
+@click.command()
+@click.option("-f", "--filename", "filenames", multiple=True, required=True, metavar="FILE|DIR|-", help="Manifests.")
+@click.option("-n", "--namespace", default=DEFAULT_NAMESPACE, help="Namespace for manifests without one.")
+@validate_option
+@click.option("--strict", is_flag=True, help="Also exit 1 for warnings.")
+@click.option("--no-headers", is_flag=True, help="Leave out the header.")
+@output_option(formats=("table", "json", "yaml", "jsonl", "csv"))
+@command_options()
+def lint(
+    session: Session,
+    filenames: tuple[str, ...],
+    namespace: str,
+    validate: FieldValidation,
+    strict: bool,
+    no_headers: bool,
+    output: str,
+) -> int:
+    """Check HPA manifests without a cluster; exit 1 if one is invalid or two scale the same target.
+
+    Manifests of the targets, if they are in the input, are checked too: for requests that a utilization needs, and for
+    a count that would be reset.
+    """
+    read = read_input(filenames, validate)
+    if not read.hpas:
+        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler found")
+    found = check(read, namespace)
+    if output != "table" or found:
+        session.out(render(_listing(found), output, headers=not no_headers, color=session.color))
+    errors = sum(each.level == "error" for each in found)
+    session.note(
+        f"{counted(len(read.hpas), 'HPA')}: {counted(errors, 'error')}, {counted(len(found) - errors, 'warning')}"
+    )
+    return ANSWER_IS_NO if errors or (strict and found) else OK
+
+
+def _listing(found: list[Finding]) -> Listing[Finding]:
+    columns: tuple[Column[Finding], ...] = (
+        Column("LEVEL", lambda f: f.level),
+        Column("NAMESPACE", lambda f: f.namespace),
+        Column("NAME", lambda f: f.name),
+        Column("RULE", lambda f: f.rule),
+        Column("MESSAGE", lambda f: f.message),
+        Column("SOURCE", lambda f: f.source),
+    )
+    return Listing(
+        kind="Finding",
+        items=found,
+        columns=columns,
+        document=asdict,
+        name=lambda f: f"{f.rule}/{f.namespace}/{f.name}",
+        style=lambda f: "red" if f.level == "error" else "yellow",
+    )
 
 
 @dataclass(frozen=True)
@@ -87,7 +146,7 @@ def diff(
         session.lines(line for each in changed for line in _lines(session, each))
         _say(session, found, changed, filenames)
     else:
-        session.out(render(_listing(found), output))
+        session.out(render(_diff_listing(found), output))
     return ANSWER_IS_NO if changed else OK
 
 
@@ -124,7 +183,7 @@ def _say(
         session.note(f"Next: fleethpa backtest {files} --since 1d, to see what it would have done")
 
 
-def _listing(found: list[ManifestDifference]) -> Listing[ManifestDifference]:
+def _diff_listing(found: list[ManifestDifference]) -> Listing[ManifestDifference]:
     columns: tuple[Column[ManifestDifference], ...] = (
         Column("HPA", lambda d: str(d.hpa)),
         Column("WHAT", lambda d: d.what),

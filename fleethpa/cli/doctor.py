@@ -6,12 +6,11 @@ from typing import Any
 
 import click
 
-from fleethpa.cli.common.doctoring import AREAS, examine
-from fleethpa.cli.common.failures import usage
-from fleethpa.cli.common.findings import CheckResult, line, listing, tell_sum
-from fleethpa.cli.common.memberoptions import fixed_options, found_options
-from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.output.formats import render
+from fleethpa.fleet.doctor import AREAS, CheckResult, examine, line, listing, tell_sum
+from fleethpa.fleet.members import fixed_options, found_options
+from fleethpa.frame.errors import usage
+from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.show.formats import render
 
 
 @click.command()

@@ -1,21 +1,134 @@
-"""`fleethpa explain`: one decision, step by step, with every number that led to it and what would have changed it."""
+"""`fleethpa explain`: one decision, step by step, with every number that led to it and what would have changed it.
+
+`fleethpa describe`: kubectl's page for an HPA, then what only fleethpa knows.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fleethpa.cli.common.completing import hpa_names
-from fleethpa.cli.common.explaining import Again, document, evaluated_again, troubles_of
-from fleethpa.cli.common.explanation import explanation
-from fleethpa.cli.common.finding import find_decision, name_and_moment
-from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.output.formats import one
+from fleethpa.fleet import selection as selecting
+from fleethpa.fleet.decisionpage import explanation, metric_health
+from fleethpa.fleet.decisions import last_of, with_newest
+from fleethpa.fleet.finding import chosen, find_decision, name_and_moment, short_ids
+from fleethpa.fleet.lists import possible
+from fleethpa.fleet.selection import Selection
+from fleethpa.fleet.state import hpa_names, read_state, remark
+from fleethpa.fleet.views import HpaView
+from fleethpa.frame.session import Session, command_options, output_option, travel_option
+from fleethpa.questions.explaining import Again, document, evaluated_again, troubles_of
+from fleethpa.show import words
+from fleethpa.show.formats import one
+from fleethpa.show.kubectl import describe as kubectl_describe
+from fleethpa.show.table import layout
+from fleethpa.show.times import shown
+from runtime.log import clean, clean_lines
 from streams.history.recorded import Recorded
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.clustertroubles import ClusterTrouble
+    from fleethpa.fleet.troubles import ClusterTrouble
+
+
+@click.command()
+@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[hpa] [CLUSTER/][NAMESPACE/]NAME…")
+@selecting.options()
+@travel_option
+@command_options(reads=True)
+def describe(session: Session, selection: Selection) -> None:
+    """Show HPAs as `kubectl describe hpa` does, then mode, inputs and last decisions."""
+
+    async def work() -> list[tuple[HpaView, list[Recorded]]]:
+        async with session.past() as past:
+            state = await read_state(past)
+            views = chosen(state, selection)
+            remark(session, state)
+            last = await last_of(past, views)
+            return [(with_newest(view, last[view.id]), last[view.id]) for view in views]
+
+    found = session.run(work(), brief=True)
+    if not found:
+        session.note(f"No HPAs found in {selection}. Next: fleethpa get hpa -A")
+    pages = [page(session, view, last) for view, last in found]
+    session.lines(line for number, lines in enumerate(pages) for line in [*[""] * (2 * bool(number)), *lines])
+
+
+def page(session: Session, view: HpaView, last: list[Recorded]) -> list[str]:
+    """The page of one HPA: kubectl's part, a blank line, ours."""
+    head = kubectl_describe(_cleaned(possible(view.hpa))).rstrip("\n").splitlines()
+    return [
+        *head,
+        "",
+        *_facts(view),
+        *_inputs(session, view),
+        *_moves(session, view),
+        *_decisions(session, last),
+        _next(view),
+    ]
+
+
+def _cleaned(value: Any) -> Any:
+    """An object whose texts keep to their lines; the lines of an annotation are kept, since kubectl indents them."""
+    if isinstance(value, dict):
+        cleaned = {clean(key): _cleaned(each) for key, each in value.items()}
+        annotations = value.get("annotations")
+        if isinstance(annotations, dict):
+            cleaned["annotations"] = {clean(key): clean_lines(text) for key, text in annotations.items()}
+        return cleaned
+    if isinstance(value, list):
+        return [_cleaned(each) for each in value]
+    return clean(value) if isinstance(value, str) else value
+
+
+def _facts(view: HpaView) -> list[str]:
+    rows = [("Cluster:", view.id.cluster), ("Mode:", f"{view.mode} ({view.origin})")]
+    rows.append(("Paused:", view.paused or "no"))
+    if view.refused:
+        rows.append(("Refused:", view.refused))
+    if view.author:
+        rows.append(("Changed by:", view.author + (f" ({view.reason})" if view.reason else "")))
+    return layout(rows)
+
+
+def _inputs(session: Session, view: HpaView) -> list[str]:
+    if view.decision is None:
+        return ["Inputs:         none yet"]
+    decision, now_ms = view.decision.decision, session.now_ms()
+    rows = [(f"  {metric}", *others) for metric, *others in metric_health(decision, now_ms)]
+    return ["Inputs:", *layout([("  METRIC", "SOURCE", "NEWEST SAMPLE", "PODS USED", "NOTE"), *rows])]
+
+
+def _moves(session: Session, view: HpaView) -> list[str]:
+    """Who moved the replicas."""
+    if not view.moves:
+        return []
+    rows = [
+        (f"  {shown(move.time_ms, session.time_style, session.now_ms())}", f"{move.before} → {move.after}", move.writer)
+        for move in reversed(view.moves)
+    ]
+    fight = [f"  Fight: {words.fight(view.fight)}"] if view.fight is not None else []
+    return ["Moved by:", *fight, *layout([("  TIME", "REPLICAS", "WHO"), *rows])]
+
+
+def _decisions(session: Session, last: list[Recorded]) -> list[str]:
+    if not last:
+        return ["Last decisions: none yet"]
+    ids = short_ids(recorded.decision.id for recorded in last)
+    rows = [
+        (
+            f"  {shown(recorded.time_ms, session.time_style, session.now_ms())}",
+            words.change(recorded.decision),
+            ids[recorded.decision.id],
+            words.why(recorded.decision),
+        )
+        for recorded in reversed(last)
+    ]
+    return ["Last decisions:", *layout([("  TIME", "REPLICAS", "ID", "WHY"), *rows])]
+
+
+def _next(view: HpaView) -> str:
+    return f"Next: fleethpa explain {view.id}"
 
 
 @click.command()

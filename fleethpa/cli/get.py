@@ -1,34 +1,108 @@
-"""`fleethpa get`: HPAs or clusters in one table."""
+"""`fleethpa get`: HPAs or clusters in one table.
+
+`fleethpa status`: whether HPAs run the desired number of replicas; `--watch` waits until they do.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import difflib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from fleethpa.cli.common import selection as selecting
-from fleethpa.cli.common.clustertable import cluster_listing
-from fleethpa.cli.common.completing import hpa_names
-from fleethpa.cli.common.decisionlists import decided
-from fleethpa.cli.common.failures import OK, PARTIAL, CommandError, usage
-from fleethpa.cli.common.finding import chosen, no_such_cluster, nothing_found
-from fleethpa.cli.common.fleetstate import fleet_now, read_state, remark
-from fleethpa.cli.common.hpatable import beyond, hpa_listing, visible
-from fleethpa.cli.common.problems import by_cause
-from fleethpa.cli.common.selection import TYPE_WORDS, Selection
-from fleethpa.cli.common.session import Session, command_options, output_option, travel_option
-from fleethpa.cli.output.formats import render
-from fleethpa.cli.output.table import Widths
-from fleethpa.cli.output.words import counted
-from runtime.jsonlog import clean
+from fleethpa.fleet import selection as selecting
+from fleethpa.fleet.decisions import decided
+from fleethpa.fleet.finding import chosen, no_such_cluster, nothing_found
+from fleethpa.fleet.lists import beyond, cluster_listing, hpa_listing, visible
+from fleethpa.fleet.selection import TYPE_WORDS, Selection
+from fleethpa.fleet.state import fleet_now, hpa_names, read_state, remark
+from fleethpa.fleet.views import Problem, by_cause
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, PARTIAL, CommandError, usage
+from fleethpa.frame.session import Session, command_options, output_option, travel_option
+from fleethpa.show.formats import render
+from fleethpa.show.table import Widths, layout
+from fleethpa.show.words import counted
+from runtime.log import clean
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.views import FleetState, HpaView
+    from fleethpa.fleet.views import FleetState, HpaView
     from streams.history.past import Past
+
+
+EVERY_S: Final = 1.0
+
+
+@click.command()
+@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@selecting.options()
+@click.option("-w", "--watch", is_flag=True, help="Wait until all have the desired replicas; see --timeout.")
+@command_options(reads=True)
+def status(session: Session, selection: Selection, watch: bool) -> int:
+    """Report whether HPAs run the desired number of replicas, and whether anything keeps them from being scaled.
+
+    Exit 1 if one does not: an HPA that is paused, refused or off, whose scale or metrics cannot be read, that fights
+    with another writer, or whose replicas are not yet as desired. HPAs of a cluster with the same cause share a line.
+    """
+
+    async def work() -> int:
+        shown: list[str] = []
+        async with session.past(watching=watch) as past:
+            while True:
+                state = await read_state(past)
+                if not shown:
+                    remark(session, state)
+                views = chosen(state, selection)
+                if not views and not shown:
+                    session.note(nothing_found(selection, state, "status"))
+                    return OK
+                lines = layout(rows(views))
+                if lines != shown:
+                    session.lines(line for line in lines if line not in shown)
+                    shown = lines
+                waiting = any(map(unsettled, views))
+                if not (watch and waiting):
+                    return ANSWER_IS_NO if waiting else OK
+                await asyncio.sleep(EVERY_S)
+
+    return session.run(work(), brief=not watch)
+
+
+def rows(views: list[HpaView]) -> list[tuple[str, str]]:
+    """Name and state of each HPA, and of all HPAs of a cluster that share the cause of a problem."""
+    own, shared = by_cause(views)
+    listed = [(str(view.id), _row(view, own[view.id])) for view in views if view.id in own]
+    return listed + [(group.name, group.text) for group in shared]
+
+
+def unsettled(view: HpaView) -> str:
+    """What keeps an HPA from having what it wants, in words; empty: nothing."""
+    return _waits(view, view.problems)
+
+
+def _row(view: HpaView, own: list[Problem]) -> str:
+    texts = "; ".join(problem.text for problem in own if not problem.waits)
+    # One that also has a shared problem is not ok, and its replicas are not as desired because of that.
+    if len(own) < len(view.problems):
+        return _texts(own)
+    return _waits(view, own) or (f"ok ({texts})" if texts else "ok")
+
+
+def _waits(view: HpaView, problems: Sequence[Problem]) -> str:
+    if waits := [problem for problem in problems if problem.waits]:
+        return _texts(waits)
+    status = view.status
+    if not status.get("conditions"):
+        return "not evaluated yet"
+    current, desired = status.get("currentReplicas", 0), status.get("desiredReplicas", 0)
+    return f"{current} replicas, {desired} desired" if current != desired else ""
+
+
+def _texts(problems: list[Problem]) -> str:
+    return "; ".join(problem.text for problem in problems)
+
 
 WATCH_EVERY_S: Final = 2.0
 _TYPES: Final = dict.fromkeys(TYPE_WORDS, "hpa") | dict.fromkeys(("cluster", "clusters"), "clusters")

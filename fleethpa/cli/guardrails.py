@@ -8,20 +8,17 @@ from typing import Any
 import click
 import msgspec
 
-from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
-from fleethpa.cli.common.filters import closed_window
-from fleethpa.cli.common.guardrailfiles import read_guardrails, usable_guardrails
-from fleethpa.cli.common.progressline import progress
-from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.common.sources import jobs_for
-from fleethpa.cli.common.suggesting import SuggestingGroup
-from fleethpa.cli.output.formats import one
-from fleethpa.cli.output.table import layout
-from fleethpa.cli.output.times import rfc3339
-from fleethpa.cli.output.words import counted
+from fleethpa.changes.settings import read_guardrails, usable_guardrails
+from fleethpa.fleet.filters import closed_window
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, usage
+from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.sources import jobs_for, progress
+from fleethpa.show.formats import one
+from fleethpa.show.table import layout
+from fleethpa.show.times import rfc3339
+from fleethpa.show.words import counted
 from schemas.guardrails import Guardrails
-from streams.analysis.guardedpast import GuardedTask, guarded_events, read_guarded
-from streams.analysis.guardrailruns import GuardedEvent, Trip, run_guardrails
+from streams.analysis.guardrailruns import GuardedEvent, GuardedTask, Trip, guarded_events, read_guarded, run_guardrails
 from streams.archive.layout import DECISIONS
 from streams.history.parallel import ReplayPool
 

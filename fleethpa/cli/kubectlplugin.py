@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from fleethpa.cli.common.failures import INTERRUPTED, USAGE, CommandError, usage
-from fleethpa.cli.common.session import say
 from fleethpa.cli.main import VERBS, cli
 from fleethpa.cli.main import main as command_main
+from fleethpa.frame.errors import INTERRUPTED, USAGE, CommandError, usage
+from fleethpa.frame.session import say
 
 _FLAG = "--context"
 
@@ -57,7 +57,7 @@ def _options(command: click.Command) -> Iterator[str]:
         yield from _options(below)
 
 
-def main() -> None:
+def kubectl_plugin() -> None:
     """Entry point of the executable that kubectl finds."""
     try:
         sys.argv[1:] = translated(sys.argv[1:])

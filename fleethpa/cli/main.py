@@ -1,4 +1,11 @@
-"""The `fleethpa` command: parse, build, call, print. Commands are imported when they are called."""
+"""The `fleethpa` command: parse, build, call, print. Commands are imported when they are called.
+
+`fleethpa completion`: the script that teaches a shell our verbs, flags and HPA names.
+
+`fleethpa config view`: the settings in force, and where each came from.
+
+`fleethpa version`.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +14,28 @@ import gc
 import importlib
 import io
 import os
+import platform
 import sys
 import traceback
 from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.metadata import version as installed
 from typing import Any, Final, NoReturn
 
 import click
 
-from fleethpa.cli.common.failures import INTERNAL, INTERRUPTED, OK, USAGE, CommandError
-from fleethpa.cli.common.nextsteps import program
-from fleethpa.cli.common.session import group_options, say
-from fleethpa.cli.common.suggesting import SuggestingGroup
+from fleethpa.frame.errors import INTERNAL, INTERRUPTED, OK, USAGE, CommandError, SuggestingGroup, program
+from fleethpa.frame.session import Session, command_options, group_options, output_option, say
+from fleethpa.show.formats import Listing, one, render
+from fleethpa.show.table import Column
+from schemas.connection import MASK
+from schemas.decisions import ENGINE
 
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 VERBS: Final = {
     "get": ("fleethpa.cli.get", "get", "List HPAs or clusters."),
     "describe": (
-        "fleethpa.cli.describe",
+        "fleethpa.cli.explain",
         "describe",
         "Show an HPA as kubectl does, then its mode, inputs and last decisions.",
     ),
@@ -34,13 +46,13 @@ VERBS: Final = {
     ),
     "decisions": ("fleethpa.cli.decisions", "decisions", "List or follow decisions."),
     "audit": (
-        "fleethpa.cli.audit",
+        "fleethpa.cli.decisions",
         "audit",
         "List decisions, check that none was altered, and create the key that signs checkpoints.",
     ),
     "verify": ("fleethpa.cli.verify", "verify", "Re-derive one decision from the log."),
-    "replay": ("fleethpa.cli.replay", "replay", "Re-derive recorded decisions; show the first difference."),
-    "export": ("fleethpa.cli.export", "export", "Write decisions as Parquet, CSV or JSON lines."),
+    "replay": ("fleethpa.cli.verify", "replay", "Re-derive recorded decisions; show the first difference."),
+    "export": ("fleethpa.cli.decisions", "export", "Write decisions as Parquet, CSV or JSON lines."),
     "what-if": (
         "fleethpa.cli.what_if",
         "what_if",
@@ -65,12 +77,12 @@ VERBS: Final = {
         "Compare fleethpa in shadow mode with the cluster's own controller; tell which HPAs are ready to enforce.",
     ),
     "status": (
-        "fleethpa.cli.status",
+        "fleethpa.cli.get",
         "status",
         "Report whether HPAs run the desired number of replicas; --watch waits for it.",
     ),
     "doctor": ("fleethpa.cli.doctor", "doctor", "Check every part; report what is wrong and what to do."),
-    "lint": ("fleethpa.cli.lint", "lint", "Check manifests without a cluster."),
+    "lint": ("fleethpa.cli.diff", "lint", "Check manifests without a cluster."),
     "diff": ("fleethpa.cli.diff", "diff", "Show what apply would change."),
     "apply": ("fleethpa.cli.apply", "apply", "Create or change central HPAs from manifests."),
     "rollout": (
@@ -79,7 +91,7 @@ VERBS: Final = {
         "Change central HPAs in waves of clusters; revert all of them when a wave fails.",
     ),
     "rollback": (
-        "fleethpa.cli.rollback",
+        "fleethpa.cli.history",
         "rollback",
         "Give a central HPA the spec of an earlier revision again.",
     ),
@@ -88,12 +100,12 @@ VERBS: Final = {
         "schedule",
         "Change settings of central HPAs at times of the week; `fleethpa run scheduler` applies the changes.",
     ),
-    "delete": ("fleethpa.cli.delete", "delete", "Delete central HPAs."),
+    "delete": ("fleethpa.cli.apply", "delete", "Delete central HPAs."),
     "adopt": ("fleethpa.cli.adopt", "adopt", "Move a cluster's own HPAs into fleethpa."),
     "release": ("fleethpa.cli.release", "release", "Give HPAs back to their cluster's own controller."),
-    "pause": ("fleethpa.cli.control", "pause", "Stop writing replicas: an HPA, a namespace, a cluster or --all."),
-    "resume": ("fleethpa.cli.control", "resume", "End a pause."),
-    "mode": ("fleethpa.cli.control", "mode", "Set off, shadow or enforce."),
+    "pause": ("fleethpa.cli.settings", "pause", "Stop writing replicas: an HPA, a namespace, a cluster or --all."),
+    "resume": ("fleethpa.cli.settings", "resume", "End a pause."),
+    "mode": ("fleethpa.cli.settings", "mode", "Set off, shadow or enforce."),
     "settings": ("fleethpa.cli.settings", "settings", "Show or change the settings of a cluster."),
     "topics": (
         "fleethpa.cli.topics",
@@ -101,7 +113,7 @@ VERBS: Final = {
         "Create or check the topics, print permissions on them, or set the engine.",
     ),
     "ingest": (
-        "fleethpa.cli.ingest",
+        "fleethpa.cli.topics",
         "ingest",
         "Check what ingest reads from a message, print example messages, or reset a source.",
     ),
@@ -111,11 +123,6 @@ VERBS: Final = {
         "Add or remove clusters with an agent; print or check the permissions that fleethpa needs in member clusters.",
     ),
     "archive": ("fleethpa.cli.archive", "archive", "Copy log and decisions to a folder that --from DIR reads."),
-    "conformance": (
-        "fleethpa.conformance.conformancecommand",
-        "conformance",
-        "Compare the engine with upstream's recorded answers.",
-    ),
     "run": (
         "fleethpa.cli.run",
         "run",
@@ -128,9 +135,9 @@ VERBS: Final = {
         "Run everything on this machine: embedded broker, simulated clusters, all processes.",
     ),
     "demo": ("fleethpa.demo.democommand", "demo", "Watch fleethpa do its main job, in under two minutes."),
-    "config": ("fleethpa.cli.config", "config", "Show the configuration in force and where each value came from."),
-    "completion": ("fleethpa.cli.completion", "completion", "Print the completion script of a shell."),
-    "version": ("fleethpa.cli.version", "version", "Print versions."),
+    "config": ("fleethpa.cli.main", "config", "Show the configuration in force and where each value came from."),
+    "completion": ("fleethpa.cli.main", "completion", "Print the completion script of a shell."),
+    "version": ("fleethpa.cli.main", "version", "Print versions."),
 }
 """Verb: module, attribute, one-line help (so that the list needs no import)."""
 
@@ -159,7 +166,7 @@ _GROUPS: Final = (
         ),
     ),
     ("Run", ("dev", "demo", "run", "archive", "topics", "ingest", "clusters")),
-    ("More", ("config", "conformance", "completion", "version")),
+    ("More", ("config", "completion", "version")),
 )
 
 EXAMPLES: Final = """
@@ -282,3 +289,94 @@ def _end_at_once(code: int) -> NoReturn:
         with suppress(OSError, ValueError):  # `run` has said what cannot be written
             stream.flush()
     os._exit(code)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@command_options()
+def completion(session: Session, shell: str) -> None:
+    """Print the completion script of SHELL; add `source <(fleethpa completion bash)` to ~/.bashrc."""
+
+    from click.shell_completion import get_completion_class  # here: no other verb needs it
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.BadParameter(f"there is no completion for {shell}")
+    session.out(kind(cli, {}, "fleethpa", "_FLEETHPA_COMPLETE").source())
+
+
+_SHOWN: Final = ("kafkaConfig", "kubeconfig", "contexts", "author")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting. `value` is text, secrets masked; `origin`: the flag, variable or file that named it."""
+
+    name: str
+    value: str
+    origin: str
+
+
+@click.group(cls=SuggestingGroup)
+def config() -> None:
+    """Show the configuration in force and where each value came from."""
+
+
+@config.command("view")
+@click.option("--show-origin", is_flag=True, help="Also where each value came from.")
+@output_option(formats=("table", "json", "yaml", "jsonl"))
+@command_options()
+def view(session: Session, show_origin: bool, output: str) -> None:
+    """Print the settings in force: flags come first, then environment, configuration file and `fleethpa dev`.
+
+    What FLEETHPA_KAFKA_… and --brokers say takes the place of the same setting in the file of --kafka-config.
+    """
+    columns: tuple[Column[Setting], ...] = (
+        Column("SETTING", lambda each: each.name),
+        Column("VALUE", lambda each: each.value or "<none>"),
+        Column("ORIGIN", lambda each: each.origin, wide=True),
+    )
+    listing = Listing(
+        kind="Setting", items=_settings(session), columns=columns, document=asdict, name=lambda each: each.name
+    )
+    session.out(render(listing, "wide" if output == "table" and show_origin else output))
+
+
+def _settings(session: Session) -> list[Setting]:
+    found = session.config
+    values = {"kafkaConfig": found.kafka_config, "kubeconfig": found.kubeconfig, "author": found.author}
+    values["contexts"] = ",".join(found.contexts)
+    shown = [Setting(name, values[name], found.origins.get(name, "default")) for name in _SHOWN]
+    if not (found.brokers or found.kafka_config):
+        return [Setting("kafka.bootstrapServers", "", "default"), *shown]
+    origins = found.kafka_origins()
+    kafka: dict[str, Any] = asdict(found.kafka())
+    kafka["password"] = MASK if kafka["password"] else ""
+    return [*(Setting(f"kafka.{_camel(name)}", value, origins[name]) for name, value in kafka.items()), *shown]
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+UPSTREAM = "v1.37.1"
+"""Release of Kubernetes whose HPA controller the engine equals."""
+
+
+@click.command()
+@output_option(formats=("table", "json", "yaml"))
+@command_options()
+def version(session: Session, output: str) -> None:
+    """Print the versions of fleethpa, its engine, the upstream controller that it equals, and Python."""
+
+    facts = {
+        "fleethpa": installed("fleet-hpa"),
+        "engine": str(ENGINE),
+        "upstream": UPSTREAM,
+        "python": platform.python_version(),
+    }
+    if output == "table":
+        session.lines(f"{name:10} {value}" for name, value in facts.items())
+    else:
+        session.out(one("Version", facts, output))

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fleethpa.cli.common import selection as selecting
-from fleethpa.cli.common.backtesting import MOST_REDUCED, Window, readers_by_hpa
-from fleethpa.cli.common.failures import OK, CommandError, not_found, usage
-from fleethpa.cli.common.filters import closed_window
-from fleethpa.cli.common.finding import chosen
-from fleethpa.cli.common.fleetstate import read_state
-from fleethpa.cli.common.htmlfiles import check_folder, write
-from fleethpa.cli.common.selection import Selection
-from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.output import regrethtml
-from fleethpa.cli.output import regretpage as pages
-from fleethpa.cli.output.formats import machine
+from fleethpa.fleet import selection as selecting
+from fleethpa.fleet.filters import closed_window
+from fleethpa.fleet.finding import chosen
+from fleethpa.fleet.selection import Selection
+from fleethpa.fleet.state import read_state
+from fleethpa.frame.errors import OK, CommandError, not_found, usage
+from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.questions import regretpage as pages
+from fleethpa.questions import regretpage as regrethtml
+from fleethpa.questions.backtests import MOST_REDUCED, Window, check_folder, readers_by_hpa, write
+from fleethpa.show.formats import machine
 from streams.analysis.regret import RegretReader
 
 if TYPE_CHECKING:

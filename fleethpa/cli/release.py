@@ -24,11 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fleethpa.cli.common.completing import hpa_names
-from fleethpa.cli.common.durations import parse_duration_ms
-from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, not_found
-from fleethpa.cli.common.fleetstate import fleet_now, read_state
-from fleethpa.cli.common.handover import (
+from fleethpa.changes.handover import (
     LOOK_EVERY_S,
     NativeHpas,
     Place,
@@ -40,25 +36,21 @@ from fleethpa.cli.common.handover import (
     rest,
     until_reported,
 )
-from fleethpa.cli.common.releaseplan import (
-    MARK,
-    ReleasePlan,
-    carried_status,
-    concerns,
-    manifest_to_create,
-    release_plan,
-)
-from fleethpa.cli.common.session import Session, command_options
-from fleethpa.cli.common.writing import PlannedRecord, confirm, show, write_all, write_options
-from fleethpa.cli.output.words import counted
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet, Command
+from fleethpa.changes.release import MARK, ReleasePlan, carried_status, concerns, manifest_to_create, release_plan
+from fleethpa.changes.writing import PlannedRecord, confirm, show, write_all, write_options
+from fleethpa.fleet.state import fleet_now, hpa_names, read_state
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, not_found
+from fleethpa.frame.moments import parse_duration_ms
+from fleethpa.frame.session import Session, command_options
+from fleethpa.show.words import counted
 from schemas.keys import HpaId
-from schemas.kubernetes.jsontypes import Json
+from schemas.kubernetes.shape import Json
+from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command
 from streams.state.clustersettings import effective
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.views import FleetState, HpaView
-    from fleethpa.cli.common.writer import Writer
+    from fleethpa.fleet.views import FleetState, HpaView
+    from fleethpa.frame.writer import Writer
     from schemas.entries import Body
 
 STOPPED_MS: Final = 60_000

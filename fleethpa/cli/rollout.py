@@ -1,6 +1,6 @@
 """`fleethpa rollout`: a changed spec is applied in waves of clusters, each judged by recorded decisions.
 
-The state of a rollout is in the log: every HPA that was changed carries the plan (`fleethpa.cli.common.rollouts`), and
+The state of a rollout is in the log: every HPA that was changed carries the plan (`fleethpa.changes.rollouts`), and
 a wave is judged by the decisions recorded since it began. When the command ends early, nothing more changes, and
 anybody can continue the rollout (`resume`) or revert it (`abort`). If a wave fails, all waves so far are reverted.
 """
@@ -13,50 +13,40 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fleethpa.cli.common.durations import parse_duration_ms
-from fleethpa.cli.common.failif import WAVE_MEASURES, parse_fail_if
-from fleethpa.cli.common.failures import OK, CommandError, not_found, usage
-from fleethpa.cli.common.finding import matching_clusters
-from fleethpa.cli.common.fleetstate import fleet_now, read_state
-from fleethpa.cli.common.manifestfiles import (
-    FieldValidation,
-    Input,
-    read_input,
-    validate_option,
-    warn_about_fields,
-)
-from fleethpa.cli.common.rolloutdrive import RECORDED, WaveDrive, reverting, state_now, wave_named, why_stopped
-from fleethpa.cli.common.rolloutlisting import (
+from fleethpa.changes.manifests import FieldValidation, Input, read_input, validate_option, warn_about_fields
+from fleethpa.changes.rolloutdrive import (
+    RECORDED,
+    WaveDrive,
     found_rollout,
     listed,
     measured_waves,
+    reverting,
     rollout_columns,
     rollout_document,
     rollout_lines,
     rollout_next,
+    state_now,
     wave_documents,
+    wave_named,
+    why_stopped,
 )
-from fleethpa.cli.common.rolloutplan import RolloutPlan, check_others, concerns, rollout_plan
-from fleethpa.cli.common.rollouts import (
-    RolloutMark,
-    StagedRollout,
-    digest,
-    in_order,
-    members,
-    rollouts_in,
-    waves_of,
-)
-from fleethpa.cli.common.selection import cluster_globs
-from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.common.suggesting import SuggestingGroup
-from fleethpa.cli.common.writing import Concern, change_options, confirm, dry_run, show, write_all
-from fleethpa.cli.output.formats import Listing, one, render
-from fleethpa.cli.output.table import layout
-from fleethpa.cli.output.words import counted
-from schemas.kubernetes.jsontypes import Json
+from fleethpa.changes.rolloutplan import RolloutPlan, check_others, concerns, rollout_plan
+from fleethpa.changes.rollouts import RolloutMark, StagedRollout, digest, in_order, members, rollouts_in, waves_of
+from fleethpa.changes.writing import Concern, change_options, confirm, dry_run, show, write_all
+from fleethpa.fleet.finding import matching_clusters
+from fleethpa.fleet.selection import cluster_globs
+from fleethpa.fleet.state import fleet_now, read_state
+from fleethpa.frame.conditions import WAVE_MEASURES, parse_fail_if
+from fleethpa.frame.errors import OK, CommandError, SuggestingGroup, not_found, usage
+from fleethpa.frame.moments import parse_duration_ms
+from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.show.formats import Listing, one, render
+from fleethpa.show.table import layout
+from fleethpa.show.words import counted
+from schemas.kubernetes.shape import Json
 
 if TYPE_CHECKING:
-    from streams.analysis.wavemeasures import WaveMeasures
+    from streams.analysis.measures import WaveMeasures
 
 DEFAULT_GATES: Final = ("replicas_removed>30%", "at_max>+20%", "failing>+10%")
 

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import click
 
-from fleethpa.cli.common.failures import OK, usage
-from fleethpa.cli.common.memberoptions import fixed_options, found_options
-from fleethpa.cli.common.parts import run_parts
-from fleethpa.cli.common.processparts import (
+from fleethpa.fleet.members import fixed_options, found_options
+from fleethpa.frame.errors import OK, SuggestingGroup, usage
+from fleethpa.frame.session import Session, command_options
+from fleethpa.processes.parts import (
     agent_part,
     breaker_part,
     decider_part,
@@ -21,12 +21,10 @@ from fleethpa.cli.common.processparts import (
     reconciler_part,
     router_for_agents_part,
     router_part,
+    run_parts,
     scheduler_part,
 )
-from fleethpa.cli.common.session import Session, command_options
-from fleethpa.cli.common.suggesting import SuggestingGroup
-from runtime.garbage import look_for_cycles_seldom
-from runtime.jsonlog import set_up_logging
+from runtime.log import look_for_cycles_seldom, set_up_logging
 
 # Every hint at `fleethpa run` loads this module, also those of verbs that answer at once: what a part needs is loaded
 # where it starts.
@@ -176,7 +174,7 @@ def run_breaker(session: Session, /, **options: Any) -> int:
 def run_decider(session: Session, /, *, rebuild: bool, archive: str | None, **options: Any) -> None:
     """Read the log and decide. Any fault ends the process; restart it to recover."""
     from streams.decider import app
-    from streams.decider.deciderconfig import DeciderConfig
+    from streams.decider.assignment import DeciderConfig
 
     if archive and not rebuild:
         raise usage("--archive needs --rebuild", cause="Without --rebuild a decider reads the topics only.")

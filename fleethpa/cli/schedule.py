@@ -7,13 +7,8 @@ from typing import Any
 
 import click
 
-from fleethpa.cli.common import selection as selecting
-from fleethpa.cli.common.completing import hpa_names
-from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, not_found, usage
-from fleethpa.cli.common.finding import chosen
-from fleethpa.cli.common.fleetstate import fleet_now, read_state
-from fleethpa.cli.common.foresight import Present, concerns
-from fleethpa.cli.common.schedules import (
+from fleethpa.changes.foresight import Present, concerns
+from fleethpa.changes.schedules import (
     ReplicaSchedule,
     made,
     next_change_ms,
@@ -24,16 +19,19 @@ from fleethpa.cli.common.schedules import (
     spec_at,
     with_schedule,
 )
-from fleethpa.cli.common.selection import Selection
-from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.common.suggesting import SuggestingGroup
-from fleethpa.cli.common.views import HpaView
-from fleethpa.cli.common.writing import PlannedRecord, confirm, dry_run, show, write_all, write_options
-from fleethpa.cli.output.formats import Listing, render
-from fleethpa.cli.output.table import Column
-from fleethpa.cli.output.times import rfc3339
-from schemas.autoscalers import AutoscalerSet
-from schemas.kubernetes.jsontypes import Json
+from fleethpa.changes.writing import PlannedRecord, confirm, dry_run, show, write_all, write_options
+from fleethpa.fleet import selection as selecting
+from fleethpa.fleet.finding import chosen
+from fleethpa.fleet.selection import Selection
+from fleethpa.fleet.state import fleet_now, hpa_names, read_state
+from fleethpa.fleet.views import HpaView
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, SuggestingGroup, not_found, usage
+from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.show.formats import Listing, render
+from fleethpa.show.table import Column
+from fleethpa.show.times import rfc3339
+from schemas.kubernetes.shape import Json
+from schemas.observed import AutoscalerSet
 
 
 @click.group(cls=SuggestingGroup)

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from fleethpa.cli.common import selection as selecting
-from fleethpa.cli.common.backtesting import Window, events_by_hpa
-from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, not_found
-from fleethpa.cli.common.filters import closed_window
-from fleethpa.cli.common.finding import chosen
-from fleethpa.cli.common.fleetstate import read_state
-from fleethpa.cli.common.selection import Selection
-from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.output.formats import Listing, render
-from fleethpa.cli.output.table import Column, layout, paint
-from fleethpa.cli.output.times import rfc3339
+from fleethpa.fleet import selection as selecting
+from fleethpa.fleet.filters import closed_window
+from fleethpa.fleet.finding import chosen
+from fleethpa.fleet.selection import Selection
+from fleethpa.fleet.state import read_state
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found
+from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.questions.backtests import Window, events_by_hpa
+from fleethpa.show.formats import Listing, render
+from fleethpa.show.table import Column, layout, paint
+from fleethpa.show.times import rfc3339
 from streams.analysis.shadowreport import shadow_report as compare
 
 if TYPE_CHECKING:

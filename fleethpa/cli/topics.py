@@ -1,27 +1,155 @@
-"""`fleethpa topics`: create and check the topics, print manifests and access lists."""
+"""`fleethpa topics`: create and check the topics, print manifests and access lists.
+
+`ingest check`, `ingest sample`, `ingest reset`: what would be read from a message, and starting a source anew.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, get_args
 
 import click
 import yaml
+from msgspec import to_builtins
 
-from fleethpa.cli.common.brokerconnection import client_settings, connecting
-from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, usage
-from fleethpa.cli.common.session import Session, command_options
-from fleethpa.cli.common.suggesting import SuggestingGroup
-from fleethpa.cli.common.writing import PlannedRecord, dry_run, write_all, write_options
-from runtime.acls import ACLS, Component, acl_commands
+from fleethpa.changes.writing import PlannedRecord, dry_run, write_all, write_options
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, SuggestingGroup, usage
+from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.sources import client_settings, connecting
+from fleethpa.show.formats import one
+from runtime.log import clean
+from runtime.topicadmin import ACLS, Component, acl_commands
 from schemas.decisions import ENGINE
 from schemas.settings import EngineSet
 from schemas.topics import DEFAULT_PARTITIONS
+from streams.ingest.mapping import MappingError, load_mapping
 from streams.state.partitionrow import PartitionRow
 from streams.state.rowcodec import Row, decode_row, partition_key
 
 if TYPE_CHECKING:
     from runtime.topicadmin import TopicDifference, WantedTopic
+    from streams.ingest.mapping import Mapping
+    from streams.ingest.preview import CheckReport
+
+
+FORMATS = ("fleethpa_sample", "otlp_json", "otlp_proto", "prometheus", "fleethpa")
+
+
+@click.group(cls=SuggestingGroup)
+def ingest() -> None:
+    """Check what ingest reads from a message, print example messages, or reset a source."""
+
+
+@ingest.command()
+@click.argument("message", type=click.File("rb"), default="-", metavar="[FILE]")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A Kafka header of the message.")
+@click.option("--mapping", metavar="FILE", help="The mapping (YAML) that ingest runs with.")
+@click.option("--topic", default="", help="The topic that it is sent to [default: the one that takes this format].")
+@output_option(formats=("table", "json", "yaml"))
+@command_options()
+def check(
+    session: Session, message: BinaryIO, headers: tuple[str, ...], mapping: str | None, topic: str, output: str
+) -> int:
+    """Print what ingest reads from a message in FILE or on stdin; exit 1 if it rejects any of it.
+
+    \b
+    Examples:
+      fleethpa ingest check record.json
+      kcat -C -t otlp_metrics -c 1 | fleethpa ingest check --header content-type=application/x-protobuf
+    """
+    from streams.ingest.preview import check_record
+
+    report = check_record(message.read(), _headers(headers), _mapping(mapping), topic)
+    session.out(_table(report) if output == "table" else one("IngestCheck", to_builtins(report), output))
+    return ANSWER_IS_NO if report.is_rejected else OK
+
+
+@ingest.command()
+@click.argument("format_", type=click.Choice(FORMATS), default="fleethpa_sample", metavar="[FORMAT]")
+@command_options()
+def sample(session: Session, format_: str) -> None:
+    """Print an example message with the current time.
+
+    Formats: fleethpa_sample, otlp_json, otlp_proto, prometheus, fleethpa.
+
+    \b
+    Examples:
+      fleethpa ingest sample | fleethpa ingest check
+      fleethpa ingest sample otlp_json > message.json
+    """
+    from streams.ingest.preview import example
+
+    written = example(format_, session.now_ms())
+    stream = click.get_binary_stream("stdout")
+    if format_ == "otlp_proto" and sys.stdout.isatty():
+        raise usage("otlp_proto is binary", next_step="fleethpa ingest sample otlp_proto > message.bin")
+    stream.write(written)
+
+
+@ingest.command()
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+@click.option("--reason", default="", help="Why; recorded in the log.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@command_options()
+def reset(session: Session, topic: str, partition: int, reason: str, yes: bool) -> None:
+    """Read PARTITION of a public TOPIC from its beginning: for a topic that was deleted and created again.
+
+    Stop ingest first. The reset is recorded in the log, so that records of the new topic are not mistaken for
+    duplicates.
+    """
+    from streams.ingest.preflight import IngestError, reset_source
+
+    if not yes and not sys.stdin.isatty():
+        raise usage("ingest reset asks first", cause="There is no terminal on which to ask.", next_step="add --yes")
+    if not yes and not click.confirm(f"Read {topic} partition {partition} again from its beginning?", err=True):
+        raise click.Abort
+    settings = client_settings(session.config)
+
+    async def work() -> int:
+        async with connecting(settings.bootstrap_servers):
+            return await reset_source(settings, topic, partition, author=session.config.author, reason=reason)
+
+    try:
+        offset = session.run(work())
+    except IngestError as error:
+        raise CommandError(str(error)) from error
+    session.note(f"{topic} partition {partition}: its recorded offsets are dropped; ingest continues from {offset}")
+
+
+def _headers(texts: tuple[str, ...]) -> list[tuple[str, bytes]]:
+    found = []
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not (name and separator):
+            raise usage(f"--header {text!r} is not NAME=VALUE")
+        found.append((name, value.encode()))
+    return found
+
+
+def _mapping(path: str | None) -> Mapping | None:
+    if path is None:
+        return None
+    try:
+        return load_mapping(Path(path).read_text(encoding="utf-8"), path)
+    except (MappingError, OSError, UnicodeDecodeError) as error:
+        raise usage(f"the mapping cannot be used: {error}") from error
+
+
+def _table(report: CheckReport) -> str:
+    lines = [("format", report.format), ("result", report.result), ("topic", report.topic)]
+    lines += [("samples", str(report.samples))] if report.samples else []
+    lines += [("entries", _counts(report.entries)), ("key", _counts(report.keys)), ("metrics", _counts(report.metrics))]
+    lines += [("left out", f"{count}  {text}") for text, count in report.left_out.items()]
+    lines += [("reason", text) for text in report.reasons]
+    return "\n".join(clean(f"{name:10}{value}") for name, value in lines if value)
+
+
+def _counts(counts: dict[str, Any]) -> str:
+    return ", ".join(name if count == 1 else f"{name} ({count})" for name, count in counts.items())
+
 
 R = TypeVar("R")
 COMPONENTS = ("observer", "ingest", "decider", "reconciler", "router", "breaker", "reader", "operator")
@@ -61,13 +189,13 @@ def init(session: Session, /, **options: Any) -> int:
     if options["output"] == "yaml":
         return _print_manifests(session, options)
     want, found = _compared(session, options)
-    missing = [one for one in found if one.what == "topic"]
-    _change(session, [one for one in want if one.name in {gap.topic for gap in missing}], options["dry_run"])
-    for one in missing:
-        session.out(f"topic/{one.topic} {'would be created' if options['dry_run'] else 'created'}")
-    others = [one for one in found if one.what != "topic"]
-    for one in others:
-        session.warn(f"{one}")
+    missing = [gap for gap in found if gap.what == "topic"]
+    _change(session, [topic for topic in want if topic.name in {gap.topic for gap in missing}], options["dry_run"])
+    for gap in missing:
+        session.out(f"topic/{gap.topic} {'would be created' if options['dry_run'] else 'created'}")
+    others = [gap for gap in found if gap.what != "topic"]
+    for gap in others:
+        session.warn(f"{gap}")
     if others:
         session.note("Next: fleethpa topics check --fix")
     if not missing:
@@ -79,13 +207,13 @@ def init(session: Session, /, **options: Any) -> int:
 @click.option("--fix", is_flag=True, help="Create missing topics and correct settings that differ.")
 @_shape
 @command_options()
-def check(session: Session, /, fix: bool, **options: Any) -> int:
+def check_topics(session: Session, /, fix: bool, **options: Any) -> int:
     """Compare the topics with what fleethpa needs; exit 1 if they differ."""
     if options["output"] == "yaml":
         return _print_manifests(session, options)
     want, found = _compared(session, options)
-    for one in found:
-        session.out(f"{one}{'' if one.fixable else ' (cannot be changed: create the topic again)'}")
+    for gap in found:
+        session.out(f"{gap}{'' if gap.fixable else ' (cannot be changed: create the topic again)'}")
     if not found:
         session.out("all topics are as they should be")
         return OK
@@ -93,7 +221,7 @@ def check(session: Session, /, fix: bool, **options: Any) -> int:
         session.note("Next: fleethpa topics check --fix --dry-run")
         return ANSWER_IS_NO
     _change(session, want, options["dry_run"])
-    left = [one for one in found if not one.fixable]
+    left = [gap for gap in found if not gap.fixable]
     word = "would be fixed" if options["dry_run"] else "fixed"
     session.out(f"{len(found) - len(left)} {word}, {len(left)} left")
     return ANSWER_IS_NO if left or options["dry_run"] else OK

@@ -7,27 +7,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fleethpa.cli.common import selection as selecting
-from fleethpa.cli.common.backtesting import Window
-from fleethpa.cli.common.failures import OK, not_found
-from fleethpa.cli.common.filters import closed_window
-from fleethpa.cli.common.finding import no_such_hpa
-from fleethpa.cli.common.fleetstate import read_state
-from fleethpa.cli.common.htmlfiles import check_folder, write
-from fleethpa.cli.common.progressline import telling
-from fleethpa.cli.common.selection import Selection
-from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.common.tuninglimits import parse_within
-from fleethpa.cli.common.tuningruns import Asked, InFile, InMemory, Progress, run
-from fleethpa.cli.output import tuninghtml
-from fleethpa.cli.output import tuningpage as pages
-from fleethpa.cli.output.formats import API_VERSION, machine, to_yaml
-from fleethpa.cli.output.tuningpage import Tuned
+from fleethpa.fleet import selection as selecting
+from fleethpa.fleet.filters import closed_window
+from fleethpa.fleet.finding import no_such_hpa
+from fleethpa.fleet.selection import Selection
+from fleethpa.fleet.state import read_state
+from fleethpa.frame.errors import OK, not_found
+from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.sources import telling
+from fleethpa.questions import tuningpage as pages
+from fleethpa.questions import tuningpage as tuninghtml
+from fleethpa.questions.backtests import Window, check_folder, write
+from fleethpa.questions.tuningpage import Tuned
+from fleethpa.questions.tunings import Asked, InFile, InMemory, Progress, parse_within, run
+from fleethpa.show.formats import API_VERSION, machine, to_yaml
 from streams.history.parallel import cores
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.views import HpaView
-    from streams.analysis.tuning.results import Objective
+    from fleethpa.fleet.views import HpaView
+    from streams.analysis.tuning.recording import Objective
 
 
 @click.command()

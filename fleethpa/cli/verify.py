@@ -1,14 +1,364 @@
-"""`fleethpa verify ID`: one decision derived again from the log."""
+"""`fleethpa verify ID`: one decision derived again from the log.
+
+`fleethpa audit verify` and `audit keygen`: the proof that nothing was altered.
+
+`fleethpa replay`: recorded decisions re-derived from the log; identical, or the first divergence.
+"""
 
 from __future__ import annotations
 
-import click
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from fleethpa.cli.common.decisionids import asked_id
-from fleethpa.cli.common.deriving import derived_again, document, text
-from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
-from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.output.formats import one
+import click
+import msgspec
+import orjson
+
+from fleethpa.fleet.filters import window as window_of
+from fleethpa.fleet.finding import asked_id
+from fleethpa.frame.configuration import private_path, public_path
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
+from fleethpa.frame.moments import moment
+from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.sources import connecting, jobs_for, log_length, progress
+from fleethpa.questions.explaining import derived_again, derived_document, derived_text
+from fleethpa.show.formats import one
+from fleethpa.show.times import rfc3339
+from runtime.log import clean
+from schemas.decisions import ENGINE
+from schemas.keys import parse_hpa_id, partition_for
+from streams.archive.segments import ArchiveError
+from streams.archive.signing import make_key, read_public
+from streams.history.parallel import ReplayPool
+from streams.history.replay import ReplayTask, replay_partition
+from streams.history.verify import checkpoints_of, verify_partition
+from streams.history.verify import verify as verify_archive
+
+if TYPE_CHECKING:
+    from schemas.keys import HpaId
+    from streams.archive.signing import Heads
+    from streams.history.past import Past
+    from streams.history.replay import ReplayReport
+    from streams.history.verify import Report
+
+
+@click.command("verify")
+@click.option("--since", metavar="24h|TIME", help="Start at this time; an archive is read from the snapshot before it.")
+@click.option(
+    "--public-key", metavar="FILE", help="Compare the records with the checkpoints that were signed with this key."
+)
+@click.option("--checkpoints", metavar="DIR", help="The archive with the signed checkpoints [default: --from DIR].")
+@click.option("--jobs", type=click.IntRange(1), help="Number of processes [default: one per core].")
+@output_option(formats=("table", "json", "yaml"))
+@command_options(reads=True)
+def audit_verify(
+    session: Session, since: str | None, public_key: str | None, checkpoints: str | None, jobs: int | None, output: str
+) -> int:
+    """Check the whole record and re-derive every decision from the log; exit 1 if anything differs."""
+    past = session.unopened_past(checked=False)
+    since_ms = moment(since, session.now_ms(), "--since") if since else None
+    if since_ms is not None and since_ms > session.now_ms():
+        raise usage("--since is later than the newest record", cause="The window is empty.")
+    heads, unsigned = _heads(session, public_key, checkpoints)
+    pool = ReplayPool(verify_partition, jobs or jobs_for(past))
+
+    async def work() -> list[Report]:
+        async with progress(session, "verifying", pool, await log_length(past, since_ms)):
+            return [report async for report in verify_archive(past, since_ms, heads, pool)]
+
+    began = time.monotonic()
+    reports, fault = _checked(session, work)
+    took_s = time.monotonic() - began
+    reports.sort(key=lambda report: report.partition)
+    document = _document(past, reports, heads, [each for each in (unsigned, fault) if each], since_ms)
+    session.out(_text(document, took_s) if output == "table" else one("AuditReport", document, output))
+    return OK if document["ok"] else ANSWER_IS_NO
+
+
+def _checked(session: Session, work: Any) -> tuple[list[Report], str]:
+    async def run() -> tuple[list[Report], str]:
+        async with connecting(session.config.servers):
+            try:
+                return await work(), ""
+            except ArchiveError as error:
+                return [], str(error)
+
+    return session.run(run())
+
+
+def _heads(session: Session, public_key: str | None, folder: str | None) -> tuple[list[Heads], str]:
+    """The signed checkpoints to hold the records to, and what is wrong with them."""
+    root = folder or (session.source if session.source != "kafka" else "")
+    if public_key and not root:
+        raise usage(
+            "--public-key needs signed checkpoints", next_step="name the archive that has them: --checkpoints DIR"
+        )
+    if not root:
+        return [], ""
+    if folder and not Path(folder).is_dir():
+        raise usage(f"--checkpoints {folder}: no such folder", next_step="name the archive that has them")
+    if public_key:
+        _check_key(public_key)
+    try:
+        found = checkpoints_of(Path(root), Path(public_key) if public_key else None)
+    except ArchiveError as error:
+        return [], f"the signed checkpoints do not hold: {error}"
+    if folder and not found:
+        raise usage(f"--checkpoints {folder}: contains no signed checkpoint", next_step="fleethpa audit keygen")
+    return found, ""
+
+
+def _check_key(file: str) -> None:
+    cause = "It is the file that `fleethpa audit keygen` wrote beside the private key with which the archive is signed."
+    if not Path(file).exists():
+        raise usage(f"--public-key {file}: no such file", cause=cause)
+    try:
+        read_public(Path(file))
+    except ArchiveError as error:
+        raise usage(f"--public-key {error}", cause=cause) from error
+
+
+def _document(
+    past: Past, reports: list[Report], heads: list[Heads], faults: list[str], since_ms: int | None
+) -> dict[str, Any]:
+
+    faults = [*faults, *(report.fault for report in reports if report.fault)]
+    total = {name: sum(getattr(report, name) for report in reports) for name in ("log_records", "decisions")}
+    return {
+        "ok": not faults,
+        "source": past.name,
+        "since": None if since_ms is None else rfc3339(since_ms),
+        "decisions": total["decisions"],
+        "logRecords": total["log_records"],
+        "duplicates": sum(report.duplicates for report in reports),
+        "segments": sum(report.segments for report in reports),
+        "snapshots": sum(report.snapshots for report in reports),
+        "checkpoints": len(heads),
+        "signedUntil": rfc3339(heads[-1].time_ms) if heads and heads[-1].time_ms else None,
+        "engines": sorted({report.engine for report in reports if report.engine}),
+        "engineChanges": [
+            {"partition": report.partition, "offset": offset, "engine": engine}
+            for report in reports
+            for offset, engine in report.engine_changes
+        ],
+        "faults": faults,
+        "partitions": [msgspec.to_builtins(report) for report in reports],
+    }
+
+
+def _text(found: dict[str, Any], took_s: float) -> str:
+    speed = f"{found['decisions'] / took_s:,.0f}/s" if took_s > 0 else "-"
+    lines = [
+        f"verified {found['decisions']:,} decisions of {found['logRecords']:,} log records from {found['source']} "
+        f"in {took_s:.1f}s ({speed})"
+    ]
+    good = [
+        f"recomputed    {found['decisions']:,} identical to the byte; numbers, chain, log hashes, ids, keys, headers",
+        f"engine        {', '.join(map(str, found['engines'])) or '-'}" + _changes(found["engineChanges"]),
+        f"duplicates    {found['duplicates']} copies collapsed",
+        f"archive       {found['segments']} closed segments, {found['snapshots']} snapshots"
+        if found["segments"]
+        else "",
+        f"checkpoints   {found['checkpoints']} signed, up to {found['signedUntil'] or '-'}"
+        if found["checkpoints"]
+        else "",
+    ]
+    starts = [p for p in found["partitions"] if p["start"] >= 0]
+    if starts:
+        good.append(f"start         from snapshots in {len(starts)} partitions: nothing older was checked")
+    if found["ok"]:
+        return "\n".join(lines + [line for line in good if line] + ["OK"])
+    return "\n".join([*lines, *(clean(f"FAULT  {fault}") for fault in found["faults"])])
+
+
+def _changes(changes: list[dict[str, Any]]) -> str:
+    if not changes:
+        return ", no change"
+    places = ", ".join(f"{each['engine']} from log {each['partition']}@{each['offset']} on" for each in changes)
+    return f"; {places}"
+
+
+@click.command("keygen")
+@click.option("--key", metavar="FILE", help="Private key file [default: ~/.config/fleethpa/audit.key].")
+@output_option(formats=("table", "json", "yaml"))
+@command_options()
+def audit_keygen(session: Session, key: str | None, output: str) -> None:
+    """Create the Ed25519 key with which `fleethpa archive` signs checkpoints; verifiers get the .pub file."""
+    private = Path(key) if key else private_path()
+    public = public_path(private)
+    try:
+        text = make_key(private, public)
+    except FileExistsError as error:
+        raise usage(
+            f"{private} exists",
+            cause="An existing key is never overwritten.",
+            next_step="name another file: --key FILE",
+        ) from error
+    except OSError as error:
+        raise usage(f"{private} cannot be written: {error}") from error
+    made = {"private": str(private), "public": str(public), "publicKey": text}
+    shown = f"private key  {private}\npublic key   {public}  ({text})"
+    session.out(shown if output == "table" else one("AuditKey", made, output))
+    session.note("Keep the private key away from anyone who can write to the archive. Next: fleethpa archive --to DIR")
+
+
+_SHOWN: Final = 10
+
+
+@click.command()
+@click.option("--hpa", metavar="CLUSTER/NAMESPACE/NAME", help="Only decisions of this HPA.")
+@click.option("--since", metavar="2h|TIME", help="Start at this time; an archive is read from the snapshot before it.")
+@click.option("--until", metavar="2h|TIME", help="End at this time.")
+@click.option(
+    "--engine-diff",
+    is_flag=True,
+    help="Count the differences by what differs first and by the engine that recorded it.",
+)
+@click.option("--jobs", type=click.IntRange(1), help="Number of processes [default: one per core].")
+@output_option(formats=("table", "json", "yaml"))
+@command_options(reads=True)
+def replay(
+    session: Session,
+    hpa: str | None,
+    since: str | None,
+    until: str | None,
+    engine_diff: bool,
+    jobs: int | None,
+    output: str,
+) -> int:
+    """Re-derive recorded decisions from the log; exit 1 and show the first difference if one differs."""
+    past, wanted = session.unopened_past(checked=False), _hpa(hpa)
+    window = window_of(since, until, session.now_ms())
+    began = time.monotonic()
+    reports = _reports(session, past, window, wanted, jobs)
+    found = _replay_document(past.name, reports, window, hpa)
+    if found["fault"]:
+        step = f"fleethpa audit verify --from {session.source}"
+        raise usage(f"replay cannot continue: {found['fault']}", next_step=step)
+    if not found["evaluations"]:
+        raise _nothing(hpa, window)
+    session.out(
+        _replay_text(found, time.monotonic() - began, engine_diff)
+        if output == "table"
+        else one("ReplayReport", found, output)
+    )
+    return OK if found["ok"] else ANSWER_IS_NO
+
+
+def _reports(
+    session: Session, past: Past, window: tuple[int | None, int | None], wanted: HpaId | None, jobs: int | None
+) -> list[ReplayReport]:
+    pool = ReplayPool(replay_partition, jobs or jobs_for(past))
+
+    async def work() -> list[ReplayReport]:
+        async with connecting(session.config.servers), progress(session, "replaying", pool):
+            numbers = _partitions(await past.partitions(), wanted)
+            return [report async for report in pool.run([ReplayTask(past, n, *window, wanted) for n in numbers])]
+
+    try:
+        return sorted(session.run(work()), key=lambda report: report.partition)
+    except ArchiveError as error:
+        raise usage(str(error), next_step=f"fleethpa audit verify --from {session.source}") from error
+
+
+def _hpa(text: str | None) -> HpaId | None:
+    try:
+        return parse_hpa_id(text) if text else None
+    except ValueError as error:
+        raise usage(f"--hpa {text!r} is not the name of an HPA", cause=str(error)) from error
+
+
+def _partitions(count: int, hpa: HpaId | None) -> list[int]:
+    return list(range(count)) if hpa is None else [partition_for(hpa.namespace_key, count)]
+
+
+def _nothing(hpa: str | None, window: tuple[int | None, int | None]) -> CommandError:
+    span = " to ".join(rfc3339(at) if at is not None else "…" for at in window)
+    if window != (None, None):
+        return not_found(
+            f"no decision{f' of {hpa}' if hpa else ''} in the window {span}", next_step="fleethpa decisions -A"
+        )
+    if hpa:
+        return not_found(f"no decision of {hpa}", next_step="fleethpa get hpa -A")
+    return not_found("there is no decision yet")
+
+
+def _replay_document(
+    source: str, reports: list[Any], window: tuple[int | None, int | None], hpa: str | None
+) -> dict[str, Any]:
+
+    divergences = sorted((d for report in reports for d in report.divergences), key=lambda d: (d.time_ms, d.id))
+    return {
+        "ok": not any(report.diverged or report.fault for report in reports),
+        "source": source,
+        "hpa": hpa,
+        "since": None if window[0] is None else rfc3339(window[0]),
+        "until": None if window[1] is None else rfc3339(window[1]),
+        "engine": ENGINE,
+        "logRecords": sum(report.log_records for report in reports),
+        "evaluations": sum(report.evaluations for report in reports),
+        "identical": sum(report.identical for report in reports),
+        "diverged": sum(report.diverged for report in reports),
+        "unrecorded": sum(report.unrecorded for report in reports),
+        "recordedBy": _added(report.engines for report in reports),
+        "firstDifferences": _added(report.paths for report in reports),
+        "divergences": [_divergence(msgspec.to_builtins(d)) for d in divergences],
+        "fault": next((_fault(report) for report in reports if report.fault), ""),
+    }
+
+
+def _fault(report: Any) -> str:
+    """What stopped a partition; the text of a damaged file or record of an archive names its place itself."""
+    place = f"log partition {report.partition}"
+    return str(report.fault) if place in report.fault or ".seg" in report.fault else f"{place}: {report.fault}"
+
+
+def _divergence(body: dict[str, Any]) -> dict[str, Any]:
+    return body | {"time": rfc3339(body.pop("timeMs"))}
+
+
+def _added(counts: Any) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for each in counts:
+        for name, count in each.items():
+            total[name] = total.get(name, 0) + count
+    return dict(sorted(total.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _replay_text(found: dict[str, Any], took_s: float, engine_diff: bool) -> str:
+    speed = f"{found['evaluations'] / took_s:,.0f}/s" if took_s else "-"
+    lines = [f"replayed {found['evaluations']:,} decisions from {found['source']} in {took_s:.1f}s ({speed})"]
+    if found["ok"]:
+        lines.append(f"{found['identical']:,} identical")
+    else:
+        lines.append(f"{found['identical']:,} identical, {found['diverged']:,} DIVERGED")
+        for each in found["divergences"][:_SHOWN]:
+            lines += _divergence_lines(each, found["engine"])
+        if found["diverged"] > _SHOWN:
+            lines.append(f"… and {found['diverged'] - _SHOWN:,} more; -o json has the first of each partition")
+    if found["unrecorded"]:
+        lines.append(f"{found['unrecorded']:,} follow from the log beyond the newest recorded decision")
+    if engine_diff:
+        by = ", ".join(f"engine {engine}: {count:,}" for engine, count in found["recordedBy"].items())
+        lines.append(f"recorded by   {by}; replayed with engine {found['engine']}")
+        lines += [f"differs first {path}: {count:,}" for path, count in found["firstDifferences"].items()]
+    return "\n".join(map(clean, lines))
+
+
+def _divergence_lines(each: dict[str, Any], engine: int) -> list[str]:
+    more = f" (and {each['fields'] - 1} more fields)" if each["fields"] > 1 else ""
+    shown = [orjson.dumps(each[name]).decode() for name in ("recorded", "recomputed")]
+    counts = [
+        each[name] if each[name] is not None else "nothing" for name in ("recordedReplicas", "recomputedReplicas")
+    ]
+    lines = [
+        f"{each['id']}  {each['hpa']}  {each['time']}  recorded {counts[0]}, recomputed {counts[1]}",
+        f"  first difference: {each['path']}: recorded {shown[0]}, recomputed {shown[1]}{more}",
+    ]
+    if each["engine"] != engine:
+        lines.append(f"  recorded by engine {each['engine']}, replayed with {engine}")
+    return lines
 
 
 @click.command()
@@ -25,6 +375,6 @@ def verify(session: Session, id_: str, output: str) -> int:
         raise usage(f"{id_!r} is not the ID of a decision", next_step="fleethpa decisions -A -o wide")
     past = session.unopened_past()
     derived = session.run(derived_again(past, asked, session.config.servers))
-    found = document(past, derived)
-    session.out(text(found) if output == "table" else one("DecisionVerification", found, output))
+    found = derived_document(past, derived)
+    session.out(derived_text(found) if output == "table" else one("DecisionVerification", found, output))
     return OK if found["identical"] else ANSWER_IS_NO

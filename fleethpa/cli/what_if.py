@@ -6,26 +6,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fleethpa.cli.common.changes import changed_spec, checked, with_metrics
-from fleethpa.cli.common.failures import usage
-from fleethpa.cli.common.finding import find_decision, name_and_moment
-from fleethpa.cli.common.manifestfiles import (
-    FieldValidation,
-    Input,
-    check_hpa,
-    read_input,
-    validate_option,
-    warn_about_fields,
-)
-from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.kubectl.ages import UNKNOWN
-from fleethpa.cli.output import words
-from fleethpa.cli.output.errortexts import one_line
-from fleethpa.cli.output.formats import one
-from fleethpa.cli.output.table import layout
+from fleethpa.changes.manifests import FieldValidation, Input, check_hpa, read_input, validate_option, warn_about_fields
+from fleethpa.changes.specs import changed_spec, checked, with_metrics
+from fleethpa.fleet.finding import find_decision, name_and_moment
+from fleethpa.frame.errors import usage
+from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.show import words
+from fleethpa.show.formats import one
+from fleethpa.show.table import layout
+from fleethpa.show.times import UNKNOWN
+from fleethpa.show.words import one_line
 from streams.analysis.answer import answer
 from streams.analysis.candidate import CandidateError, candidate
-from streams.history.evaluationinputs import evaluation_of
+from streams.history.evaluations import evaluation_of
 from streams.history.past import LogGoneError
 from streams.state.guards import left_its_type
 
@@ -33,7 +26,7 @@ if TYPE_CHECKING:
     from streams.analysis.answer import Answer
     from streams.history.recorded import Recorded
     from streams.hpa.evaluation import MetricEvaluation
-    from streams.state.probe import EvaluationInputs
+    from streams.state.lostmetrics import EvaluationInputs
 
 
 _UNASKED: Final = "metrics ignored: replicas are 0, unknown or out of bounds"

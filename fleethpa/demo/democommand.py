@@ -1,25 +1,80 @@
-"""`fleethpa demo`: the main job, seen working, in under two minutes."""
+"""`fleethpa demo`: the main job, seen working, in under two minutes.
+
+The demonstration's archive: written while the story goes, left behind, and verified at its end.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from fleethpa.cli.common.failures import ANSWER_IS_NO, OK
-from fleethpa.cli.common.nextsteps import completed
-from fleethpa.cli.common.parts import member_clusters
-from fleethpa.cli.common.session import Session, command_options
-from fleethpa.cli.common.sources import open_past
-from fleethpa.demo.demoarchive import Archiving
-from fleethpa.demo.reports import DemoReport, until
-from fleethpa.demo.screen import Screen, wants_live
+from fleethpa.demo.screen import DemoReport, Screen, until, wants_live
 from fleethpa.demo.stack import Stack, StackPlan
+from fleethpa.fleet.members import member_clusters
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, completed
+from fleethpa.frame.session import Session, command_options
+from fleethpa.frame.sources import open_past
+from fleethpa.processes.parts import Child, Supervisor
+from streams.archive.segments import ArchiveError
+from streams.history.archivepast import ArchivePast
+from streams.history.parallel import ReplayPool
+from streams.history.verify import verify, verify_partition
+
+if TYPE_CHECKING:
+    from fleethpa.frame.configuration import Config
+
+
+class Archiving:
+    """`fleethpa archive` as a child process; `root` is the archive."""
+
+    def __init__(self, folder: Path, config: Config) -> None:
+        self.root = folder / "archive"
+        self._log = folder / "archive.log"
+        self._brokers = config.brokers
+        self._supervisor = Supervisor()
+
+    async def __aenter__(self) -> Archiving:
+        if (self.root / "archive.json").exists():
+            shutil.rmtree(self.root)
+        self._log.unlink(missing_ok=True)
+        arguments = ["archive", "--to", str(self.root), "--brokers", self._brokers, "--segment-time", "30s"]
+        command = [sys.executable, "-m", "fleethpa", *arguments]
+        await self._supervisor.start(Child("archive", command, self._log, {"FLEETHPA_CONFIG": ""}))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._supervisor.stop()
+
+    async def verified(self, shown: DemoReport) -> None:
+        """End the archive as it is and re-derive every decision in it."""
+        shown.screen.act(
+            6, "Everything is verified", f"`fleethpa audit verify --from {self.root}`: every decision is re-derived."
+        )
+        await self._supervisor.stop()
+        began = time.monotonic()
+        try:
+            pool = ReplayPool(verify_partition, 1)
+            reports = [report async for report in verify(ArchivePast(self.root), None, [], pool)]
+        except ArchiveError as error:
+            shown.promise(f"the archive holds: {error}", False)
+            return
+        count, took_s = sum(report.decisions for report in reports), time.monotonic() - began
+        for fault in (report.fault for report in reports if report.fault):
+            shown.screen.line(fault)
+        shown.promise(
+            f"{count} decisions re-derived from the archived log, identical to the byte ({took_s:.1f}s)",
+            count > 0 and not any(report.fault for report in reports),
+        )
+
 
 NEXT = (
     "make dev                              the same stack for your own commands, kubectl included",
@@ -39,9 +94,7 @@ def demo(session: Session, folder: str) -> int:
 
 
 async def _demo(session: Session, folder: Path) -> int:
-    from fleethpa.demo.acts import ACTS
-    from fleethpa.demo.closingquestions import asked
-    from fleethpa.demo.scene import HPAS, SETTINGS, demo_fleet
+    from fleethpa.demo.story import ACTS, HPAS, SETTINGS, asked, demo_fleet
 
     began, fleet = time.monotonic(), demo_fleet()
     plan = StackPlan(folder, fleet=fleet, settings=SETTINGS, environ=dict(os.environ))
@@ -68,7 +121,7 @@ async def _demo(session: Session, folder: Path) -> int:
 @asynccontextmanager
 async def _following(stack: Stack, screen: Screen) -> AsyncIterator[DemoReport]:
     """Follow the decisions and the clusters of a stack, and tell them on the screen."""
-    from fleethpa.demo.scene import HPAS
+    from fleethpa.demo.story import HPAS
     from reconciler.clusters.client import ClusterClient
 
     async with AsyncExitStack() as exits:

@@ -11,11 +11,10 @@ from typing import Final
 
 import click
 
-from fleethpa.cli.common.failures import OK, usage
-from fleethpa.cli.common.nextsteps import program
-from fleethpa.cli.common.parts import stop_on_signals
-from fleethpa.cli.common.session import Session, command_options
 from fleethpa.demo.stack import SHADOW_SETTINGS, Stack, StackPlan
+from fleethpa.frame.errors import OK, program, usage
+from fleethpa.frame.session import Session, command_options
+from fleethpa.processes.parts import stop_on_signals
 from reconciler.clusters.clustererrors import ConfigError
 
 USUAL_PAGE_PORT: Final = 7080
@@ -59,7 +58,7 @@ def _page_port() -> int:
 
 
 def _plan(session: Session, context: str | None, folder: Path, control_port: int) -> StackPlan:
-    from fleethpa.simulator.simulatedfleet import default_fleet
+    from fleethpa.simulator.switches import default_fleet
 
     kafka_config = str(session.options.get("kafka_config") or "")
     brokers = str(session.options.get("brokers") or "") or _brokers_of(session, kafka_config)

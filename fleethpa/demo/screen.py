@@ -1,20 +1,35 @@
-"""What the audience sees: lines that stay, and on a terminal a table of the fleet below them."""
+"""What the audience sees: lines that stay, and on a terminal a table of the fleet below them.
+
+What the story knows: decisions as they come from the topic, replicas as the clusters' own API tells them.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
-from collections.abc import Mapping
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fleethpa.cli.common.session import use_color
-from runtime.jsonlog import clean
+from fleethpa.frame.session import use_color
+from fleethpa.show import words
+from fleethpa.show.words import number
+from reconciler.clusters.clustererrors import ApiError, UnreachableError
+from runtime.log import clean
+from schemas.keys import HpaId
+from streams.history.past import Past
+from streams.history.recorded import Recorded
+
+if TYPE_CHECKING:
+    from reconciler.clusters.client import ClusterClient
+
 
 _BAR_WIDTH: Final = 10
 
@@ -110,3 +125,137 @@ def _bar(seen: HpaPicture) -> str:
 def wants_live(choice: Mapping[str, Any]) -> bool:
     """Whether stdout is a terminal that takes colours and moving parts."""
     return bool(sys.stdout.isatty()) and use_color(str(choice.get("color") or "auto"), sys.stdout)
+
+
+LOOK_EVERY_S = 0.25
+
+
+@dataclass
+class DemoReport:
+    """Everything seen so far; acts ask it."""
+
+    screen: Screen
+    clients: dict[str, ClusterClient]
+    hpas: tuple[HpaId, ...]
+    brokers: str = ""
+    decisions: list[Recorded] = field(default_factory=list)
+    replicas: dict[HpaId, int] = field(default_factory=dict)
+    highest: dict[HpaId, int] = field(default_factory=dict)
+    checks: list[tuple[str, bool]] = field(default_factory=list)
+    _shown: dict[HpaId, str] = field(default_factory=dict)
+
+    # --- following ----------------------------------------------------------------------------------------------------
+
+    async def follow_decisions(self, past: Past) -> None:
+        """Take decisions from the topic and show those that change or hold something."""
+        async for recorded in past.follow():
+            self.decisions.append(recorded)
+            self._picture(recorded)
+            self._show(recorded)
+
+    async def follow_clusters(self) -> None:
+        """Ask each cluster's API for the replicas, again and again."""
+        while True:
+            await asyncio.gather(*(self._look(hpa) for hpa in self.hpas))
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _look(self, hpa: HpaId) -> None:
+        seen = self.screen.pictures.setdefault(str(hpa), HpaPicture())
+        path = f"/apis/apps/v1/namespaces/{hpa.namespace}/deployments/{hpa.name}/scale"
+        try:
+            scale = await self.clients[hpa.cluster].get(path, timeout_s=1.0)
+        except (ApiError, UnreachableError):
+            seen.away = True
+            return
+        count = int(scale["spec"].get("replicas", 0))
+        seen.away, seen.replicas = False, count
+        self.replicas[hpa] = count
+        self.highest[hpa] = max(self.highest.get(hpa, 0), count)
+
+    def _picture(self, recorded: Recorded) -> None:
+        decision = recorded.decision
+        seen = self.screen.pictures.setdefault(str(recorded.hpa), HpaPicture())
+        if decision.kind != "evaluation":
+            return
+        seen.wanted = decision.raw_desired_replicas
+        seen.metric = "  ".join(_metric(metric) for metric in decision.metrics)
+        seen.state = words.why(decision)
+
+    def _show(self, recorded: Recorded) -> None:
+        decision = recorded.decision
+        if decision.kind != "evaluation":
+            return
+        name = str(recorded.hpa)
+        if decision.final_desired_replicas != decision.current_replicas:
+            self._shown.pop(recorded.hpa, None)
+            self.screen.decision(name, words.change(decision), words.why(decision))
+            return
+        held = holding(recorded)
+        # A hold is shown once, not every two seconds.
+        if held and self._shown.get(recorded.hpa) != held:
+            self._shown[recorded.hpa] = held
+            self.screen.decision(name, words.change(decision), words.why(decision), held=True)
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def since(self, mark: int, hpa: HpaId) -> list[Recorded]:
+        """Evaluations of an HPA after a mark (`len(report.decisions)`)."""
+        return [r for r in self.decisions[mark:] if r.hpa == hpa and r.decision.kind == "evaluation"]
+
+    def promise(self, text: str, passed: bool) -> None:
+        """Note and show whether a promise was kept."""
+        self.checks.append((text, passed))
+        self.screen.check(text, passed)
+
+    async def ask(self, *arguments: str) -> str:
+        """Run a command as a user would, against the stack's brokers, and return what it prints."""
+        command = [sys.executable, "-m", "fleethpa", *arguments, "--brokers", self.brokers]
+        asked = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
+        printed, _ = await asked.communicate()
+        return printed.decode()
+
+    async def pods(self, hpa: HpaId) -> list[dict[str, Any]]:
+        """The target's pods, from the cluster's API."""
+        found = await self.clients[hpa.cluster].get(f"/api/v1/namespaces/{hpa.namespace}/pods")
+        items: list[dict[str, Any]] = found.get("items") or []
+        return [pod for pod in items if (pod["metadata"].get("labels") or {}).get("app") == hpa.name]
+
+
+def holding(recorded: Recorded) -> str:
+    """Which rule held a wish for another count: `window`, `missing`, or empty."""
+    decision = recorded.decision
+    if "StabilizationWindow" in decision.constraints_applied and decision.raw_desired_replicas is not None:
+        return "window" if decision.raw_desired_replicas < decision.current_replicas else ""
+    if missing_held(recorded):
+        return "missing"
+    return ""
+
+
+def missing_held(recorded: Recorded) -> bool:
+    """Whether a metric is missing while another asks for fewer replicas."""
+    decision = recorded.decision
+    failed = any(metric.error for metric in decision.metrics)
+    lower = any(m.proposal is not None and m.proposal < decision.current_replicas for m in decision.metrics)
+    return failed and lower and decision.final_desired_replicas >= decision.current_replicas
+
+
+async def until(true: Callable[[], bool | Awaitable[bool]], timeout_s: float) -> bool:
+    """Wait until something holds; False when it did not in time."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                answer = true()
+                if answer if isinstance(answer, bool) else await answer:
+                    return True
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        return False
+
+
+def _metric(metric: Any) -> str:
+    name = words.short_name(metric)
+    if metric.error:
+        return f"{name} missing"
+    if metric.utilization is not None:
+        return f"{name} {metric.utilization}%/{metric.target_utilization}%"
+    return f"{name} {number(metric.value or 0)}/{number(metric.target or 0)}"

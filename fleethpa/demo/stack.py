@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from fleethpa.cli.common import devruntime
-from fleethpa.cli.common.configuration import Config
-from fleethpa.cli.common.devruntime import DevStack
-from fleethpa.cli.common.failures import CommandError, unreachable, usage
-from fleethpa.cli.common.fleetstate import read_state
-from fleethpa.cli.common.sources import open_past
-from fleethpa.cli.common.supervisor import Child, Supervisor
-from fleethpa.cli.common.writer import open_writer
+from fleethpa.fleet.state import read_state
+from fleethpa.frame import configuration as devruntime
+from fleethpa.frame.configuration import Config, DevStack
+from fleethpa.frame.errors import CommandError, unreachable, usage
+from fleethpa.frame.sources import open_past
+from fleethpa.frame.writer import open_writer
+from fleethpa.processes.parts import Child, Supervisor
 from fleethpa.simulator.broker import EmbeddedBroker
 from schemas.decisions import ENGINE
 from schemas.keys import HpaId, partition_for
@@ -30,7 +29,7 @@ from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from schemas.topics import TOPICS
 
 if TYPE_CHECKING:
-    from fleethpa.simulator.simulatedfleet import Fleet
+    from fleethpa.simulator.switches import Fleet
     from streams.history.past import Past
     from streams.history.recorded import Recorded
 

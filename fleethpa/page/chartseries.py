@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from fleethpa.cli.output import words
+from fleethpa.show import words
 from schemas.decisions import DecisionOutline, MetricOutline
 from streams.history.recorded import Recorded
 from streams.state.moves import moved

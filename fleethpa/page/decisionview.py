@@ -1,4 +1,9 @@
-"""One decision: the arithmetic, what would change it, its receipt, and how it differs from another."""
+"""One decision: the arithmetic, what would change it, its receipt, and how it differs from another.
+
+What the record covers, and which parts of it were signed.
+
+Two states of an HPA's spec beside each other: before and after one of its changes, or any two changes.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +13,106 @@ from typing import Any, Final
 
 import orjson
 
-from fleethpa.cli.common import explaining
-from fleethpa.cli.common.decisionids import asked_id
-from fleethpa.cli.common.deriving import derived_again
-from fleethpa.cli.common.deriving import document as derived_document
-from fleethpa.cli.common.deriving import text as derived_text
-from fleethpa.cli.common.explaining import Again, evaluated_again
-from fleethpa.cli.common.failures import CommandError, not_found
-from fleethpa.cli.common.finding import find_decision
-from fleethpa.cli.output import words
-from fleethpa.cli.output.formats import API_VERSION, to_json
-from fleethpa.cli.output.times import rfc3339
+from fleethpa.fleet.finding import asked_id, find_decision
+from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.page.hpaview import decision_part
+from fleethpa.questions import explaining
+from fleethpa.questions.explaining import Again, derived_again, derived_document, derived_text, evaluated_again
+from fleethpa.show import words
+from fleethpa.show.formats import API_VERSION, to_json
+from fleethpa.show.times import rfc3339
+from fleethpa.show.words import spec_diff
+from runtime.log import clean
 from schemas.codec import encode
+from schemas.keys import HpaId, partition_for
+from schemas.texts import whole_number
+from streams.analysis.revisions import spec_of
+from streams.archive.layout import LOG, is_written, snapshots
+from streams.archive.segmentreader import PartitionReader
+from streams.archive.segments import ArchiveError
+from streams.archive.signing import read_checkpoints
+from streams.history.archivepast import ArchivePast
 from streams.history.differences import NOTHING, differences
 from streams.history.past import Past
 from streams.history.recorded import Recorded
+
+SHOWN_CHECKPOINTS: Final = 20
+
+
+async def read_coverage(past: Past) -> dict[str, Any]:
+    """What the template shows: the time and the records of each log partition, and the newest signed checkpoints.
+
+    Raises:
+        ArchiveError: the archive is damaged.
+    """
+    rows = []
+    for number in range(await past.partitions()):
+        row = {
+            "number": number,
+            "first_ms": await past.first_ms(number),
+            "last_ms": await past.last_ms(number),
+            "records": len(await past.log_offsets(number)),
+        }
+        if isinstance(past, ArchivePast):
+            row["segments"] = len(PartitionReader(past.root, LOG, number).manifests())
+            row["snapshots"] = len(snapshots(past.root, number))
+        rows.append(row)
+    return {"partitions": rows, "has_segments": isinstance(past, ArchivePast)} | _checkpoints(past)
+
+
+def _checkpoints(past: Past) -> dict[str, Any]:
+    if not isinstance(past, ArchivePast):
+        return _none("The topics hold none: an archive signs them.", "fleethpa audit keygen")
+    try:
+        found = read_checkpoints(past.root, None, written=is_written(past.root))
+    except ArchiveError as error:
+        return _none(f"The signed checkpoints are damaged: {error}", "")
+    shown = [
+        {"number": each.number, "time_ms": each.time_ms, "places": f"{len(each.heads)} topic partitions"}
+        for each in reversed(found[-SHOWN_CHECKPOINTS:])
+    ]
+    none = _none("None: this archive is not signed.", "fleethpa audit keygen")
+    return none | {"checkpoints": shown, "more_checkpoints": len(found) - len(shown)}
+
+
+def _none(text: str, next_step: str) -> dict[str, Any]:
+    return {"checkpoints": [], "more_checkpoints": 0, "no_checkpoints": text, "next_step": next_step}
+
+
+WHOLE = 10_000
+"""Lines around a change: the whole spec."""
+
+
+async def read_spec_diff(past: Past, hpa: HpaId, one: str, other: str) -> dict[str, Any]:
+    """What the template shows.
+
+    Args:
+        one: the log offset after which the first spec is taken; empty: right before `other`.
+        other: the log offset after which the second is.
+
+    Raises:
+        CommandError: these are no offsets (exit 2).
+        ArchiveError, CoreError: the log cannot be read, or does not reach back.
+    """
+    last, first = whole_number(other), whole_number(one)
+    if last is None or (one and first is None):
+        raise usage("which changes?", cause="They are named by their log offsets.", next_step=f"fleethpa history {hpa}")
+    first = last - 1 if first is None else first
+    specs = [await _spec_after(past, hpa, offset) for offset in (first, last)]
+    lines = spec_diff(specs[0], specs[1], f"after log offset {first}", f"after log offset {last}", WHOLE)
+    return {"hpa": hpa, "lines": [(_kind(line), clean(line)) for line in lines], "gone": specs == [None, None]}
+
+
+async def _spec_after(past: Past, hpa: HpaId, offset: int) -> dict[str, Any] | None:
+    if offset < 0:
+        return None
+    number = partition_for(hpa.namespace_key, await past.partitions())
+    return spec_of((await past.fold_to(number, offset=offset)).partition, hpa)
+
+
+def _kind(line: str) -> str:
+    return {"+": "added", "-": "removed", "@": "place"}.get(line[:1], "same")
+
 
 _METRIC: Final = re.compile(r"metrics\[(?P<name>.*)\](?P<rest>[^\]]*)")
 MOMENTS: Final = frozenset({"at", "expires", "newest", "oldest", "until"})

@@ -12,20 +12,18 @@ from typing import Any, Final
 
 import msgspec
 
-from fleethpa.cli.common.clustertroubles import ClusterTrouble
-from fleethpa.cli.common.durations import parse_duration_ms
-from fleethpa.cli.common.explaining import Again, evaluated_again, troubles_of
-from fleethpa.cli.common.explanation import ending_text, result, steps, surroundings
-from fleethpa.cli.common.failures import CommandError, usage
-from fleethpa.cli.common.finding import check_known, find_decision
-from fleethpa.cli.common.revisionlog import change_text, revisions_in
-from fleethpa.cli.common.selection import Ref, Selection
-from fleethpa.cli.common.views import FleetState, HpaView
-from fleethpa.cli.output import words
-from fleethpa.cli.output.metrichealth import metric_health
-from fleethpa.cli.output.would import rows as would_rows
+from fleethpa.changes.specs import change_text, revisions_in
+from fleethpa.fleet.decisionpage import ending_text, metric_health, result, steps, surroundings, would_rows
+from fleethpa.fleet.finding import check_known, find_decision
+from fleethpa.fleet.selection import Ref, Selection
+from fleethpa.fleet.troubles import ClusterTrouble
+from fleethpa.fleet.views import FleetState, HpaView
+from fleethpa.frame.errors import CommandError, usage
+from fleethpa.frame.moments import parse_duration_ms
 from fleethpa.page.chartseries import ChartSeries, Mark, hand_marks, restart_marks, series, spec_marks
-from runtime.jsonlog import clean
+from fleethpa.questions.explaining import Again, evaluated_again, troubles_of
+from fleethpa.show import words
+from runtime.log import clean
 from schemas.decisions import Decision
 from schemas.keys import HpaId, partition_for
 from streams.analysis.revisions import Revision

@@ -1,26 +1,71 @@
-"""The one reader behind all browsers: the state of the fleet, kept fresh, and the past for one question at a time."""
+"""The one reader behind all browsers: the state of the fleet, kept fresh, and the past for one question at a time.
+
+An event loop in a thread of its own, for work that takes long: who waits for other answers is not held up by it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import math
+import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Final
+from typing import Any, Final, TypeVar
 
-from fleethpa.cli.common.configuration import Config
-from fleethpa.cli.common.failures import CommandError, unreachable
-from fleethpa.cli.common.fleetstate import read_state
-from fleethpa.cli.common.sources import archive_past, open_past
-from fleethpa.cli.common.views import FleetState
-from fleethpa.page.aside import Aside
+from fleethpa.fleet.state import read_state
+from fleethpa.fleet.views import FleetState
+from fleethpa.frame.configuration import Config
+from fleethpa.frame.errors import CommandError, unreachable
+from fleethpa.frame.sources import archive_past, open_past
 from schemas.codec import WireError
 from streams.archive.segments import ArchiveError
 from streams.history.past import LogGoneError, Past
-from streams.state.logerrors import CoreError
+from streams.state.ledger import CoreError
+
+T = TypeVar("T")
+Loop = asyncio.AbstractEventLoop
+
+
+class Aside:
+    """A thread with an event loop, which is started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._started: tuple[threading.Thread, Loop] | None = None
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the thread and return its result, or raise its error. Whoever is cancelled cancels it."""
+        if self._started is None:
+            self._started = _start()
+        _, loop = self._started
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+
+    async def close(self) -> None:
+        """End the thread; what still runs there is cancelled. It may be started again."""
+        started, self._started = self._started, None
+        if started is not None:
+            thread, loop = started
+            loop.call_soon_threadsafe(loop.stop)
+            await asyncio.to_thread(thread.join)
+
+
+def _start() -> tuple[threading.Thread, Loop]:
+    found: Future[Loop] = Future()
+
+    def serve() -> None:
+        with asyncio.Runner() as runner:
+            loop = runner.get_loop()
+            found.set_result(loop)
+            loop.run_forever()
+
+    # A daemon: it must not keep a process that was told to end.
+    thread = threading.Thread(target=serve, name="state of the fleet", daemon=True)
+    thread.start()
+    return thread, found.result()
+
 
 logger = logging.getLogger(__name__)
 KAFKA: Final = "kafka"

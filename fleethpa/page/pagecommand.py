@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fleethpa.cli.common.failures import OK, unreadable_text, usage
-from fleethpa.cli.common.parts import run_parts
-from fleethpa.cli.common.session import Session, command_options
-from fleethpa.cli.common.sources import archive_past
+from fleethpa.frame.errors import OK, unreadable_text, usage
+from fleethpa.frame.session import Session, command_options
+from fleethpa.frame.sources import archive_past
 from fleethpa.page.livereader import LiveReader
+from fleethpa.processes.parts import run_parts
 
 if TYPE_CHECKING:
     from fleethpa.page.guarding import Guard
@@ -93,7 +93,7 @@ async def _serve(session: Session, guard: Guard, host: str, port: int, stop: Eve
     from aiohttp import web
 
     from fleethpa.page.guarding import request_log
-    from fleethpa.page.pageserver import PageServer
+    from fleethpa.page.server import PageServer
 
     servers = session.config.servers
     server = PageServer(LiveReader(session.source, session.config), guard, session.options, servers)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import orjson
 
-from fleethpa.simulator.clock import SimClock
-from fleethpa.simulator.simulatedcluster import SimulatedCluster
-from fleethpa.simulator.simulatedfleet import Fleet, default_fleet, default_manifests
+from fleethpa.simulator.cluster import SimulatedCluster
+from fleethpa.simulator.store import SimClock
+from fleethpa.simulator.switches import Fleet, default_fleet, default_manifests
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:

@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
-from fleethpa.simulator.apistatus import StatusError, not_served
-from fleethpa.simulator.clock import SimClock
+from fleethpa.simulator.faults import StatusError, not_served
 from fleethpa.simulator.kubelet import Kubelet, Running
-from fleethpa.simulator.model import SimulatedUsage, UsageSample
-from fleethpa.simulator.objectstore import Store
-from fleethpa.simulator.requestselectors import label_matcher
+from fleethpa.simulator.model import SimulatedSeries, SimulatedUsage, UsageSample
+from fleethpa.simulator.requests import label_matcher
 from fleethpa.simulator.resources import metrics_entry
-from fleethpa.simulator.simulation import SimulatedSeries
+from fleethpa.simulator.store import SimClock, Store
 from schemas.kubernetes.gotimes import rfc3339_seconds
-from schemas.kubernetes.jsontypes import Json
+from schemas.kubernetes.shape import Json
 
 FAULTS: Final = ("error", "empty", "partial", "frozen", "lag", "fixed")
 

@@ -2,6 +2,16 @@
 
 Pure: no I/O, no clock, no randomness. The simulated clusters show this model through the Kubernetes API; backtests
 step it headless. Times are milliseconds since the epoch.
+
+How a workload behaves: the annotation `fleethpa.io/simulation` on a workload, in YAML.
+
+Example:
+    load: {shape: sine, base: 200, amplitude: 150, period_s: 600}
+    pod: {ready_ms: 5000, cpu_milli_per_unit: 4, capacity: 60}
+    metrics:
+      - {type: Pods, name: http_requests_per_second}
+      - {type: Object, name: requests_per_second, object: {kind: Service, name: checkout}}
+      - {type: External, name: queue_messages_ready, labels: {queue: encode}}
 """
 
 from __future__ import annotations
@@ -9,9 +19,10 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
-from fleethpa.simulator.loadcurve import ConstantLoad, LoadCurve
+from fleethpa.simulator.load import ConstantLoad, LoadCurve, parse_load
+from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 
 SAMPLES_KEPT: Final = 240
 
@@ -313,3 +324,64 @@ def _suffix(text: str) -> str:
     letters = "bcdfghjklmnpqrstvwxz2456789"
     number = zlib.crc32(text.encode())
     return "".join(letters[(number // len(letters) ** place) % len(letters)] for place in range(5))
+
+
+ANNOTATION: Final = "fleethpa.io/simulation"
+SIGNALS: Final = {"Pods": "share", "Object": "total", "External": "queue"}
+"""What a metric shows unless it says otherwise: a pod's share of the load, the total load, or the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedSeries:
+    """A metric that the workload's environment offers."""
+
+    type: str
+    name: str
+    signal: str
+    object_kind: str = ""
+    object_name: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """Load, pod profile and metrics of a workload."""
+
+    load: LoadCurve = field(default_factory=ConstantLoad)
+    profile: PodProfile = field(default_factory=PodProfile)
+    series: tuple[SimulatedSeries, ...] = ()
+
+
+def parse_simulation(text: str) -> Simulation:
+    """Read the annotation; the empty text is a workload without load.
+
+    Raises:
+        ValueError: Not YAML, or a field is unknown; the message names it.
+    """
+    try:
+        document = parse_yaml(text) or {}
+    except YamlTextError as error:
+        raise ValueError(f"annotation {ANNOTATION} is not YAML: {error}") from error
+    if not isinstance(document, dict) or not document.keys() <= {"load", "pod", "metrics"}:
+        raise ValueError(f"annotation {ANNOTATION}: only load, pod and metrics are known")
+    series = tuple(_series(entry) for entry in document.get("metrics") or ())
+    profile = with_profile(PodProfile(), **(document.get("pod") or {}))
+    return Simulation(parse_load(document.get("load", 0)), profile, series)
+
+
+def _series(entry: dict[str, Any]) -> SimulatedSeries:
+    kind = entry.get("type", "")
+    if kind not in SIGNALS or "name" not in entry:
+        raise ValueError(f"annotation {ANNOTATION}: metric {entry} needs a name and type Pods, Object or External")
+    described = entry.get("object") or {}
+    signal = entry.get("signal", SIGNALS[kind])
+    if signal not in SIGNALS.values():
+        raise ValueError(f"annotation {ANNOTATION}: signal {signal!r} is unknown: use share, total or queue")
+    return SimulatedSeries(
+        kind,
+        entry["name"],
+        signal,
+        described.get("kind", ""),
+        described.get("name", ""),
+        dict(entry.get("labels") or {}),
+    )

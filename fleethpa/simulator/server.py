@@ -1,26 +1,148 @@
-"""The API server of a simulated cluster: HTTP in, documents out."""
+"""The API server of a simulated cluster: HTTP in, documents out.
+
+Paths of the API server that name no resource: health, version, discovery, OpenAPI.
+
+Pieces of list requests and HTTP answers.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from aiohttp import web
 
-from fleethpa.simulator import apidiscovery, apirequests, resources, responses, tables, watching
-from fleethpa.simulator.apifaults import Fault, Faults, TokenAccess
-from fleethpa.simulator.apirequests import Ask
-from fleethpa.simulator.apistatus import StatusError, UnknownGroupError, not_served
-from fleethpa.simulator.apiwrites import Writes, patched
-from fleethpa.simulator.clock import SimClock
+from fleethpa.simulator import requests as apirequests
+from fleethpa.simulator import resources
+from fleethpa.simulator import resources as tables
+from fleethpa.simulator import store as watching
+from fleethpa.simulator.faults import Fault, Faults, StatusError, TokenAccess, UnknownGroupError, not_served
 from fleethpa.simulator.metricsapi import SimulatedMetricsApi
-from fleethpa.simulator.objectstore import Store
+from fleethpa.simulator.requests import Ask, Matcher, field_matcher, label_matcher
 from fleethpa.simulator.resources import ResourceType
-from schemas.kubernetes.jsontypes import Json
+from fleethpa.simulator.store import SimClock, Store
+from fleethpa.simulator.writes import Writes, patched
+from schemas.kubernetes.shape import Json
+
+HEALTH: Final = ("/healthz", "/livez", "/readyz")
+OPEN: Final = (*HEALTH, "/version")
+"""Paths that need no token."""
+
+
+def document(path: str, metrics_entries: Callable[[str], list[Json]]) -> Json | str:
+    """Return what a path shows; `metrics_entries` lists the metrics of a metrics API group.
+
+    Raises:
+        StatusError: 404.
+    """
+    parts = path.strip("/").split("/")
+    found: Json | str | None = None
+    if path in HEALTH:
+        found = "ok"
+    elif path == "/apis":
+        # A metrics API without metrics is as good as not installed; kubectl takes an empty list for a failure.
+        empty = [group for group in resources.METRICS_GROUPS if not metrics_entries(group)]
+        found = {"kind": "APIGroupList", "apiVersion": "v1", "groups": resources.groups(empty)}
+    elif parts[0] in _FIXED and len(parts) == 1:
+        found = _FIXED[parts[0]]()
+    elif parts[0] == "apis" and len(parts) == 2:
+        found = resources.group(parts[1])
+    elif parts[0] == "apis":
+        extra = metrics_entries(parts[1]) if parts[1] in resources.METRICS_GROUPS else []
+        found = resources.resource_list(parts[1], parts[2], extra)
+    elif parts[0] == "api" and len(parts) == 2:
+        found = resources.resource_list("", parts[1])
+    elif parts[:2] == ["openapi", "v3"]:
+        found = _openapi(parts[2:])
+    if found is None and parts[0] == "apis" and not resources.has_group(parts[1]):
+        raise UnknownGroupError
+    if found is None:
+        raise not_served()
+    return found
+
+
+def _version() -> Json:
+    major, minor, _ = resources.VERSION.removeprefix("v").split(".")
+    return {"major": major, "minor": minor, "gitVersion": f"{resources.VERSION}+simulated", "platform": "linux/amd64"}
+
+
+def _core() -> Json:
+    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+
+
+_FIXED: dict[str, Callable[[], Json]] = {"version": _version, "api": _core}
+
+
+def _openapi(parts: list[str]) -> Json | None:
+    if not parts:
+        return resources.openapi_index()
+    if parts[0] == "api" and len(parts) == 2:
+        return resources.openapi("", parts[1])
+    return resources.openapi(parts[1], parts[2]) if len(parts) == 3 else None
+
+
+def json(document: Json | str, code: int = 200) -> web.Response:
+    """Return a document, or a plain text such as `ok`."""
+    if isinstance(document, str):
+        return web.Response(text=document, status=code)
+    return web.Response(body=orjson.dumps(document), status=code, content_type="application/json")
+
+
+def failure(error: StatusError) -> web.Response:
+    """Return a Status, or where no API group is asked the router's plain text."""
+    if isinstance(error, UnknownGroupError):
+        return web.Response(text=f"{error.message}\n", status=error.code)
+    response = json(error.status(), error.code)
+    if error.retry_after_s:
+        response.headers["Retry-After"] = str(error.retry_after_s)
+    return response
+
+
+def wants_table(request: web.Request) -> bool:
+    """Whether the client asks for a server-side table."""
+    return "as=Table" in request.headers.get("Accept", "")
+
+
+def matcher(ask: Ask) -> Matcher:
+    """Return the test that the request's selectors make.
+
+    Raises:
+        StatusError: 400.
+    """
+    labels = label_matcher(ask.query.get("labelSelector", ""))
+    fields = field_matcher(ask.query.get("fieldSelector", ""))
+    name = ask.name
+    return lambda d: labels(d) and fields(d) and name in ("", d["metadata"]["name"])
+
+
+def page(found: list[Json], ask: Ask, version: int) -> tuple[list[Json], Json]:
+    """Return the part of a list that ?limit= and ?continue= ask for, and the list's metadata.
+
+    Raises:
+        StatusError: 410, the token is not one of ours.
+    """
+    limit, start = int(ask.query.get("limit") or 0), 0
+    if token := ask.query.get("continue"):
+        version, start = _read_token(token)
+    metadata: Json = {"resourceVersion": str(version)}
+    if limit and start + limit < len(found):
+        metadata["continue"] = base64.urlsafe_b64encode(f"{version}:{start + limit}".encode()).decode()
+        metadata["remainingItemCount"] = len(found) - start - limit
+        return found[start : start + limit], metadata
+    return found[start:], metadata
+
+
+def _read_token(token: str) -> tuple[int, int]:
+    try:
+        version, _, start = base64.urlsafe_b64decode(token).decode().partition(":")
+        return int(version), int(start)
+    except ValueError as error:
+        raise StatusError(410, "The provided continue parameter is too old or was not made by this server") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +194,7 @@ class SimulatedApiServer:
             return await self._with_faults(request)
         except StatusError as error:
             self._record(request, error.code)
-            return responses.failure(error)
+            return failure(error)
         finally:
             if transport is not None:
                 self._transports.discard(transport)
@@ -105,15 +227,15 @@ class SimulatedApiServer:
             self.waiting -= 1
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        user = "system:anonymous" if request.path in apidiscovery.OPEN else self._access.user(request.headers)
+        user = "system:anonymous" if request.path in OPEN else self._access.user(request.headers)
         ask = apirequests.parse(request.method, request.path, request.query)
         if ask is None:
-            return responses.json(apidiscovery.document(request.path, self._metrics.entries))
+            return json(document(request.path, self._metrics.entries))
         if ask.group in resources.METRICS_GROUPS:
             self._access.check(user, ask.verb, ask.resource, ask.group, ask.namespace, ask.name)
             found = self._metrics.answer(ask.group, ask.version, ask.namespace, list(ask.path), dict(ask.query))
             self._record(request, 200, user)
-            return responses.json(found)
+            return json(found)
         resource = resources.by_path(ask.group, ask.version, ask.plural)
         if resource is None:
             raise not_served() if resources.has_group(ask.group) else UnknownGroupError
@@ -141,7 +263,7 @@ class SimulatedApiServer:
         if request.method == "DELETE":
             return self._delete(ask, resource, body)
         if ask.subresource == "scale" and resource.scale:
-            return responses.json(self._write_scale(request, ask, resource, body))
+            return json(self._write_scale(request, ask, resource, body))
         if ask.subresource not in ("", "status"):
             raise not_served()
         writer = apirequests.writer_of(ask, request.headers.get("User-Agent", ""))
@@ -162,7 +284,7 @@ class SimulatedApiServer:
             return self._list(request, ask, resource)
         document = self._writes.read(resource, ask.namespace, ask.name)
         if ask.subresource == "scale" and resource.scale:
-            return responses.json(self._writes.scale_of(resource, document))
+            return json(self._writes.scale_of(resource, document))
         if ask.subresource not in ("", "status"):
             raise not_served()
         return self._one(request, resource, document)
@@ -176,27 +298,27 @@ class SimulatedApiServer:
 
     def _one(self, request: web.Request, resource: ResourceType, document: Json, *, code: int = 200) -> web.Response:
         document = self._writes.outgoing(resource, document)
-        if responses.wants_table(request):
+        if wants_table(request):
             metadata = {"resourceVersion": document["metadata"]["resourceVersion"]}
-            return responses.json(self._table(request, resource, [document], metadata), code)
-        return responses.json(document, code)
+            return json(self._table(request, resource, [document], metadata), code)
+        return json(document, code)
 
     def _table(self, request: web.Request, resource: ResourceType, documents: list[Json], metadata: Json) -> Json:
         include = request.query.get("includeObject", "Metadata")
         return tables.table(resource, documents, metadata, self._clock.now_ms(), include)
 
     def _list(self, request: web.Request, ask: Ask, resource: ResourceType) -> web.Response:
-        matches = responses.matcher(ask)
+        matches = matcher(ask)
         found = [d for d in self._store.listing(resource.stored_as, ask.namespace) if matches(d)]
-        found, metadata = responses.page(found, ask, self._store.version)
+        found, metadata = page(found, ask, self._store.version)
         shown = [self._writes.outgoing(resource, document) for document in found]
-        if responses.wants_table(request):
-            return responses.json(self._table(request, resource, shown, metadata))
+        if wants_table(request):
+            return json(self._table(request, resource, shown, metadata))
         if resource.group != "example.com":
             # Items of built-in lists carry neither kind nor apiVersion.
             shown = [{k: v for k, v in document.items() if k not in ("kind", "apiVersion")} for document in shown]
         head = {"kind": f"{resource.kind}List", "apiVersion": resource.group_version, "metadata": metadata}
-        return responses.json(head | {"items": shown})
+        return json(head | {"items": shown})
 
     def _delete(self, ask: Ask, resource: ResourceType, body: Any) -> web.Response:
         preconditions = body.get("preconditions") or {}
@@ -208,15 +330,13 @@ class SimulatedApiServer:
                 "kind": resource.plural,
                 "uid": gone["metadata"]["uid"],
             }
-            return responses.json(
-                {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
-            )
-        matches = responses.matcher(ask)
+            return json({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+        matches = matcher(ask)
         for document in self._store.listing(resource.stored_as, ask.namespace):
             if matches(document):
                 metadata = document["metadata"]
                 self._writes.delete(resource, metadata.get("namespace", ""), metadata["name"], {}, dry=ask.dry)
-        return responses.json({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
+        return json({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
 
     async def _review(self, request: web.Request, user: str) -> web.Response:
         body = apirequests.parse_body(request.content_type, await request.read())
@@ -224,12 +344,12 @@ class SimulatedApiServer:
         sub = f"/{asked['subresource']}" if asked.get("subresource") else ""
         resource = f"{asked.get('resource', '')}{sub}"
         allowed = self._access.allows(user, asked.get("verb", ""), resource, asked.get("namespace", ""))
-        return responses.json(body | {"status": {"allowed": allowed}}, 201)
+        return json(body | {"status": {"allowed": allowed}}, 201)
 
     # -- watches -----------------------------------------------------------------------------------------------------
 
     async def _watch(self, request: web.Request, ask: Ask, resource: ResourceType, user: str) -> web.StreamResponse:
-        watch = watching.Watch(self._store, ask, resource, responses.matcher(ask), bookmark_s=self.bookmark_s)
+        watch = watching.Watch(self._store, ask, resource, matcher(ask), bookmark_s=self.bookmark_s)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         show = self._shower(request, resource)
         self._record(request, 200, user)
@@ -253,7 +373,7 @@ class SimulatedApiServer:
             if event["type"] in ("BOOKMARK", "ERROR"):
                 return event
             document = self._writes.outgoing(resource, event["object"])
-            if responses.wants_table(request):
+            if wants_table(request):
                 metadata = {"resourceVersion": document["metadata"]["resourceVersion"]}
                 document = self._table(request, resource, [document], metadata)
                 document, seen = (document | {"columnDefinitions": None}) if seen else document, True

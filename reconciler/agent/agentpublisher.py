@@ -13,19 +13,19 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from reconciler.agent.election import boot_s
-from reconciler.core.brokertime import BrokerTime
-from reconciler.core.chunks import split
-from reconciler.observer.observermetrics import ObserverMetrics
+from reconciler.core.lease import BrokerTime
+from reconciler.core.objectbodies import split
+from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.publisher import within_limits
-from runtime.driverlife import stop_soon
+from runtime.driver import stop_soon
 from runtime.kafkaclients import strict_producer
-from runtime.wallclock import Clock
+from runtime.log import Clock
 from schemas.agents import ONLY_PARTITION
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, PublicRecord
 from schemas.keys import namespace_key
-from schemas.scales import ClusterReport, Heartbeat, Serving
+from schemas.observed import ClusterReport, Heartbeat, Serving
 
 log = logging.getLogger(__name__)
 

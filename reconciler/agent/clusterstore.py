@@ -8,12 +8,14 @@ from urllib.parse import quote
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError, reading
 from reconciler.clusters.discovery import Discovery
+from reconciler.core.guardsettings import WRITE_TIMEOUT_S
 from reconciler.core.objectbodies import STAND_IN_LABEL, is_kept_by_stand_in, target_of
-from reconciler.core.writelimits import WRITE_TIMEOUT_S
-from reconciler.standin.admissionfence import FLOOR_MANAGER, HPAS, SCALES
 from reconciler.standin.effective import KeptSpec
 from reconciler.standin.objects import (
+    FLOOR_MANAGER,
+    HPAS,
     LEASE,
+    SCALES,
     STORE_LABEL,
     closed_body,
     is_scaled_to_zero,
@@ -36,8 +38,8 @@ from reconciler.standin.protocol import (
     OpenNative,
     SetHolder,
 )
-from schemas.hands import HandsChanged
-from schemas.kubernetes.jsontypes import Json, JsonView
+from schemas.entries import HandsChanged
+from schemas.kubernetes.shape import Json, JsonView
 
 _TIMEOUT_S = WRITE_TIMEOUT_S + 1.0
 _HPAS = "/apis/autoscaling/v2"

@@ -23,7 +23,7 @@ from reconciler.core.lease import (
     seen_lease,
     watched,
 )
-from schemas.kubernetes.jsontypes import Json
+from schemas.kubernetes.shape import Json
 
 log = logging.getLogger(__name__)
 

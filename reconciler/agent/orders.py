@@ -9,14 +9,14 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from reconciler.apply.clusterwriters import ClusterWriters
-from reconciler.core.agentknowledge import KnowledgeFold, Learnt
 from reconciler.core.inbox import Position
+from reconciler.core.knowledge import KnowledgeFold, Learnt
 from runtime import kafkaclients
 from schemas.agents import ONLY_PARTITION, SNAPSHOT_TYPE, AgentKnowledge
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, ShortDecision
-from schemas.wholenumbers import whole_number
+from schemas.texts import whole_number
 
 log = logging.getLogger(__name__)
 

@@ -2,6 +2,10 @@
 
 It runs in the leading agent and looks at the cluster every second. `reconciler.standin` decides what to do; this module
 does it. The error of a request is noted, and the next look starts from the state that it then finds.
+
+Changes of hands until they are in the log: the Lease names them, too, so that none is lost with an agent.
+
+The stand-in of each term of an agent's replica, and the looks at the Lease of a replica that does not lead.
 """
 
 import asyncio
@@ -13,21 +17,21 @@ from msgspec import structs
 
 from reconciler.agent.clusterstore import ClusterStore
 from reconciler.agent.election import boot_s
-from reconciler.agent.nativework import NativeStep, NativeWork
-from reconciler.agent.specstore import SpecStore
-from reconciler.agent.unreportedchanges import UnreportedChanges
+from reconciler.agent.nativework import NativeStep, NativeWork, SpecStore
+from reconciler.agent.process import AgentConfig, AgentTerm
+from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError
-from reconciler.core.agentknowledge import KnowledgeFold
-from reconciler.core.chunks import split
-from reconciler.core.objectbodies import STAND_IN_LABEL, time_ms
+from reconciler.core.knowledge import KnowledgeFold
+from reconciler.core.objectbodies import STAND_IN_LABEL, split, time_ms
 from reconciler.standin.effective import Keeper, KeptSpec, effective_spec, spec_hash
-from reconciler.standin.evidence import FRESH_MS, PROOF_MS, Judge, next_proof_ms
+from reconciler.standin.evidence import FRESH_MS, GRACE_MS, PROOF_MS, Judge, grace_of, next_proof_ms, stagger_ms
 from reconciler.standin.objects import (
     acquired_ms,
     lease_seen,
     native_seen,
     native_trouble,
     proof_ms_of,
+    unreported,
 )
 from reconciler.standin.protocol import (
     CLOSING,
@@ -47,13 +51,59 @@ from reconciler.standin.protocol import (
     is_stand_in,
 )
 from schemas.decisions import Decision, ShortDecision
-from schemas.hands import HandsChanged, LeftNative
-from schemas.kubernetes.jsontypes import Json
-from schemas.outcomes import Outcome
+from schemas.entries import HandsChanged, LeftNative, Outcome
+from schemas.kubernetes.shape import Json
+
+LOOK_EVERY_S = 0.25
+
+_Change = tuple[int, int, str]
+
+
+class UnreportedChanges:
+    """The changes of hands of one cluster that are still to be reported, and those that were.
+
+    Attributes:
+        unsent: those that are not in the log yet, in their order.
+    """
+
+    def __init__(self) -> None:
+        self.unsent: list[HandsChanged] = []
+        self._sent: set[_Change] = set()
+
+    def add(self, change: HandsChanged) -> None:
+        """A change was made."""
+        self.unsent.append(change)
+
+    def note(self, lease: Json) -> None:
+        """Take those that the Lease names, which another leader could not report, or whose request had no answer."""
+        known = self._sent | {_change(each) for each in self.unsent}
+        self.unsent += [each for each in unreported(lease) if _change(each) not in known]
+        self.unsent.sort(key=lambda each: each.generation)
+
+    def is_reported(self, lease: Json) -> bool:
+        """Whether the Lease names a change that is in the log by now."""
+        return any(_change(each) in self._sent for each in unreported(lease))
+
+    async def report(self, publish: Callable[[HandsChanged], Awaitable[None]]) -> None:
+        """Add each change to the log, later where Kafka is away, until cancelled."""
+        while True:
+            if self.unsent:
+                change = self.unsent[0]
+                await publish(change)
+                self._sent.add(_change(change))
+                self.unsent = [each for each in self.unsent if _change(each) != _change(change)]
+            else:
+                await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _change(change: HandsChanged) -> _Change:
+    """What tells one change from all others, whether its native HPAs are named or were left out."""
+    return change.generation, change.time, change.holder
+
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 1.0
+STANDIN_LOOK_EVERY_S = 1.0
 RENEW_EVERY_S = 8.0
 LIST_EVERY_S = 30.0
 """How often native HPAs are looked for while the hub is in charge, when there should be none."""
@@ -167,7 +217,7 @@ class StandIn:
             while True:
                 begun_s = self._clock_s()
                 await self.look()
-                await asyncio.sleep(max(0.0, LOOK_EVERY_S - (self._clock_s() - begun_s)))
+                await asyncio.sleep(max(0.0, STANDIN_LOOK_EVERY_S - (self._clock_s() - begun_s)))
 
     async def report(self) -> None:
         """Add changes of hands to the log until cancelled."""
@@ -374,3 +424,53 @@ class StandIn:
 
 def _ms(seconds: float) -> int:
     return int(seconds * 1000)
+
+
+async def stand_by(store: ClusterStore, judge: Judge, *, clock_s: Callable[[], float] = boot_s) -> None:
+    """Look at the Lease once, in a replica that does not lead."""
+    try:
+        lease = await store.lease()
+    except ClusterError:
+        judge.stood_by(int(clock_s() * 1000), None, is_ok=False)
+    else:
+        judge.stood_by(int(clock_s() * 1000), None if lease is None else lease_seen(lease), is_ok=True)
+
+
+def _store(config: AgentConfig, client: ClusterClient, grace: Callable[[], int] = lambda: GRACE_MS) -> ClusterStore:
+    return ClusterStore(client, config.home, config.namespaces, grace)
+
+
+class StandIns:
+    """Makes the stand-in of each term of one replica; what it saw of the hub and of the Lease goes on between terms."""
+
+    def __init__(self) -> None:
+        self._judge = Judge()
+
+    async def stand_by(self, config: AgentConfig, client: ClusterClient) -> None:
+        """Look at the Lease, so that a term that begins later knows how long its holder has had it."""
+        await stand_by(_store(config, client), self._judge)
+
+    def __call__(self, term: AgentTerm) -> StandIn:
+        """The stand-in of a term that begins."""
+        config, name = term.config, term.client.name
+
+        async def publish(change: HandsChanged) -> None:
+            await term.publisher.publish("", "", change)
+
+        def grace() -> int:
+            return grace_of(term.settings.sync_period_ms(name, config.sync_period_ms))
+
+        around = Surroundings(
+            cluster=name,
+            hub=config.hub,
+            knowledge=term.knowledge,
+            now_ms=term.now_ms,
+            is_frozen=lambda: term.settings.guards(name).frozen,
+            has_no_native=lambda: term.knowledge.has_no_native,
+            grace_ms=grace,
+            has_caught_up=lambda: term.has_caught_up,
+            publish=publish,
+            note=term.health.note,
+        )
+        self._judge.begin_term(stagger_ms(name))
+        return StandIn(around, _store(config, term.client, grace), self._judge)

@@ -6,13 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from reconciler.apply.telemetry import ReconcilerMetrics
-from reconciler.clusters.client import ClusterClient
+from reconciler.apply.statuswriter import ReconcilerMetrics
+from reconciler.clusters.client import ClusterClient, result_of
 from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
-from reconciler.clusters.clustermetrics import result_of
 from reconciler.clusters.discovery import Discovery
-from reconciler.core.inbox import target_key
-from reconciler.core.plan import (
+from reconciler.core.guardsettings import (
     Action,
     End,
     Missing,
@@ -24,10 +22,11 @@ from reconciler.core.plan import (
     outcome,
     plan,
 )
-from runtime.wallclock import Clock
+from reconciler.core.inbox import target_key
+from runtime.log import Clock
 from schemas.decisions import Decision
-from schemas.kubernetes.apiversions import group_of
-from schemas.outcomes import Outcome
+from schemas.entries import Outcome
+from schemas.kubernetes.shape import group_of
 
 LONG_STALE_MS = 60_000
 """This long after its time to live a write is given up without reading the scale once more."""

@@ -2,35 +2,68 @@
 
 The caller (`Bookkeeping`) reads the decisions, keeps offsets and publishes outcomes: the reconciler reads the topic of
 decisions in a consumer group, an agent reads the topic of its own cluster.
+
+Scales before statuses: what changes a workload is written before what only shows it.
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import structs
 
 from reconciler.apply.actuate import Actuator
-from reconciler.apply.scalesfirst import ScalesFirst
-from reconciler.apply.statuswriter import StatusWrite, StatusWriter
-from reconciler.apply.telemetry import ReconcilerMetrics
+from reconciler.apply.statuswriter import ReconcilerMetrics, StatusWrite, StatusWriter
 from reconciler.clusters.client import ClusterClient
-from reconciler.core.fullrecords import FullRecords, ShownDecision
-from reconciler.core.inbox import Inbox, Position, WantedWrite
+from reconciler.core.guardsettings import End, GuardSettings, WriteGuards, outcome
+from reconciler.core.inbox import FullRecords, Inbox, Position, ShownDecision, WantedWrite
 from reconciler.core.objectbodies import time_ms
-from reconciler.core.plan import End, WriteGuards, outcome
-from reconciler.core.writelimits import GuardSettings
-from runtime.wallclock import Clock
-from runtime.workerpool import WorkerPool
+from runtime.log import Clock
+from runtime.process import WorkerPool
 from schemas.agents import KnownPause
 from schemas.codec import WireError, decode
-from schemas.decisionheaders import cluster_of, is_short
-from schemas.decisions import Decision, ShortDecision
+from schemas.decisions import Decision, ShortDecision, cluster_of, is_short
+from schemas.entries import Outcome
 from schemas.keys import HpaId, namespace_key
-from schemas.outcomes import Outcome
 from schemas.topics import Headers
+
+STRETCH_S: Final = 5.0
+"""Statuses wait no longer than this, however long scales keep coming or a cluster gives no answer."""
+
+
+class ScalesFirst:
+    """Lets statuses and Events wait while scales are to be written: they share one processor core.
+
+    Args:
+        writes: the queues of wanted writes, of all clusters.
+    """
+
+    def __init__(
+        self, writes: Callable[[], Iterable[WorkerPool[Any, Any]]], clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._writes, self._clock_s = writes, clock_s
+        self._since_s = 0.0
+
+    def begin(self) -> None:
+        """Note that a scale is about to be queued."""
+        if not any(len(pool) for pool in self._writes()):
+            self._since_s = self._clock_s()
+
+    async def wait(self) -> None:
+        """Wait until no scale is to be written, or until scales have been written for `STRETCH_S`."""
+        busy = [pool for pool in self._writes() if len(pool)]
+        left_s = self._since_s + STRETCH_S - self._clock_s()
+        if not busy or left_s <= 0:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left_s):
+                for pool in busy:
+                    await pool.idle()
+
 
 log = logging.getLogger(__name__)
 

@@ -1,5 +1,7 @@
 """Write HPA status and Events of the HPAs that fleethpa enforces: the newest status wins, Events are counted and dated
 as upstream's recorder does.
+
+The Prometheus metrics of the reconciler, in a registry of its own.
 """
 
 import asyncio
@@ -9,20 +11,56 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from reconciler.apply.telemetry import ReconcilerMetrics
-from reconciler.clusters.client import ClusterClient
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from reconciler.clusters.client import ClusterClient, ClusterMetrics, result_of
 from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
-from reconciler.clusters.clustermetrics import result_of
 from reconciler.clusters.discovery import Discovery
 from reconciler.core import statusplan
-from reconciler.core.eventcorrelator import EventCorrelator
-from reconciler.core.fullrecords import ShownDecision
-from reconciler.core.inbox import Position, TargetKey, target_key
-from reconciler.core.plan import Retry, after_trouble
-from reconciler.core.statusplan import EventBudget, EventWrite, HpaAnswer, LiveHpa
-from runtime.wallclock import Clock
+from reconciler.core.guardsettings import Retry, after_trouble
+from reconciler.core.inbox import Position, ShownDecision, TargetKey, target_key
+from reconciler.core.statusplan import EventBudget, EventCorrelator, EventWrite, HpaAnswer, LiveHpa
+from runtime.log import Clock
 from schemas.decisions import Decision
 from schemas.keys import HpaId
+
+_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0)
+
+
+class ReconcilerMetrics(ClusterMetrics):
+    """What the reconciler measures."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__(registry)
+        self.scale_requests = Counter(
+            "fleethpa_scale_requests_total",
+            "Reads and writes of /scale by result",
+            ["cluster", "result"],
+            registry=registry,
+        )
+        self.outcomes = Counter(
+            "fleethpa_outcomes_total", "Wanted writes by what became of them", ["cluster", "result"], registry=registry
+        )
+        self.actuation = Histogram(
+            "fleethpa_actuation_duration_seconds",
+            "From the decision to the scale written",
+            ["cluster"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.status_writes = Counter(
+            "fleethpa_status_writes_total",
+            "Writes of HPA status and Events",
+            ["cluster", "what", "result"],
+            registry=registry,
+        )
+        self.decisions = Counter(
+            "fleethpa_reconciler_decisions_total", "Decision records by what they ask for", ["asks"], registry=registry
+        )
+        self.waiting = Gauge(
+            "fleethpa_reconciler_waiting", "Wanted writes that wait or run", ["cluster"], registry=registry
+        )
+
 
 T = TypeVar("T")
 

@@ -1,10 +1,12 @@
-"""One API client per member cluster, by raw paths; with `credentials` and `execplugin` the only modules that import
+"""One API client per member cluster, by raw paths; with `credentials` and `credentials` the only modules that import
 the Kubernetes client.
 
 Every cluster has its own Configuration, never the process-wide default. The Kubernetes client reads the configuration,
 makes the TLS context and sets the headers that authenticate; requests go through an aiohttp session with these, at a
 third of the CPU time of the client's own layers. Credentials are read again as they run out: file tokens each minute,
 exec plugins when their token ends, everything after a 401.
+
+The Prometheus metrics of one member cluster's API server, whoever asks it.
 """
 
 import asyncio
@@ -12,11 +14,13 @@ import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 import aiohttp
 from kubernetes.aio.client import ApiClient
+from prometheus_client import CollectorRegistry, Gauge
 
 from reconciler.clusters.clustererrors import ApiError, ConfigError, NoAnswerError, UnreachableError
 from reconciler.clusters.credentials import (
@@ -37,9 +41,45 @@ from reconciler.clusters.jsonbodies import (
     watch_event,
 )
 from reconciler.core.apierrors import error_text, status_body
+from reconciler.core.guardsettings import WRITE_TIMEOUT_S
 from reconciler.core.objectbodies import FIELD_MANAGER
-from reconciler.core.writelimits import WRITE_TIMEOUT_S
-from schemas.wholenumbers import whole_number
+from schemas.texts import whole_number
+
+
+class ClusterMetrics:
+    """What both parts measure of a cluster. `shared`: use its measures, where both are one process."""
+
+    def __init__(self, registry: CollectorRegistry, shared: "ClusterMetrics | None" = None) -> None:
+        self.up: Gauge = shared.up if shared is not None else _up(registry)
+        self.last_sync: Gauge = shared.last_sync if shared is not None else _last_sync(registry)
+
+    def forget(self, cluster: str) -> None:
+        """Say nothing more of a cluster that has left the fleet."""
+        for gauge in (self.up, self.last_sync):
+            with suppress(KeyError):  # it was never reached
+                gauge.remove(cluster)
+
+
+def _up(registry: CollectorRegistry) -> Gauge:
+    return Gauge("fleethpa_cluster_up", "Whether the API server answered last time", ["cluster"], registry=registry)
+
+
+def _last_sync(registry: CollectorRegistry) -> Gauge:
+    return Gauge(
+        "fleethpa_cluster_last_sync_timestamp_seconds",
+        "When the API server last answered",
+        ["cluster"],
+        registry=registry,
+    )
+
+
+def result_of(status: int) -> str:
+    """The `result` label of a request: `ok`, or the kind of problem; status 0 means that there was no answer."""
+    if 200 <= status < 300:
+        return "ok"
+    names = {0: "timeout", 401: "forbidden", 403: "forbidden", 404: "notfound", 409: "conflict", 429: "throttled"}
+    return names.get(status, "error")
+
 
 __all__ = ["IN_CLUSTER", "ClusterClient", "ClusterConfig", "clusters_of", "resource_of"]
 

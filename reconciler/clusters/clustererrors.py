@@ -11,7 +11,7 @@ ClusterError
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from reconciler.core.plan import Trouble
+from reconciler.core.guardsettings import Trouble
 from schemas.limits import ERROR, shortened
 
 _ODD_SHAPE = (LookupError, TypeError, AttributeError, ValueError)

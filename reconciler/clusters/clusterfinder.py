@@ -16,7 +16,7 @@ from reconciler.clusters.client import IN_CLUSTER, ClusterClient, ClusterConfig
 from reconciler.clusters.clustererrors import ClusterError
 from reconciler.core import foundclusters
 from reconciler.core.foundclusters import NOTHING_ALLOWED, AccessProvider, Allowed, FindingError, FoundCluster, vetted
-from schemas.kubernetes.jsontypes import Json
+from schemas.kubernetes.shape import Json
 
 log = logging.getLogger(__name__)
 

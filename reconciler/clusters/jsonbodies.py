@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from reconciler.clusters.clustererrors import ApiError, UnreachableError
-from reconciler.core.jsonreading import read_json
-from schemas.wholenumbers import whole_number
+from reconciler.core.apierrors import read_json
+from schemas.texts import whole_number
 
 T = TypeVar("T")
 

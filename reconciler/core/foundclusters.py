@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from schemas.kubernetes.jsontypes import Json, JsonView
-from schemas.yamltext import YamlTextError, parse_yaml
+from schemas.kubernetes.manifests import YamlTextError, parse_yaml
+from schemas.kubernetes.shape import Json, JsonView
 
 CLUSTER_LABEL: Final = "fleethpa.io/cluster"
 """A Secret with this label holds a kubeconfig; the value is the cluster's name in the fleet."""

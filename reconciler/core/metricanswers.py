@@ -1,6 +1,8 @@
 """Which questions the HPAs of a namespace have for the metrics APIs, and their answers as bodies.
 
 Source: k8s.io/metrics clients and pkg/controller/podautoscaler/metrics/client.go; paths as in recorded requests.
+
+When a namespace's metrics are asked for: on its own phase of the sync period, so that a fleet's load spreads.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,15 +12,25 @@ from urllib.parse import quote, urlencode
 
 from msgspec import UNSET, Struct, UnsetType, convert, structs
 
-from reconciler.core.kepthpas import Asking
-from reconciler.core.objectbodies import time_ms
+from reconciler.core.objectbodies import Asking, time_ms
+from schemas.keys import murmur2
 from schemas.kubernetes.gotimes import parse_duration_ms
-from schemas.kubernetes.jsontypes import JsonView
 from schemas.kubernetes.selectors import SelectorError, parse_selector
-from schemas.kubernetes.shape import json_milli
+from schemas.kubernetes.shape import JsonView, json_milli
 from schemas.metricqueries import Query, is_root_scoped
-from schemas.samples import MetricAnswer, PodUsage, PodValue, query_of, window_of_seconds_ms
-from schemas.scales import Target
+from schemas.observed import MetricAnswer, PodUsage, PodValue, Target, query_of, window_of_seconds_ms
+
+
+def phase_ms(key: str, period_ms: int) -> int:
+    """Offset of a `cluster/namespace` within the period, in [0, period)."""
+    return murmur2(key.encode()) % period_ms
+
+
+def next_poll_ms(key: str, period_ms: int, now_ms: int) -> int:
+    """The first moment after `now_ms` that lies on the namespace's phase."""
+    phase = phase_ms(key, period_ms)
+    return now_ms - (now_ms - phase) % period_ms + period_ms
+
 
 _DEFAULT_WINDOW_MS = 60_000
 

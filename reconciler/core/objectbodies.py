@@ -1,15 +1,111 @@
-"""Raw Kubernetes JSON -> bodies of public records: pods, HPAs, scales. No I/O."""
+"""Raw Kubernetes JSON -> bodies of public records: pods, HPAs, scales. No I/O.
 
-from collections.abc import Callable
-from typing import Any
+Full lists in chunks and batches of entries, so that no record is larger than a topic takes.
 
-from schemas.kubernetes.apiversions import group_of
+HPAs as an observer keeps them: what each asks for, and the rest encoded, a quarter of the size. No I/O.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct, structs
+
+from schemas.codec import encode, encode_to_keep
+from schemas.decisions import IGNORED_REASON, REFUSAL_REASON
+from schemas.fitting import over_limits
 from schemas.kubernetes.gotimes import parse_time_ms
-from schemas.kubernetes.jsontypes import JsonView
-from schemas.kubernetes.selectors import label_selector_text
-from schemas.pods import Container, Pod
-from schemas.podsharing import shared
-from schemas.scales import ScaleSet, Target
+from schemas.kubernetes.selectors import SelectorError, label_selector_text
+from schemas.kubernetes.shape import JsonView, group_of
+from schemas.metricqueries import Query, metric_query
+from schemas.observed import AutoscalerList, Container, MetricAnswer, Pod, PodList, ScaleSet, Target, shared
+from schemas.topics import MAX_LOG_RECORD_BYTES
+
+T = TypeVar("T")
+
+CHUNK_BYTES = MAX_LOG_RECORD_BYTES * 3 // 4
+"""Ingest adds a source and a key to every entry and writes it into a log record; a quarter is kept for that."""
+
+_BESIDE_HPAS_BYTES = 32 * 1024
+"""Rivals that share a chunk with HPAs; more of them have chunks of their own."""
+ANSWER_BYTES = 32 * 1024
+"""Of an answer or a part of one. Deciders keep up to three of each part, each part in another row of the namespace."""
+_SURELY_FITS = 20
+"""Items of an answer that need not be measured."""
+
+
+def answer_records(found: Iterable[MetricAnswer], answer_id: str) -> list[list[MetricAnswer]]:
+    """Answers in lists that each fit into a record; a large one is divided into parts with `answer_id`."""
+    answers = list(found)
+    if len(encode(answers)) <= ANSWER_BYTES:  # nearly always, and cheaper to see of all than of each
+        return [answers]
+    return list(split(part for answer in answers for part in _parts(answer, answer_id)))
+
+
+def _parts(answer: MetricAnswer, answer_id: str) -> list[MetricAnswer]:
+    lists: dict[str, list[Any]] = {"usages": answer.usages, "values": answer.values, "items": answer.items}
+    field, items = max(lists.items(), key=lambda named: len(named[1]))
+    if len(items) <= _SURELY_FITS or len(encode(answer)) <= ANSWER_BYTES:
+        return [answer]
+    empty = structs.replace(answer, usages=[], values=[], items=[], answer_id=answer_id, part=99_999, parts=99_999)
+    shares = list(split(items, max(ANSWER_BYTES - len(encode(empty)), ANSWER_BYTES // 2)))
+    return [
+        structs.replace(empty, part=number, parts=len(shares), **{field: share}) for number, share in enumerate(shares)
+    ]
+
+
+def split(items: Iterable[T], limit: int = CHUNK_BYTES) -> Iterator[list[T]]:
+    """Split so that the encoded items of a part stay within `limit` bytes; an item above it is a part of its own."""
+    items = list(items)
+    if len(items) == 1:
+        yield items
+        return
+    part: list[T] = []
+    size = 0
+    for item in items:
+        length = len(encode(item)) + 1
+        if part and size + length > limit:
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += length
+    if part:
+        yield part
+
+
+def pod_lists(pods: Sequence[Pod], list_id: str, session: str) -> list[PodList]:
+    """A full list of a namespace's pods; an empty namespace is one empty chunk."""
+    parts = list(split(pods)) or [[]]
+    return [
+        PodList(list_id=list_id, pods=part, chunk=i, chunks=len(parts), session=session) for i, part in enumerate(parts)
+    ]
+
+
+def autoscaler_lists(
+    hpas: Sequence[dict[str, Any]],
+    rivals: Sequence[dict[str, Any]],
+    list_id: str,
+    session: str,
+    managers: Mapping[str, tuple[str, int]] | None = None,
+) -> list[AutoscalerList]:
+    """A full list of a namespace's HPAs; the first chunks name the rivals, each the managers of its own HPAs."""
+    others = [list(rivals)] if len(encode(rivals)) <= _BESIDE_HPAS_BYTES else [*split(rivals), []]
+    parts = [*([[]] * (len(others) - 1)), *(list(split(hpas)) or [[]])]
+    known = managers or {}
+    return [
+        AutoscalerList(
+            list_id=list_id,
+            hpas=part,
+            chunk=i,
+            chunks=len(parts),
+            rivals=others[i] if i < len(others) else [],
+            session=session,
+            managers={name: known[name] for hpa in part if known.get(name := hpa["metadata"]["name"], ("", 0))[0]},
+        )
+        for i, part in enumerate(parts)
+    ]
+
 
 CANARY_LABEL = "fleethpa.io/canary"
 """Label of the HPA that proves that no native controller runs; no observer reports it."""
@@ -221,3 +317,119 @@ def tells_the_same(before: ScaleSet | None, now: ScaleSet) -> bool:
 
 def _telling(scale: ScaleSet) -> tuple[Any, ...]:
     return (scale.error, scale.spec_replicas, scale.status_replicas, scale.selector, scale.uid, scale.manager)
+
+
+_REFUSALS = (REFUSAL_REASON, IGNORED_REASON)
+
+
+class Asking(Struct, frozen=True, gc=False):
+    """What an HPA scales and asks metrics APIs for.
+
+    `metrics`: type and query of each metric that can be asked for, the selector of the target's pods left out; of one
+    whose own selector cannot be read there is none.
+    """
+
+    target: Target
+    metrics: tuple[tuple[str, Query], ...] = ()
+
+
+class KeptHpa(Struct, frozen=True, gc=False):
+    """An HPA as it was seen last: encoded are its metadata without managed fields and with an empty resource version,
+    its spec, and its status (None: it has none) without `currentMetrics`, which are the `values` (None: it has none).
+
+    `manager`: who last wrote its spec in the cluster, and when in ms; empty and 0 where the API does not show it.
+    """
+
+    asking: Asking
+    api_version: str
+    resource_version: str | None
+    metadata: bytes
+    spec: bytes
+    status: bytes | None
+    values: bytes | None
+    manager: tuple[str, int]
+
+
+def asking_of(hpa: JsonView) -> Asking:
+    """What an HPA asks for, by its spec. One that is ignored for its size asks for nothing."""
+    asked = () if over_limits(dict(hpa), "") else _queries(encode(hpa["spec"].get("metrics") or ()))
+    return Asking(target_of(hpa), asked)
+
+
+@lru_cache(maxsize=1024)  # of a fleet, many HPAs have the same metrics
+def _queries(metrics: bytes) -> tuple[tuple[str, Query], ...]:
+    found = []
+    for metric in msgspec.json.decode(metrics):
+        try:
+            query = metric_query(metric, "")
+        except SelectorError:
+            continue
+        if query is not None:
+            found.append((metric["type"], query))
+    return tuple(found)
+
+
+def kept_hpa(hpa: JsonView, before: KeptHpa | None = None) -> KeptHpa:
+    """What is kept of an HPA as the API server gives it. `before`: what was kept of it; equal parts are shared."""
+    metadata = {name: value for name, value in hpa["metadata"].items() if name != "managedFields"}
+    version = metadata.get("resourceVersion")
+    if version is not None:
+        metadata["resourceVersion"] = ""
+    spec, status = encode_to_keep(hpa["spec"]), hpa.get("status")
+    is_same_spec = before is not None and before.spec == spec
+    return KeptHpa(
+        asking=before.asking if before is not None and is_same_spec else asking_of(hpa),
+        api_version=hpa.get("apiVersion") or "autoscaling/v2",
+        resource_version=version,
+        metadata=encode_to_keep(metadata),
+        spec=before.spec if before is not None and is_same_spec else spec,
+        status=None if status is None else encode_to_keep(_without_values(status)),
+        values=encode_to_keep(status["currentMetrics"]) if status and "currentMetrics" in status else None,
+        manager=spec_manager(hpa["metadata"]),
+    )
+
+
+def reported_hpa(known: KeptHpa) -> dict[str, Any]:
+    """The HPA as it goes out, see `hpa_body`."""
+    metadata = msgspec.json.decode(known.metadata)
+    if known.resource_version is not None:
+        metadata["resourceVersion"] = known.resource_version
+    body = {
+        "apiVersion": known.api_version,
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": metadata,
+        "spec": msgspec.json.decode(known.spec),
+    }
+    if known.status is not None:
+        body["status"] = msgspec.json.decode(known.status)
+    if known.values is not None:
+        body["status"]["currentMetrics"] = msgspec.json.decode(known.values)
+    return body
+
+
+def hpa_tells_the_same(before: KeptHpa | None, now: KeptHpa, *, own_status: bool) -> bool:
+    """Whether an HPA differs from what was reported in nothing that a decision or a reader uses.
+
+    The resource version alone is not used. In a status that fleethpa wrote (`own_status`), new metric values are not
+    used either: they are those of its own decision, which has just been recorded. Everything else of a status is told
+    (counts, conditions, when it last scaled), since it tells of writes, and counts again once the HPA is no longer
+    enforced. A status that shows why enforcing is refused is told whole: the next evaluation starts from it.
+    """
+    if before is None or _told(before) != _told(now):
+        return False
+    return before.values == now.values or (own_status and not _shows_refusal(now.status))
+
+
+def _told(hpa: KeptHpa) -> tuple[Any, ...]:
+    return (hpa.spec, hpa.status, hpa.metadata, hpa.manager)
+
+
+def _without_values(status: JsonView) -> dict[str, Any]:
+    return {name: value for name, value in status.items() if name != "currentMetrics"}
+
+
+def _shows_refusal(status: bytes | None) -> bool:
+    if status is None or not any(encode(reason) in status for reason in _REFUSALS):
+        return False
+    conditions = msgspec.json.decode(status).get("conditions") or ()
+    return any(each.get("reason") in _REFUSALS for each in conditions)

@@ -12,14 +12,14 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from msgspec import structs
 
 from runtime import kafkaclients
-from runtime.wallclock import Clock
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
+from runtime.log import Clock
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import ManifestError, hpa_from_manifest
 from schemas.kubernetes.validation import validate_create
+from schemas.observed import AutoscalerDeleted, AutoscalerSet
 from schemas.topics import AUTOSCALERS, OBSERVER_GROUPS
 
 log = logging.getLogger(__name__)

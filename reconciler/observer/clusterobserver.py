@@ -1,42 +1,159 @@
-"""Observe one cluster: pods, HPAs and scale parents by watches, metrics by polls, everything out as public records."""
+"""Observe one cluster: pods, HPAs and scale parents by watches, metrics by polls, everything out as public records.
+
+KEDA ScaledObjects: they drive targets, too, so fleethpa must know them as rivals. Nothing is asked where KEDA is
+not.
+
+What a reflector tells about one watch, as calls of two functions.
+"""
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ClusterError, reading
-from reconciler.clusters.discovery import Discovery
-from reconciler.core import chunks, metricanswers
-from reconciler.core.kepthpas import KeptHpa, asking_of, hpa_tells_the_same, kept_hpa, reported_hpa
-from reconciler.core.objectbodies import FIELD_MANAGER, hpa_body, is_own, is_status_of, pod_body
-from reconciler.observer.apiserver import ApiServer
-from reconciler.observer.clusterview import WATCHES, ClusterState
-from reconciler.observer.metricpolls import MetricsPoller
-from reconciler.observer.mirror import Mirror
-from reconciler.observer.nativeevidence import Evidence, native_status_write
-from reconciler.observer.observerconfig import ObserverConfig
-from reconciler.observer.observermetrics import ObserverMetrics
+from reconciler.clusters.discovery import Discovery, Resource, UnknownKindError
+from reconciler.core import metricanswers
+from reconciler.core import objectbodies as chunks
+from reconciler.core.objectbodies import (
+    FIELD_MANAGER,
+    KeptHpa,
+    asking_of,
+    hpa_body,
+    hpa_tells_the_same,
+    is_own,
+    is_status_of,
+    kept_hpa,
+    pod_body,
+    reported_hpa,
+)
+from reconciler.observer.clusterview import (
+    CANARY,
+    MEMBERSHIP,
+    NATIVE_EVIDENCE,
+    WATCHES,
+    ApiServer,
+    ClusterState,
+    NoteProblem,
+    ObserverMetrics,
+    ReadProblem,
+    Troubles,
+)
+from reconciler.observer.metricpolls import MetricsPoller, Timetable
+from reconciler.observer.native import Evidence, ObserverConfig, native_status_write
 from reconciler.observer.publisher import ReportPublisher
-from reconciler.observer.reflector import Sight, WatchLimits
-from reconciler.observer.rivals import follow_rivals
+from reconciler.observer.reflector import Mirror, Sight, WatchLimits
 from reconciler.observer.scaleobserver import ScaleWatcher
 from reconciler.observer.takeover import after_own_start
-from reconciler.observer.timetable import Timetable
-from reconciler.observer.troubles import CANARY, MEMBERSHIP, NATIVE_EVIDENCE, ReadProblem, Troubles
-from reconciler.observer.watchlistener import WatchListener
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
 from schemas.entries import Body
-from schemas.kubernetes.jsontypes import Json
-from schemas.observersessions import SessionName
-from schemas.pods import Pod, PodDeleted, PodSet
-from schemas.samples import Answers
-from schemas.scales import ClusterReport, Heartbeat, ScaleSet
+from schemas.keys import SessionName
+from schemas.kubernetes.shape import Json, group_of
+from schemas.observed import (
+    Answers,
+    AutoscalerDeleted,
+    AutoscalerSet,
+    ClusterReport,
+    Heartbeat,
+    Pod,
+    PodDeleted,
+    PodSet,
+    ScaleSet,
+)
 from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES
 
 log = logging.getLogger(__name__)
+
+Changed = Callable[[str, dict[str, Json]], Awaitable[None]]
+
+GROUP, KIND = "keda.sh", "ScaledObject"
+WATCH = "scaledobjects"
+LOOK_AGAIN_S = 300.0
+
+
+async def follow_rivals(
+    client: ClusterClient, discovery: Discovery, mirror: Any, changed: Changed, trouble: NoteProblem
+) -> None:
+    """Report the ScaledObjects of every namespace as they change, until cancelled."""
+    resource = await _found(client, discovery)
+    await mirror(resource.path, _ScaledObjects(changed, trouble))
+
+
+async def _found(client: ClusterClient, discovery: Discovery) -> Resource:
+    while True:
+        try:
+            return await discovery.resource(KIND, GROUP)
+        except UnknownKindError:
+            log.debug("no KEDA here", extra={"cluster": client.name})
+        except ClusterError as error:
+            log.info("cannot look for KEDA", extra={"cluster": client.name, "error": str(error)})
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+class _ScaledObjects:
+    """Hears the watch of ScaledObjects."""
+
+    def __init__(self, changed: Changed, trouble: NoteProblem) -> None:
+        self._changed, self._trouble = changed, trouble
+        self._known: dict[str, dict[str, Json]] = {}
+
+    def kept(self, item: Json) -> Json:
+        return item
+
+    async def listed(self, namespace: str, items: list[Json]) -> None:
+        scope = [namespace] if namespace else list(self._known)
+        found: dict[str, dict[str, Json]] = {name: {} for name in scope}
+        for item in items:
+            found.setdefault(item["metadata"]["namespace"], {})[item["metadata"]["name"]] = rival(item)
+        for name, rivals in found.items():
+            self._known[name] = rivals
+            await self._changed(name, dict(rivals))
+
+    async def changed(self, kind: str, item: Json) -> None:
+        namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
+        known = self._known.setdefault(namespace, {})
+        if kind == "DELETED":
+            known.pop(name, None)
+        else:
+            known[name] = rival(item)
+        await self._changed(namespace, dict(known))
+
+    def problem(self, namespace: str, problem: ReadProblem | None) -> None:
+        self._trouble(WATCH, namespace, problem)
+
+
+def rival(scaled_object: Json) -> Json:
+    """A ScaledObject as `AutoscalerList.rivals` holds it; KEDA's default target is a Deployment."""
+    reference = (scaled_object.get("spec") or {}).get("scaleTargetRef") or {}
+    target = {
+        "group": group_of(reference.get("apiVersion") or "apps/v1"),
+        "kind": reference.get("kind") or "Deployment",
+        "name": reference.get("name") or "",
+    }
+    return {"kind": KIND, "name": scaled_object["metadata"]["name"], "target": target}
+
+
+def _whole(item: Json) -> Json:
+    return item
+
+
+@dataclass(frozen=True)
+class WatchListener:
+    """Hears one watch for an observer (a `Listener` of `reflector.py`). `watch`: its name in problems."""
+
+    watch: str
+    listed: Callable[[str, list[Any]], Awaitable[None]]
+    changed: Callable[[str, Json], Awaitable[None]]
+    trouble: NoteProblem
+    keep: Callable[[Json], Any] = _whole
+
+    def kept(self, item: Json) -> Any:
+        return self.keep(item)
+
+    def problem(self, namespace: str, problem: ReadProblem | None) -> None:
+        self.trouble(self.watch, namespace, problem)
 
 
 HPAS = "/apis/autoscaling/v2"

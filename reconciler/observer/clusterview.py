@@ -1,15 +1,212 @@
-"""What an observer knows of one cluster: HPAs, pods, scales and problems. No I/O."""
+"""What an observer knows of one cluster: HPAs, pods, scales and problems. No I/O.
 
-from collections.abc import Iterable
+The Prometheus metrics of the observer, in a registry of its own.
+
+What an observer cannot do in a cluster, since when and where. No I/O.
+
+Whether the API server of a cluster answers at all, as opposed to a watch or a metrics API that fails.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from reconciler.core.kepthpas import Asking, KeptHpa
-from reconciler.core.objectbodies import tells_the_same
-from reconciler.observer.troubles import API_SERVER, ReadProblem, Troubles
-from runtime.wallclock import wall_clock_ms
-from schemas.kubernetes.jsontypes import Json
-from schemas.pods import Pod
-from schemas.scales import ScaleSet, Target
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from reconciler.clusters.client import ClusterClient, ClusterMetrics
+from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
+from reconciler.core.objectbodies import Asking, KeptHpa, tells_the_same
+from runtime.log import Clock, wall_clock_ms
+from schemas.kubernetes.shape import Json
+from schemas.observed import ObserverTrouble, Pod, Reason, ScaleSet, Target
+
+
+class ObserverMetrics(ClusterMetrics):
+    """What the observer measures."""
+
+    def __init__(self, registry: CollectorRegistry, shared: ClusterMetrics | None = None) -> None:
+        super().__init__(registry, shared)
+        self.watch_restarts = Counter(
+            "fleethpa_watch_restarts_total",
+            "Watches that had to begin again",
+            ["cluster", "resource", "reason"],
+            registry=registry,
+        )
+        self.list_errors = Counter(
+            "fleethpa_list_errors_total", "Lists that failed", ["cluster", "resource"], registry=registry
+        )
+        self.answers = Counter(
+            "fleethpa_metric_answers_total", "Answers of metrics APIs", ["cluster", "api", "result"], registry=registry
+        )
+        self.polls_late = Counter(
+            "fleethpa_metric_polls_late_total",
+            "Polls that started late because the previous poll was still running",
+            ["cluster"],
+            registry=registry,
+        )
+        self.records = Counter(
+            "fleethpa_observer_records_total", "Records written to public topics", ["topic"], registry=registry
+        )
+        self.namespaces = Gauge(
+            "fleethpa_observer_namespaces", "Namespaces with HPAs that are reported", ["cluster"], registry=registry
+        )
+
+
+API_SERVER = "apiServer"
+CANARY = "canary"
+NATIVE_EVIDENCE = "nativeEvidence"
+MEMBERSHIP = "membership"
+NAMED_NAMESPACES = 20
+ERROR_CHARACTERS = 1_000
+"""Longer error texts are cut in a report."""
+
+
+class ReadProblem(NamedTuple):
+    """Why something cannot be observed: a reason in one word, the API server's text, and the missing permissions."""
+
+    reason: Reason
+    text: str
+    rights: tuple[str, ...] = ()
+
+
+NoteProblem = Callable[[str, str, ReadProblem | None], None]
+"""part, namespace (empty: the whole cluster), and its problem; None: it has none (any more)."""
+
+
+def problem_of(error: ClusterError, *rights: str) -> ReadProblem:
+    """The problem that an error shows. `rights` are what the request needed, as `verb resource.group`."""
+    if isinstance(error, UnreachableError):
+        return ReadProblem("unreachable", str(error))
+    if isinstance(error, ApiError) and error.status in (401, 403):
+        return ReadProblem("forbidden", str(error), rights)
+    return ReadProblem("failing", str(error))
+
+
+class Troubles:
+    """All problems of one cluster by part and namespace (empty: the whole cluster).
+
+    `changed` is called when a trouble begins or ends, or when its reason changes.
+    """
+
+    def __init__(self, clock: Clock, changed: Callable[[], None] = lambda: None) -> None:
+        self._clock, self._changed = clock, changed
+        self._known: dict[tuple[str, str], tuple[ReadProblem, int]] = {}
+        self._fine: dict[str, set[str]] = {}
+
+    def note(self, part: str, namespace: str, problem: ReadProblem | None) -> None:
+        """A part has this problem in a namespace now; None: it has none (any more)."""
+        key, fine = (part, namespace), self._fine.setdefault(part, set())
+        before = self._known.pop(key, None)
+        if problem is None:
+            fine.add(namespace)
+        else:
+            fine.discard(namespace)
+            is_same = before is not None and before[0].reason == problem.reason
+            self._known[key] = problem, before[1] if before is not None and is_same else self._clock()
+        if (before and before[0].reason) != (problem and problem.reason):
+            self._changed()
+
+    def forget(self, part: str, namespace: str) -> None:
+        """Drop a part that is no longer requested in a namespace."""
+        self._fine.get(part, set()).discard(namespace)
+        if self._known.pop((part, namespace), None) is not None:
+            self._changed()
+
+    def find(self, part: str, namespace: str) -> ReadProblem | None:
+        """The problem of a part in a namespace, be it the namespace's own or that of the whole cluster."""
+        found = self._known.get((part, namespace)) or self._known.get((part, ""))
+        return None if found is None else found[0]
+
+    def report(self) -> list[ObserverTrouble]:
+        """All troubles, one per part and reason, in order. While the API server is away, it alone explains silence."""
+        away = (API_SERVER, "") in self._known
+        groups: dict[tuple[str, Reason], list[str]] = {}
+        for (part, namespace), (problem, _) in sorted(self._known.items()):
+            if away and part != API_SERVER and problem.reason == "unreachable":
+                continue
+            groups.setdefault((part, problem.reason), []).append(namespace)
+        return [self._trouble(part, reason, namespaces) for (part, reason), namespaces in groups.items()]
+
+    def _trouble(self, part: str, reason: Reason, namespaces: list[str]) -> ObserverTrouble:
+        found = [self._known[part, namespace] for namespace in namespaces]
+        is_everywhere = "" in namespaces or not self._fine.get(part)
+        return ObserverTrouble(
+            part=part,
+            reason=reason,
+            since=min(since_ms for _, since_ms in found),
+            error=found[0][0].text[:ERROR_CHARACTERS],
+            namespaces=[] if is_everywhere else namespaces[:NAMED_NAMESPACES],
+            namespace_count=0 if is_everywhere else len(namespaces),
+            rights=_rights(problem for problem, _ in found),
+        )
+
+
+def _rights(problems: Iterable[ReadProblem]) -> list[str]:
+    return list(dict.fromkeys(right for problem in problems for right in problem.rights))
+
+
+ASK_EVERY_S = 5.0
+"""It is asked for its version where it has answered nothing else for this long."""
+AWAY_PAUSE_S = 2.0
+FAILURES = 2
+"""Requests that must fail in a row before an API server counts as unreachable."""
+
+
+class ApiServer:
+    """The API server of one cluster: `answered` is called at each answer that it gives to anybody."""
+
+    def __init__(self, client: ClusterClient, troubles: Troubles, metrics: ObserverMetrics) -> None:
+        self._client, self._troubles = client, troubles
+        self._up = metrics.up.labels(client.name)
+        self._last_sync = metrics.last_sync.labels(client.name)
+        self._answered_at = time.monotonic()
+        self._failures = 0
+        self._asking = asyncio.Lock()
+        self._asked_at = self._answered_at
+
+    def answered(self) -> None:
+        """It has answered just now."""
+        self._answered_at = time.monotonic()
+        self._up.set(1)
+        self._last_sync.set_to_current_time()
+        if self._failures >= FAILURES:
+            self._troubles.note(API_SERVER, "", None)
+        self._failures = 0
+
+    async def watch(self) -> None:
+        """Send it a request whenever no other request was answered for a while, until cancelled."""
+        while True:
+            await asyncio.sleep(AWAY_PAUSE_S if self._failures else ASK_EVERY_S)
+            if time.monotonic() - self._answered_at >= ASK_EVERY_S:
+                await self._ask()
+
+    async def answers(self) -> bool:
+        """Whether it answers now. Who asks meanwhile shares the requests; where it answers none of them, it is away."""
+        since = time.monotonic()
+        async with self._asking:
+            if self._asked_at < since:
+                for _ in range(FAILURES):
+                    if self._answered_at < since:
+                        await self._ask()
+                self._asked_at = time.monotonic()
+            return self._answered_at >= since
+
+    async def _ask(self) -> None:
+        since = time.monotonic()
+        try:
+            await self._client.get("/version")
+        except ClusterError as error:
+            if self._answered_at < since:  # a refusal is an answer
+                self._failed(problem_of(error))
+
+    def _failed(self, problem: ReadProblem) -> None:
+        self._failures += 1
+        if self._failures >= FAILURES:
+            self._up.set(0)
+            self._troubles.note(API_SERVER, "", problem)
+
 
 WATCHES = ("pods", "autoscalers", "scales")
 

@@ -8,11 +8,11 @@ from typing import Protocol
 
 from msgspec import Raw
 
-from reconciler.core.chunks import split
-from reconciler.observer.observermetrics import ObserverMetrics
-from runtime.freememory import FreeMemory
-from runtime.publicrecords import Publisher
-from runtime.wallclock import Clock
+from reconciler.core.objectbodies import split
+from reconciler.observer.clusterview import ObserverMetrics
+from runtime.driver import FreeMemory
+from runtime.log import Clock
+from runtime.records import Publisher
 from schemas.codec import encode
 from schemas.entries import Body
 from schemas.fitting import fitted

@@ -9,16 +9,14 @@ from typing import NamedTuple
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError, reading
 from reconciler.clusters.discovery import UNKNOWN_FOR_S, Discovery, Resource, UnknownKindError
-from reconciler.clusters.rbac import rule_lines
+from reconciler.clusters.manifests import rule_lines
 from reconciler.core.objectbodies import DERIVED_KINDS, scale_failure, scale_of_answer, scale_of_parent
-from reconciler.observer.clusterview import ClusterState, scales_watch
-from reconciler.observer.observermetrics import ObserverMetrics
+from reconciler.observer.clusterview import ClusterState, ObserverMetrics, ReadProblem, problem_of, scales_watch
 from reconciler.observer.reflector import Listener, Sight, WatchLimits
-from reconciler.observer.troubles import ReadProblem, problem_of
-from runtime.workerpool import WorkerPool
-from schemas.kubernetes.jsontypes import Json
+from runtime.process import WorkerPool
 from schemas.kubernetes.selectors import SelectorError
-from schemas.scales import ScaleSet, Target
+from schemas.kubernetes.shape import Json
+from schemas.observed import ScaleSet, Target
 
 log = logging.getLogger(__name__)
 

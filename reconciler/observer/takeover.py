@@ -13,12 +13,12 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from runtime import kafkaclients
-from runtime.wallclock import Clock
+from runtime.log import Clock
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
-from schemas.observersessions import SessionName, parse_session
-from schemas.scales import Heartbeat
+from schemas.keys import SessionName, parse_session
+from schemas.observed import Heartbeat
 from schemas.topics import SCALES
 
 log = logging.getLogger(__name__)

@@ -1,15 +1,87 @@
-"""Copies of records in the topics of agents: each is acknowledged, or its agent is late and it waits."""
+"""Copies of records in the topics of agents: each is acknowledged, or its agent is late and it waits.
+
+Whether the topic of an agent exists, as far as the brokers say.
+
+Which decision records are copied to the agent of their cluster.
+"""
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from aiokafka.errors import KafkaError, KafkaTimeoutError
+from aiokafka import AIOKafkaProducer, ConsumerRecord
+from aiokafka.errors import KafkaError, KafkaTimeoutError, TopicAuthorizationFailedError
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from reconciler.core.knowledge import ShortFilter, Signs, is_order
+from runtime.log import Clock
 from schemas.agents import ONLY_PARTITION, AgentSet
+from schemas.codec import WireError, decode
+from schemas.decisions import Decision, ShortDecision, cluster_of, is_short
+
+log = logging.getLogger(__name__)
+
+TOPIC_TIMEOUT_S = 10.0
+
+
+async def exists(producer: AIOKafkaProducer, topic: str) -> bool:
+    """Whether the topic is there. One that may not be described counts as there: copies to it wait for the permission,
+    where those to a missing topic would be passed over.
+    """
+    try:
+        async with asyncio.timeout(TOPIC_TIMEOUT_S):
+            return bool(await producer.partitions_for(topic))
+    except TopicAuthorizationFailedError:
+        return True
+    except (KafkaError, TimeoutError) as error:
+        log.warning("an agent's topic was not found", extra={"topic": topic, "error": repr(error)})
+        return False
+
+
+async def is_gone(producer: AIOKafkaProducer, topic: str) -> bool:
+    """Whether the brokers say so. Where they do not answer, a record that failed must be copied later."""
+    client = producer.client
+    try:
+        async with asyncio.timeout(TOPIC_TIMEOUT_S):
+            answered: bool = await client.force_metadata_update()
+    except TimeoutError:
+        return False
+    known = client.cluster.topics(), client.cluster.unauthorized_topics
+    return answered and not any(topic in each for each in known)
+
+
+class WantedRecords:
+    """Looks at each record that may be copied, in order."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._shorts, self._signs = clock, ShortFilter(), Signs()
+
+    def take(self, record: ConsumerRecord) -> bool:
+        """Whether to copy a record: the agent needs it, or it shows that the hub works."""
+        cluster, partition, now_ms = cluster_of(record.headers), record.partition, self._clock()
+        if not self._is_order(record) and not self._signs.is_due(cluster, partition, now_ms):
+            return False
+        self._signs.copied(cluster, partition, now_ms)
+        return True
+
+    def forget(self, clusters: Collection[str]) -> None:
+        """Forget all clusters but these."""
+        self._shorts.forget(clusters)
+
+    def _is_order(self, record: ConsumerRecord) -> bool:
+        try:
+            if is_short(record.headers):
+                return self._shorts.is_order(decode(record.value, ShortDecision))
+            decision = decode(record.value, Decision)
+        except WireError as error:
+            log.error("not a decision record", extra={"offset": record.offset, "error": str(error)})
+            return False
+        self._shorts.take(decision)
+        return is_order(decision)
+
 
 PATIENCE_S = 2.0
 """How long copies for other agents wait for room for a record of one agent."""

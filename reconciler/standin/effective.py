@@ -8,11 +8,11 @@ from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct, structs
 
-from reconciler.core.pauses import ScalingDirection, covers
+from reconciler.core.guardsettings import ScalingDirection, covers
 from reconciler.standin.protocol import HpaKey
 from schemas.agents import KnownPause
 from schemas.decisions import Decision
-from schemas.kubernetes.jsontypes import Json, JsonView
+from schemas.kubernetes.shape import Json, JsonView
 
 POLICY: Final = "fleethpa.io/stand-in"
 """Annotation of a central HPA: `native` (default), `hold`, `floor=N` or `floor=peak-24h`."""

@@ -8,8 +8,8 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from reconciler.core.phase import phase_ms
-from reconciler.core.writelimits import WRITE_TIMEOUT_S
+from reconciler.core.guardsettings import WRITE_TIMEOUT_S
+from reconciler.core.metricanswers import phase_ms
 from reconciler.standin.protocol import CLOSING, STAND_IN, HpaKey, Judgement, LeaseSeen
 
 GRACE_MS = 30_000

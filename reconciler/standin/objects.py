@@ -1,4 +1,14 @@
-"""The objects of the stand-in as Kubernetes has them: the Lease, native HPAs, and the ConfigMaps with what is kept."""
+"""The objects of the stand-in as Kubernetes has them: the Lease, native HPAs, and the ConfigMaps with what is kept.
+
+The fence: admission policies of the cluster's own API server that compare each of our writes with the Lease. Pure.
+
+A request that was sent in time and arrives late cannot be called back. The API server refuses it: `/scale` is ours to
+write only while the hub is in charge (the stand-in's floor: while that is), native HPAs only while the stand-in is,
+under the present generation. Where the Lease is gone, nothing is.
+
+One more policy says which ConfigMaps of the own namespace are ours to write. Permissions cannot: they name whole names,
+and the number of the ConfigMaps follows from what is kept.
+"""
 
 import hashlib
 import json
@@ -11,10 +21,10 @@ from msgspec import structs
 from reconciler.core.objectbodies import STAND_IN_LABEL, target_of, time_ms
 from reconciler.standin.effective import KeptSpec, disabled, effective_spec, frozen_or_paused, spec_hash
 from reconciler.standin.evidence import LONGEST_PROOF_MS, PROOF_MS
-from reconciler.standin.protocol import PROTOCOL, HpaKey, LeaseSeen, NativeSeen
-from schemas.hands import HandsChanged
-from schemas.kubernetes.jsontypes import Json, JsonView
-from schemas.wholenumbers import whole_number
+from reconciler.standin.protocol import HUB, PROTOCOL, STAND_IN, HpaKey, LeaseSeen, NativeSeen
+from schemas.entries import HandsChanged
+from schemas.kubernetes.shape import Json, JsonView
+from schemas.texts import whole_number
 
 LEASE: Final = "fleethpa-hub"
 GENERATION_LABEL: Final = "fleethpa.io/generation"
@@ -318,3 +328,87 @@ def stored(maps: Iterable[JsonView]) -> dict[HpaKey, KeptSpec]:
                 continue
             found[kept.key] = kept
     return found
+
+
+SCALES: Final = "fleethpa-stand-in-scales"
+HPAS: Final = "fleethpa-stand-in-hpas"
+MAPS: Final = "fleethpa-stand-in-configmaps"
+FLOOR_MANAGER: Final = "fleethpa-floor-"
+"""Field manager of what the stand-in itself writes to `/scale`, followed by the generation."""
+_GROUP: Final = "admissionregistration.k8s.io"
+_HOLDER: Final = "params.spec.holderIdentity"
+_GENERATION: Final = "string(params.spec.leaseTransitions)"
+
+
+def fence_manifests(*, home: str, service_account: str) -> list[Json]:
+    """The policies and their bindings. `service_account`: whose writes are fenced; `home`: its namespace, and the
+    Lease's.
+    """
+    user = f"system:serviceaccount:{home}:{service_account}"
+    scales = _policy(
+        SCALES,
+        user,
+        {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": ["*/scale"]},
+        f"{_HOLDER}.startsWith('{HUB}') || ({_HOLDER} == '{STAND_IN}' && "
+        f"request.options.?fieldManager.orValue('') == '{FLOOR_MANAGER}' + {_GENERATION})",
+        f"'fleethpa writes scales only while the hub is in charge, and it is: ' + {_HOLDER}",
+    )
+    label = f"object.metadata.labels['{GENERATION_LABEL}']"
+    disabled = " && ".join(
+        f"object.spec.?behavior.?{direction}.?selectPolicy.orValue('') == 'Disabled'"
+        for direction in ("scaleUp", "scaleDown")
+    )
+    hpas = _policy(
+        HPAS,
+        user,
+        {
+            "apiGroups": ["autoscaling"],
+            "apiVersions": ["v2"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": ["horizontalpodautoscalers"],
+        },
+        f"request.?dryRun.orValue(false) || !('{STAND_IN_LABEL}' in object.metadata.?labels.orValue({{}})) || "
+        f"(request.operation == 'UPDATE' && {disabled}) || "
+        f"({_HOLDER} == '{STAND_IN}' && '{GENERATION_LABEL}' in object.metadata.labels && {label} == {_GENERATION})",
+        f"'fleethpa keeps native HPAs only while the stand-in is in charge, under its generation; it is: ' + {_HOLDER} "
+        f"+ ', generation ' + {_GENERATION}",
+    )
+    maps = _policy(
+        MAPS,
+        user,
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]},
+        f"request.name.startsWith('{STORE_NAME}')",
+        f"'of ConfigMaps fleethpa writes those alone whose names begin with {STORE_NAME}, not ' + request.name",
+    )
+    del maps["spec"]["paramKind"]
+    own = _binding(MAPS, home)
+    del own["spec"]["paramRef"]
+    return [scales, _binding(SCALES, home), hpas, _binding(HPAS, home), maps, own]
+
+
+def _policy(name: str, user: str, rule: Json, expression: str, message: str) -> Json:
+    return {
+        "apiVersion": f"{_GROUP}/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "fleethpa"}},
+        "spec": {
+            "failurePolicy": "Fail",
+            "paramKind": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"},
+            "matchConstraints": {"resourceRules": [rule]},
+            "matchConditions": [{"name": "ours", "expression": f"request.userInfo.username == '{user}'"}],
+            "validations": [{"expression": expression, "messageExpression": message, "reason": "Forbidden"}],
+        },
+    }
+
+
+def _binding(name: str, home: str) -> Json:
+    return {
+        "apiVersion": f"{_GROUP}/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "fleethpa"}},
+        "spec": {
+            "policyName": name,
+            "paramRef": {"name": LEASE, "namespace": home, "parameterNotFoundAction": "Deny"},
+            "validationActions": ["Deny"],
+        },
+    }

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, structs
 
-from schemas.hands import HUB_HOLDER
+from schemas.entries import HUB_HOLDER
 
 PROTOCOL = 1
 """The version of these rules. A process that sees a higher one in the Lease does nothing."""

@@ -1,6 +1,8 @@
 """Manifests as users write them: several documents, YAML or JSON, lists; read as kubectl reads them.
 
 YAML is taken as Kubernetes takes it: dates, and numbers with colons, stay text; keys become text.
+
+Reading YAML text that people or other systems wrote, with one error for all that can be wrong with it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,26 @@ from typing import Any
 
 import yaml
 
-from schemas.kubernetes.jsontypes import Json
+from schemas.kubernetes.shape import Json
+
+
+class YamlTextError(ValueError):
+    """The text is not YAML that can be used; the message says why, over several lines where it shows the place."""
+
+
+def parse_yaml(text: str) -> Any:
+    """Read one document; None: it is empty.
+
+    Raises:
+        YamlTextError: not YAML, several documents, nested too deeply, or a date or number that cannot be.
+    """
+    try:
+        return yaml.safe_load(text)
+    except RecursionError as error:
+        raise YamlTextError("nested too deeply") from error
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # ValueError: 2024-13-45, a number of 5,000 digits
+        raise YamlTextError(str(error)) from error
+
 
 MAX_NODES = 1_000_000
 """Most values of one text, aliases written out: a few lines of aliases can expand to more than fits into memory."""

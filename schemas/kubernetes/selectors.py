@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from schemas.kubernetes.fielderrors import aggregate, go_quote, invalid
-from schemas.kubernetes.objectnames import label_key_errors, label_value_errors
+from schemas.kubernetes.objectmeta import label_key_errors, label_value_errors
 
 Labels = Mapping[str, str]
 

@@ -4,6 +4,10 @@ Decoding drops unknown fields, notes them, and collects every problem, each name
 plain JSON in upstream's field order, with zero values where upstream's encoder shows them.
 
 Source: encoding/json; k8s.io/apimachinery/pkg/api/equality (Semantic).
+
+API versions: `group/version`, or the version alone for the core group.
+
+The types of a decoded JSON object.
 """
 
 from __future__ import annotations
@@ -18,6 +22,28 @@ from typing import Any, Protocol
 from schemas.kubernetes.fielderrors import go_quote
 from schemas.kubernetes.gotimes import parse_moment
 from schemas.kubernetes.quantity import QuantityError, equal_quantity_text, parse_milli, parse_quantity
+
+
+def parse_group_version(text: str) -> tuple[str, str]:
+    """Give the group of an API version, and what is wrong with it. Empty and `/` have an empty group.
+
+    Source: apimachinery `schema.ParseGroupVersion`.
+    """
+    if text.count("/") > 1:
+        return "", f"unexpected GroupVersion string: {text}"
+    return text.rpartition("/")[0], ""
+
+
+def group_of(text: str) -> str:
+    """Give the group of an API version, empty for the core group; one of more than two parts has none."""
+    return parse_group_version(text)[0]
+
+
+Json = dict[str, Any]
+"""A JSON object that its holder may change."""
+JsonView = Mapping[str, Any]
+"""A JSON object that is only read."""
+
 
 ALWAYS, OMIT, POINTER = "always", "omit", "pointer"
 """How a field without a value is shown: as its zero value, not at all, not at all (and null differs from zero)."""

@@ -7,12 +7,10 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from schemas.kubernetes.defaulting import cpu_metric
 from schemas.kubernetes.fielderrors import go_json
-from schemas.kubernetes.hpashapes import BEHAVIOR, CONDITIONS, CURRENT_METRICS_V1, METRICS_V1
-from schemas.kubernetes.jsontypes import Json
+from schemas.kubernetes.hpashapes import BEHAVIOR, CONDITIONS, CURRENT_METRICS_V1, METRICS_V1, cpu_metric
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
-from schemas.kubernetes.shape import Decoding, RawNumber, Shape
+from schemas.kubernetes.shape import Decoding, Json, RawNumber, Shape
 
 _PREFIX = "autoscaling.alpha.kubernetes.io/"
 METRICS = f"{_PREFIX}metrics"

@@ -1,17 +1,92 @@
-"""Another spec on the recorded world: compiled once, its metrics matched with the recorded answers by what they ask."""
+"""Another spec on the recorded world: compiled once, its metrics matched with the recorded answers by what they ask.
 
-from collections.abc import Iterable
-from typing import Any, Protocol
+A seasonal forecast as rules by the time of the week: what a schedule of plain HPA settings can say of it.
+
+Candidates that upstream does not have: a spec that changes with the time of the week, or with a seasonal forecast.
+
+They are tried in the closed loop like any other. What wins can be put to work as a schedule of plain HPA settings
+(`fleethpa schedule`): decisions stay upstream's.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from math import ceil
+from typing import Any, Literal, Protocol
+from zoneinfo import ZoneInfo
 
 import orjson
 from msgspec import Struct, structs
 
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import metric_source
-from streams.hpa.autoscaler import Autoscaler
-from streams.hpa.compile import compile_autoscaler
+from schemas.texts import Weekly
+from streams.analysis.load import need
+from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
 from streams.hpa.observation import MetricFailure, MetricReading
-from streams.state.probe import EvaluationInputs
+from streams.state.lostmetrics import EvaluationInputs
+
+MOST_RULES = 48
+_SLOTS_MIN = (30, 60, 120, 240)
+_DAY_MIN = 1440
+
+DayFloors = tuple[int, ...]
+"""minReplicas of each slot of a day."""
+
+
+def season_rules(
+    floor: Callable[[int], int], least: int, begin_ms: int, days: Literal[1, 7], zone: ZoneInfo
+) -> list[tuple[Weekly, int]]:
+    """Rules for minReplicas that are never below a forecast for the coming season.
+
+    Slots of half an hour take the highest floor within them; equal neighbours, and days that are equal, become one
+    rule. Where there are more than `MOST_RULES`, slots are longer.
+
+    Args:
+        floor: the forecast of minReplicas at a moment; it is asked once a minute.
+        least: minReplicas where no rule holds; slots that need no more have none.
+        begin_ms: the season begins here.
+        days: 1: every day has the same rules; 7: each day of the week has its own.
+        zone: of the times.
+    """
+    found: list[tuple[Weekly, int]] = []
+    for slot_min in _SLOTS_MIN:
+        found = _rules(_slots(floor, begin_ms, days, zone, slot_min), least, slot_min)
+        if len(found) <= MOST_RULES:
+            break
+    return found
+
+
+def _slots(
+    floor: Callable[[int], int], begin_ms: int, days: Literal[1, 7], zone: ZoneInfo, slot_min: int
+) -> dict[int, DayFloors]:
+    """The highest floors of each day of the week."""
+    highest: dict[int, list[int]] = {day: [0] * (_DAY_MIN // slot_min) for day in range(7)}
+    begin = datetime.fromtimestamp(begin_ms // 60_000 * 60, zone)
+    for minute in range(days * _DAY_MIN):
+        moment = begin + timedelta(minutes=minute)  # on the clock of the zone
+        at = (moment.hour * 60 + moment.minute) // slot_min
+        value = floor(round(moment.timestamp() * 1000))
+        for day in range(7) if days == 1 else (moment.weekday(),):
+            highest[day][at] = max(highest[day][at], value)
+    return {day: tuple(slots) for day, slots in highest.items()}
+
+
+def _rules(by_day: dict[int, DayFloors], least: int, slot_min: int) -> list[tuple[Weekly, int]]:
+    alike: dict[DayFloors, list[int]] = {}
+    for day, slots in by_day.items():
+        alike.setdefault(slots, []).append(day)
+    found = []
+    for slots, days in alike.items():
+        begin = 0
+        for at in range(1, len(slots) + 1):
+            if at < len(slots) and slots[at] == slots[begin]:
+                continue
+            if slots[begin] > least:
+                found.append((Weekly(frozenset(days), begin * slot_min, at * slot_min), slots[begin]))
+            begin = at
+    return found
+
 
 _NOT_ASKED = MetricFailure("the recording holds no answer for this metric at that time")
 
@@ -121,3 +196,98 @@ def check_metrics(tried: Tried, recorded: Iterable[EvaluationInputs]) -> None:
                 f"{tried.hpa}: the recording holds no answers for {metric.name or metric.type}; "
                 "only metrics that were recorded can be tried"
             )
+
+
+class _Timed:
+    """A spec that changes with the time: what no rule changes is the base's."""
+
+    base: Candidate
+
+    @property
+    def hpa(self) -> HpaId:
+        """Whose candidate it is."""
+        return self.base.hpa
+
+    @property
+    def autoscaler(self) -> Autoscaler:
+        """The base's."""
+        return self.base.autoscaler
+
+    @property
+    def asked(self) -> tuple[bytes, ...]:
+        """What its metrics ask for; that does not change."""
+        return self.base.asked
+
+    @property
+    def targets(self) -> frozenset[tuple[str, int]]:
+        """Names and targets of metrics, at any time."""
+        return self.base.targets
+
+
+class TimedRule(Struct, frozen=True):
+    """A spec for some times of the week."""
+
+    times: Weekly
+    tried: Candidate
+
+
+class Scheduled(_Timed):
+    """A spec with rules: at each moment the last rule that holds, else the base."""
+
+    def __init__(self, base: Candidate, rules: Sequence[TimedRule], zone: ZoneInfo) -> None:
+        self.base, self.rules, self.zone = base, tuple(rules), zone
+        self._known: tuple[int, Candidate] | None = None
+
+    @property
+    def targets(self) -> frozenset[tuple[str, int]]:
+        """Names and targets of metrics, of all rules."""
+        return self.base.targets.union(*(rule.tried.targets for rule in self.rules))
+
+    def at(self, now_ms: int) -> Candidate:
+        """The spec of a moment."""
+        minute = now_ms // 60_000
+        if self._known is None or self._known[0] != minute:
+            local = datetime.fromtimestamp(minute * 60, UTC).astimezone(self.zone)
+            found = self.base
+            for rule in self.rules:
+                if rule.times.holds(local.weekday(), local.hour * 60 + local.minute):
+                    found = rule.tried
+            self._known = minute, found
+        return self._known[1]
+
+    def on(self, inputs: EvaluationInputs) -> EvaluationInputs:
+        """The recorded inputs of an evaluation with the spec of its moment."""
+        return self.at(inputs.now_ms).on(inputs)
+
+
+class Forecast(_Timed):
+    """A spec whose minReplicas is what the load of one season ago needed from now until a new pod is ready.
+
+    The seasonal-naive forecast: the load repeats itself. It reads only what was recorded before each moment; where
+    nothing was, the spec's own minReplicas holds.
+    """
+
+    def __init__(self, base: Candidate, recorded: Sequence[EvaluationInputs], season_ms: int, lead_ms: int) -> None:
+        self.base, self.season_ms, self.lead_ms = base, season_ms, min(lead_ms, season_ms)
+        self._times: list[int] = []
+        self._needs: list[float] = []
+        for each in recorded:
+            known = need(base.autoscaler, base.answers(each), each.observation.pods)
+            if known is not None:
+                self._times.append(each.now_ms)
+                self._needs.append(known)
+        self._specs: dict[int, Candidate] = {base.autoscaler.min_replicas: base}
+
+    def floor(self, now_ms: int) -> int:
+        """minReplicas of a moment."""
+        least, most = self.base.autoscaler.min_replicas, self.base.autoscaler.max_replicas
+        begin = bisect_left(self._times, now_ms - self.season_ms)
+        end = bisect_left(self._times, min(now_ms, now_ms - self.season_ms + self.lead_ms + 1))
+        return min(max([least, *map(ceil, self._needs[begin:end])]), most)
+
+    def on(self, inputs: EvaluationInputs) -> EvaluationInputs:
+        """The recorded inputs of an evaluation with the floor of its moment."""
+        floor = self.floor(inputs.now_ms)
+        if floor not in self._specs:
+            self._specs[floor] = candidate(self.hpa, self.base.spec | {"minReplicas": floor})
+        return self._specs[floor].on(inputs)

@@ -1,8 +1,23 @@
-"""What a spec costs and what it lets pass: measures over a series of moments."""
+"""What a spec costs and what it lets pass: measures over a series of moments.
 
-from collections.abc import Iterable, Sequence
+Scores of the literature for a series of moments: how demand and supply of replicas fit each other.
+
+Formulas: the elasticity metrics of the SPEC Research Group ("Ready for Rain? A View from SPEC Research on the Future of
+Cloud Metrics", arXiv 1604.03470, section 3), as Tamiru et al. use them for Kubernetes (CloudCom 2020); slack as
+Autopilot defines it (EuroSys 2020). `docs/backtest.md` writes them out. Nothing here speaks of latency or of
+objectives: the log does not know them.
+
+How a group of HPAs fared after a change of their spec: measures over their recorded decisions, for `rollout`.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from msgspec import Struct
+
+from schemas.decisions import Decision
+from schemas.keys import HpaId
 
 GAP_PERIODS = 4
 """Sync periods without an evaluation from which on the time is a gap, of which only one period is counted."""
@@ -99,3 +114,254 @@ def total(parts: Iterable[Measures]) -> Measures:
         if name != "worst_overload"
     }
     return Measures(worst_overload=max((each.worst_overload for each in listed), default=0.0), **sums)
+
+
+_NEAR = 1e-9
+"""What a quotient of doubles may be above a whole number without asking for one replica more."""
+
+
+class Scores(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Scores over the time in which the load is known (`hours`, in log time). Accuracies and shares are fractions.
+
+    `under_accuracy`, `over_accuracy`: mean of what is missing, or too much, in units of the demand. `under_share`,
+    `over_share`: share of time with too few, or too many, replicas. `instability`: share of time in which demand and
+    supply move in opposite directions. `adaptations_per_hour`: changes of the count. `slack`: 1 minus used over
+    allocated, both summed over time. `oracle_replica_hours`: what an oracle that knows the load would have run within
+    the spec's bounds; with `…_with_start_up` it also starts pods early enough to be ready. `replica_hours`: what ran,
+    over the same time.
+    """
+
+    hours: float
+    under_accuracy: float
+    over_accuracy: float
+    under_share: float
+    over_share: float
+    instability: float
+    adaptations_per_hour: float
+    slack: float
+    replica_hours: float
+    oracle_replica_hours: float
+    oracle_with_start_up_replica_hours: float
+
+    @property
+    def oracle_ratio(self) -> float | None:
+        """Replica-hours over those of the oracle with start-up; None where the oracle needs none."""
+        return self.replica_hours / self.oracle_with_start_up_replica_hours if self.oracle_replica_hours else None
+
+
+def demand(need: float) -> int:
+    """Replicas that a load asks for: it is divided over whole pods, and one always runs."""
+    return max(1, math.ceil(need - _NEAR))
+
+
+def bounded(replicas: int, least: int, most: int) -> int:
+    """Replicas within a spec's bounds."""
+    return min(max(replicas, least), most)
+
+
+def oracle(moments: Sequence[Moment], least: int, most: int, start_up_ms: int = 0) -> list[int | None]:
+    """Replicas of an oracle that knows the load, per moment; None where the load is not known.
+
+    With a start-up delay it runs at each moment what any moment until `start_up_ms` later demands, so that its pods
+    are ready in time. Each moment costs O(1) on average: a queue holds the falling maxima of the window.
+    """
+    wanted = [None if m.need is None else bounded(demand(m.need), least, most) for m in moments]
+    if not start_up_ms:
+        return wanted
+    found: list[int | None] = [None] * len(moments)
+    ahead: list[int] = []  # indices of the window, demands falling
+    head, upto = 0, 0
+    for index, moment in enumerate(moments):
+        while upto < len(moments) and moments[upto].time_ms <= moment.time_ms + start_up_ms:
+            own = wanted[upto]
+            if own is not None:
+                while len(ahead) > head and (wanted[ahead[-1]] or 0) <= own:
+                    ahead.pop()
+                ahead.append(upto)
+            upto += 1
+        while head < len(ahead) and ahead[head] < index:
+            head += 1
+        if wanted[index] is not None:
+            found[index] = wanted[ahead[head]]
+    return found
+
+
+def scores(moments: Sequence[Moment], period_ms: int, least: int, most: int, start_up_ms: int = 0) -> Scores:
+    """Score a series of moments, each of which holds until the next.
+
+    Demand is not bounded: replicas that a spec's maximum refuses are missing, those that its minimum keeps are too
+    many. The oracle is bounded by `least` and `most`, as the spec is. Supply is what is ready; costs and slack count
+    what runs.
+    """
+    with_start_up = oracle(moments, least, most, start_up_ms)
+    without = oracle(moments, least, most)
+    sums = dict.fromkeys(("time", "under", "over", "under_time", "over_time", "used", "ran", "oracle", "early"), 0.0)
+    for index, (moment, span_ms) in enumerate(zip(moments, spans_ms(moments, period_ms), strict=True)):
+        if moment.need is None:
+            continue
+        asked = demand(moment.need)
+        missing, idle = max(0, asked - moment.ready), max(0, moment.ready - asked)
+        sums["time"] += span_ms
+        sums["under"] += missing / asked * span_ms
+        sums["over"] += idle / asked * span_ms
+        sums["under_time"] += span_ms if missing else 0
+        sums["over_time"] += span_ms if idle else 0
+        sums["used"] += min(moment.need, moment.replicas) * span_ms
+        sums["ran"] += moment.replicas * span_ms
+        sums["oracle"] += (without[index] or 0) * span_ms
+        sums["early"] += (with_start_up[index] or 0) * span_ms
+    time_ms = sums["time"]
+    if not time_ms:
+        return Scores(**dict.fromkeys(Scores.__struct_fields__, 0.0))
+    hours = time_ms / 3_600_000
+    return Scores(
+        hours=hours,
+        under_accuracy=sums["under"] / time_ms,
+        over_accuracy=sums["over"] / time_ms,
+        under_share=sums["under_time"] / time_ms,
+        over_share=sums["over_time"] / time_ms,
+        instability=_instability(moments, period_ms) / time_ms,
+        adaptations_per_hour=sum(a.replicas != b.replicas for a, b in pairwise(moments)) / hours,
+        slack=1 - sums["used"] / sums["ran"] if sums["ran"] else 0.0,
+        replica_hours=sums["ran"] / 3_600_000,
+        oracle_replica_hours=sums["oracle"] / 3_600_000,
+        oracle_with_start_up_replica_hours=sums["early"] / 3_600_000,
+    )
+
+
+def _instability(moments: Sequence[Moment], period_ms: int) -> float:
+    """Milliseconds in which demand and supply move in opposite directions."""
+    total = 0
+    for (before, after), span_ms in zip(pairwise(moments), spans_ms(moments, period_ms), strict=False):
+        if before.need is None or after.need is None:
+            continue
+        asked = demand(after.need) - demand(before.need)
+        total += span_ms if asked * (after.replicas - before.replicas) < 0 else 0
+    return total
+
+
+def by_hours(parts: Sequence[Scores]) -> Scores:
+    """Several HPAs together: accuracies and shares are means over time, hours and replica-hours are sums."""
+    hours = sum(each.hours for each in parts)
+    found: dict[str, float] = {}
+    for name in Scores.__struct_fields__:
+        values = [getattr(each, name) for each in parts]
+        if name == "hours" or name.endswith("replica_hours"):
+            found[name] = sum(values)
+        elif name == "slack":
+            ran = sum(each.replica_hours for each in parts)
+            used = sum(each.slack * each.replica_hours for each in parts)
+            found[name] = used / ran if ran else 0.0
+        else:
+            weighted = sum(value * each.hours for value, each in zip(values, parts, strict=True))
+            found[name] = weighted / hours if hours else 0.0
+    return Scores(**found)
+
+
+class EvaluatedMoment(Struct, frozen=True, gc=False):
+    """What one evaluation says of an HPA.
+
+    `replicas`: what the target has from then on: what fleethpa wants to be written, else what there is. `proposal`:
+    what the metrics ask for, within minReplicas and maxReplicas, before any window or policy; None: they could not be
+    read.
+    """
+
+    time_ms: int
+    before: int
+    replicas: int
+    proposal: int | None
+    is_at_max: bool
+    is_failing: bool
+
+
+class WaveMeasures(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Measures of a group of HPAs in a time; shares are percentages.
+
+    `unevaluated`: HPAs without any evaluation in that time. `replicas_removed`: replicas that were taken away at the
+    lowest moment of each HPA, of all that the group had. `recommended_removal`: the same for what the metrics asked
+    for, which shows before a window lets it happen. `at_max`, `failing`: HPAs whose newest evaluation is kept by
+    maxReplicas, or could not scale by its metrics. `scale_events`, `direction_flips`: per HPA.
+    """
+
+    hpas: int
+    unevaluated: int
+    replicas_removed: float
+    recommended_removal: float
+    at_max: float
+    failing: float
+    scale_events: float
+    direction_flips: float
+
+
+def moment_of(decision: Decision, time_ms: int) -> EvaluatedMoment:
+    """Reduce an evaluation, as recorded, to what is measured."""
+    wanted = decision.wants if decision.wants is not None else decision.current_replicas
+    proposal = decision.raw_desired_replicas
+    if proposal is not None and decision.max_replicas:
+        proposal = min(max(proposal, decision.min_replicas), decision.max_replicas)
+    return EvaluatedMoment(
+        time_ms,
+        decision.current_replicas,
+        wanted,
+        proposal,
+        "MaxReplicas" in decision.constraints_applied,
+        bool(decision.error) or _is_inactive(decision),
+    )
+
+
+def _is_inactive(decision: Decision) -> bool:
+    """Whether the condition ScalingActive is False for another reason than that somebody set the target to 0."""
+    conditions = (decision.status or {}).get("conditions") or ()
+    return any(
+        each["type"] == "ScalingActive" and each["status"] == "False" and each.get("reason") != "ScalingDisabled"
+        for each in conditions
+    )
+
+
+def wave_measures(moments: Mapping[HpaId, Sequence[EvaluatedMoment]], replicas: Mapping[HpaId, int]) -> WaveMeasures:
+    """Measure a group of HPAs. `replicas`: what each had at the beginning; it names the whole group."""
+    series = [(count, moments.get(hpa) or ()) for hpa, count in replicas.items()]
+    known = [(count, found) for count, found in series if found]
+    had = sum(replicas.values())
+    events = [_directions(found) for _, found in known]
+    return WaveMeasures(
+        hpas=len(replicas),
+        unevaluated=len(series) - len(known),
+        replicas_removed=_percent(
+            sum(count - _lowest(count, (m.replicas for m in found)) for count, found in known), had
+        ),
+        recommended_removal=_percent(
+            sum(count - _lowest(count, (m.proposal for m in found)) for count, found in known), had
+        ),
+        at_max=_percent(sum(found[-1].is_at_max for _, found in known), len(replicas)),
+        failing=_percent(sum(found[-1].is_failing for _, found in known), len(replicas)),
+        scale_events=sum(map(len, events)) / len(replicas) if replicas else 0.0,
+        direction_flips=sum(a != b for each in events for a, b in pairwise(each)) / len(replicas) if replicas else 0.0,
+    )
+
+
+def condensed(found: Sequence[EvaluatedMoment]) -> list[EvaluatedMoment]:
+    """Leave out the moments that no measure needs: what is left gives the same measures, also with later ones added.
+
+    The first and the last, every change of the count, and where replicas and proposal were lowest.
+    """
+    if not found:
+        return []
+    proposed = [moment for moment in found if moment.proposal is not None]
+    kept = [found[0], found[-1], min(found, key=lambda each: each.replicas)]
+    kept += [min(proposed, key=lambda each: each.proposal or 0)] if proposed else []
+    needed = set(map(id, kept))
+    return [each for each in found if id(each) in needed or each.replicas != each.before]
+
+
+def _lowest(count: int, found: Iterable[int | None]) -> int:
+    return min([count, *(each for each in found if each is not None)])
+
+
+def _directions(found: Sequence[EvaluatedMoment]) -> list[bool]:
+    """The changes of the count that were wanted, in their order: up (True) or down."""
+    return [moment.replicas > moment.before for moment in found if moment.replicas != moment.before]
+
+
+def _percent(part: int, whole: int) -> float:
+    return 100 * part / whole if whole else 0.0

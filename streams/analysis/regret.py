@@ -1,6 +1,6 @@
 """Regret: what the decisions of a period cost against an oracle that knows the load, divided among its causes.
 
-The oracle runs at each moment the pods that the load needs where each carries what a pod can carry (`capacity.py`), and
+The oracle runs at each moment the pods that the load needs where each carries what a pod can carry (`load.py`), and
 at least one. Two wholes are divided: replicas too many (what ran, less what the oracle runs), and ready pods too few,
 as replicas and as time. Between the oracle's number and what really was lie the numbers of the decision that was in
 force, one after the other: what the load needs at the target, what the metrics asked for, what the stabilization window
@@ -16,16 +16,14 @@ from msgspec import Struct
 
 from schemas.keys import HpaId
 from streams.analysis.answer import Answer, answer
-from streams.analysis.capacity import capacity_of
-from streams.analysis.measures import Moment, spans_ms
-from streams.analysis.podstartup import StartUp, StartUpClock
-from streams.analysis.recordedload import metric_load, needed, serving_at
-from streams.analysis.scores import oracle
+from streams.analysis.closedloop import StartUp, StartUpClock
+from streams.analysis.load import capacity_of, metric_load, needed, serving_at
+from streams.analysis.measures import Moment, oracle, spans_ms
 from streams.hpa.autoscaler import MetricSpec
 from streams.hpa.gofloat import MAX_INT32
 from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import Scale
-from streams.state.probe import EvaluationInputs
+from streams.state.lostmetrics import EvaluationInputs
 
 Cause = Literal[
     "startUp",

@@ -9,17 +9,15 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, structs
 
-from schemas.chain import uid_of
+from schemas.decisions import uid_of
 from schemas.kubernetes.quantity import QuantityError, parse_milli
-from streams.analysis.answer import Answer, answer
-from streams.analysis.unlimited import without
-from streams.analysis.varied import total_of, varied
-from streams.history.evaluationinputs import Evaluated, HpaEvent
-from streams.history.nativetraces import NativeSync
+from streams.analysis.answer import Answer, answer, without
+from streams.analysis.counterfactual import total_of, varied
+from streams.history.evaluations import Evaluated, HpaEvent, NativeSync
 from streams.hpa.evaluation import EMPTY_HISTORY, History
+from streams.hpa.normalize import store_scale_event
 from streams.hpa.observation import Scale
-from streams.hpa.scaleevents import store_scale_event
-from streams.state.probe import EvaluationInputs
+from streams.state.lostmetrics import EvaluationInputs
 
 Class = Literal["timing", "metric", "limit", "semantics"]
 SLACK_PERIODS = 3

@@ -1,24 +1,67 @@
-"""The history of an HPA's spec and commands: what changed, when, by whom and why, read off the log."""
+"""The history of an HPA's spec and commands: what changed, when, by whom and why, read off the log.
+
+The fold of what decides an HPA's spec and mode. Nothing is evaluated, so that hours of the log cost little.
+
+Samples, answers, pods, scales and outcomes are passed over: no spec, mode or observer session follows from them. Nor
+does one follow from an evaluation: it removes a deleted HPA, which is as good as not there before that, too.
+"""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode
+from schemas.agents import AgentSet
 from schemas.codec import decode
-from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
-from schemas.guardrailpauses import BreakerCommand, GuardrailResume
-from schemas.hands import HandsChanged
+from schemas.entries import WHOLE_PARTITION_KEY, Body, BreakerCommand, Entry, GuardrailResume, HandsChanged, LogRecord
 from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.kubernetes.hpa import metric_name, metric_source
+from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat, Mode
+from schemas.settings import EngineSet, SettingsSet, WatermarkReset
 from streams.analysis.candidate import metric_key
-from streams.analysis.specfold import fold_specs
 from streams.archive.segments import PlainRecord
-from streams.state.breakerfold import trip_reason
-from streams.state.guards import asked_mode
+from streams.state.fold import EntryFold
+from streams.state.guards import asked_mode, trip_reason
+from streams.state.log import FoldedEntry, read_record
 from streams.state.partition import Partition
+
+_FOLDED = (
+    AutoscalerSet,
+    AutoscalerDeleted,
+    AutoscalerList,
+    Command,
+    Heartbeat,
+    SettingsSet,
+    EngineSet,
+    AgentSet,
+    WatermarkReset,
+)
+
+
+def fold_specs(partition: Partition, record: PlainRecord, cluster: str) -> None:
+    """Fold what decides the specs and modes of a cluster's HPAs; what else the partition holds is not true after it.
+
+    Raises:
+        LogError: it is not a log record.
+        UnknownEngineError: the record asks for an engine that this version lacks.
+    """
+    offset, timestamp_ms, value = record
+    state = partition.state
+    state.row.clock_ms = state.now_ms = max(state.row.clock_ms, timestamp_ms)
+    state.row.offset = offset
+    state.offset = offset
+    fold = EntryFold(state)
+    for index, entry in enumerate(read_record(partition.number, offset, value).entries):
+        if isinstance(entry.body, _FOLDED) and _is_of(entry, cluster):
+            fold.apply(index, entry)
+    state.ready_or_due.clear()
+    state.views.clear()
+
+
+def _is_of(entry: FoldedEntry, cluster: str) -> bool:
+    return entry.key == WHOLE_PARTITION_KEY or entry.key.startswith(f"{cluster}/")
+
 
 _WORDS = (b'"autoscaler', b'"command"', b'"handsChanged"', b'"breaker"', b'"guardrailResume"')
 

@@ -13,15 +13,13 @@ from typing import NamedTuple
 
 from msgspec import Struct, structs
 
-from schemas.chain import uid_of
+from schemas.decisions import uid_of
 from schemas.keys import HpaId
-from streams.analysis.answer import Answer, answer
+from streams.analysis.answer import Answer, answer, without
 from streams.analysis.retracing import SLACK_PERIODS, Class, Retraced, retrace, shows
-from streams.analysis.unlimited import without
-from streams.history.evaluationinputs import Evaluated, HpaEvent
-from streams.history.nativetraces import NativeSync
+from streams.history.evaluations import Evaluated, HpaEvent, NativeSync
 from streams.hpa.observation import Scale
-from streams.state.probe import EvaluationInputs
+from streams.state.lostmetrics import EvaluationInputs
 
 CLASSES: tuple[Class, ...] = ("timing", "metric", "limit", "semantics")
 MIN_DECISIONS = 40

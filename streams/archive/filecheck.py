@@ -5,14 +5,10 @@ from itertools import chain
 from pathlib import Path
 
 from schemas.codec import encode
-from streams.archive.durable import UNFINISHED, read_small
-from streams.archive.layout import DECISIONS, LOG, open_archive
-from streams.archive.lock import is_written
-from streams.archive.segmentmanifests import HEAD_FILE, OPEN_FILE, SegmentManifest
-from streams.archive.segmentreader import PartitionReader
+from streams.archive.layout import DECISIONS, LOG, UNFINISHED, is_written, open_archive, read_small, snapshots
+from streams.archive.segmentreader import HEAD_FILE, OPEN_FILE, PartitionReader, SegmentManifest
 from streams.archive.segments import GENESIS, ArchivedRecord, ArchiveError, link, reading, record_digest, torn_bytes
 from streams.archive.signing import Heads
-from streams.archive.snapshots import snapshots
 
 _ROOT = {"archive.json", "lock", LOG, DECISIONS, "snapshots", "checkpoints"}
 Wanted = Mapping[int, str]

@@ -14,16 +14,16 @@ from aiokafka.errors import OffsetOutOfRangeError
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from runtime import ending
-from runtime.driverlife import stop_soon
-from runtime.healthserver import health_server
+from runtime.driver import stop_soon
 from runtime.kafkaclients import aiokafka_kwargs, read_range
+from runtime.process import health_server
 from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.archive.archiver import Archiver, SegmentLimits, torn
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchiveError, MissingTopicError, archived
 from streams.archive.signing import CheckpointWriter, read_private
-from streams.state.rowcopies import merge_row
+from streams.state.rowcodec import merge_row
 
 log = logging.getLogger("fleethpa.archive")
 NAMES = {topics.LOG: LOG, topics.DECISIONS: DECISIONS}

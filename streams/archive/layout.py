@@ -10,16 +10,161 @@
 
 A segment is closed by writing its manifest and then HEAD, each by an atomic rename, so a crash leaves either the open
 file or a closed segment. A file that was renamed but is not named by HEAD yet is taken up again at the next start.
+
+Small files of an archive: written whole or not at all, read with their place in the error.
+
+Who writes an archive: one process at a time, and readers can tell whether one does.
+
+Snapshots: the state rows of a log partition at the end of a segment.
 """
 
+import fcntl
+import hashlib
+import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import IO, TypeVar
 
+import cramjam
+import msgspec
 from msgspec import Struct
 
-from schemas.codec import encode
+from schemas.codec import WireError, decode, encode
 from schemas.topics import MAX_PARTITIONS
-from streams.archive.durable import read_struct, write_atomically
 from streams.archive.segments import ArchiveError, reading
+
+T = TypeVar("T")
+UNFINISHED = ".tmp"
+"""How the names of files end that are being written."""
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a whole file or nothing: temporary file, fsync, rename, fsync of the folder."""
+    temporary = path.with_name(path.name + UNFINISHED)
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the renames in a folder survive a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256_hex(data: bytes) -> str:
+    """SHA-256 in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_struct(path: Path, type_: type[T]) -> T:
+    """Read a JSON file as `type_`.
+
+    Raises:
+        ArchiveError: it is missing or not such a value.
+    """
+    return struct_in(path, read_small(path), type_)
+
+
+def read_small(path: Path) -> bytes:
+    """Read a small file whole.
+
+    Raises:
+        ArchiveError: it is missing or cannot be read.
+    """
+    try:
+        with reading(path):
+            return path.read_bytes()
+    except FileNotFoundError as error:
+        raise ArchiveError(f"{path} is missing") from error
+
+
+def struct_in(path: Path, data: bytes, type_: type[T]) -> T:
+    """Decode what was read from a JSON file.
+
+    Raises:
+        ArchiveError: it is no such value.
+    """
+    try:
+        return decode(data, type_)
+    except WireError as error:
+        raise ArchiveError(f"{path}: {error}") from error
+
+
+_LOCK = "lock"
+
+
+class Lock:
+    """Only one process writes an archive; readers ask with `is_written` whether one does."""
+
+    def __init__(self, root: Path) -> None:
+        self._file: IO[bytes] = (root / _LOCK).open("ab")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._file.close()
+            raise ArchiveError(f"{root}: another process writes this archive") from error
+
+    def release(self) -> None:
+        """Let another process write."""
+        self._file.close()
+
+
+def is_written(root: Path) -> bool:
+    """Whether a process writes this archive now."""
+    try:
+        with reading(root / _LOCK):
+            file = (root / _LOCK).open("rb")
+    except FileNotFoundError:
+        return False
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+def write_snapshot(root: Path, partition: int, applied_offset: int, rows: Mapping[bytes, bytes]) -> Path:
+    """Store the state rows of a log partition as of `applied_offset`."""
+    folder = root / "snapshots" / str(partition)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{applied_offset:020d}.rows"
+    plain = msgspec.msgpack.encode(sorted(rows.items()))
+    write_atomically(path, hashlib.sha256(plain).digest() + bytes(cramjam.zstd.compress(plain, 3)))
+    return path
+
+
+def read_snapshot(path: Path) -> dict[bytes, bytes]:
+    """Read a snapshot back.
+
+    Raises:
+        ArchiveError: damaged.
+    """
+    data = read_small(path)
+    try:
+        plain = bytes(cramjam.zstd.decompress(data[32:]))
+        rows = msgspec.msgpack.decode(plain, type=list[tuple[bytes, bytes]])
+    except (cramjam.DecompressionError, msgspec.DecodeError) as error:
+        raise ArchiveError(f"{path}: cannot be read: {error}") from error
+    if hashlib.sha256(plain).digest() != data[:32]:
+        raise ArchiveError(f"{path}: the rows are not those whose hash it holds")
+    return dict(rows)
+
+
+def snapshots(root: Path, partition: int) -> list[tuple[int, Path]]:
+    """The snapshots of a log partition: (applied offset, file), oldest first."""
+    folder = root / "snapshots" / str(partition)
+    with reading(folder):
+        found = sorted(folder.glob("[0-9]*.rows"))
+    return [(int(path.stem), path) for path in found if path.stem.isdecimal()]
+
 
 VERSION = 1
 LOG = "log"

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from msgspec import Struct
 
 from schemas.codec import WireError, decode, encode
-from streams.archive.durable import UNFINISHED, read_small, sha256_hex, struct_in, write_atomically
+from streams.archive.layout import UNFINISHED, read_small, sha256_hex, struct_in, write_atomically
 from streams.archive.segments import ArchiveError
 
 FOLDER = "checkpoints"

@@ -1,48 +1,138 @@
-"""The Faust app: one agent over the log, one table of state rows. No arithmetic, no decisions."""
+"""The Faust app: one agent over the log, one table of state rows. No arithmetic, no decisions.
+
+What keeps a decider from being ready.
+
+The state rows as Faust's table keeps them: raw bytes in memory, recovered from the changelog.
+
+Ticks: once a second the owner of a log partition appends a record without entries, so that time passes.
+"""
 
 import asyncio
 import logging
 import os
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import faust
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from faust import streams as faust_streams
+from faust.stores import memory
+from faust.types import TP
 from faust.types.auth import CredentialsT
 
 from runtime import ending
-from runtime.garbage import look_for_cycles_seldom
-from runtime.healthserver import health_server
 from runtime.kafkaclients import compress_quickly, ssl_context
+from runtime.log import look_for_cycles_seldom
+from runtime.process import health_server
 from schemas import topics
+from schemas.codec import encode
 from schemas.connection import KafkaSettings
-from streams.decider import crashpoints, deciderhealth
-from streams.decider.assignment import Assignment
-from streams.decider.deciderconfig import DeciderConfig
-from streams.decider.decidermetrics import Metrics
-from streams.decider.exits import Exit, die, leave
-from streams.decider.fence import Fence
-from streams.decider.hpametrics import HpaCollector
+from schemas.entries import VERSION, LogRecord
+from streams.decider import recordbatches as crashpoints
+from streams.decider.assignment import Assignment, DeciderConfig
+from streams.decider.crashonly import Watchdog, watch_loop
+from streams.decider.metrics import HpaCollector, Metrics
 from streams.decider.rebuild import rebuild
 from streams.decider.recordbatches import RecordTooLargeError
-from streams.decider.recordedtail import StandingError
-from streams.decider.rowstore import StateTable
 from streams.decider.startupchecks import StartError, check
 from streams.decider.strict import StrictTransport
+from streams.decider.tail import Exit, Fence, StandingError, die, leave
 from streams.decider.takes import Takes
-from streams.decider.ticks import Ticker
-from streams.decider.watchdog import Watchdog, watch_loop
-from streams.state.logerrors import CoreError, UnknownEngineError
+from streams.state.ledger import CoreError, UnknownEngineError
+from streams.state.rowcodec import merge_row, row_partition
+
+CLOCK_BEHIND_MS = 60_000
+"""Log time never runs backwards; a broker's clock further behind it than this stretches every window."""
+
+
+def problems(assignment: Assignment, *, recovering: bool) -> list[str]:
+    """Why this worker is not ready; empty when it is."""
+    if recovering:
+        return ["recovering state rows or waiting for an assignment"]
+    found = []
+    for number, owned in sorted(assignment.owned.items()):
+        if owned.behind_clamp_ms > CLOCK_BEHIND_MS:
+            seconds = owned.behind_clamp_ms // 1000
+            found.append(f"log partition {number}: the broker's clock is {seconds} s behind the newest log time")
+    return found
+
+
+class RowStore(memory.Store):  # type: ignore[misc]
+    """Faust's memory store, with the rule that the row which has applied more wins."""
+
+    def apply_changelog_batch(self, batch: Iterable[Any], to_key: Any, to_value: Any) -> None:
+        """Do nothing: the consumer has merged the rows when it fetched them."""
+
+    def merge(self, key: bytes, value: bytes | None) -> None:
+        """Merge a recovered row or its deletion; another record ends the process, since the state would be wrong."""
+        try:
+            merge_row(self.data, key, value)
+        except (TypeError, ValueError) as error:
+            die(Exit.SOFTWARE, f"a changelog record is not a state row: {error!r}", error=error)
+
+    async def on_recovery_completed(self, active_tps: set[TP], standby_tps: set[TP]) -> None:
+        """Drop rows of partitions that are no longer owned; not on revoke: kept partitions are not read again."""
+        own = {tp.partition for tp in active_tps}
+        for key in [key for key in self.data if row_partition(key) not in own]:
+            del self.data[key]
+
+
+class StateTable(faust.Table):  # type: ignore[misc]
+    """The decider's one table. Checkpoints write its changelog and `data` themselves, in their own order."""
+
+    def _new_store(self) -> RowStore:
+        return RowStore("memory://", self.app, self, table_name=self.name, key_type=bytes, value_type=bytes)
+
+
+TICK = encode(LogRecord(v=VERSION, entries=[]))
+TICK_S = 1.0
+
+
+class Producer(Protocol):
+    """The part of aiokafka's producer that is used: `send` puts a record in the buffer, its future is the broker's."""
+
+    async def send(self, topic: str, value: bytes, *, key: bytes | None, partition: int) -> "asyncio.Future[Any]": ...
+
+
+class Ticker:
+    """Appends ticks; none to a partition whose last tick the broker has not acknowledged."""
+
+    def __init__(self, topic: str, assignment: Assignment, fence: Fence, producer: Callable[[], Producer]) -> None:
+        self._topic = topic
+        self._assignment = assignment
+        self._fence = fence
+        self._producer = producer
+        self._under_way: dict[int, asyncio.Future[Any]] = {}
+
+    async def run(self) -> None:
+        """Tick for ever. A failed send is raised at the next tick."""
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            due = max(due + TICK_S, loop.time())
+            await asyncio.sleep(due - loop.time())
+            await self.tick()
+
+    async def tick(self) -> None:
+        """Append one tick to every owned partition that waits for none."""
+        self._fence.check()
+        for number in sorted(self._assignment.owned):
+            before = self._under_way.get(number)
+            if before is not None:
+                if not before.done():
+                    continue
+                before.result()
+            self._under_way[number] = await self._producer().send(self._topic, TICK, key=None, partition=number)
+
 
 log = logging.getLogger("fleethpa.decider")
 
 HUNG_LOOP_S = 60.0
 _NO_CHECKPOINT = "it was to end, and Kafka takes no checkpoint: the next start begins with the last one that it has"
-NOISY_LOGGERS = ("faust", "mode", "aiokafka", "streams.decider.strict", "streams.decider.rowstore")
+NOISY_LOGGERS = ("faust", "mode", "aiokafka", "streams.decider.strict", "streams.decider.app")
 
 
 class DeciderApp(faust.App):  # type: ignore[misc]
@@ -225,7 +315,7 @@ class Decider:
 
     def problems(self) -> list[str]:
         """Why this worker is not ready; empty when it is."""
-        return deciderhealth.problems(self.assignment, recovering=self.recovering())
+        return problems(self.assignment, recovering=self.recovering())
 
 
 @contextmanager

@@ -4,33 +4,108 @@ From an archive it becomes what it was (`fromarchive`). Without one, what lies b
 the result is not what an undisturbed decider would know. A restart entry in the log says so: windows and scale events
 begin anew there, as after a restart of upstream's controller. With the whole log there is nothing to do, as the decider
 folds it by itself.
+
+State from an archive, for when the changelog was lost and the log no longer begins at its beginning.
+
+An archive outlives the topics: it holds the log from its first record, or from a snapshot of the state on. So nothing
+is lost, nothing restarts, and the decisions go on as if nothing had been.
 """
 
 import asyncio
 import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from runtime.kafkaclients import OffsetBounds, bounds_of, read_range, reader, strict_producer
-from schemas.chain import links_of, log_offset_of
 from schemas.codec import encode
+from schemas.decisions import links_of, log_offset_of
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.settings import Restart
 from streams.archive.segments import ArchiveError
-from streams.decider.checkpoint import own_row
-from streams.decider.deciderconfig import DeciderConfig
-from streams.decider.exits import Exit
-from streams.decider.fromarchive import WITHOUT, archived_state, check_reach, decision_offset
-from streams.decider.recordedtail import TailHead
+from streams.decider.assignment import DeciderConfig
+from streams.decider.owned import own_row
 from streams.decider.startupchecks import StartError
+from streams.decider.tail import Exit, TailHead
 from streams.history.archivepast import ArchivePast
-from streams.state.logerrors import CoreError
+from streams.history.past import LogGoneError, Past
+from streams.state.ledger import CoreError
 from streams.state.partition import Partition
+
+WITHOUT = "without --archive, --rebuild begins anew from what the log still holds, and a restart entry says so"
+
+
+class ArchivedState(NamedTuple):
+    """All state rows of a log partition, the log offset that they have applied, and the decision they follow from."""
+
+    rows: Mapping[bytes, bytes]
+    applied_offset: int
+    head: TailHead
+
+
+async def archived_state(past: Past, number: int, upto: int) -> ArchivedState:
+    """Fold an archived log partition up to offset `upto`, or as far as the archive reaches.
+
+    Raises:
+        ArchiveError, CoreError: the archive is damaged.
+        StartError: it begins later than the log did, and holds no snapshot.
+    """
+    try:
+        folded = await past.fold_to(number, offset=upto)
+    except LogGoneError as error:
+        raise StartError(Exit.NEEDS_OPERATOR, f"{error}; {WITHOUT}") from error
+    partition = folded.partition
+    return ArchivedState(folded.rows(), partition.applied_offset, TailHead(partition.seq, partition.prev))
+
+
+def check_reach(past: Past, number: int, state: ArchivedState, log: OffsetBounds, newest: TailHead) -> None:
+    """Check that the log continues where the archived state ends, and that the topic has all decisions of the state.
+
+    Raises:
+        StartError: it does not.
+    """
+    if state.applied_offset + 1 < log.first:
+        ends = f"ends at log offset {state.applied_offset}" if state.applied_offset >= 0 else "holds no log record"
+        raise _unfit(past, number, f"{ends}, the log begins at {log.first}: what lies between is lost")
+    if state.head.seq > newest.seq:
+        raise _unfit(
+            past,
+            number,
+            f"leads to decision number {state.head.seq} at log offset {state.applied_offset}, the decisions topic "
+            f"ends with number {newest.seq}: those between were never published, or are lost",
+        )
+
+
+async def decision_offset(
+    consumer: AIOKafkaConsumer, tp: TopicPartition, bounds: OffsetBounds, past: Past, state: ArchivedState
+) -> int:
+    """The offset of the decision that the state follows from.
+
+    Raises:
+        StartError: there is another decision in its place, or none: the archive is not of this log.
+    """
+    number, head = tp.partition, state.head
+    if not head.seq:
+        return bounds.first
+    first = max(bounds.first, await past.first_decision(number, head.seq))
+    async with aclosing(read_range(consumer, tp, first, bounds.end)) as records:
+        async for record in records:
+            if links_of(record.value).seq == head.seq:
+                if hashlib.sha256(record.value).hexdigest() == head.digest:
+                    return int(record.offset)
+                raise _unfit(
+                    past, number, f"leads to another decision number {head.seq} than stands: it is of another log"
+                )
+    raise _unfit(past, number, f"leads to decision number {head.seq}, which {tp.topic} does not hold")
+
+
+def _unfit(past: Past, number: int, what: str) -> StartError:
+    return StartError(Exit.NEEDS_OPERATOR, f"log partition {number}: the archive {past.name} {what}; {WITHOUT}")
+
 
 log = logging.getLogger("fleethpa.decider")
 

@@ -13,8 +13,8 @@ from aiokafka.errors import (
 )
 
 from runtime.kafkaclients import aiokafka_kwargs
-from streams.decider.deciderconfig import DeciderConfig
-from streams.decider.exits import Exit
+from streams.decider.assignment import DeciderConfig
+from streams.decider.tail import Exit
 
 TIMESTAMP_TYPE = "message.timestamp.type"
 

@@ -30,7 +30,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
 from runtime.kafkaclients import FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES
-from streams.decider.exits import Exit, die
+from streams.decider.tail import Exit, die
 
 MakeCurrent = Callable[[Iterable[int]], Awaitable[Mapping[int, int] | None]]
 """Make the state of these log partitions current; the offset from which each is to be read. None: superseded."""

@@ -7,15 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from aiokafka import AIOKafkaProducer
 
-from runtime.freememory import FreeMemory
-from streams.decider.assignment import Assignment
-from streams.decider.checkpoint import write_checkpoint
-from streams.decider.crashpoints import CrashPoint
-from streams.decider.deciderconfig import DeciderConfig
-from streams.decider.decidermetrics import Metrics
-from streams.decider.fence import Fence
-from streams.decider.owned import LogRecordLike, OwnedPartition
-from streams.decider.recordbatches import BatchWriter, write_all
+from runtime.driver import FreeMemory
+from streams.decider.assignment import Assignment, DeciderConfig
+from streams.decider.metrics import Metrics
+from streams.decider.owned import LogRecordLike, OwnedPartition, write_checkpoint
+from streams.decider.recordbatches import BatchWriter, CrashPoint, write_all
+from streams.decider.tail import Fence
 from streams.state.ledger import DecisionRecord
 
 log = logging.getLogger("fleethpa.decider")

@@ -5,13 +5,11 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
-from streams.archive.layout import DECISIONS, LOG, open_archive
-from streams.archive.lock import is_written
+from streams.archive.layout import DECISIONS, LOG, is_written, open_archive, read_snapshot, snapshots
 from streams.archive.segmentreader import PartitionReader
 from streams.archive.segments import ArchivedRecord, ArchiveError, BareRecord, reading
-from streams.archive.snapshots import read_snapshot, snapshots
 from streams.history.past import Past
-from streams.state.logerrors import StateError
+from streams.state.ledger import StateError
 from streams.state.partitionrow import PartitionRow
 from streams.state.rowcodec import decode_row, partition_key
 

@@ -9,9 +9,8 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from schemas.chain import uid_of
 from schemas.codec import WireError, decode
-from schemas.decisions import Decision, DecisionOutline, ShortDecision, ShortOutline, expand, outlined
+from schemas.decisions import Decision, DecisionOutline, ShortDecision, ShortOutline, expand, outlined, uid_of
 from schemas.keys import HpaId
 
 _FULL_KEPT: Final = 4

@@ -1,11 +1,22 @@
 """What a HorizontalPodAutoscaler's spec says, compiled once per generation so that an evaluation only computes.
 
-`compile.py` makes these from a defaulted autoscaling/v2 object; nothing here reads JSON.
+`autoscaler.py` makes these from a defaulted autoscaling/v2 object; nothing here reads JSON.
+
+Compile a defaulted autoscaling/v2 HorizontalPodAutoscaler (JSON form) into an `Autoscaler`.
+
+Error texts and metric names are fixed here once, as upstream words them.
 """
 
+from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
+
+from schemas.kubernetes.fielderrors import go_quote
+from schemas.kubernetes.quantity import parse_milli, parse_quantity
+from schemas.kubernetes.selectors import label_selector_error, print_label_selector
+from schemas.kubernetes.shape import JsonView, parse_group_version
 
 UTILIZATION: Final = "utilization"
 RAW_AVERAGE: Final = "rawAverage"
@@ -102,3 +113,226 @@ class Autoscaler(Struct, frozen=True, kw_only=True, gc=False):
     scale_up: ScalingRules | None
     """None together with `scale_down`: no `behavior`, the legacy limits apply."""
     scale_down: ScalingRules | None
+
+
+_NO_RESOURCE_TARGET = (
+    "invalid resource metric source: neither an average utilization target nor an average value (usage) target was set"
+)
+
+
+def compile_autoscaler(hpa: JsonView) -> Autoscaler:
+    """Compile a defaulted HPA.
+
+    Raises:
+        ValueError: a quantity in the spec cannot be read.
+    """
+    metadata, spec = hpa["metadata"], hpa["spec"]
+    target, behavior = spec["scaleTargetRef"], spec.get("behavior")
+    namespace = metadata.get("namespace", "")
+    group, target_error = parse_group_version(target.get("apiVersion", ""))
+    metrics = tuple(_metric(metric, namespace) for metric in spec.get("metrics") or ())
+    minimum = spec.get("minReplicas")
+    return Autoscaler(
+        namespace=namespace,
+        name=metadata["name"],
+        generation=metadata.get("generation", 0),
+        reference=f"{target['kind']}/{namespace}/{target['name']}",
+        target_kind=target["kind"],
+        target_group=group,
+        target_name=target["name"],
+        target_error=target_error,
+        min_replicas=1 if minimum is None else minimum,
+        max_replicas=spec["maxReplicas"],
+        metrics=metrics,
+        has_object_or_external=any(metric.type in ("Object", "External") for metric in metrics),
+        scale_up=_rules(behavior, "scaleUp"),
+        scale_down=_rules(behavior, "scaleDown"),
+    )
+
+
+def _metric(metric: JsonView, namespace: str) -> MetricSpec:
+    is_of_namespace = metric.get("type") in ("Object", "External")
+    return _shared_metric(msgspec.json.encode(metric), namespace if is_of_namespace else "")
+
+
+def _rules(behavior: JsonView | None, direction: str) -> ScalingRules | None:
+    if behavior is None:
+        return None
+    return _shared_rules(msgspec.json.encode(behavior.get(direction) or {}), up=direction == "scaleUp")
+
+
+@lru_cache(maxsize=4096)
+def _shared_metric(metric: bytes, namespace: str) -> MetricSpec:
+    """Compile a metric once for all HPAs that have it: the metrics of a large fleet are few."""
+    return _compile_metric(msgspec.json.decode(metric), namespace)
+
+
+@lru_cache(maxsize=4096)
+def _shared_rules(rules: bytes, *, up: bool) -> ScalingRules:
+    return _compile_rules(msgspec.json.decode(rules), up=up)
+
+
+def _compile_rules(rules: JsonView, *, up: bool) -> ScalingRules:
+    window_s, tolerance = rules.get("stabilizationWindowSeconds"), rules.get("tolerance")
+    policies = tuple(_compile_policy(policy, up=up) for policy in rules.get("policies") or ())
+    return ScalingRules(
+        window_ms=None if window_s is None else window_s * 1000,
+        select=rules.get("selectPolicy") or "Max",
+        policies=policies,
+        longest_ms=max([0, *(policy.period_ms for policy in policies)]),
+        tolerance=None if tolerance is None else parse_quantity(tolerance).as_float(),
+    )
+
+
+def _compile_policy(policy: JsonView, *, up: bool) -> ScalingPolicy:
+    value = policy["value"]
+    share = float(value) / 100
+    return ScalingPolicy(policy["type"], value, policy["periodSeconds"] * 1000, 1 + share if up else 1 - share)
+
+
+def _compile_metric(metric: JsonView, namespace: str) -> MetricSpec:
+    match metric.get("type", ""):
+        case "Resource":
+            return _resource(metric["resource"], None)
+        case "ContainerResource":
+            return _resource(metric["containerResource"], metric["containerResource"]["container"])
+        case "Pods":
+            return _pods(metric["pods"])
+        case "Object":
+            return _object(metric["object"], namespace)
+        case "External":
+            return _external(metric["external"], namespace)
+        case unknown:
+            error = f"unknown metric source type {go_quote(unknown)}"
+            reason = "InvalidMetricSourceType"
+            return MetricSpec(type=unknown, calculation=INVALID, reason=reason, error=error, spec_fault=True)
+
+
+def _resource(source: JsonView, container: str | None) -> MetricSpec:
+    resource, target = source["name"], source["target"]
+    base = _of_pods(resource) if container is None else _of_containers(resource, container)
+    base |= {
+        "resource": resource,
+        "binary": resource == "memory",
+        "fetch_prefix": f"unable to get metrics for resource {resource}: ",
+    }
+    if target.get("averageValue") is not None:
+        return MetricSpec(
+            calculation=RAW_AVERAGE,
+            target=parse_milli(target["averageValue"]),
+            name=f"{resource} resource",
+            inner_prefix=f"failed to get {resource} usage: ",
+            **base,
+        )
+    if target.get("averageUtilization") is not None:
+        of = "resource" if container is None else "container resource"
+        return MetricSpec(
+            calculation=UTILIZATION,
+            target=target["averageUtilization"],
+            name=f"{resource} {of} utilization (percentage of request)",
+            inner_prefix=f"failed to get {resource} utilization: ",
+            **base,
+        )
+    return MetricSpec(calculation=INVALID, error=_NO_RESOURCE_TARGET, **base)
+
+
+def _of_pods(resource: str) -> dict[str, Any]:
+    return {
+        "type": "Resource",
+        "status_key": "resource",
+        "status_before": (("name", resource),),
+        "reason": "FailedGetResourceMetric",
+        "outer_prefix": f"failed to get {resource} resource metric value: ",
+    }
+
+
+def _of_containers(resource: str, container: str) -> dict[str, Any]:
+    return {
+        "type": "ContainerResource",
+        "container": container,
+        "status_key": "containerResource",
+        "status_before": (("name", resource), ("container", container)),
+        "reason": "FailedGetContainerResourceMetric",
+        "outer_prefix": f"failed to get {container} container metric value: ",
+    }
+
+
+def _pods(source: JsonView) -> MetricSpec:
+    name = source["metric"]["name"]
+    error = label_selector_error(source["metric"].get("selector"))
+    average = source["target"].get("averageValue")
+    return MetricSpec(
+        type="Pods",
+        calculation=INVALID if error else PODS,
+        target=parse_milli(average) if average is not None else 0,
+        name=f"pods metric {name}",
+        status_key="pods",
+        status_before=(("metric", source["metric"]),),
+        reason="FailedGetPodsMetric",
+        fetch_prefix=f"unable to get metric {name}: ",
+        outer_prefix="failed to get pods metric value: ",
+        error=error,
+    )
+
+
+def _object(source: JsonView, namespace: str) -> MetricSpec:
+    name, target, described = source["metric"]["name"], source["target"], source["describedObject"]
+    base: dict[str, Any] = {
+        "type": "Object",
+        "status_key": "object",
+        "status_before": (("metric", source["metric"]), ("describedObject", described)),
+        "reason": "FailedGetObjectMetric",
+        "fetch_prefix": f"unable to get metric {name} on {described['kind']} {namespace}/{described['name']}: ",
+    }
+    outer = "failed to get object metric value: "
+    error = label_selector_error(source["metric"].get("selector"))
+    if not error and target.get("type") == "Value" and target.get("value") is not None:
+        return MetricSpec(
+            calculation=OBJECT_VALUE,
+            target=parse_milli(target["value"]),
+            name=f"{described['kind']} metric {name}",
+            outer_prefix=outer,
+            **base,
+        )
+    if not error and target.get("type") == "AverageValue" and target.get("averageValue") is not None:
+        return MetricSpec(
+            calculation=OBJECT_PER_POD,
+            target=parse_milli(target["averageValue"]),
+            name=_external_name(source["metric"]),
+            outer_prefix=f"{outer}failed to get {name} object metric: ",
+            **base,
+        )
+    error = error or "invalid object metric source: neither a value target nor an average value target was set"
+    return MetricSpec(calculation=INVALID, outer_prefix=outer, error=error, **base)
+
+
+def _external(source: JsonView, namespace: str) -> MetricSpec:
+    metric, target = source["metric"], source["target"]
+    name, selector = metric["name"], metric.get("selector")
+    base: dict[str, Any] = {
+        "type": "External",
+        "name": _external_name(metric),
+        "status_key": "external",
+        "status_before": (("metric", metric),),
+        "reason": "FailedGetExternalMetric",
+        "fetch_prefix": f"unable to get external metric {namespace}/{name}/{print_label_selector(selector)}: ",
+    }
+    outer = f"failed to get {name} external metric value: "
+    per_pod, total = target.get("averageValue"), target.get("value")
+    if per_pod is None and total is None:
+        error = "invalid external metric source: neither a value target nor an average value target was set"
+        return MetricSpec(calculation=INVALID, outer_prefix=outer, error=error, **base)
+    if per_pod is not None:
+        calculation, milli = EXTERNAL_PER_POD, parse_milli(per_pod)
+        outer += f"failed to get {name} external metric: "
+    else:
+        calculation, milli = EXTERNAL_VALUE, parse_milli(total)
+        outer += f"failed to get external metric {name}: "
+    error = label_selector_error(selector)
+    return MetricSpec(
+        calculation=INVALID if error else calculation, target=milli, outer_prefix=outer, error=error, **base
+    )
+
+
+def _external_name(metric: JsonView) -> str:
+    return f"external metric {metric['name']}({print_label_selector(metric.get('selector'))})"

@@ -8,11 +8,10 @@ from typing import Any
 from msgspec import structs
 
 from schemas.kubernetes.gotimes import rfc3339_seconds
-from streams.hpa.conditions import Conditions
-from streams.hpa.evaluation import History, Pending, ReconcileResult, ScaleFailed, ScaleOutcome
+from streams.hpa.evaluation import History, Pending, ReconcileResult, ScaleFailed, ScaleOutcome, new_status
 from streams.hpa.metrics import action
-from streams.hpa.scaleevents import store_scale_event
-from streams.hpa.statuses import new_status
+from streams.hpa.normalize import store_scale_event
+from streams.hpa.status import Conditions
 
 
 def complete(

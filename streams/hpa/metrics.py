@@ -13,7 +13,6 @@ from streams.hpa import autoscaler as kinds
 from streams.hpa import calculator
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings, MetricSpec
 from streams.hpa.calculator import ToleranceBand
-from streams.hpa.conditions import Conditions
 from streams.hpa.evaluation import Calculation, Event, MetricEvaluation, MetricResult
 from streams.hpa.grouping import MetricError
 from streams.hpa.observation import (
@@ -26,6 +25,7 @@ from streams.hpa.observation import (
     Scale,
     TargetPods,
 )
+from streams.hpa.status import Conditions
 
 _format = lru_cache(maxsize=8192)(format_milli)
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
-from streams.hpa.conditions import Conditions
 from streams.hpa.evaluation import (
     Evaluation,
     Event,
@@ -18,12 +17,13 @@ from streams.hpa.evaluation import (
     Normalization,
     Pending,
     ReconcileResult,
+    Status,
+    new_status,
 )
-from streams.hpa.limited import set_limited, set_stabilized
 from streams.hpa.metrics import Combined, combine, set_scaling_active
 from streams.hpa.normalize import normalize
 from streams.hpa.observation import Observation, Scale, ScaleFailure
-from streams.hpa.statuses import Status, new_status
+from streams.hpa.status import Conditions, set_limited, set_stabilized
 
 REACHED = "the HPA controller was able to get the target's current scale"
 ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"

@@ -14,22 +14,16 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import KafkaError
 
-from runtime.driverlife import stop_soon
+from runtime.driver import stop_soon
 from runtime.kafkaclients import aiokafka_kwargs, bounds_of
-from schemas.agentregistry import AgentRegistry
-from schemas.agents import ONLY_PARTITION, agent_of_reports
+from schemas.agents import ONLY_PARTITION, AgentRegistry, agent_of_reports
 from schemas.topics import AGENT_INGEST_GROUP
-from streams.ingest.agentrates import AgentRates
 from streams.ingest.agentrules import ReceivedAt, admit
-from streams.ingest.batch import Batcher
-from streams.ingest.convertrecord import convert
-from streams.ingest.ingestconfig import IngestConfig
-from streams.ingest.ingestmetrics import IngestMetrics
-from streams.ingest.logwriter import LogWriter
+from streams.ingest.convert import convert
+from streams.ingest.logwriter import Batcher, IngestMetrics, LogWriter, Recorder, raw_record
 from streams.ingest.loop import LOST_ASSIGNMENT, unless
-from streams.ingest.mapping import Resolver
-from streams.ingest.pieces import Conversion, RawRecord
-from streams.ingest.recorder import Recorder, raw_record
+from streams.ingest.mapping import IngestConfig, Resolver
+from streams.ingest.pieces import AgentRates, Conversion, RawRecord
 
 log = logging.getLogger("fleethpa.ingest")
 

@@ -9,22 +9,26 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec import structs
 
-from schemas.agentregistry import AgentRegistry
-from schemas.agents import AgentSet, AgentTopics
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
+from schemas.agents import AgentRegistry, AgentSet, AgentTopics
 from schemas.codec import encode
-from schemas.entries import Body
-from schemas.hands import HandsChanged
+from schemas.entries import Body, HandsChanged, Outcome
+from schemas.keys import parse_session
 from schemas.limits import PROBLEM, shortened
-from schemas.observersessions import parse_session
-from schemas.outcomes import Outcome
-from schemas.samples import Point, Samples
-from schemas.scales import REFUSED_PART, ClusterReport, ObserverTrouble, Serving
-from streams.ingest import agentrates as rates
-from streams.ingest import topickinds
-from streams.ingest.agentrates import SHOWN_S, AgentRates
-from streams.ingest.numberchecks import check_range
-from streams.ingest.pieces import Conversion, Piece, Refusal
+from schemas.observed import (
+    REFUSED_PART,
+    AutoscalerDeleted,
+    AutoscalerList,
+    AutoscalerSet,
+    ClusterReport,
+    ObserverTrouble,
+    Point,
+    Samples,
+    Serving,
+)
+from streams.ingest import own as topickinds
+from streams.ingest import pieces as rates
+from streams.ingest.checks import check_range
+from streams.ingest.pieces import SHOWN_S, AgentRates, Conversion, Piece, Refusal
 from streams.state.namespacekeys import spread_over
 from streams.state.rates import series_name
 

@@ -8,30 +8,52 @@ from msgspec import structs
 
 from schemas import limits, topics
 from schemas.agents import AgentSet
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
-from schemas.budgets import EVERY_NAMESPACE, parse_budget
 from schemas.codec import encode
 from schemas.decisions import ENGINE
-from schemas.entries import Body
+from schemas.entries import Body, BreakerCommand, GuardrailResume, HandsChanged, Outcome
 from schemas.fitting import IGNORED, fitted, fitted_hpa
-from schemas.guardrailpauses import BreakerCommand, GuardrailResume
 from schemas.guardrails import LONGEST_MS
-from schemas.hands import HandsChanged
-from schemas.kubernetes.jsontypes import Json
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
+from schemas.kubernetes.shape import Json
 from schemas.limits import OverLimitError
-from schemas.outcomes import Outcome
-from schemas.pods import PodDeleted, PodList, PodSet
-from schemas.samples import Answers, Samples
-from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving
-from schemas.settings import SETTING_NAMES, ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
-from streams.ingest import topickinds
+from schemas.observed import (
+    Answers,
+    AutoscalerDeleted,
+    AutoscalerList,
+    AutoscalerSet,
+    ClusterReport,
+    Command,
+    Heartbeat,
+    PodDeleted,
+    PodList,
+    PodSet,
+    Samples,
+    ScaleSet,
+    Serving,
+)
+from schemas.settings import (
+    EVERY_NAMESPACE,
+    SETTING_NAMES,
+    ClusterSettings,
+    EngineSet,
+    Restart,
+    SettingsSet,
+    WatermarkReset,
+    parse_budget,
+)
+from streams.ingest import own as topickinds
+from streams.ingest.checks import (
+    MAX_REPLICAS,
+    check_answers,
+    check_chunk,
+    check_limit,
+    check_pod,
+    check_pod_list,
+    check_range,
+)
 from streams.ingest.hpamanifests import checked_hpa
 from streams.ingest.keynames import check_cluster, check_namespace, check_object, check_text
-from streams.ingest.numberchecks import MAX_REPLICAS, check_chunk, check_limit, check_range
 from streams.ingest.pieces import MAX_TIME_MS, Piece, Refusal
-from streams.ingest.podchecks import check_pod, check_pod_list
-from streams.ingest.samplechecks import check_answers
 
 Refuse = Callable[[Refusal], None]
 

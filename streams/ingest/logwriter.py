@@ -1,14 +1,304 @@
-"""The writing end: log records and rejected records, acknowledged by all replicas before offsets may be committed."""
+"""The writing end: log records and rejected records, acknowledged by all replicas before offsets may be committed.
+
+Log records made of entries: one partition each, none larger than the log accepts.
+
+What ingest counts, in a registry of its own.
+
+The record that the topic of rejected records gets: the original bytes, and in headers whence and why.
+
+A converted record on its way into log records, and to the topic of rejected records with what is refused of it.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+import hashlib
+from collections.abc import Awaitable, Iterable, Iterator
+from typing import NamedTuple
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, ConsumerRecord
+from msgspec import structs
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from runtime.kafkaclients import patiently
-from schemas.topics import LOG, REJECTED
-from streams.ingest.batch import Batch
-from streams.ingest.reject import Rejected
+from schemas import limits
+from schemas.codec import encode
+from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, Entry, HandsChanged, LeftNative, Source
+from schemas.keys import namespace_key, partition_for
+from schemas.observed import Answers, Samples
+from schemas.topics import LOG, MAX_LOG_RECORD_BYTES, REJECTED, REJECTED_KEPT_BYTES
+from streams.ingest.mapping import Mapping
+from streams.ingest.pieces import Conversion, Piece, RawRecord, Refusal
+
+_HEAD = b'{"v":%d,"entries":[' % VERSION
+_TAIL = b"]}"
+MAX_ENTRY_BYTES = MAX_LOG_RECORD_BYTES - len(_HEAD) - len(_TAIL)
+
+
+class LogEntry(NamedTuple):
+    """An encoded entry, where it goes (None: every partition), and its source time (ms)."""
+
+    key: str
+    partition: int | None
+    time_ms: int
+    data: bytes
+
+
+class Batch(NamedTuple):
+    """A log record that is ready to send."""
+
+    partition: int
+    key: str
+    time_ms: int
+    value: bytes
+    entries: int
+
+
+def log_entries(pieces: Iterable[Piece], raw: RawRecord, time_ms: int, partitions: int) -> Iterator[LogEntry | Refusal]:
+    """Encode pieces as entries of the log, numbered by their place in the record; too large ones are split.
+
+    One that cannot be split is given as a refusal.
+    """
+    index = 0
+    for piece, partition in _placed(pieces, partitions):
+        for body, data in _fitting(piece, raw, time_ms, index):
+            if len(data) > MAX_ENTRY_BYTES:
+                kind = body.__struct_config__.tag
+                text = f"a {kind!r} entry of {len(data)} bytes, a log record holds {MAX_ENTRY_BYTES}"
+                yield Refusal("tooLarge", f"{text}: send it in smaller parts")
+                continue
+            yield LogEntry(_key(piece), partition, time_ms, data)
+            index += 1
+
+
+def _placed(pieces: Iterable[Piece], partitions: int) -> Iterator[tuple[Piece, int | None]]:
+    """Each piece with its partition. A change of hands concerns all partitions, a native HPA only that of its
+    namespace: each partition gets the change with its own.
+    """
+    for piece in pieces:
+        body = piece.body
+        if not isinstance(body, HandsChanged) or not body.natives:
+            yield piece, _partition(piece, partitions)
+            continue
+        natives: dict[int, list[LeftNative]] = {number: [] for number in range(partitions)}
+        for native in body.natives:
+            natives[partition_for(namespace_key(body.cluster, native.namespace), partitions)].append(native)
+        for number, own in natives.items():
+            yield piece._replace(body=structs.replace(body, natives=own)), number
+
+
+def _key(piece: Piece) -> str:
+    return namespace_key(piece.cluster, piece.namespace) if piece.namespace else WHOLE_PARTITION_KEY
+
+
+def _partition(piece: Piece, partitions: int) -> int | None:
+    """The log partition that a piece goes into; None: all of them."""
+    if piece.is_whole_partition:
+        return None
+    return partition_for(_key(piece) if piece.namespace else piece.cluster, partitions)
+
+
+def _fitting(piece: Piece, raw: RawRecord, time_ms: int, index: int) -> Iterator[tuple[Body, bytes]]:
+    """The body whole or, where it is too large and may be taken apart, in parts numbered from `index`."""
+    waiting: list[Body] = [piece.body]
+    while waiting:
+        body = waiting.pop()
+        source = Source(topic=raw.topic, partition=raw.partition, offset=raw.offset, index=index, time=time_ms)
+        data = encode(Entry(key=_key(piece), body=body, source=source))
+        halves = _halves(body) if len(data) > MAX_ENTRY_BYTES else None
+        if halves:
+            waiting += [halves[1], halves[0]]
+            continue
+        yield body, data
+        index += len(data) <= MAX_ENTRY_BYTES
+
+
+def _halves(body: Body) -> tuple[Body, Body] | None:
+    """Split a body. Samples, answers and native HPAs do not depend on each other, so a batch of them can be split
+    anywhere; a change of hands that comes twice counts once.
+    """
+    if isinstance(body, Samples) and len(body.points) > 1:
+        middle = len(body.points) // 2
+        return Samples(points=body.points[:middle]), Samples(points=body.points[middle:])
+    if isinstance(body, Answers) and len(body.items) > 1:
+        middle = len(body.items) // 2
+        return structs.replace(body, items=body.items[:middle]), structs.replace(body, items=body.items[middle:])
+    if isinstance(body, HandsChanged) and len(body.natives) > 1:
+        middle = len(body.natives) // 2
+        first, second = body.natives[:middle], body.natives[middle:]
+        return structs.replace(body, natives=first), structs.replace(body, natives=second)
+    return None
+
+
+class Batcher:
+    """Collects entries per partition, in the order in which they arrive, and divides them into log records.
+
+    Args:
+        partitions: partition count of the log.
+        by_time: start a new log record where the source time changes (playback stamps records with it).
+    """
+
+    def __init__(self, partitions: int, *, by_time: bool = False) -> None:
+        self._partitions = partitions
+        self._by_time = by_time
+        self._open: dict[int, list[LogEntry]] = {}
+        self._bytes: dict[int, int] = {}
+        self._done: list[Batch] = []
+
+    def add(self, entry: LogEntry) -> None:
+        """Put an entry behind the others of its partition, or of each partition."""
+        for partition in range(self._partitions) if entry.partition is None else (entry.partition,):
+            self._add(partition, entry)
+
+    def _add(self, partition: int, entry: LogEntry) -> None:
+        held = self._open.setdefault(partition, [])
+        size = self._bytes.get(partition, 0) + len(entry.data) + 1
+        is_other_time = bool(held) and self._by_time and held[-1].time_ms != entry.time_ms
+        if is_other_time or size > MAX_ENTRY_BYTES + 1:
+            self._close(partition)
+            held = self._open.setdefault(partition, [])
+            size = len(entry.data) + 1
+        held.append(entry)
+        self._bytes[partition] = size
+
+    def _close(self, partition: int) -> None:
+        held = self._open.pop(partition, [])
+        self._bytes.pop(partition, None)
+        if held:
+            value = _HEAD + b",".join(entry.data for entry in held) + _TAIL
+            newest_ms = max(entry.time_ms for entry in held)
+            self._done.append(Batch(partition, _record_key(held), newest_ms, value, len(held)))
+
+    def take(self) -> list[Batch]:
+        """Everything collected, as log records; those of one partition in order."""
+        for partition in sorted(self._open):
+            self._close(partition)
+        done, self._done = self._done, []
+        return done
+
+
+def _record_key(held: list[LogEntry]) -> str:
+    """The key of a log record, which only people read: the namespace if all entries share it, else `*`."""
+    keys = {entry.key for entry in held}
+    return keys.pop() if len(keys) == 1 else WHOLE_PARTITION_KEY
+
+
+class IngestMetrics:
+    """Counters and gauges of one worker, all named `fleethpa_ingest_…`."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._records = Counter(
+            "fleethpa_ingest_records",
+            "Records read, by what became of them: ok, partial, rejected or unmatched.",
+            ["topic", "format", "result", "reason"],
+            registry=self.registry,
+        )
+        self._points = Counter(
+            "fleethpa_ingest_points", "Pushed samples taken.", ["topic", "format"], registry=self.registry
+        )
+        self._left_out = Counter(
+            "fleethpa_ingest_points_left_out",
+            "Pushed samples that matched no rule or had no value.",
+            ["topic", "format"],
+            registry=self.registry,
+        )
+        self.log_records = Counter("fleethpa_ingest_log_records", "Records appended.", registry=self.registry)
+        self.log_entries = Counter("fleethpa_ingest_log_entries", "Entries appended.", registry=self.registry)
+        self.log_bytes = Counter("fleethpa_ingest_log_bytes", "Bytes appended.", registry=self.registry)
+        self.forced = Counter(
+            "fleethpa_ingest_merges_forced",
+            "Times that records went on without waiting for a partition that is behind.",
+            registry=self.registry,
+        )
+        self.held = Gauge("fleethpa_ingest_held_records", "Records that wait for their turn.", registry=self.registry)
+        self.lag = Gauge(
+            "fleethpa_ingest_lag_records",
+            "Records of a partition not yet in the log.",
+            ["topic", "partition"],
+            registry=self.registry,
+        )
+        self.delay = Histogram(
+            "fleethpa_ingest_delay_seconds",
+            "From a record's Kafka timestamp until the log has it.",
+            buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60),
+            registry=self.registry,
+        )
+
+    def count(self, topic: str, found: Conversion) -> None:
+        """Count one converted record."""
+        self._records.labels(topic, found.format, found.result, found.code).inc()
+        if found.points:
+            self._points.labels(topic, found.format).inc(found.points)
+        if found.left_out:
+            self._left_out.labels(topic, found.format).inc(found.left_out.total())
+
+
+KEPT_WHOLE_BYTES = 512 * 1024
+"""Up to here the original is kept whole, above it only its first part."""
+
+
+class Rejected(NamedTuple):
+    """Value and headers for the topic of rejected records."""
+
+    value: bytes
+    headers: list[tuple[str, bytes]]
+
+
+def rejected(raw: RawRecord, code: str, reason: str, format_: str) -> Rejected:
+    """Make the rejected record of a raw one.
+
+    Headers: `topic`, `partition`, `offset`, `time` (Kafka's, ms), `format`, `code` (one word), `reason` (a sentence);
+    where the value is cut also `length` and `sha256` of the whole; the original's own headers as `original.<name>`.
+    """
+    value = raw.value or b""
+    headers = [
+        ("topic", raw.topic.encode()),
+        ("partition", b"%d" % raw.partition),
+        ("offset", b"%d" % raw.offset),
+        ("time", b"%d" % raw.timestamp_ms),
+        ("format", format_.encode()),
+        ("code", code.encode()),
+        ("reason", reason.encode("utf-8", "replace")[: limits.REASON.most]),
+    ]
+    if len(value) > KEPT_WHOLE_BYTES:
+        headers += [("length", b"%d" % len(value)), ("sha256", hashlib.sha256(value).hexdigest().encode())]
+        value = value[:REJECTED_KEPT_BYTES]
+    return Rejected(value, headers + _originals(raw))
+
+
+def _originals(raw: RawRecord) -> list[tuple[str, bytes]]:
+    """The first headers of the original; a producer may send any number of any size."""
+    return [(f"original.{name[:100]}", (value or b"")[:1_024]) for name, value in raw.headers[:16]]
+
+
+def raw_record(record: ConsumerRecord) -> RawRecord:
+    """What conversion needs of a consumed record."""
+    return RawRecord(
+        record.topic, record.partition, record.offset, record.timestamp, record.value, tuple(record.headers or ())
+    )
+
+
+class Recorder:
+    """Puts converted records into batches, and counts them."""
+
+    def __init__(self, mapping: Mapping, metrics: IngestMetrics, partitions: int) -> None:
+        self._mapping, self._metrics, self._partitions = mapping, metrics, partitions
+
+    def put(self, raw: RawRecord, found: Conversion, batcher: Batcher) -> Rejected | None:
+        """Put a record's entries into the batch; gives what goes to the topic of rejected records."""
+        kept = 0
+        for entry in log_entries(found.pieces, raw, found.time_ms, self._partitions):
+            if isinstance(entry, Refusal):
+                found.refuse(entry)
+            else:
+                batcher.add(entry)
+                kept += 1
+        if not kept:
+            found.pieces.clear()
+        self._metrics.count(raw.topic, found)
+        is_only_counted = found.result == "unmatched" and self._mapping.unmatched == "count"
+        if not found.is_rejected or is_only_counted:
+            return None
+        return rejected(raw, found.code, found.reason(), found.format)
 
 
 class LogWriter:

@@ -2,15 +2,22 @@
 
 At least once: records are committed when the log has them. What a crash makes it read twice, the fold drops by source
 position. Anything unexpected ends the process; a restart is the recovery.
+
+The order of records of several source partitions: by source time, while one of them is still behind.
+
+The progress in each assigned source partition: read, written, committed.
 """
 
 import asyncio
+import heapq
 import logging
 import time
-from collections.abc import Coroutine, Iterable, Iterator
+from collections import deque
+from collections.abc import Coroutine, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.errors import (
@@ -22,23 +29,152 @@ from aiokafka.errors import (
     UnknownMemberIdError,
 )
 
-from schemas.agentregistry import AgentRegistry
+from runtime.kafkaclients import bounds_of
+from schemas.agents import AgentRegistry
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, LogRecord
 from schemas.topics import OUTCOMES
 from streams.ingest.agentrules import refuse_agents
-from streams.ingest.batch import Batch, Batcher
-from streams.ingest.convertrecord import convert
-from streams.ingest.ingestconfig import IngestConfig
-from streams.ingest.ingestmetrics import IngestMetrics
-from streams.ingest.logwriter import LogWriter
-from streams.ingest.mapping import Resolver
-from streams.ingest.merge import Merge
+from streams.ingest.convert import convert
+from streams.ingest.logwriter import Batch, Batcher, IngestMetrics, LogWriter, Recorder, raw_record
+from streams.ingest.mapping import IngestConfig, Resolver
 from streams.ingest.pieces import Conversion, RawRecord
-from streams.ingest.progress import PartitionProgress, commits, made_again, starting_places
-from streams.ingest.recorder import Recorder, raw_record
+from streams.ingest.preflight import IngestError
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+
+class WaitingRecord(NamedTuple, Generic[T]):
+    """A record that waits for its turn."""
+
+    time_ms: int
+    item: T
+
+
+class Merge(Generic[K, T]):
+    """Queues of records, one per source partition, taken in order of their source times.
+
+    Records of one partition never overtake each other, whatever their times: the fold drops duplicates by offset. Of
+    the heads of all partitions, the one with the smallest time goes first. A partition that is behind and holds
+    nothing here could still bring the smallest: then nothing is taken, unless `force`d.
+    """
+
+    def __init__(self) -> None:
+        self._queues: dict[K, deque[WaitingRecord[T]]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(queue) for queue in self._queues.values())
+
+    def held(self, key: K) -> int:
+        """Records of one partition that wait here."""
+        return len(self._queues.get(key, ()))
+
+    def add(self, key: K, time_ms: int, item: T) -> None:
+        """Put a record behind the others of its partition."""
+        self._queues.setdefault(key, deque()).append(WaitingRecord(time_ms, item))
+
+    def clear(self) -> None:
+        """Forget everything held: the partitions go to somebody else."""
+        self._queues.clear()
+
+    def missing(self, behind: Mapping[K, bool]) -> list[K]:
+        """The partitions that hold the others up: behind, and nothing of them is here."""
+        return [key for key, is_behind in behind.items() if is_behind and not self._queues.get(key)]
+
+    def take(self, behind: Mapping[K, bool], *, force: bool = False) -> Iterator[tuple[K, T]]:
+        """Records in their order, until a partition that is behind runs empty or nothing is left.
+
+        Args:
+            behind: per assigned partition, whether the broker holds more of it than was fetched.
+            force: do not wait for partitions that are behind.
+        """
+        if not force and self.missing(behind):
+            return
+        heads = [(queue[0].time_ms, number, key) for number, (key, queue) in enumerate(self._queues.items()) if queue]
+        heapq.heapify(heads)
+        while heads:
+            _, number, key = heads[0]
+            queue = self._queues[key]
+            yield key, queue.popleft().item
+            if queue:
+                heapq.heapreplace(heads, (queue[0].time_ms, number, key))
+                continue
+            heapq.heappop(heads)
+            if behind.get(key) and not force:
+                return
+
 
 log = logging.getLogger("fleethpa.ingest")
+
+
+@dataclass(slots=True)
+class PartitionProgress:
+    """One source partition: the next offset to read, the end that was seen, what is written and what is committed."""
+
+    next: int
+    end: int
+    written: int
+    committed: int
+    is_given_up: bool = False
+    """Whether others no longer wait for it, until it delivers again."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the broker holds more of it than was read."""
+        return self.next < self.end and not self.is_given_up
+
+
+async def starting_places(
+    consumer: AIOKafkaConsumer, tps: Iterable[TopicPartition]
+) -> dict[TopicPartition, PartitionProgress]:
+    """Where reading starts in freshly assigned partitions.
+
+    Raises:
+        IngestError: a committed offset lies beyond the end: the topic was deleted and created again.
+    """
+    tps = sorted(tps)
+    if not tps:
+        return {}
+    bounds = await bounds_of(consumer, tps)
+    places: dict[TopicPartition, PartitionProgress] = {}
+    for tp in tps:
+        committed = await consumer.committed(tp)
+        first, end = bounds[tp]
+        _check_committed(tp, committed, end)
+        _tell_expired(tp, committed, first)
+        start = max(committed or 0, first)
+        places[tp] = PartitionProgress(start, end, start, start)
+    return places
+
+
+def _check_committed(tp: TopicPartition, committed: int | None, end: int) -> None:
+    if committed is not None and committed > end:
+        raise made_again(tp, end, committed)
+
+
+def _tell_expired(tp: TopicPartition, committed: int | None, begin: int) -> None:
+    if committed is not None and committed < begin:
+        # They are lost. Observers report their state again within minutes; pushed samples do not come again.
+        log.warning(
+            "records expired before they were read",
+            extra={"partition": f"{tp.topic}-{tp.partition}", "count": begin - committed},
+        )
+
+
+def made_again(tp: TopicPartition, offset: int, read: int) -> IngestError:
+    """The error for a partition whose end or next offset is below what was read of it."""
+    return IngestError(
+        f"{tp.topic} partition {tp.partition} is at offset {offset}, but {read} records of it were read: the topic was "
+        "made again, and the log would take its records for duplicates. "
+        f"Next: fleethpa ingest reset {tp.topic} {tp.partition}"
+    )
+
+
+def commits(places: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, int]:
+    """The offsets that are written and not yet committed."""
+    return {tp: place.written for tp, place in places.items() if place.written > place.committed}
+
 
 MAX_TAKEN = 2_000
 """Records written in one go; bounds memory while behind."""
@@ -72,8 +208,6 @@ LOST_ASSIGNMENT = (
     UnknownMemberIdError,
 )
 """Commits that fail because the partitions are somebody else's now: what was written is read again, and dropped."""
-
-T = TypeVar("T")
 
 
 class Item(NamedTuple):

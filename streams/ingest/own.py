@@ -1,13 +1,25 @@
-"""Our own JSON: public records of the observers and the command line, and the simple sample that anyone can send."""
+"""Our own JSON: public records of the observers and the command line, and the simple sample that anyone can send.
 
+JSON Schemas of our public formats, written to `schemas/json/` by `python -m streams.ingest.own`.
+
+Which kinds of entries each public topic may carry, so that writers of samples cannot change settings.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
+import orjson
 from msgspec import Struct
 
+from schemas import topics
+from schemas.agents import AgentKnowledge, agent_of_reports
 from schemas.codec import encode
-from schemas.entries import VERSION, PublicRecord
-from schemas.samples import MetricType, Point
+from schemas.decisions import Decision, ShortDecision
+from schemas.entries import VERSION, Body, LogRecord, PublicRecord
+from schemas.guardrails import Guardrails
+from schemas.observed import Command, MetricType, Point
 from streams.ingest.keynames import check_cluster, check_namespace, check_text
 from streams.ingest.pieces import Refusal
 from streams.ingest.points import time_to_ms, to_milli
@@ -123,3 +135,83 @@ def _convert(document: dict[str, Any], type_: type[T]) -> T:
         raise Refusal("wrongType", f"not a {type_.__name__}: {error}") from error
     except RecursionError as error:
         raise Refusal("malformed", "nested too deeply") from error
+
+
+FOLDER = Path(__file__).parents[2] / "schemas" / "json"
+
+PUBLISHED: dict[str, Any] = {
+    "public-record": PublicRecord,
+    "sample": PublicSample,
+    "log-record": LogRecord,
+    "decision": Decision,
+    "short-decision": ShortDecision,
+    "agent-knowledge": AgentKnowledge,
+    "guardrails": Guardrails,
+}
+"""File name (without `.json`) → type."""
+
+
+def schema(name: str) -> bytes:
+    """The published text of one schema."""
+    made = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | msgspec.json.schema(PUBLISHED[name])
+    return orjson.dumps(made, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n"
+
+
+def write() -> None:
+    """Write all schemas."""
+    for name in PUBLISHED:
+        (FOLDER / f"{name}.json").write_bytes(schema(name))
+
+
+if __name__ == "__main__":
+    write()
+
+
+_HEARTBEAT = frozenset({"heartbeat"})
+
+KINDS: dict[str, frozenset[str]] = {
+    topics.SAMPLES: _HEARTBEAT | {"answers", "samples"},
+    topics.PODS: _HEARTBEAT | {"podSet", "podDeleted", "podList"},
+    topics.AUTOSCALERS: _HEARTBEAT | {"autoscalerSet", "autoscalerDeleted", "autoscalerList", "command"},
+    topics.SCALES: _HEARTBEAT | {"scaleSet", "clusterReport", "serving", "handsChanged"},
+    topics.SETTINGS: frozenset(
+        {"settings", "agent", "engine", "watermarkReset", "restart", "command", "guardrailResume"}
+    ),
+    topics.OUTCOMES: frozenset({"outcome"}),
+    topics.BREAKER: frozenset({"breaker"}),
+}
+
+SAMPLE_KINDS = frozenset({"samples"})
+"""What a topic of other producers may carry: pushed samples and nothing else."""
+
+OBSERVED = frozenset().union(
+    *(KINDS[topic] for topic in topics.PUBLIC_TOPICS if topic not in (topics.SETTINGS, topics.BREAKER))
+) - {"command"}
+"""What is observed in a cluster or became of a write there; of `autoscalerSet` and `autoscalerDeleted` only those of
+origin cluster. An agent may report nothing else.
+"""
+
+WHOLE_PARTITION = (KINDS[topics.SETTINGS] - {"command"}) | KINDS[topics.BREAKER] | {"serving", "handsChanged"}
+"""Kinds that always concern every partition; a `command` does whose record on the topic of settings names no namespace.
+"""
+
+
+def kinds_of(topic: str) -> frozenset[str]:
+    """The kinds of entries that a topic may carry."""
+    return KINDS.get(topic) or (OBSERVED if agent_of_reports(topic) else SAMPLE_KINDS)
+
+
+def topics_of(kind: str) -> list[str]:
+    """The topics that may carry a kind of entry."""
+    return [topic for topic, kinds in KINDS.items() if kind in kinds]
+
+
+def topic_of(namespace: str, bodies: Sequence[Body]) -> str:
+    """The topic of a record about a namespace, or (empty) about clusters; pauses are all that such a record holds."""
+    pauses = all(isinstance(body, Command) and body.is_about_pauses for body in bodies)
+    return topics.AUTOSCALERS if namespace and not pauses else topics.SETTINGS
+
+
+def takes_foreign(topic: str) -> bool:
+    """Whether a topic takes samples in formats other than ours."""
+    return topic == topics.SAMPLES or topic not in KINDS

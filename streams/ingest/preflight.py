@@ -1,21 +1,62 @@
-"""What is checked before the first record is read: topics, their partitions, and who stamps the log."""
+"""What is checked before the first record is read: topics, their partitions, and who stamps the log.
+
+Why ingest stops: errors that name the object and the next step.
+
+Reset a source topic that was deleted and created again: forget its watermarks, then read it from the start.
+"""
 
 import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import errors as kafka
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, for_code
 
-from runtime.kafkaclients import aiokafka_kwargs, reader
+from runtime.kafkaclients import aiokafka_kwargs, reader, running_producer, started
+from schemas.codec import encode
 from schemas.connection import KafkaSettings
-from schemas.topics import LOG, MAX_LOG_RECORD_BYTES, PUBLIC_TOPICS, REJECTED
-from schemas.wholenumbers import whole_number
-from streams.ingest.ingestconfig import IngestConfig
-from streams.ingest.ingesterrors import IngestError
+from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
+from schemas.settings import WatermarkReset
+from schemas.texts import whole_number
+from schemas.topics import INGEST_GROUP, LOG, MAX_LOG_RECORD_BYTES, PUBLIC_TOPICS, REJECTED
+from streams.ingest.mapping import IngestConfig
+
+
+class IngestError(Exception):
+    """Ingest cannot go on; the text says why and what to do."""
+
+
+class BrokersUnreachableError(IngestError):
+    """Kafka does not answer."""
+
+
+def explained(error: kafka.KafkaError, settings: KafkaSettings) -> IngestError:
+    """Put a Kafka error into words for the operator."""
+    text = str(error) or type(error).__name__
+    where = settings.bootstrap_servers
+    match error:
+        case kafka.TopicAuthorizationFailedError():
+            return IngestError(
+                f"Kafka at {where} denies access to a topic: {text}. Ingest needs READ on the public topics and WRITE "
+                "on fleethpa.log and fleethpa.rejected. Next: grant them, see docs/reference/topics.md"
+            )
+        case kafka.GroupAuthorizationFailedError():
+            return IngestError(f"Kafka at {where} denies the consumer group: {text}. Next: grant READ on it")
+        case kafka.ClusterAuthorizationFailedError():
+            return IngestError(f"Kafka at {where} denies writing: {text}. Next: grant WRITE on fleethpa.log")
+        case kafka.KafkaConnectionError():
+            return BrokersUnreachableError(
+                f"cannot reach Kafka at {where} ({text}). Next: check the address, TLS and credentials"
+            )
+        case kafka.UnknownTopicOrPartitionError():
+            return IngestError(f"a topic is missing at {where}: {text}. Next: fleethpa topics init")
+        case _:
+            return IngestError(f"Kafka at {where}: {type(error).__name__}: {text}")
+
 
 _STAMP = "message.timestamp.type"
 _SIZE = "max.message.bytes"
@@ -126,3 +167,55 @@ async def last_times(config: IngestConfig, partitions: Iterable[int]) -> dict[in
                 consumer.seek(tp, ends[tp] - 1)
                 found[tp.partition] = (await consumer.getone(tp)).timestamp
     return found
+
+
+async def reset_source(
+    kafka: KafkaSettings, topic: str, partition: int, *, author: str, reason: str, group: str = INGEST_GROUP
+) -> int:
+    """Append a reset of the watermark to every partition of the log, then set ingest's offset to the beginning.
+
+    Ingest must be stopped: Kafka refuses to move offsets of a group that runs. In this order a crash in between only
+    means to run it again. Gives the offset from which ingest will read.
+
+    Raises:
+        IngestError: the group runs, the partition does not exist, or Kafka denies something.
+    """
+    try:
+        return await _reset(
+            kafka,
+            TopicPartition(topic, partition),
+            WatermarkReset(topic=topic, source_partition=partition, author=author, reason=reason),
+            group,
+        )
+    except KafkaError as error:
+        raise explained(error, kafka) from error
+
+
+async def _reset(kafka: KafkaSettings, source: TopicPartition, body: WatermarkReset, group: str) -> int:
+    counts = await partition_counts(kafka, [LOG, source.topic])
+    if source.partition >= counts[source.topic]:
+        raise IngestError(f"{source.topic} has no partition {source.partition}: it has {counts[source.topic]}")
+    consumer = AIOKafkaConsumer(**aiokafka_kwargs(kafka), group_id=group, enable_auto_commit=False)
+    async with started(consumer):
+        consumer.assign([source])
+        begin: int = (await consumer.beginning_offsets([source]))[source]
+        await _append(kafka, body, counts[LOG])
+        await _move(consumer, source, begin, group)
+    return begin
+
+
+async def _append(kafka: KafkaSettings, body: WatermarkReset, partitions: int) -> None:
+    value = encode(LogRecord(v=VERSION, entries=[Entry(key=WHOLE_PARTITION_KEY, body=body)]))
+    async with running_producer(kafka) as producer:
+        for partition in range(partitions):
+            await producer.send_and_wait(LOG, value, key=WHOLE_PARTITION_KEY.encode(), partition=partition)
+
+
+async def _move(consumer: AIOKafkaConsumer, source: TopicPartition, begin: int, group: str) -> None:
+    try:
+        await consumer.commit({source: begin})
+    except KafkaError as error:
+        raise IngestError(
+            f"the offset of group {group} cannot be moved ({type(error).__name__}): a worker runs. "
+            "Next: stop ingest, then run this again"
+        ) from error

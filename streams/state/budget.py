@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from schemas.budgets import EVERY_NAMESPACE, LONGEST_MS, Budget
 from schemas.decisions import Step
 from schemas.keys import HpaId
+from schemas.settings import EVERY_NAMESPACE, LONGEST_MS, Budget
 from streams.state.rows import BudgetEntry
 
 BUCKET_MS = 15_000

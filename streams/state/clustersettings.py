@@ -2,11 +2,10 @@
 
 from msgspec import Struct, structs
 
-from schemas.autoscalers import Mode
-from schemas.budgets import Budget, parse_budget
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
-from schemas.settings import SINCE_ENGINE, ClusterSettings, merge
+from schemas.observed import Mode
+from schemas.settings import SINCE_ENGINE, Budget, ClusterSettings, merge, parse_budget
 from streams.hpa.autoscaler import ControllerSettings
 from streams.state.budget import NO_BUDGETS, Budgets
 

@@ -1,4 +1,9 @@
-"""Evaluate one HPA at one record: observe, decide, guard, remember, record."""
+"""Evaluate one HPA at one record: observe, decide, guard, remember, record.
+
+The results of evaluations whose write is not made: held, refused, or of an HPA that is ignored.
+
+A refusal is shown in the HPA's own status and Events. Upstream has no such condition.
+"""
 
 from typing import Any
 
@@ -9,35 +14,94 @@ from schemas.codec import encode
 from schemas.decisions import BRAKES_SINCE, IGNORED_REASON, REFUSAL_REASON, Step
 from schemas.limits import OverLimitError
 from streams.hpa.complete import complete
-from streams.hpa.evaluation import Evaluation, Pending, ReconcileResult, ScaleApplied
+from streams.hpa.evaluation import Evaluation, History, Pending, ReconcileResult, ScaleApplied, new_status
 from streams.hpa.observation import NO_PODS, MetricReading, Observation, Scale, TargetPods
 from streams.hpa.reconcile import decide
-from streams.state import decisionrecords
-from streams.state.brakes import Brakes
+from streams.hpa.status import Conditions
+from streams.state import records as decisionrecords
+from streams.state.brakes import Brakes, full_record, short_record
 from streams.state.clustersettings import Effective
-from streams.state.decisionrecords import Facts
-from streams.state.evaluationrecords import full_record, short_record
-from streams.state.fallback import ANNOTATION as FALLBACK_ANNOTATION
-from streams.state.fallback import CONSTRAINT as FALLBACK
-from streams.state.fallback import Fallback, is_lost, parse_fallback, with_fallback
 from streams.state.gather import observe_metric, observe_scale
 from streams.state.guards import Standing, asked_mode, ignored, overflow, pause_in_force, standing
-from streams.state.hpastate import Hpa
-from streams.state.ledger import Draft
-from streams.state.logerrors import StateError
-from streams.state.moves import with_observation
+from streams.state.hpastate import WRITE_TTL_MS, Hpa
+from streams.state.ledger import Draft, StateError
+from streams.state.lostmetrics import ANNOTATION as FALLBACK_ANNOTATION
+from streams.state.lostmetrics import CONSTRAINT as FALLBACK
+from streams.state.lostmetrics import (
+    LONGEST_HOLD_MS,
+    EvaluationInputs,
+    Fallback,
+    ProbeGuards,
+    is_lost,
+    parse_fallback,
+    partial_view,
+    view_step,
+    with_fallback,
+)
+from streams.state.moves import attribute, with_observation
 from streams.state.namespace import Namespace
-from streams.state.onsample import ratios_of
-from streams.state.partialview import LONGEST_HOLD_MS, partial_view, view_step
-from streams.state.partitionstate import State
-from streams.state.probe import EvaluationInputs, ProbeGuards
-from streams.state.refusals import ignored_evaluation, show_refusal, without_write
+from streams.state.records import Facts, compiled, labels, own_status, take_restart
 from streams.state.rows import PendingWrite, ScaleRow
-from streams.state.schedule import WRITE_TTL_MS
+from streams.state.samples import State, ratios_of
 from streams.state.selectoroverlap import register, sharing_pods
-from streams.state.shadow import attribute
-from streams.state.subject import compiled, labels, own_status, take_restart
 from streams.state.timing import as_of
+
+_LARGE_CONDITIONS = limits.DECISION.most // 4
+"""JSON of conditions that an ignored HPA does not keep: the decision that shows it as ignored must be small."""
+
+
+def ignored_evaluation(
+    status: dict[str, Any], history: History, generation: int, current: int | None, reason: str
+) -> Evaluation:
+    """Give an evaluation that decides nothing. `status`: so far; `current`: replicas, None: the scale is not known."""
+    conditions = status.get("conditions") or []
+    kept = conditions if len(encode(conditions)) <= _LARGE_CONDITIONS else []
+    replicas = status.get("currentReplicas", 0) if current is None else current
+    shown = new_status(generation, status.get("lastScaleTime"), replicas, replicas, None, kept)
+    result = ReconcileResult(status=shown, before=None, history=history)
+    return Evaluation(path="ignored", history=history, current_replicas=current, reason=reason, result=result)
+
+
+def show_refusal(
+    result: ReconcileResult, before: dict[str, Any], text: str, now_ms: int, reason: str = REFUSAL_REASON
+) -> ReconcileResult:
+    """Give a result whose condition AbleToScale is False, with an Event; `before` is the status so far.
+
+    The condition's transition time stays while it is False for the same HPA: the evaluation has set it True in between.
+    """
+    own = [condition for condition in before.get("conditions") or () if condition["type"] == "AbleToScale"]
+    conditions = Conditions(result.status.get("conditions"), now_ms)
+    if own:
+        conditions.items = [own[0] if each["type"] == "AbleToScale" else each for each in conditions.items]
+    conditions.set("AbleToScale", "False", reason, text)
+    return structs.replace(
+        result,
+        status={**result.status, "conditions": conditions.items},
+        before=None,
+        events=(*result.events, ("Warning", reason, text)),
+    )
+
+
+def without_write(pending: Pending, status: dict[str, Any], history: History) -> ReconcileResult:
+    """Show an evaluation without the write that it wants: the replicas stay. `status`: so far; `history`: to keep."""
+    current = pending.current_replicas
+    shown = new_status(
+        pending.generation,
+        status.get("lastScaleTime"),
+        current,
+        current,
+        pending.current_metrics,
+        pending.conditions,
+    )
+    return ReconcileResult(
+        status=shown,
+        before=None,
+        events=pending.events,
+        error=pending.error,
+        error_label=pending.error_label,
+        metric_results=pending.metric_results,
+        history=history,
+    )
 
 
 class Evaluator:

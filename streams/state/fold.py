@@ -2,40 +2,100 @@
 
 Each entry changes rows in three layers: HPA rows read namespace rows, these read the partition row. Rows are written in
 that order, so a layer that is read is never behind the one that reads it (docs/decisions/).
+
+What a change of who is in charge means for the state: the holder, and what a hub takes over from a native HPA.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import DecodeError, Raw, structs
 
 from schemas import limits
 from schemas.agents import AgentSet, agent_of_reports
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.decisions import BRAKES_SINCE, ENGINE
-from schemas.entries import WHOLE_PARTITION_KEY, Source
+from schemas.entries import (
+    HUB_HOLDER,
+    WHOLE_PARTITION_KEY,
+    BreakerCommand,
+    GuardrailResume,
+    HandsChanged,
+    LeftNative,
+    Outcome,
+    Source,
+)
 from schemas.fitting import check_question, fitted
-from schemas.guardrailpauses import BreakerCommand, GuardrailResume
-from schemas.hands import HandsChanged, LeftNative
 from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
+from schemas.kubernetes.gotimes import parse_time_ms, rfc3339_seconds
 from schemas.limits import OverLimitError
-from schemas.outcomes import Outcome
-from schemas.pods import PodDeleted, PodList, PodSet
-from schemas.samples import Samples
-from schemas.scales import REFUSED_PART, ClusterReport, Heartbeat, ObserverTrouble, ScaleSet, Serving
+from schemas.observed import (
+    REFUSED_PART,
+    AutoscalerDeleted,
+    AutoscalerList,
+    AutoscalerSet,
+    ClusterReport,
+    Command,
+    Heartbeat,
+    ObserverTrouble,
+    PodDeleted,
+    PodList,
+    PodSet,
+    Samples,
+    ScaleSet,
+    Serving,
+)
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset, take_settings
 from streams.state import foldhpas, rates
-from streams.state.breakerfold import after_breaker, after_person
-from streams.state.changedhands import hands_after, status_after
 from streams.state.clustersettings import known_to
-from streams.state.foldcontext import Folding
-from streams.state.foldhpas import paused_by
+from streams.state.foldhpas import Folding, paused_by
 from streams.state.forgetting import forget_reports, forget_watermarks
-from streams.state.logerrors import LogError, UnknownEngineError
-from streams.state.logrecords import AnswerHead, FoldedAnswers, FoldedEntry, read_answer
+from streams.state.guards import after_breaker, after_person
+from streams.state.ledger import LogError, UnknownEngineError
+from streams.state.log import AnswerHead, FoldedAnswers, FoldedEntry, read_answer
 from streams.state.namespacekeys import query_key, target_key
 from streams.state.partitionrow import AgentRow, HandsRow, ReportRow, ServedRow
 from streams.state.rows import AnswerRow, ScaleRow, TargetName
+
+KEPT_CHANGES = 20
+"""How many changes of the holder are kept of a cluster."""
+
+
+def hands_after(known: HandsRow | None, body: HandsChanged, offset: int) -> HandsRow:
+    """The row after a change. A change that is older than the newest is entered in its place, and moves nothing.
+
+    A hub that gets a cluster back starts with empty windows, which do not contain what the native controller did.
+    """
+    known = known or HandsRow([])
+    change = (body.time, body.holder, body.generation)
+    if change in known.changes:
+        return known
+    changes = sorted([*known.changes, change], key=lambda each: each[2])[-KEPT_CHANGES:]
+    is_back = body.holder.startswith(HUB_HOLDER) and len(changes) > 1 and changes[-1] == change
+    return HandsRow(changes, offset if is_back else known.restart_offset)
+
+
+def status_after(status: Mapping[str, Any], native: LeftNative) -> dict[str, Any]:
+    """The status of a central HPA that a native one stood in for: its last scale time goes on, as does a zero that a
+    controller scaled to.
+    """
+    found = dict(status)
+    known = found.get("lastScaleTime")
+    if native.last_scale is not None and (not known or parse_time_ms(known) < native.last_scale):
+        found["lastScaleTime"] = rfc3339_seconds(native.last_scale)
+    others = [each for each in found.get("conditions") or () if each.get("type") != "ScaledToZero"]
+    if native.scaled_to_zero and len(others) == len(found.get("conditions") or ()):
+        found["conditions"] = [
+            *others,
+            {
+                "type": "ScaledToZero",
+                "status": "True",
+                "reason": "ScaledToZero",
+                "message": "the HPA controller scaled the workload to zero",
+                "lastTransitionTime": found.get("lastScaleTime"),
+            },
+        ]
+    return found
+
 
 _PROBLEM_LENGTHS = (1_000, 60, 0)
 """To how many characters the problem of a reconciler is shortened, where the row has no room for more."""

@@ -2,21 +2,194 @@
 
 A central HPA hides the cluster's HPA of the same name. There is one row per name: it passes to the central HPA with
 mode and windows, and back to the cluster's when the central one is deleted.
+
+What the fold of every kind of entry shares: the entry's position, its namespace, the followed session.
+
+Which HPA scales which target: for commands after which no HPA, or two HPAs, could scale a target.
 """
+
+from typing import NamedTuple
 
 import orjson
 from msgspec import structs
 
 from schemas import limits
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode, Origin
-from schemas.keys import HpaId
+from schemas.entries import Source
+from schemas.keys import HpaId, supersedes
 from schemas.limits import TEXT, shortened
-from streams.state.foldcontext import Folding
-from streams.state.guards import standing
+from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat, Mode, Origin
+from streams.state.guards import asked_mode, standing
 from streams.state.hpastate import Hpa, made_uid
+from streams.state.moves import take_native_status
 from streams.state.namespace import Namespace, advance
-from streams.state.rows import DirectoryEntry, DirectoryKey, ListProgress, Pause, TargetName
-from streams.state.shadow import take_native_status
+from streams.state.partitionrow import ObserverSession
+from streams.state.rows import DirectoryEntry, DirectoryKey, ListProgress, Pause, TargetName, WatchRow
+from streams.state.samples import State
+
+SILENCE_MS = 30_000
+"""After this much silence of the observer session that is followed, another one takes over; a later session of the same
+instance does at once.
+"""
+MAX_PROBLEM_CHARACTERS = 1_000
+_BEGINS_WITH_LIST = ("pods", "autoscalers")
+
+
+class Folding:
+    """The entry that is being folded, and where."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.now_ms = state.now_ms
+        self.index = 0
+        self.source: Source | None = None
+        self.namespace = Namespace("", "")
+        """Namespace of the entry at hand."""
+
+    def position(self) -> str:
+        """Source position of the entry, `topic-partition@offset`; empty for one without source."""
+        source = self.source
+        return "" if source is None else f"{source.topic}-{source.partition}@{source.offset}"
+
+    def place(self) -> str:
+        """Place of the entry in the log."""
+        return f"{self.state.offset}.{self.index}"
+
+    # --- observer sessions ------------------------------------------------------------------------------------------
+
+    def follows(self, watch: str, session: str, starts_list: bool = False, in_list: bool = False) -> bool:
+        """Tell whether an entry of this session counts; an entry without a session always does."""
+        if not session:
+            return True
+        namespace, sessions = self.namespace, self.state.row.sessions
+        key = f"{namespace.cluster}/{watch}"
+        known = sessions.get(key)
+        if known is not None and known.session != session:
+            has_ended = self.now_ms - known.heard_ms > SILENCE_MS or supersedes(session, known.session)
+            if not has_ended or (watch in _BEGINS_WITH_LIST and not starts_list):
+                sessions[key] = ObserverSession(known.session, known.heard_ms, known.ignored + 1)
+                return False
+        ignored = known.ignored if known is not None else 0
+        sessions[key] = ObserverSession(session, self.now_ms, ignored)
+        return watch not in _BEGINS_WITH_LIST or self._has_list(watch, session, starts_list, in_list)
+
+    def _has_list(self, watch: str, session: str, starts_list: bool, in_list: bool) -> bool:
+        """Whether a session's changes count in a namespace: it began a full list there, or was the first session."""
+        namespace = self.namespace
+        held = namespace.listed.get(watch, "")
+        if held == session:
+            return True
+        if starts_list or (not held and not in_list):
+            if namespace.open():
+                namespace.listed[watch] = session
+            return True
+        namespace.count_ignored(f"{watch} of a session that has not begun with a full list")
+        return False
+
+    def heartbeat(self, body: Heartbeat) -> None:
+        """Store what the followed session still watches; a session that watches nothing is followed no longer."""
+        sessions, namespace = self.state.row.sessions, self.namespace
+        for watch in sorted({*body.watches, *body.problems}):
+            known = sessions.get(f"{namespace.cluster}/{watch}")
+            if known is None or known.session != body.session:
+                continue
+            problem = body.problems.get(watch, "")[:MAX_PROBLEM_CHARACTERS]
+            sessions[f"{namespace.cluster}/{watch}"] = ObserverSession(body.session, self.now_ms, known.ignored)
+            before = namespace.watches.get(watch, WatchRow(body.session))
+            heard_ms = before.heard_ms if problem and before.session == body.session else self.now_ms
+            if namespace.open():
+                reason = body.reasons.get(watch, "") if problem else ""
+                namespace.watches[watch] = WatchRow(body.session, heard_ms, problem, reason, self.now_ms)
+        if not body.watches and not body.problems:
+            self._release(body.session)
+
+    def _release(self, session: str) -> None:
+        sessions, prefix = self.state.row.sessions, f"{self.namespace.cluster}/"
+        for key, known in sessions.items():
+            if key.startswith(prefix) and known.session == session:
+                sessions[key] = ObserverSession(session, self.now_ms - SILENCE_MS - 1, known.ignored)
+
+
+class ScaleTarget(NamedTuple):
+    """A scale in the fleet."""
+
+    cluster: str
+    namespace: str
+    target: TargetName
+
+    @property
+    def short(self) -> str:
+        """Kind and name, as in `Deployment/checkout`."""
+        return f"{self.target[1]}/{self.target[2]}"
+
+    def __str__(self) -> str:
+        return f"{self.short} in {self.cluster}/{self.namespace}"
+
+
+class Holder(NamedTuple):
+    """An HPA that drives a target; `native`: through the cluster's own HPA controller."""
+
+    hpa: HpaId
+    native: bool
+
+
+class Claim(NamedTuple):
+    """How one HPA that fleethpa evaluates is set up: the mode asked for, the mode in force, and why they differ."""
+
+    asked: Mode
+    mode: Mode
+    refused: str
+    remedy: str
+    origin: str
+    target: ScaleTarget
+
+
+class Ownership(NamedTuple):
+    """What the fold knows of HPAs and their targets at one moment."""
+
+    claims: dict[HpaId, Claim]
+    holders: dict[ScaleTarget, list[Holder]]
+    """Targets that at least one HPA drives."""
+
+    def lost(self, after: "Ownership") -> dict[ScaleTarget, list[Holder]]:
+        """Give the targets that an HPA drives now and none would drive afterwards, with the present HPA."""
+        return {target: held for target, held in self.holders.items() if target not in after.holders}
+
+
+def ownership(*states: State) -> Ownership:
+    """Give the HPAs and their targets as of the last record that the states have applied."""
+    claims: dict[HpaId, Claim] = {}
+    holders: dict[ScaleTarget, list[Holder]] = {}
+    for state in states:
+        for namespace in state.namespaces.values():
+            for key in sorted(namespace.directory):
+                _add(state, namespace, key, claims, holders)
+    return Ownership(claims, holders)
+
+
+def _add(
+    state: State,
+    namespace: Namespace,
+    key: DirectoryKey,
+    claims: dict[HpaId, Claim],
+    holders: dict[ScaleTarget, list[Holder]],
+) -> None:
+    settings = state.settings(namespace.cluster)
+    target = ScaleTarget(namespace.cluster, namespace.name, namespace.directory[key].target)
+    name = HpaId(namespace.cluster, namespace.name, key.name)
+    if key.origin == "cluster" and not settings.native_absent:
+        holders.setdefault(target, []).append(Holder(name, native=True))
+    hpa = state.hpas.get(name)
+    if hpa is None or namespace.is_hidden(key) or not _is_live(hpa):
+        return
+    in_force = standing(namespace, hpa, settings)
+    asked = asked_mode(namespace, key.name, settings)
+    claims[name] = Claim(asked, in_force.mode, in_force.refused, in_force.remedy, key.origin, target)
+    if in_force.mode == "enforce":
+        holders.setdefault(target, []).append(Holder(name, native=False))
+
+
+def _is_live(hpa: Hpa) -> bool:
+    return not (hpa.row.gone or hpa.row.deleted)
 
 
 def autoscaler_set(fold: Folding, body: AutoscalerSet) -> None:

@@ -9,15 +9,14 @@ from collections.abc import Iterable
 
 from schemas import limits
 from schemas.agents import agent_of_reports
-from streams.state.breakerfold import in_force
 from streams.state.budget import ENTRIES_KEPT_MS
-from streams.state.foldcontext import Folding
-from streams.state.foldhpas import forget_hpa
+from streams.state.foldhpas import Folding, forget_hpa
+from streams.state.guards import in_force
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
 from streams.state.namespacekeys import stored_part
-from streams.state.partitionstate import State
 from streams.state.rowcodec import namespace_row_key
+from streams.state.samples import State
 
 SWEEP_MS = 3_600_000
 """One hour of log time: the interval of these checks, and how long most things are kept."""

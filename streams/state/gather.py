@@ -7,10 +7,10 @@ from msgspec import Struct
 from schemas.kubernetes.hpa import metric_source
 from schemas.kubernetes.selectors import matches_label_selector
 from schemas.metricqueries import API_OF, metric_query
-from schemas.samples import MetricAnswer
+from schemas.observed import MetricAnswer
 from streams.hpa.autoscaler import INVALID, Autoscaler
-from streams.hpa.metricsclient import SERVED_BY, compile_answer, fetch_failure
 from streams.hpa.observation import (
+    SERVED_BY,
     ExternalSamples,
     MetricFailure,
     MetricReading,
@@ -19,6 +19,8 @@ from streams.hpa.observation import (
     Scale,
     ScaleFailure,
     TargetPods,
+    compile_answer,
+    fetch_failure,
     pod_samples,
 )
 from streams.hpa.requests import PodTemplate

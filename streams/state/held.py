@@ -11,7 +11,7 @@ import msgspec
 
 from schemas import limits
 from schemas.limits import Limit
-from schemas.pods import Pod
+from schemas.observed import Pod
 from streams.state.namespacekeys import FIRST_ROW
 from streams.state.rows import (
     SPLIT_PARTS,

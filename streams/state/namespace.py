@@ -1,4 +1,4 @@
-"""The state of one namespace while its partition is assigned. How its rows are made and read: `namespacerows`.
+"""The state of one namespace while its partition is assigned. How its rows are made and read: `rowcodec`.
 
 Every change goes to a part of the namespace. A part that is ahead of the log (its row was written before a crash, later
 rows were not) ignores what it already has; `begin` tells it which record is being applied.
@@ -11,12 +11,8 @@ from zlib import crc32
 from msgspec import structs
 
 from schemas import limits
-from schemas.autoscalers import Mode
 from schemas.keys import HpaId
-from schemas.pods import Pod, PodList
-from schemas.podsharing import shared
-from streams.state.answerparts import Slots, in_force, joined, with_part
-from streams.state.fewnames import Names, with_name, without_name
+from schemas.observed import Mode, Pod, PodList, shared
 from streams.state.held import (
     Held,
     Room,
@@ -28,8 +24,16 @@ from streams.state.held import (
     scale_size,
 )
 from streams.state.membership import Membership
-from streams.state.namespacekeys import FIRST_ROW, row_of_answer, row_of_question, spread_over
-from streams.state.rates import REMEMBERED_MS
+from streams.state.namespacekeys import (
+    FIRST_ROW,
+    Names,
+    row_of_answer,
+    row_of_question,
+    spread_over,
+    with_name,
+    without_name,
+)
+from streams.state.rates import REMEMBERED_MS, Slots, in_force, joined, with_part
 from streams.state.rows import (
     NOTHING_APPLIED,
     SPLIT_PARTS,

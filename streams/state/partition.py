@@ -7,29 +7,24 @@ grouped or which valid prefix of a checkpoint's rows was restored.
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 
-from schemas.chain import uid_of
-from schemas.decisions import ENGINE
+from schemas.decisions import ENGINE, uid_of
 from schemas.keys import HpaId
 from schemas.topics import MAX_ROW_BYTES
 from streams.state import rowcodec
 from streams.state.budget import trimmed
+from streams.state.endwrite import look_at
 from streams.state.fold import EntryFold
 from streams.state.forgetting import LONG_MS, SWEEP_MS, forget
 from streams.state.hpastate import Hpa
-from streams.state.ledger import DecisionRecord, Ledger
-from streams.state.logerrors import LogError, StateError, UnknownEngineError
-from streams.state.logrecords import FoldedRecord, read_record
+from streams.state.ledger import DecisionRecord, Ledger, LogError, StateError, UnknownEngineError
+from streams.state.log import FoldedRecord, read_record
+from streams.state.lostmetrics import Probe
 from streams.state.namespace import Namespace
 from streams.state.namespacekeys import stored_part
-from streams.state.namespacerows import load_namespace, rows_of_namespace
-from streams.state.onsample import plan_sampled
 from streams.state.partitionrow import IndexRow, PartitionRow
-from streams.state.partitionstate import State
-from streams.state.probe import Probe
-from streams.state.rowcopies import DELETED, applied_offset
-from streams.state.rowindex import RowIndex, check_written
+from streams.state.rowcodec import DELETED, RowIndex, applied_offset, check_written, load_namespace, rows_of_namespace
 from streams.state.rows import NOTHING_APPLIED, PARTS, SPLIT_PARTS, HpaRow, NamespaceRow
-from streams.state.visit import look_at
+from streams.state.samples import State, plan_sampled
 
 STEP_LIMIT_MS = 300_000
 """A longer step of log time acts as a restart."""

@@ -6,7 +6,7 @@ Fields are only ever added at the end, with a default: the structs are stored as
 from msgspec import Struct
 
 from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES
-from schemas.scales import ObserverTrouble
+from schemas.observed import ObserverTrouble
 from schemas.settings import ClusterSettings
 from streams.state.rows import NOTHING_APPLIED, Pause, RefusedRow
 
@@ -95,7 +95,7 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     restart_offset: int = NOTHING_APPLIED
     restart_reason: str = ""
     index: list[int] = []
-    """The pieces of the index of rows (`rowindex.py`): the applied offset with which each was last written."""
+    """The pieces of the index of rows (`rowcodec.py`): the applied offset with which each was last written."""
     duplicates: int = 0
     checkpoint_ms: int = 0
     reports: dict[str, ReportRow] = {}

@@ -1,19 +1,287 @@
 """How state rows are stored: their keys and their bytes.
 
-A row's value is its applied log offset (`streams.state.rowcopies`) and the MessagePack of its struct, a large one
+A row's value is its applied log offset (`streams.state.rowcodec`) and the MessagePack of its struct, a large one
 compressed with zstd.
+
+How the rows of a namespace are made from its state, and its state from stored rows: part by part.
+
+Stored rows, undecoded: the partition of each, its applied offset, and which of two copies is newer.
+
+A row's key begins with its log partition, `b"<partition>|…"`; its value with the log offset that it has applied, 8
+bytes big-endian, signed.
+
+Which rows belong to a checkpoint: their keys and offsets, in pieces of bounded size, each stored as a row.
+
+The partition's own row has the offset of each piece, so a restore notices a row or a piece that is missing or old. A
+row that no piece names is a leftover: whatever it holds was removed from the state. Rows of what is gone are deleted
+from the changelog by the checkpoint after the one that says so: until then the rows of the one before are whole.
 """
 
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
+from zlib import crc32
 
 import cramjam
 import msgspec
 
+from schemas import limits
 from schemas.keys import HpaId, namespace_key, parse_hpa_id, split_namespace_key
-from streams.state.logerrors import StateError
+from schemas.observed import shared
+from streams.state.held import answers_size, encoded_size, hpa_size, pod_size, sample_size, scale_size
+from streams.state.ledger import StateError
+from streams.state.log import asked
+from streams.state.namespace import Namespace, limit_of_arrival
+from streams.state.namespacekeys import (
+    FIRST_ROW,
+    query_key,
+    row_of_answer,
+    row_of_question,
+    spread_over,
+    stored_part,
+)
 from streams.state.partitionrow import IndexRow, PartitionRow
-from streams.state.rowcopies import APPLIED_BYTES, applied_prefix
-from streams.state.rows import HpaRow, NamespaceRow
+from streams.state.rows import (
+    NOTHING_APPLIED,
+    SPLIT_PARTS,
+    AnswerRow,
+    HpaRow,
+    ListProgress,
+    NamespaceRow,
+    PodEntry,
+    QueryKey,
+    SampleRow,
+    SeriesKey,
+    ViewRow,
+    answer_row,
+    is_series,
+)
+
+
+def rows_of_namespace(namespace: Namespace, parts: Iterable[int]) -> list[tuple[int, NamespaceRow]]:
+    """Make the rows of these parts: part 0 comes last, so that it is never ahead of another one."""
+    made = {part: _empty_row(namespace, part) for part in parts}
+    if len(namespace.applied) <= SPLIT_PARTS:
+        _fill_few(namespace, made)
+    else:
+        _fill_many(namespace, made)
+    if 0 in made:
+        _fill_first(namespace, made[0])
+    for part, row in made.items():
+        row.growths = namespace.held.growths_of(part, len(namespace.applied))
+        row.refused = namespace.held.refused.get(part, {})
+    if namespace.view_part in made and namespace.view != ViewRow():
+        made[namespace.view_part].view = namespace.view
+    return sorted(made.items(), key=lambda item: (item[0] == 0, item[0]))
+
+
+def _fill_few(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
+    """Fill the rows of a namespace whose pods and pushed samples are the last part, and the rest the first."""
+    if (row := made.get(len(namespace.applied) - 1)) is not None:
+        row.pods, row.samples = namespace.pods, list(namespace.series.items())
+    if (row := made.get(0)) is not None:
+        row.answers = [answer for _, _, answer in _all_answers(namespace)]
+        row.scales = list(namespace.scales.items())
+    of_series = len(namespace.applied) - 1
+    for key, arrival in namespace.arrivals.items():
+        if (row := made.get(of_series if is_series(key) else 0)) is not None:
+            row.arrivals.append((key, arrival))
+
+
+def _all_answers(namespace: Namespace) -> Iterator[tuple[QueryKey, int, AnswerRow]]:
+    """Give the answers to store: query, number of the part, answer or part of one."""
+    for query, answer in namespace.answers.items():
+        if query not in namespace.answer_slots:
+            yield query, 0, answer
+    for query, slots in namespace.answer_slots.items():
+        for number, slot in slots.items():
+            for part in slot:
+                yield query, number, part
+
+
+def _fill_many(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
+    for name, entry in namespace.pods.items():
+        if (row := made.get(namespace.part_of(name))) is not None:
+            row.pods[name] = entry
+    for query, number, answer in _all_answers(namespace):
+        if (row := made.get(namespace.part_of_answer(query, number))) is not None:
+            row.answers.append(answer)
+    for key, samples in namespace.series.items():
+        _spread(namespace, made, key, samples)
+    for question, arrival in namespace.arrivals.items():
+        if (row := made.get(namespace.part_of_arrival(question))) is not None:
+            row.arrivals.append((question, arrival))
+
+    for target, scale in namespace.scales.items():
+        if (row := made.get(namespace.part_of_scale(target))) is not None:
+            row.scales.append((target, scale))
+    for part, taken in namespace.taken.items():
+        if part in made:
+            made[part].taken = list(taken)
+
+
+def _spread(namespace: Namespace, made: dict[int, NamespaceRow], key: SeriesKey, samples: dict[str, SampleRow]) -> None:
+    split: dict[int, dict[str, SampleRow]] = {}
+    for name, sample in samples.items():
+        split.setdefault(namespace.part_of(name), {})[name] = sample
+    for part, some in split.items():
+        if part in made:
+            made[part].samples.append((key, some))
+
+
+def _empty_row(namespace: Namespace, part: int) -> NamespaceRow:
+    return NamespaceRow(
+        cluster=namespace.cluster,
+        namespace=namespace.name,
+        part=part,
+        parts=len(namespace.applied),
+        pod_list=namespace.pod_lists[part],
+    )
+
+
+def _fill_first(namespace: Namespace, row: NamespaceRow) -> None:
+    row.autoscalers, row.hpa_list = list(namespace.directory.items()), namespace.hpa_list
+    row.rivals, row.rivals_coming = namespace.rivals, namespace.rivals_coming
+    row.watches, row.listed, row.born = namespace.watches, namespace.listed, namespace.born
+    row.commands, row.ignored = namespace.commands, namespace.ignored
+    row.idle_ms, row.unused = namespace.idle_ms, namespace.unused
+
+
+def load_namespace(namespace: Namespace, rows: Mapping[int, tuple[int, NamespaceRow]]) -> None:
+    """Load stored rows: part -> (applied offset, row)."""
+    parts = rows[0][1].parts if 0 in rows else 1
+    stored = [rows.get(stored_part(part, parts)) for part in range(parts)]
+    namespace.applied = [NOTHING_APPLIED if each is None else each[0] for each in stored]
+    namespace.pod_lists = [ListProgress() if each is None else each[1].pod_list for each in stored]
+    for each in stored:
+        if each is not None:
+            _load_part(namespace, each[1])
+    for query in list(namespace.answer_slots):
+        _settle(namespace, query)
+    _count(namespace)
+
+
+def _settle(namespace: Namespace, query: QueryKey) -> None:
+    """Take a loaded answer that came whole out of the slots."""
+    slots = namespace.answer_slots[query]
+    if list(slots) == [0] and len(slots[0]) == 1 and slots[0][0].parts == 1:
+        namespace.answers[query] = slots[0][0]
+        del namespace.answer_slots[query]
+    else:
+        namespace.choose_answer(query)
+
+
+def _load_part(namespace: Namespace, row: NamespaceRow) -> None:
+    for name, entry in row.pods.items():
+        pod = shared(entry.pod)
+        namespace.pods[name] = PodEntry(pod, entry.mark)
+        namespace.membership.put(pod)
+    for stored in row.answers:
+        query = query_key(asked(stored))
+        answer = stored
+        if stored.stored is not None:
+            answer = answer_row(stored.stored, stored.time_ms, stored.source)
+        number = answer.part
+        slots = namespace.answer_slots.get(query, {})
+        namespace.answer_slots[query] = {**slots, number: (*slots.get(number, ()), answer)}
+    for key, samples in row.samples:
+        namespace.series.setdefault(key, {}).update(samples)
+    namespace.arrivals.update(row.arrivals)
+    if row.taken:
+        namespace.taken[row.part] = dict.fromkeys(row.taken)
+    if row.view is not None:
+        namespace.view = row.view
+    namespace.scales.update(row.scales)
+    namespace.held.load_growths(row.growths)
+    if row.refused:
+        namespace.held.refused[row.part] = row.refused
+    if row.part:
+        return
+    namespace.directory, namespace.hpa_list = row.all_autoscalers(), row.hpa_list
+    namespace.rivals, namespace.rivals_coming = row.rivals, row.rivals_coming
+    namespace.watches, namespace.listed, namespace.born = row.watches, row.listed, row.born
+    namespace.commands, namespace.ignored = row.commands, row.ignored
+    namespace.idle_ms, namespace.unused = row.idle_ms, row.unused
+    for hpa, known in namespace.directory.items():
+        namespace.join_target(known.target, hpa)
+
+
+def _count(namespace: Namespace) -> None:
+    """Count what was read back from rows."""
+    held = namespace.held
+    _count_answers(namespace)
+    for name, entry in namespace.pods.items():
+        held.load(limits.ROW_PODS, spread_over(name), pod_size(entry.pod))
+    for key, samples in namespace.series.items():
+        for name, sample in samples.items():
+            held.load(limits.ROW_SAMPLES, spread_over(name), sample_size(key, name, sample))
+    for question in namespace.arrivals:
+        held.load(limit_of_arrival(question), row_of_question(question), encoded_size(question))
+    for hpa, known in namespace.directory.items():
+        held.load(limits.ROW_HPAS, FIRST_ROW, hpa_size(hpa, known), known.own)
+    held.hpas = len(namespace.directory)
+    for target, scale in namespace.scales.items():
+        held.load(limits.ROW_SCALES, row_of_question(target), scale_size(target, scale))
+    for rival in (*namespace.rivals, *namespace.rivals_coming):
+        held.load(limits.ROW_RIVALS, FIRST_ROW, encoded_size(rival))
+    for name, command in namespace.commands.items():
+        held.load(limits.ROW_COMMANDS, FIRST_ROW, encoded_size((name, command)))
+
+
+def _count_answers(namespace: Namespace) -> None:
+    for query, number, answer in _all_answers(namespace):
+        namespace.held.load(limits.ROW_ANSWERS, row_of_answer(query, number), answers_size((answer,)))
+
+
+APPLIED_BYTES = 8
+DELETED = b""
+"""In the place of a row's value: the row is deleted, on the changelog a record without value."""
+
+
+def row_partition(key: bytes) -> int:
+    """Give the log partition that a row belongs to."""
+    return int(key.partition(b"|")[0])
+
+
+def rows_by_partition(rows: Mapping[bytes, bytes], numbers: Iterable[int]) -> dict[int, dict[bytes, bytes]]:
+    """Give the rows of each of these partitions."""
+    found: dict[int, dict[bytes, bytes]] = {number: {} for number in numbers}
+    for key, value in rows.items():
+        if (number := row_partition(key)) in found:
+            found[number][key] = value
+    return found
+
+
+def applied_offset(value: bytes) -> int:
+    """Give the log offset that a stored row has applied; -1: nothing."""
+    return int.from_bytes(value[:APPLIED_BYTES], "big", signed=True)
+
+
+def applied_prefix(offset: int) -> bytes:
+    """Write the head of a stored row: the inverse of `applied_offset`."""
+    return offset.to_bytes(APPLIED_BYTES, "big", signed=True)
+
+
+def wins(value: bytes, held: bytes | None) -> bool:
+    """Whether a row that is read later replaces the copy that is held: it must not have applied less.
+
+    A worker that was paused may write an old copy after its successor's.
+    """
+    return held is None or applied_offset(held) <= applied_offset(value)
+
+
+def merge_row(rows: MutableMapping[bytes, bytes], key: bytes, value: bytes | None) -> None:
+    """Put a row that is read later among the others, unless the copy there wins. One without value deletes the row."""
+    if not value:
+        rows.pop(key, None)
+    elif wins(value, rows.get(key)):
+        rows[key] = value
+
+
+def merge_rows(rows: MutableMapping[bytes, bytes], written: Iterable[tuple[bytes, bytes]]) -> None:
+    """Put the rows of a checkpoint among those of the checkpoints before it."""
+    for key, value in written:
+        merge_row(rows, key, value)
+
 
 _LEVEL = 1
 _PLAIN_BYTES = 16_384
@@ -94,3 +362,115 @@ def namespace_of_key(rest: str) -> tuple[str, str, int]:
     key, _, part = rest.rpartition("#")
     cluster, namespace = split_namespace_key(key)
     return cluster, namespace, int(part)
+
+
+MOST_NAMES = 1_024
+"""Names in a piece, on average: with the longest names of Kubernetes they take less than `MAX_ROW_BYTES`."""
+
+
+class RowIndex:
+    """The index of one partition: what the rows are that its checkpoints wrote."""
+
+    def __init__(self) -> None:
+        self.written: dict[str, int] = {}
+        self.gone: dict[str, int] = {}
+        self._leftovers: set[str] = set()
+        """Keys of rows that are stored and that nothing names."""
+        self._pieces = 0
+        self._changed: set[int] = set()
+
+    def write(self, key: str, offset: int) -> None:
+        """Note that a row was written with this applied offset."""
+        self.written[key] = offset
+        self.gone.pop(key, None)
+        self._leftovers.discard(key)
+        self._note(key)
+
+    def remove(self, key: str, offset: int) -> None:
+        """Note that the record at a log offset removed what a row holds."""
+        if self.written.pop(key, None) is not None:
+            self.gone[key] = offset
+            self._note(key)
+
+    def _note(self, key: str) -> None:
+        if self._pieces:
+            self._changed.add(_piece_of(key, self._pieces))
+
+    def settled(self) -> list[str]:
+        """Give the rows to delete: those that the checkpoint before said are gone. They are named no longer."""
+        found = sorted({*self.gone, *self._leftovers})
+        for key in self.gone:
+            self._note(key)
+        self.gone, self._leftovers = {}, set()
+        return found
+
+    def pieces(self, row: PartitionRow) -> Iterator[tuple[bytes, IndexRow]]:
+        """Give the pieces that have changed, with their keys, and note their offset in the partition's row."""
+        wanted = max(1, self._pieces)
+        while len(self.written) > MOST_NAMES * wanted:
+            wanted *= 2
+        while wanted > 1 and len(self.written) < MOST_NAMES * wanted // 4:
+            wanted //= 2
+        if wanted != self._pieces:
+            self._leftovers |= {index_key(row.number, self._pieces, at).decode() for at in range(self._pieces)}
+            self._pieces, self._changed, row.index = wanted, set(range(wanted)), [row.offset] * wanted
+        made = self._made(self._changed)
+        self._changed = set()
+        for at, piece in made.items():
+            row.index[at] = row.offset
+            yield index_key(row.number, wanted, at), piece
+
+    def all_pieces(self) -> list[IndexRow]:
+        """Give all pieces as of the last checkpoint, in order."""
+        return list(self._made(set(range(self._pieces))).values())
+
+    def _made(self, wanted: set[int]) -> dict[int, IndexRow]:
+        made = {at: IndexRow({}, {}) for at in sorted(wanted)}
+        for key, written in self.written.items():
+            if (piece := made.get(_piece_of(key, self._pieces))) is not None:
+                piece.written[key] = written
+        for key, gone in self.gone.items():
+            if (piece := made.get(_piece_of(key, self._pieces))) is not None:
+                piece.gone[key] = gone
+        return made
+
+    def load(self, pieces: Iterable[IndexRow], stored: Mapping[str, int], offset: int) -> dict[str, int]:
+        """Take up stored pieces; give the rows that count, with their applied offsets.
+
+        Those that no piece names are of a torn checkpoint: `write` says that one of them is used.
+
+        Args:
+            pieces: all that the partition's row of log offset `offset` names; or newer ones, of a torn checkpoint.
+            stored: key -> applied offset of every row that is stored, but for these pieces and the partition's own.
+
+        Raises:
+            StateError: a row that is named is missing, or older than it was written.
+        """
+        for piece in pieces:
+            self._pieces += 1
+            self.written |= piece.written
+            # What a record removes that is still to be applied is there until then.
+            self.written |= {key: -1 for key, at in piece.gone.items() if at > offset}
+            self.gone |= {key: at for key, at in piece.gone.items() if at <= offset}
+        check_written(self.written, stored)
+        counted = {key: at for key, at in stored.items() if key in self.written or at > offset}
+        self._leftovers = stored.keys() - counted.keys() - self.gone.keys()
+        return counted
+
+
+def check_written(named: Mapping[str, int], stored: Mapping[str, int]) -> None:
+    """Check that rows are stored, none older than its name says.
+
+    Raises:
+        StateError: one is missing or old.
+    """
+    for key, written in named.items():
+        applied = stored.get(key)
+        if applied is None:
+            raise StateError(f"state row {key} is missing; it was last written at log offset {written}")
+        if applied < written:
+            raise StateError(f"state row {key} is of log offset {applied}, {written} was written")
+
+
+def _piece_of(key: str, pieces: int) -> int:
+    return crc32(key.encode()) % pieces

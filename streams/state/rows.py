@@ -8,12 +8,10 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from schemas.autoscalers import Mode, Origin
 from schemas.keys import HpaId
-from schemas.pods import Pod
-from schemas.samples import MetricAnswer
+from schemas.observed import MetricAnswer, Mode, Origin, Pod
 from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending
-from streams.state.logerrors import StateError
+from streams.state.ledger import StateError
 
 NOTHING_APPLIED = -1
 _BEHIND = " (cluster)"
@@ -27,7 +25,7 @@ PARTS = 64
 TargetName = tuple[str, str, str]
 """(group, kind, name) of a scale target."""
 QueryKey = tuple[str, str, str, str, str, str]
-"""What a metrics API was asked (`schemas.samples.query_of`), selectors in canonical form."""
+"""What a metrics API was asked (`schemas.observed.query_of`), selectors in canonical form."""
 SeriesKey = tuple[str, str, str, str, str]
 """(type, metric, container, object kind, object) of pushed samples."""
 MetricKey = tuple[str, ...]
@@ -312,7 +310,7 @@ class SeenRow(Struct, array_like=True, frozen=True, gc=False):
 
 
 class ViewRow(Struct, array_like=True, frozen=True):
-    """What was seen of a namespace in the last periods, and why scale-downs are held (`streams.state.partialview`).
+    """What was seen of a namespace in the last periods, and why scale-downs are held (`streams.state.lostmetrics`).
 
     `since_ms`: since when they are held; 0: they are not. `reference`: what should be there. `fallen`: metrics that
     fell, with their totals before and when.

@@ -6,7 +6,7 @@ Source: pkg/controller/podautoscaler/horizontal.go (hpaSelectors, hpasControllin
 from streams.hpa.observation import NO_PODS, TargetPods
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
-from streams.state.partitionstate import State
+from streams.state.samples import State
 
 _FEW = 32
 _MANY_BYTES = 64 * 1024

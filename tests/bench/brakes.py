@@ -24,10 +24,10 @@ from aiokafka import TopicPartition
 from msgspec import structs
 
 from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
-from fleethpa.simulator.clock import SimClock
+from fleethpa.simulator.cluster import SimulatedCluster
 from fleethpa.simulator.metricsapi import MetricsFault
-from fleethpa.simulator.simulatedcluster import SimulatedCluster
-from fleethpa.simulator.simulatedfleet import Fleet
+from fleethpa.simulator.store import SimClock
+from fleethpa.simulator.switches import Fleet
 from runtime.kafkaclients import reader
 from schemas import topics
 from schemas.settings import ClusterSettings

@@ -11,17 +11,15 @@ import cramjam
 
 from schemas.codec import encode
 from schemas.entries import Entry, LogRecord
-from schemas.pods import Container, Pod
-from schemas.samples import Answers, MetricAnswer, PodUsage
-from streams.hpa.autoscaler import ControllerSettings
-from streams.hpa.compile import compile_autoscaler
+from schemas.observed import Answers, Container, MetricAnswer, Pod, PodUsage
+from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
 from streams.hpa.evaluation import EMPTY_HISTORY
 from streams.hpa.observation import ExternalSamples, Observation, Scale, TargetPods, pod_samples
 from streams.hpa.reconcile import decide
 from streams.state.ledger import DecisionRecord
 from streams.state.membership import pod_row
 from streams.state.partition import Partition
-from streams.state.rowcopies import merge_rows
+from streams.state.rowcodec import merge_rows
 from tests.generated_log import START_MS, Fleet, partition_log
 
 RUNS = 5

@@ -22,10 +22,10 @@ from aiokafka import TopicPartition
 from msgspec import Struct
 
 from runtime.kafkaclients import reader, running_producer
-from runtime.publicrecords import Publisher
+from runtime.records import Publisher
 from schemas import topics
 from schemas.connection import KafkaSettings
-from schemas.samples import Point, Samples
+from schemas.observed import Point, Samples
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 HPAS_PER_NAMESPACE = 10

@@ -19,9 +19,9 @@ from pathlib import Path
 import orjson
 
 from schemas.kubernetes.gotimes import parse_time_ms
+from streams.archive.archiver import PartitionWriter
 from streams.archive.layout import DECISIONS, LOG, create
 from streams.archive.segments import ArchivedRecord
-from streams.archive.segmentwriter import PartitionWriter
 from streams.history.parallel import ReplayPool, cores
 from tests.archive_kit import ENFORCING, decided
 from tests.bench.replay import FLUSH_EVERY, PARTITIONS, SEGMENT_BYTES

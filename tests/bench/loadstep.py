@@ -13,12 +13,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from schemas.autoscalers import AutoscalerSet
 from schemas.codec import encode
-from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
-from schemas.outcomes import Outcome
-from schemas.pods import PodSet
-from schemas.samples import Point, Samples
+from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome
+from schemas.observed import AutoscalerSet, PodSet, Point, Samples
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from streams.state.partition import Partition
 from tests.partition_kit import START_MS, make_hpa, make_pod, scale

@@ -17,11 +17,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from fleethpa.simulator.loadtrace import TraceLoad, read_trace
+from fleethpa.simulator.load import TraceLoad, read_trace
 from fleethpa.simulator.model import SimulatedWorkload
 from streams.analysis.candidate import candidate
-from streams.analysis.measures import Moment
-from streams.analysis.scores import Scores, scores
+from streams.analysis.measures import Moment, Scores, scores
 from tests.bench.simulated_hpa import HPA, PROFILE, REQUEST_MILLI, START_MS, live, spec
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"

@@ -20,12 +20,11 @@ from pathlib import Path
 
 import orjson
 
-from streams.archive.archiver import SegmentLimits
+from streams.archive.archiver import PartitionWriter, SegmentLimits
 from streams.archive.layout import DECISIONS, LOG, create
-from streams.archive.segmentwriter import PartitionWriter
 from streams.history.archivepast import ArchivePast
 from streams.history.parallel import ReplayPool, cores
-from streams.history.rerun import ReplayReport, ReplayTask, replay_partition
+from streams.history.replay import ReplayReport, ReplayTask, replay_partition
 from tests.archive_kit import decided
 from tests.generated_log import Fleet, generate
 

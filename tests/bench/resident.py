@@ -26,22 +26,20 @@ from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
-from reconciler.apply.telemetry import ReconcilerMetrics
+from reconciler.apply.statuswriter import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.credentials import ClusterConfig
+from reconciler.core.guardsettings import GuardSettings
 from reconciler.core.inbox import Position
-from reconciler.core.writelimits import GuardSettings
 from reconciler.observer.clusterobserver import ClusterObserver
-from reconciler.observer.observerconfig import ObserverConfig
-from reconciler.observer.observermetrics import ObserverMetrics
+from reconciler.observer.clusterview import ObserverMetrics
+from reconciler.observer.native import ObserverConfig
 from reconciler.observer.publisher import RecordPublisher
-from runtime.garbage import look_for_cycles_seldom
-from runtime.publicrecords import Publisher
-from runtime.wallclock import wall_clock_ms
+from runtime.log import look_for_cycles_seldom, wall_clock_ms
+from runtime.records import Publisher
 from schemas.connection import KafkaSettings
-from schemas.decisionheaders import FULL_TYPE, SHORT_TYPE, source_header
-from schemas.decisions import Decision, ShortDecision
-from schemas.observersessions import SessionName
+from schemas.decisions import FULL_TYPE, SHORT_TYPE, Decision, ShortDecision, source_header
+from schemas.keys import SessionName
 from streams.state.partition import Partition
 from tests.archive_kit import ENFORCING
 from tests.bench.fleetworld import Server, Workload, World, managed_fields

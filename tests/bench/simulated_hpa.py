@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fleethpa.simulator.loadcurve import LoadCurve
+from fleethpa.simulator.load import LoadCurve
 from fleethpa.simulator.model import PodProfile, SimulatedPod, SimulatedWorkload
 from schemas.keys import HpaId
 from streams.analysis.candidate import Candidate
@@ -15,7 +15,7 @@ from streams.hpa.evaluation import EMPTY_HISTORY, ScaleApplied
 from streams.hpa.observation import Observation, PodRow, PodSamples, Scale, TargetPods, pod_samples
 from streams.hpa.reconcile import decide
 from streams.hpa.requests import ContainerRequests, PodTemplate
-from streams.state.probe import EvaluationInputs, ProbeGuards
+from streams.state.lostmetrics import EvaluationInputs, ProbeGuards
 
 START_MS = 1_767_225_600_000
 PERIOD_MS = 15_000

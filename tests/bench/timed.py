@@ -9,11 +9,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from streams.analysis.candidate import Tried, candidate
-from streams.analysis.closedloop import ClosedLoop
-from streams.analysis.podstartup import start_up
-from streams.analysis.timedspecs import Forecast
-from streams.state.probe import EvaluationInputs
+from streams.analysis.candidate import Forecast, Tried, candidate
+from streams.analysis.closedloop import ClosedLoop, start_up
+from streams.state.lostmetrics import EvaluationInputs
 from tests.bench.simulated_hpa import HPA, PERIOD_MS, spec
 from tests.bench.tuned import generate, lived
 

@@ -19,13 +19,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from fleethpa.simulator.loadcurve import LoadCurve
+from fleethpa.simulator.load import LoadCurve
 from fleethpa.simulator.model import PodProfile, SimulatedWorkload
 from streams.analysis.candidate import candidate
-from streams.analysis.tuning.proposal import tune
-from streams.analysis.tuning.recording import FIRST_PART
-from streams.analysis.tuning.results import Objective, RefusedError, Tuning
-from streams.state.probe import EvaluationInputs
+from streams.analysis.tuning.recording import FIRST_PART, Objective, RefusedError, Tuning
+from streams.analysis.tuning.search import tune
+from streams.state.lostmetrics import EvaluationInputs
 from tests.bench.policies import TRACES, played_load, trace_files
 from tests.bench.simulated_hpa import HPA, PROFILE, REQUEST_MILLI, START_MS, live, spec
 

@@ -25,19 +25,18 @@ from statistics import mean, median
 
 from msgspec import Struct
 
-from fleethpa.simulator.loadtrace import Trace, read_trace
+from fleethpa.simulator.load import Trace, read_trace
+from streams.analysis.backtest import Condensed
 from streams.analysis.candidate import candidate
-from streams.analysis.condensing import Condensed
+from streams.analysis.load import LoadSamples, MetricLoad
 from streams.analysis.measures import Moment
-from streams.analysis.recordedload import LoadSamples, MetricLoad
-from streams.analysis.tuning.proposal import tune
-from streams.analysis.tuning.recording import FIRST_PART
-from streams.analysis.tuning.results import Objective, RefusedError
+from streams.analysis.tuning.recording import FIRST_PART, Objective, RefusedError
+from streams.analysis.tuning.search import tune
 from streams.analysis.tuning.surrogate import Knobs, LoadSeries, SpecOutcome, outcome_of, play
 from streams.hpa.autoscaler import ControllerSettings
 from streams.hpa.evaluation import EMPTY_HISTORY
 from streams.hpa.observation import Observation, PodRow, Scale, TargetPods
-from streams.state.probe import EvaluationInputs, ProbeGuards
+from streams.state.lostmetrics import EvaluationInputs, ProbeGuards
 from tests.bench.policies import trace_files
 from tests.bench.simulated_hpa import HPA, PERIOD_MS, REQUEST_MILLI, START_MS, TEMPLATE, spec
 from tests.bench.tuned import EVEN_SHARE

@@ -17,16 +17,26 @@ from pathlib import Path
 from typing import NamedTuple
 
 from schemas.agents import AgentSet, AgentTopics
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet, Command
 from schemas.codec import encode
-from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Source
-from schemas.hands import HandsChanged
-from schemas.pods import PodDeleted, PodList
-from schemas.samples import Answers, Point, Samples
-from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving, Target
+from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, HandsChanged, LogRecord, Source
+from schemas.observed import (
+    Answers,
+    AutoscalerDeleted,
+    AutoscalerSet,
+    ClusterReport,
+    Command,
+    Heartbeat,
+    PodDeleted,
+    PodList,
+    Point,
+    Samples,
+    ScaleSet,
+    Serving,
+    Target,
+)
 from schemas.topics import SAMPLES
 from streams.state.partition import Partition
-from streams.state.rowcopies import merge_rows
+from streams.state.rowcodec import merge_rows
 from tests.partition_kit import START_MS, Record, cpu_answer, make_hpa, make_pod
 
 HOUR_MS = 3_600_000

@@ -9,21 +9,26 @@ from typing import Any
 
 import orjson
 
-from fleethpa.conformance.caseinputs import EPOCH_MS
-from fleethpa.conformance.scenarios import EMPTY_STATUS, MAPPED_KINDS, MAX_ATTEMPTS
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
 from schemas.codec import encode
-from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Source
+from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome, Source
 from schemas.keys import HpaId
-from schemas.kubernetes.apiversions import parse_group_version
-from schemas.outcomes import Outcome
-from schemas.pods import PodList
-from schemas.samples import Answers, MetricAnswer, query_of
-from schemas.scales import ScaleSet, Target
+from schemas.kubernetes.shape import parse_group_version
+from schemas.observed import (
+    Answers,
+    AutoscalerDeleted,
+    AutoscalerSet,
+    MetricAnswer,
+    PodList,
+    ScaleSet,
+    Target,
+    query_of,
+)
 from schemas.settings import ClusterSettings, Restart, SettingsSet
 from streams.state.partition import Partition
-from streams.state.rowcopies import merge_rows
+from streams.state.rowcodec import merge_rows
 from streams.state.rows import HpaRow
+from tests.conformance.caseinputs import EPOCH_MS
+from tests.conformance.scenarios import EMPTY_STATUS, MAPPED_KINDS, MAX_ATTEMPTS
 from tests.conformance.told import UntoldError, answer_of, hpa_of, pod_of
 
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fleethpa.conformance.api import API_CHECKS
+from tests.conformance.api import API_CHECKS
 
 DATA = Path(__file__).parent / "data"
 FILES = {kind: "kubectl" if kind == "kubectl" else f"api-{kind}" for kind in API_CHECKS}

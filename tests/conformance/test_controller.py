@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fleethpa.cli.common import failures
-from fleethpa.conformance import calculatorcases, scenarios
-from fleethpa.conformance.conformancecommand import conformance, to_json, to_text
-from fleethpa.conformance.runner import run
-from fleethpa.conformance.vectorerrors import InputError, MissingFileError, UnknownFileKindError
+from fleethpa.frame import errors as failures
+from tests.conformance import calculatorcases, scenarios
+from tests.conformance.__main__ import conformance, to_json, to_text
+from tests.conformance.runner import run
+from tests.conformance.vectorerrors import InputError, MissingFileError, UnknownFileKindError
 
 DATA = Path(__file__).parent / "data"
 STANDALONE = ("controller-boundary", "controller-random", "controller-trace", "calculator", "metrics-client")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fleethpa.conformance.api import check_validation, explain_validation
-from fleethpa.conformance.emptylists import EMPTY_LIST
-from fleethpa.conformance.runner import run
+from tests.conformance.api import check_validation, explain_validation
+from tests.conformance.emptylists import EMPTY_LIST
+from tests.conformance.runner import run
 
 FILE = Path(__file__).parent / "data" / "api-emptylists.jsonl.gz"
 

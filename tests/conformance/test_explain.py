@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fleethpa.conformance import openpoints
-from fleethpa.conformance.compare import differences
+from tests.conformance import openpoints
+from tests.conformance.compare import differences
 
 Json = dict[str, Any]
 START = 946_684_800.0

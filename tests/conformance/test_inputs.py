@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from fleethpa.cli import main
-from fleethpa.conformance.runner import run
-from fleethpa.conformance.vectorerrors import InputError
+from tests.conformance.__main__ import conformance
+from tests.conformance.runner import run
+from tests.conformance.vectorerrors import InputError
 
 DATA = Path(__file__).parent / "data"
 PARTS = ("syncs", "answers", "controller", "watch")
@@ -26,8 +27,10 @@ def recording(tmp_path: Path) -> Path:
     return tmp_path / "B-syncs.jsonl"
 
 
-def command(*arguments: Path | str) -> int:
-    return main.run(["conformance", "--jobs", "1", *map(str, arguments)])
+def command(*arguments: Path | str) -> tuple[int, str]:
+    """Return the exit code and what is printed."""
+    result = CliRunner().invoke(conformance, ["--jobs", "1", *map(str, arguments)])
+    return result.exit_code, result.output
 
 
 def test_a_recording_may_have_any_name_and_be_unpacked(recording: Path) -> None:
@@ -72,12 +75,12 @@ def array(path: Path) -> None:
 )
 @pytest.mark.parametrize("part", ["answers", "controller"])
 def test_a_bad_part_of_a_recording_is_named(
-    recording: Path, part: str, damage: Callable[[Path], None], says: str, capsys: pytest.CaptureFixture[str]
+    recording: Path, part: str, damage: Callable[[Path], None], says: str
 ) -> None:
     damage(recording.with_name(f"B-{part}.jsonl.gz"))
 
-    assert command(recording) == 2
-    output = capsys.readouterr().err
+    code, output = command(recording)
+    assert code == 2
     assert says in output
     assert "B-" in output
 
@@ -120,12 +123,13 @@ def test_a_case_that_breaks_the_engine_is_one_difference(
     assert "Error" in report.first[0].ours
 
 
-def test_a_line_that_is_no_json_is_named_with_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_that_is_no_json_is_named_with_its_number(tmp_path: Path) -> None:
     path = tmp_path / "cases.jsonl"
     path.write_text("".join(json.dumps(case) + "\n" for case in lines_of("calculator")[:4]) + "nope\n")
 
-    assert command(path) == 2
-    assert "line 5 is not JSON" in capsys.readouterr().err
+    code, output = command(path)
+    assert code == 2
+    assert "line 5 is not JSON" in output
 
 
 @pytest.mark.parametrize(
@@ -139,7 +143,7 @@ def test_a_line_that_is_no_json_is_named_with_its_number(tmp_path: Path, capsys:
     ],
 )
 def test_exit_codes(arguments: list[str], code: int) -> None:
-    assert command(*arguments) == code
+    assert command(*arguments)[0] == code
 
 
 def test_files_of_several_kinds_are_reported_in_the_order_given() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from fleethpa.conformance.scenarios import Scenario
 from streams.hpa.evaluation import Calculation, Evaluation, Normalization, ReconcileResult
+from tests.conformance.scenarios import Scenario
 
 DATA = Path(__file__).parent / "data"
 MIN_INT32 = -(2**31)

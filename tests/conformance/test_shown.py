@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from reconciler.core.fullrecords import FullRecords
+from reconciler.core.inbox import FullRecords
 from reconciler.core.statusplan import HpaAnswer, LiveHpa, live_hpa, status_update
 from schemas.codec import encode
 from schemas.decisions import Decision, ShortDecision

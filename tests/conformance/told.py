@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-from fleethpa.conformance.caseinputs import EPOCH_MS
-from schemas.kubernetes.apiversions import parse_group_version
 from schemas.kubernetes.hpa import metric_source
 from schemas.kubernetes.selectors import SelectorError, label_selector_text
-from schemas.pods import Container, Pod
-from schemas.samples import MetricAnswer, PodUsage, PodValue
+from schemas.kubernetes.shape import parse_group_version
+from schemas.observed import Container, MetricAnswer, Pod, PodUsage, PodValue
+from tests.conformance.caseinputs import EPOCH_MS
 
 Json = dict[str, Any]
 

@@ -13,12 +13,12 @@ from typing import Final
 
 from aiokafka import ConsumerRecord
 
-from fleethpa.cli.common.configuration import Config
-from fleethpa.cli.common.writer import open_writer
-from fleethpa.simulator.clock import SimClock
-from fleethpa.simulator.loadcurve import ConstantLoad, LoadCurve
-from fleethpa.simulator.simulatedcluster import SimulatedCluster
-from fleethpa.simulator.simulatedfleet import Fleet
+from fleethpa.frame.configuration import Config
+from fleethpa.frame.writer import open_writer
+from fleethpa.simulator.cluster import SimulatedCluster
+from fleethpa.simulator.load import ConstantLoad, LoadCurve
+from fleethpa.simulator.store import SimClock
+from fleethpa.simulator.switches import Fleet
 from runtime import topicadmin as admin
 from schemas.connection import KafkaSettings
 from schemas.decisions import ENGINE

@@ -1,7 +1,6 @@
 """Permissions of `fleethpa topics acls`, given on a broker that enforces them."""
 
-from runtime.acls import ACLS, Component
-from runtime.topicadmin import TopicAdmin
+from runtime.topicadmin import ACLS, Component, TopicAdmin
 from schemas.connection import KafkaSettings
 
 

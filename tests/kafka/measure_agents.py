@@ -23,7 +23,7 @@ from msgspec import structs
 
 from runtime import topicadmin as admin
 from runtime.kafkaclients import reader, running_producer
-from runtime.publicrecords import Publisher
+from runtime.records import Publisher
 from runtime.topicadmin import TopicAdmin, agent_topics
 from schemas.agents import ONLY_PARTITION, AgentSet
 from schemas.codec import decode, encode
@@ -31,8 +31,7 @@ from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition
 from schemas.entries import Body, LogRecord, PublicRecord
 from schemas.keys import namespace_key, partition_for
-from schemas.samples import Answers, MetricAnswer, PodUsage
-from schemas.scales import Heartbeat
+from schemas.observed import Answers, Heartbeat, MetricAnswer, PodUsage
 from schemas.topics import DECISIONS, LOG, SETTINGS
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.conftest import make_topics

@@ -21,12 +21,12 @@ from schemas.entries import LogRecord
 from schemas.keys import HpaId
 from schemas.settings import Restart
 from streams.decider.rebuild import Tail, continue_chain
-from streams.decider.recordedtail import TailHead
+from streams.decider.tail import TailHead
 from streams.history.recorded import Recorded, expanded
-from streams.ingest.convertrecord import convert
+from streams.ingest.convert import convert
+from streams.ingest.logwriter import raw_record
 from streams.ingest.mapping import Mapping as SeriesMapping
 from streams.ingest.mapping import Resolver
-from streams.ingest.recorder import raw_record
 from streams.state.partition import Partition
 from streams.state.timing import slack_ms
 from tests.kafka.conftest import PARTITIONS

@@ -5,14 +5,14 @@ import signal
 
 from runtime import topicadmin as admin
 from runtime.kafkaclients import running_producer
-from runtime.publicrecords import Publisher
+from runtime.records import Publisher
 from runtime.topicadmin import TopicAdmin, agent_topics
 from schemas import topics
 from schemas.agents import ONLY_PARTITION, AgentSet
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
-from schemas.pods import PodDeleted
+from schemas.observed import PodDeleted
 from tests.kafka.conftest import make_topics
 from tests.pipeline.ingesting import PARTITIONS, Log, Process, reading, without_duplicates
 

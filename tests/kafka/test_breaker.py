@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.acls import Component
+from runtime.topicadmin import Component
 from tests.breakerpipeline import CLUSTERS, run_wave
 from tests.kafka.granting import grant
 from tests.kafka.secured import Secured, scram, secured_broker

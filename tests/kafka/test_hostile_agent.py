@@ -21,24 +21,19 @@ from aiokafka.errors import (
     for_code,
 )
 
-from fleethpa.cli.common.agentclusters import AgentUser, allow, create_topics, delete_topics, new_agent
-from fleethpa.cli.common.failures import CommandError
+from fleethpa.changes.agents import AgentUser, allow, create_topics, delete_topics, new_agent
+from fleethpa.frame.errors import CommandError
 from runtime.kafkaclients import aiokafka_kwargs, reader, running_producer
-from runtime.publicrecords import Publisher
+from runtime.records import Publisher
 from schemas import topics
-from schemas.agentregistry import AgentRegistry
-from schemas.agents import ONLY_PARTITION, AgentSet
-from schemas.autoscalers import AutoscalerSet, Command
+from schemas.agents import ONLY_PARTITION, AgentRegistry, AgentSet
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
-from schemas.entries import Body, LogRecord, PublicRecord
-from schemas.outcomes import Outcome
-from schemas.pods import PodDeleted
-from schemas.samples import Answers
-from schemas.scales import Heartbeat, ScaleSet, Serving, Target
+from schemas.entries import Body, LogRecord, Outcome, PublicRecord
+from schemas.observed import Answers, AutoscalerSet, Command, Heartbeat, PodDeleted, ScaleSet, Serving, Target
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
-from streams.ingest.ingestconfig import IngestConfig
-from streams.ingest.ingestworker import run_ingest
+from streams.ingest.mapping import IngestConfig
+from streams.ingest.worker import run_ingest
 from tests.kafka.conftest import PARTITIONS
 from tests.kafka.granting import grant
 from tests.kafka.secured import secured_broker
@@ -207,7 +202,7 @@ async def test_replayed_records_change_nothing(site: Site) -> None:
 
 
 async def test_what_goes_into_every_log_partition_has_a_rate(site: Site) -> None:
-    """Numbers of namespaces and HPAs are limited by the fold (`tests/unit/test_hostile_reports.py`)."""
+    """Numbers of namespaces and HPAs are limited by the fold (`tests/unit/ingest/test_hostile_reports.py`)."""
     body = Serving(session="agent-prod@1", clusters=["prod"])
     offsets = [await site.report(*[body] * 100, cluster="", namespace="") for _ in range(3)]
     assert (await site.refused(offsets[-1]))[0] == "overRate"

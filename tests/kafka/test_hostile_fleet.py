@@ -21,31 +21,25 @@ import pytest
 from aiokafka import TopicPartition
 from msgspec import structs
 
-from fleethpa.cli.common.agentclusters import QUOTAS, AgentUser, allow, create_topics, new_agent
-from fleethpa.cli.common.writer import open_writer
+from fleethpa.changes.agents import QUOTAS, AgentUser, allow, create_topics, new_agent
+from fleethpa.frame.writer import open_writer
 from fleethpa.simulator import resources
+from fleethpa.simulator.cluster import SimulatedCluster
 from fleethpa.simulator.metricsapi import MetricsFault
-from fleethpa.simulator.simulatedcluster import SimulatedCluster
-from reconciler.agent.agentconfig import HOME
-from runtime.acls import Acl
+from reconciler.agent.process import HOME
 from runtime.kafkaclients import reader, running_producer
-from runtime.topicadmin import TopicAdmin, WantedTopic
+from runtime.topicadmin import Acl, TopicAdmin, WantedTopic
 from schemas import limits, topics
-from schemas.agentregistry import AgentRegistry
-from schemas.agents import ONLY_PARTITION, AgentSet
-from schemas.autoscalers import AutoscalerSet
-from schemas.chain import uid_of
+from schemas.agents import ONLY_PARTITION, AgentRegistry, AgentSet
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
-from schemas.entries import WHOLE_PARTITION_KEY, Body, LogRecord, PublicRecord
-from schemas.hands import HandsChanged, LeftNative
+from schemas.decisions import uid_of
+from schemas.entries import WHOLE_PARTITION_KEY, Body, HandsChanged, LeftNative, LogRecord, PublicRecord
 from schemas.keys import HpaId, namespace_key, partition_for
-from schemas.pods import PodSet
-from schemas.samples import Point, Samples
-from schemas.scales import ClusterReport, ObserverTrouble, Serving
+from schemas.observed import AutoscalerSet, ClusterReport, ObserverTrouble, PodSet, Point, Samples, Serving
 from schemas.settings import SettingsSet
 from streams.history.recorded import head_of
-from streams.ingest import agentrates as rates
+from streams.ingest import pieces as rates
 from tests.kafka.broker import fetch_jars
 from tests.kafka.conftest import PARTITIONS, make_topics
 from tests.kafka.fleet import SETTINGS, Part, Rig, World

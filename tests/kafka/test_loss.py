@@ -11,7 +11,7 @@ from aiokafka import TopicPartition
 from runtime.kafkaclients import read_range, reader
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams.decider.exits import Exit
+from streams.decider.tail import Exit
 from tests.decider_process import ROOT, Decider, Read, first_difference, load_log, read_decisions, wait_for_decisions
 from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
 from tests.kafka.losses import cut, lose_changelog

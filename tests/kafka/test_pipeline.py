@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aiokafka.admin import AIOKafkaAdminClient
 
-from reconciler.apply.reconcilerconfig import reconciler_group
+from reconciler.apply.process import reconciler_group
 from schemas import topics
 from schemas.connection import KafkaSettings
 from tests.decider_process import ROOT

@@ -8,8 +8,7 @@ import pytest
 from schemas import topics
 from schemas.codec import decode
 from schemas.decisions import Decision
-from schemas.entries import PublicRecord
-from schemas.outcomes import Outcome
+from schemas.entries import Outcome, PublicRecord
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.fleet import MAX_REPLICAS, Rig, World
 from tests.kafka.run_reading import Run, count

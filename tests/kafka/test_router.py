@@ -13,10 +13,9 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaTimeoutError
 
 from reconciler.router import copies, lateagents
-from reconciler.router.routerprocess import Router
-from runtime.acls import ACLS, Acl
+from reconciler.router.process import Router
 from runtime.kafkaclients import aiokafka_kwargs, marks, reader, running_producer
-from runtime.topicadmin import TopicAdmin, WantedTopic, wanted
+from runtime.topicadmin import ACLS, Acl, TopicAdmin, WantedTopic, wanted
 from schemas.agents import ONLY_PARTITION, AgentSet
 from schemas.connection import KafkaSettings
 from schemas.keys import partition_for

@@ -9,7 +9,7 @@ import pytest
 
 from runtime.kafkaclients import reader
 from schemas import topics
-from streams.decider.exits import Exit
+from streams.decider.tail import Exit
 from tests.decider_process import Decider
 from tests.kafka.granting import grant
 from tests.kafka.secured import Secured, scram, secured_broker

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.acls import Component
+from runtime.topicadmin import Component
 from schemas import topics
 from schemas.connection import KafkaSettings
 from tests.decider_process import ROOT

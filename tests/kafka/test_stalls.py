@@ -7,7 +7,7 @@ import pytest
 
 from runtime import topicadmin as admin
 from schemas.connection import KafkaSettings
-from streams.decider.exits import Exit
+from streams.decider.tail import Exit
 from tests.decider_process import Decider, first_difference, load_log, wait_for_decisions
 from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
 from tests.kafka.run_reading import Run

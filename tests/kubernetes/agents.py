@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from runtime.kafkaclients import running_producer
-from runtime.publicrecords import Publisher
+from runtime.records import Publisher
 from schemas.agents import AgentSet
 from schemas.connection import KafkaSettings
 from schemas.topics import SETTINGS

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from fleethpa.simulator.requestselectors import label_matcher
+from fleethpa.simulator.requests import label_matcher
 from tests.kubernetes.controlplane import METRICS_GROUPS
 from tests.kubernetes.node import is_ready
 

@@ -14,11 +14,9 @@ from typing import Any, Final
 
 import yaml
 
-from reconciler.clusters.agentmanifests import lease_rules
-from reconciler.clusters.rbac import enforcing_rules, home_rules, observing_rules, stand_in_rules
-from reconciler.standin.admissionfence import fence_manifests
-from runtime.acls import ACLS, Acl
-from runtime.topicadmin import STRIMZI_API, strimzi, wanted
+from reconciler.clusters.manifests import enforcing_rules, home_rules, lease_rules, observing_rules, stand_in_rules
+from reconciler.standin.objects import fence_manifests
+from runtime.topicadmin import ACLS, STRIMZI_API, Acl, strimzi, wanted
 from tests.kubernetes import binaries
 
 Json = dict[str, Any]

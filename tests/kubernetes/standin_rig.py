@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from fleethpa.simulator.broker import EmbeddedBroker
-from reconciler.clusters.agentmanifests import AgentPlace, agent_manifests
+from reconciler.clusters.manifests import AgentPlace, agent_manifests
 from reconciler.core.objectbodies import STAND_IN_LABEL
 from reconciler.standin.objects import LEASE
 from schemas.agents import AgentSet, AgentTopics

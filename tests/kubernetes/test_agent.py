@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from reconciler.clusters.agentmanifests import AGENT, AgentPlace, agent_manifests
+from reconciler.clusters.manifests import AGENT, AgentPlace, agent_manifests
 from schemas.agents import AgentSet
 from tests.kubernetes.access import granted, refused, used
 from tests.kubernetes.agents import REPLICAS, AgentReplicas, register

@@ -11,8 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from reconciler.clusters.agentmanifests import AgentPlace, agent_manifests
-from reconciler.clusters.rbac import inventory_manifests, manifests
+from reconciler.clusters.manifests import AgentPlace, agent_manifests, inventory_manifests, manifests
 from schemas.agents import AgentTopics
 from tests.kubernetes.manifests import CHART, NAMESPACE, PLAIN, PLAIN_VALUES, RELEASE, render
 from tests.kubernetes.site import Site, until

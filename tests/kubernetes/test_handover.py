@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 
 from schemas.kubernetes.hpa import semantically_equal_spec
-from schemas.kubernetes.jsontypes import Json
+from schemas.kubernetes.shape import Json
 from tests.kafka.fleet import ROOT
 from tests.kubernetes.backend import Demand
 from tests.kubernetes.hub import SAME_SETTINGS, Hub

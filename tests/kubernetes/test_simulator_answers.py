@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import aiohttp
 
-from fleethpa.simulator.apifaults import Denial
-from fleethpa.simulator.clock import SimClock
-from fleethpa.simulator.simulatedcluster import SimulatedCluster
+from fleethpa.simulator.cluster import SimulatedCluster
+from fleethpa.simulator.faults import Denial
+from fleethpa.simulator.store import SimClock
 from tests.kubernetes.site import Site, until
 from tests.kubernetes.workloads import NAMESPACE, WIDGETS, definition, deployment, hpa, namespace, resource, widget
 

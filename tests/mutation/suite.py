@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
-from fleethpa.conformance import calculatorcases, metricsclientcases, scenarios
-from fleethpa.conformance.api import API_CHECKS
+from tests.conformance import calculatorcases, metricsclientcases, scenarios
+from tests.conformance.api import API_CHECKS
 
 DATA = Path(__file__).parents[1] / "conformance" / "data"
 UNIT = Path(__file__).parents[1] / "unit"
@@ -35,7 +35,7 @@ Check = Callable[[], bool]
 
 def group(module: str) -> str:
     """Name the checks that a module shares with others."""
-    return {"schemas.kubernetes.quantity": "quantity", "streams.hpa.metricsclient": "client"}.get(module, "core")
+    return {"schemas.kubernetes.quantity": "quantity", "streams.hpa.observation": "client"}.get(module, "core")
 
 
 def checks(group: str) -> Iterator[Check]:

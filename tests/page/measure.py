@@ -24,15 +24,14 @@ import pytest
 from aiohttp import web
 from playwright.sync_api import Browser, sync_playwright
 
-from fleethpa.cli.common.configuration import Config
+from fleethpa.frame.configuration import Config
 from fleethpa.page.livereader import LiveReader
-from fleethpa.page.pageserver import PageServer
-from runtime.garbage import look_for_cycles_seldom
-from schemas.autoscalers import AutoscalerList
+from fleethpa.page.server import PageServer
+from runtime.log import look_for_cycles_seldom
 from schemas.codec import decode, encode
 from schemas.decisions import Decision
-from schemas.entries import Body, Entry, LogRecord
-from schemas.outcomes import Outcome
+from schemas.entries import Body, Entry, LogRecord, Outcome
+from schemas.observed import AutoscalerList
 from schemas.settings import ClusterSettings
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord

@@ -13,10 +13,10 @@ import pytest
 from aiohttp import web
 from playwright.sync_api import Browser, Page, expect
 
-from fleethpa.cli.common.configuration import Config
+from fleethpa.frame.configuration import Config
 from fleethpa.page.livereader import LiveReader
-from fleethpa.page.pageserver import PageServer
-from schemas.autoscalers import AutoscalerList, Command
+from fleethpa.page.server import PageServer
+from schemas.observed import AutoscalerList, Command
 from tests.page.browsing import in_view, serving
 from tests.page.screenshots import views
 from tests.unit.cli_kit import Fleet, hpa

@@ -7,10 +7,9 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from reconciler.agent.agentconfig import HOME, AgentConfig
-from reconciler.agent.agentprocess import Agent
+from reconciler.agent.process import HOME, Agent, AgentConfig
 from runtime.kafkaclients import reader
-from runtime.wallclock import wall_clock_ms
+from runtime.log import wall_clock_ms
 from schemas.agents import ONLY_PARTITION, SNAPSHOT_TYPE, AgentKnowledge, AgentTopics, CentralHpa
 from schemas.codec import decode, encode
 from schemas.decisions import Decision

@@ -11,16 +11,15 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from msgspec import structs
 
 from fleethpa.simulator.broker import EmbeddedBroker
-from fleethpa.simulator.kubeconfig import write_kubeconfig
-from fleethpa.simulator.simulatedcluster import SimulatedCluster
+from fleethpa.simulator.cluster import SimulatedCluster, write_kubeconfig
 from reconciler.clusters.client import ClusterConfig, clusters_of
-from runtime.wallclock import wall_clock_ms
+from runtime.log import wall_clock_ms
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition, ShortDecision
 from schemas.entries import PublicRecord
 from schemas.keys import namespace_key, partition_for
-from schemas.scales import Target
+from schemas.observed import Target
 from schemas.topics import AUTOSCALERS, DECISIONS, OUTCOMES, PODS, SAMPLES, SCALES, SETTINGS
 
 TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, OUTCOMES, DECISIONS)

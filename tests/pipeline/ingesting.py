@@ -17,8 +17,8 @@ from schemas import topics
 from schemas.codec import decode
 from schemas.connection import KafkaSettings
 from schemas.entries import Entry, LogRecord
-from streams.ingest.ingestconfig import IngestConfig
-from streams.ingest.ingestworker import run_ingest
+from streams.ingest.mapping import IngestConfig
+from streams.ingest.worker import run_ingest
 
 NAMESPACES = 7
 PARTITIONS = 4

@@ -13,8 +13,8 @@ from runtime.kafkaclients import reader, strict_producer
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.keys import namespace_key, partition_for
-from streams.ingest.batch import Batch, Batcher, log_entries
-from streams.ingest.convertrecord import convert
+from streams.ingest.convert import convert
+from streams.ingest.logwriter import Batch, Batcher, log_entries
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import RawRecord, Refusal
 from streams.state.partition import Partition

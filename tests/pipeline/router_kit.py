@@ -8,9 +8,9 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from msgspec import structs
 
-from reconciler.core.agentknowledge import KnowledgeFold
-from reconciler.router.routerprocess import Router, RouterConfig
-from runtime.publicrecords import Publisher
+from reconciler.core.knowledge import KnowledgeFold
+from reconciler.router.process import Router, RouterConfig
+from runtime.records import Publisher
 from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings

@@ -10,16 +10,32 @@ import orjson
 from msgspec import structs
 
 from reconciler.core import metricanswers as metric_answers
-from reconciler.core.kepthpas import kept_hpa
-from reconciler.core.objectbodies import DERIVED_KINDS, hpa_body, pod_body, scale_failure, scale_of_parent, target_of
+from reconciler.core.objectbodies import (
+    DERIVED_KINDS,
+    hpa_body,
+    kept_hpa,
+    pod_body,
+    scale_failure,
+    scale_of_parent,
+    target_of,
+)
 from reconciler.observer.clusterview import WATCHES, ClusterState
 from schemas import topics
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.codec import encode
 from schemas.entries import VERSION, Body, PublicRecord
-from schemas.pods import PodDeleted, PodList, PodSet
-from schemas.samples import Answers, MetricAnswer
-from schemas.scales import Heartbeat, ScaleSet, Target
+from schemas.observed import (
+    Answers,
+    AutoscalerDeleted,
+    AutoscalerList,
+    AutoscalerSet,
+    Heartbeat,
+    MetricAnswer,
+    PodDeleted,
+    PodList,
+    PodSet,
+    ScaleSet,
+    Target,
+)
 from schemas.settings import ClusterSettings, SettingsSet
 
 Json = dict[str, Any]

@@ -6,16 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from fleethpa.simulator.managedfields import FieldWriter
+from fleethpa.simulator.patching import FieldWriter
 from fleethpa.simulator.resources import by_kind
-from reconciler.observer.observerconfig import ObserverConfig
-from runtime.wallclock import wall_clock_ms
+from reconciler.observer.native import ObserverConfig
+from runtime.log import wall_clock_ms
 from schemas.agents import CentralHpa
-from schemas.observersessions import supersedes
-from schemas.outcomes import Outcome
-from schemas.pods import PodList
-from schemas.samples import Answers
-from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving
+from schemas.entries import Outcome
+from schemas.keys import supersedes
+from schemas.observed import Answers, ClusterReport, Heartbeat, PodList, ScaleSet, Serving
 from schemas.settings import ClusterSettings, SettingsSet
 from tests.pipeline.agent_kit import Reports, agent_topics, replica
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig

@@ -15,21 +15,19 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 
-from fleethpa.cli.common.supervisor import Child, Supervisor
+from fleethpa.processes.parts import Child, Supervisor
 from fleethpa.simulator.broker import EmbeddedBroker
-from fleethpa.simulator.kubeconfig import write_kubeconfig
-from fleethpa.simulator.loadcurve import ConstantLoad
-from fleethpa.simulator.simulatedcluster import SimulatedCluster
-from reconciler.agent.agentconfig import HOME
+from fleethpa.simulator.cluster import SimulatedCluster, write_kubeconfig
+from fleethpa.simulator.load import ConstantLoad
+from reconciler.agent.process import HOME
 from runtime.kafkaclients import reader
-from runtime.publicrecords import Publisher
+from runtime.records import Publisher
 from schemas.agents import AgentSet
-from schemas.autoscalers import AutoscalerSet
 from schemas.codec import decode
 from schemas.connection import KafkaSettings
 from schemas.decisions import ENGINE
-from schemas.entries import LogRecord
-from schemas.outcomes import Outcome
+from schemas.entries import LogRecord, Outcome
+from schemas.observed import AutoscalerSet
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from schemas.topics import AUTOSCALERS, DECISIONS, LOG, SETTINGS, TOPICS
 from streams.state.partition import Partition

@@ -10,11 +10,11 @@ import pytest
 import yaml
 from kubernetes.aio.config.kube_config import KubeConfigMerger
 
-from fleethpa.simulator.apifaults import Fault
-from fleethpa.simulator.kubeconfig import kubeconfig, write_kubeconfig
-from fleethpa.simulator.simulatedcluster import SimulatedCluster
+from fleethpa.simulator.cluster import SimulatedCluster, kubeconfig, write_kubeconfig
+from fleethpa.simulator.faults import Fault
 from reconciler.clusters import client as clusters
-from reconciler.clusters import credentials, execplugin
+from reconciler.clusters import credentials
+from reconciler.clusters import credentials as execplugin
 from reconciler.clusters.client import ClusterClient, ClusterConfig, clusters_of
 from reconciler.clusters.clustererrors import ApiError, ConfigError, NoAnswerError
 

@@ -18,7 +18,7 @@ from schemas.connection import KafkaSettings
 from schemas.decisions import ENGINE
 from schemas.entries import VERSION, Entry, LogRecord
 from schemas.settings import EngineSet
-from streams.decider.exits import Exit
+from streams.decider.tail import Exit
 from tests.decider_process import Decider, first_difference, load_log, read_decisions, wait_for_decisions
 from tests.playback import TimedRecord, fold, make_log
 from tests.pushed_kit import moving_samples

@@ -6,17 +6,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleethpa.simulator.kubeconfig import kubeconfig
-from fleethpa.simulator.simulatedcluster import SimulatedCluster
-from reconciler.apply.reconcilerconfig import ReconcilerConfig
-from reconciler.apply.reconcilerprocess import Reconciler
+from fleethpa.simulator.cluster import SimulatedCluster, kubeconfig
+from reconciler.apply.process import Reconciler, ReconcilerConfig
 from reconciler.clusters import clusterfinder
 from reconciler.clusters.clusterfinder import ClusterSources
-from reconciler.observer.observerconfig import ObserverConfig
-from reconciler.observer.observerprocess import Observer
-from schemas.autoscalers import AutoscalerList
-from schemas.outcomes import Outcome
-from schemas.scales import ClusterReport, Heartbeat, Serving
+from reconciler.observer.native import ObserverConfig
+from reconciler.observer.process import Observer
+from schemas.entries import Outcome
+from schemas.observed import AutoscalerList, ClusterReport, Heartbeat, Serving
 from tests.pipeline.cluster_rig import Rig, deployment, hpa, rig, running
 
 

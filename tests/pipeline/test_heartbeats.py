@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from fleethpa.cli.common.heartbeats import RECENT_MS, Unread, heard_lately, uncopied, unread
+from fleethpa.fleet.heartbeats import RECENT_MS, Unread, heard_lately, uncopied, unread
 from fleethpa.simulator.broker import EmbeddedBroker
-from runtime.publicrecords import Publisher
+from runtime.records import Publisher
 from schemas.connection import KafkaSettings
-from schemas.scales import ClusterReport, Heartbeat, ObserverTrouble, Serving
+from schemas.observed import ClusterReport, Heartbeat, ObserverTrouble, Serving
 from schemas.topics import DECISIONS, INGEST_GROUP, PUBLIC_TOPICS, ROUTER_GROUP, SCALES
 
 NOW_MS = 1_795_269_600_000

@@ -10,23 +10,31 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 
-from fleethpa.simulator.apifaults import Denial, Fault
-from fleethpa.simulator.managedfields import FieldWriter
+from fleethpa.simulator.faults import Denial, Fault
+from fleethpa.simulator.patching import FieldWriter
 from fleethpa.simulator.resources import by_kind
 from reconciler.observer import centralhpas
-from reconciler.observer.observerconfig import ObserverConfig
-from reconciler.observer.observerprocess import Observer
+from reconciler.observer.native import ObserverConfig
+from reconciler.observer.process import Observer
 from reconciler.observer.scaleobserver import BURST_S
 from runtime import kafkaclients
-from runtime.publicrecords import Publisher
-from runtime.wallclock import wall_clock_ms
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
+from runtime.log import wall_clock_ms
+from runtime.records import Publisher
 from schemas.codec import encode
 from schemas.entries import Body, PublicRecord
 from schemas.keys import partition_for
-from schemas.pods import PodDeleted, PodList, PodSet
-from schemas.samples import Answers, MetricAnswer
-from schemas.scales import Heartbeat, ScaleSet
+from schemas.observed import (
+    Answers,
+    AutoscalerDeleted,
+    AutoscalerList,
+    AutoscalerSet,
+    Heartbeat,
+    MetricAnswer,
+    PodDeleted,
+    PodList,
+    PodSet,
+    ScaleSet,
+)
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import AUTOSCALERS, SETTINGS
 from tests.pipeline.cluster_rig import NAMESPACE, Json, Rig, deployment, hpa, rig, running, widget

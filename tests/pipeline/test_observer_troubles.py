@@ -9,20 +9,18 @@ from typing import Any
 
 import pytest
 
-from fleethpa.simulator.apifaults import Denial, Fault
-from fleethpa.simulator.managedfields import FieldWriter
+from fleethpa.simulator.faults import Denial, Fault
+from fleethpa.simulator.patching import FieldWriter
 from fleethpa.simulator.resources import by_kind
 from reconciler.observer import clusterobserver
-from reconciler.observer.observerconfig import ObserverConfig
-from reconciler.observer.observerprocess import Observer
+from reconciler.observer.native import ObserverConfig
+from reconciler.observer.process import Observer
 from reconciler.observer.reflector import WatchLimits
 from runtime.kafkaclients import running_producer
-from runtime.publicrecords import Publisher
-from runtime.wallclock import wall_clock_ms
-from schemas.autoscalers import AutoscalerList
-from schemas.observersessions import supersedes
-from schemas.pods import PodList
-from schemas.scales import ClusterReport, Heartbeat, ObserverTrouble, ScaleSet
+from runtime.log import wall_clock_ms
+from runtime.records import Publisher
+from schemas.keys import supersedes
+from schemas.observed import AutoscalerList, ClusterReport, Heartbeat, ObserverTrouble, PodList, ScaleSet
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import SETTINGS
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig, running, widget
@@ -290,7 +288,7 @@ async def test_what_was_written_in_the_native_controllers_name_after_its_absence
 async def test_a_canary_that_cannot_be_made_is_tried_again_and_never_takes_a_proof_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reconciler.observer.nativecanary.FIRST_PAUSE_S", 0.2)
+    monkeypatch.setattr("reconciler.observer.native.FIRST_PAUSE_S", 0.2)
     async with rig(tmp_path) as made:
         sim = made.sims["east"]
         fault = sim.add_fault(Fault(method="POST", path="horizontalpodautoscalers", status=500, message="not today"))

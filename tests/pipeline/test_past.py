@@ -8,14 +8,12 @@ import pytest
 
 from fleethpa.simulator.broker import EmbeddedBroker
 from schemas import topics
-from schemas.autoscalers import Command
 from schemas.connection import KafkaSettings
+from schemas.observed import Command
 from streams.history import kafkapast
-from streams.history.checkpoints import NewestCheckpoint
-from streams.history.kafkapast import KafkaPast
+from streams.history.kafkapast import KafkaPast, NewestCheckpoint
 from streams.state.partition import Partition
-from streams.state.rowcodec import row_kind
-from streams.state.rowcopies import applied_offset, merge_row
+from streams.state.rowcodec import applied_offset, merge_row, row_kind
 from tests.archive_kit import ENFORCING
 from tests.generated_log import START_MS, Fleet, partition_log
 from tests.questions_kit import TopicRecord, _record, produce

@@ -16,7 +16,7 @@ import pytest
 
 from runtime import ending
 from schemas.topics import LOG
-from streams.decider.exits import Exit
+from streams.decider.tail import Exit
 from tests.kafka.fleet import Part
 
 ROOT = Path(__file__).parents[2]
@@ -39,10 +39,10 @@ PROCESSES = {
 IN_CLUSTERS = ("observer", "reconciler", "agent")
 HANGS = """
 import asyncio, threading
-from fleethpa.cli.common.parts import run_parts
-from fleethpa.cli.common.session import Session
+from fleethpa.processes.parts import run_parts
+from fleethpa.frame.session import Session
 from runtime import ending
-from runtime.jsonlog import set_up_logging
+from runtime.log import set_up_logging
 
 async def part(stop):
     print("is running", flush=True)

@@ -26,18 +26,18 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 
-from fleethpa.cli.common.configuration import Config
-from fleethpa.cli.common.finding import find_decision
-from fleethpa.cli.common.sources import open_past
+from fleethpa.fleet.finding import find_decision
+from fleethpa.frame.configuration import Config
+from fleethpa.frame.sources import open_past
 from fleethpa.simulator.broker import EmbeddedBroker
 from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.archive.archiver import Archiver, SegmentLimits
 from streams.archive.follow import NAMES
 from streams.archive.segments import ArchivedRecord
-from streams.history.evaluationinputs import evaluation_of
+from streams.history.evaluations import evaluation_of
 from streams.history.kafkapast import KafkaPast
-from streams.history.onedecision import derive
+from streams.history.replay import derive
 from tests.archive_kit import write_archive
 from tests.published import fits
 from tests.questions_kit import (
@@ -245,7 +245,7 @@ async def test_the_topics_own_checkpoints_spare_most_of_the_log(
 def test_long_reading_is_told(
     both: dict[str, Ask], source: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleethpa.cli.common.progressline.EVERY_S", 0.005)
+    monkeypatch.setattr("fleethpa.frame.sources.EVERY_S", 0.005)
     monkeypatch.setattr("streams.history.past._BREATH", 5)
     told = both[source](*arguments).stderr
     assert re.search(r"read [\d,]+ log records \([\d,]+/s\)", told), told

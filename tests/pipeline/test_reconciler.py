@@ -14,21 +14,18 @@ import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 
-from fleethpa.simulator.apifaults import Denial, Fault
+from fleethpa.simulator.cluster import SimulatedCluster
+from fleethpa.simulator.faults import Denial, Fault
 from fleethpa.simulator.resources import by_kind
-from fleethpa.simulator.simulatedcluster import SimulatedCluster
-from reconciler.apply.reconcilerconfig import ReconcilerConfig
-from reconciler.apply.reconcilerprocess import Reconciler
+from reconciler.apply.process import Reconciler, ReconcilerConfig
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.standin.evidence import is_for_want_of_rights
 from schemas.agents import AgentSet
-from schemas.autoscalers import Command
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition, MetricDecision
-from schemas.entries import PublicRecord
-from schemas.outcomes import Outcome
-from schemas.scales import Serving, Target
+from schemas.entries import Outcome, PublicRecord
+from schemas.observed import Command, Serving, Target
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import DECISIONS, SETTINGS
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig, running
@@ -397,7 +394,7 @@ async def test_the_status_is_as_fresh_as_the_evaluations_that_repeat_the_last_fu
 async def test_a_reconciler_that_begins_learns_the_full_records_that_short_ones_repeat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.groupoffsets.LOOK_BACK", 0)
+    monkeypatch.setattr("runtime.kafkaclients.LOOK_BACK", 0)
     async with rig(tmp_path) as made:
         app = App(made, "web")
         app.sim.apply(deployment("web"))

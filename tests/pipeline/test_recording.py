@@ -14,8 +14,7 @@ from msgspec import structs
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
 from streams.analysis.shadowreport import ShadowReport, shadow_report
-from streams.history.evaluationinputs import HpaEvent, events, hpa_of
-from streams.history.nativetraces import NativeTraces
+from streams.history.evaluations import HpaEvent, NativeTraces, events, hpa_of
 from streams.state.partition import Partition
 from tests.pipeline.native import EQUAL, EQUAL_ELSEWHEN, UNEXPLAINED, Finding, compare, same_conditions, table
 from tests.pipeline.playing import log_of, partition_of, play

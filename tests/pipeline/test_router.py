@@ -9,13 +9,12 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from msgspec import structs
 
 from fleethpa.simulator.broker import EmbeddedBroker
-from reconciler.router.firstagent import run_router_for_agents
-from reconciler.router.routerprocess import RouterConfig
+from reconciler.router.process import RouterConfig, run_router_for_agents
 from runtime.kafkaclients import reader
 from schemas.agents import ONLY_PARTITION, AgentSet
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
 from schemas.connection import KafkaSettings
 from schemas.keys import partition_for
+from schemas.observed import AutoscalerDeleted, AutoscalerSet
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import AUTOSCALERS, DECISIONS, PUBLIC_TOPICS, SETTINGS
 from tests.pipeline.cluster_rig import hpa

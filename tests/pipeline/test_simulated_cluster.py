@@ -17,13 +17,12 @@ from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.dynamic import DynamicClient
 from kubernetes.aio.watch import Watch
 
-from fleethpa.simulator.apifaults import Denial, Fault
-from fleethpa.simulator.clock import SimClock
-from fleethpa.simulator.kubeconfig import write_kubeconfig
-from fleethpa.simulator.loadcurve import ConstantLoad
+from fleethpa.simulator.cluster import SimulatedCluster, write_kubeconfig
+from fleethpa.simulator.faults import Denial, Fault
+from fleethpa.simulator.load import ConstantLoad
 from fleethpa.simulator.metricsapi import MetricsFault
-from fleethpa.simulator.simulatedcluster import SimulatedCluster
-from fleethpa.simulator.simulatedfleet import Fleet, default_fleet
+from fleethpa.simulator.store import SimClock
+from fleethpa.simulator.switches import Fleet, default_fleet
 
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 

@@ -17,15 +17,14 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from fleethpa.simulator.broker import PARTITIONS
 from runtime import kafkaclients
 from runtime.kafkaclients import bounds_of, ends_of, know_topics, reader, running_producer, topic_reader
-from runtime.publicrecords import Publisher
+from runtime.records import Publisher
 from schemas import connection
 from schemas.codec import decode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
-from schemas.scales import Heartbeat
+from schemas.observed import Heartbeat
 from schemas.topics import LOG, SCALES
-from streams.ingest.batch import Batch
-from streams.ingest.logwriter import LogWriter
+from streams.ingest.logwriter import Batch, LogWriter
 
 TIMEOUT_MS, BATCH_BYTES, RECORDS = 300, 2_048, 64
 WAITING = "the brokers are too slow, waiting"

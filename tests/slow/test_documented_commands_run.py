@@ -28,7 +28,7 @@ ELSEWHERE = (
     ("make test", "it would run this very test"),
     ("dev --context NAME", "it needs a cluster of the reader's"),
     ("duckdb ", "another program"),
-    ("fleethpa page", "the page of the development stack has its port here; tests/unit/test_page.py serves one"),
+    ("fleethpa page", "the page of the development stack has its port here; tests/unit/page/test_page.py serves one"),
 )
 """Commands that are not run here, and why. That fleethpa takes them is a fast test's."""
 ENDLESS = (" --follow", "fleethpa archive --to DIR")

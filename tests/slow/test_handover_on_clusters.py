@@ -18,13 +18,13 @@ from typing import Final
 import pytest
 from msgspec import structs
 
-from fleethpa.cli.common.fleetstate import read_state
-from fleethpa.cli.common.sources import open_past
 from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
-from fleethpa.simulator.clock import SimClock
-from fleethpa.simulator.loadcurve import ConstantLoad
-from fleethpa.simulator.simulatedcluster import SimulatedCluster
-from fleethpa.simulator.simulatedfleet import Fleet
+from fleethpa.fleet.state import read_state
+from fleethpa.frame.sources import open_past
+from fleethpa.simulator.cluster import SimulatedCluster
+from fleethpa.simulator.load import ConstantLoad
+from fleethpa.simulator.store import SimClock
+from fleethpa.simulator.switches import Fleet
 from reconciler.clusters.client import ClusterClient, clusters_of
 from reconciler.clusters.clustererrors import ApiError
 

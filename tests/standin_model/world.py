@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Literal, NamedTuple
 
-from fleethpa.cli.common.clustertroubles import troubles_of
+from fleethpa.fleet.troubles import troubles_of
 from reconciler.standin.evidence import is_for_want_of_rights
 from reconciler.standin.protocol import (
     STAND_IN,
@@ -627,7 +627,7 @@ def _arrive(state: State, rules: Rules, sent: Sent) -> State:
 
 
 def _admits(rules: Rules, state: State, sent: Sent) -> bool:
-    """The API server with the admission policy, as `reconciler.standin.admissionfence` writes it."""
+    """The API server with the admission policy, as `reconciler.standin.objects` writes it."""
     fence = state.fence
     if state.failing in ERRORS and (sent.kind == "write" or (state.failing == "everyone" and sent.kind == "create")):
         return False

@@ -9,19 +9,26 @@ from typing import Any, Literal
 
 from click.testing import CliRunner, Result
 
-from schemas.autoscalers import AutoscalerList
 from schemas.codec import encode
-from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
-from schemas.outcomes import Outcome
-from schemas.pods import Container, Pod, PodList
-from schemas.samples import Answers, MetricAnswer, PodUsage
-from schemas.scales import Heartbeat, ScaleSet, Target
+from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome
+from schemas.observed import (
+    Answers,
+    AutoscalerList,
+    Container,
+    Heartbeat,
+    MetricAnswer,
+    Pod,
+    PodList,
+    PodUsage,
+    ScaleSet,
+    Target,
+)
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord
 from streams.history.recorded import Recorded, expanded
 from streams.state.partition import Partition
-from streams.state.rowcopies import merge_rows
+from streams.state.rowcodec import merge_rows
 from tests.memorypast import MemoryPast
 
 START_MS = 1_795_269_600_000
@@ -181,7 +188,7 @@ class Cli:
             async def opened(source: str, config: Any, at_ms: int | None = None) -> AsyncIterator[FleetPast]:
                 yield fleet.past(at_ms)
 
-            monkeypatch.setattr("fleethpa.cli.common.sources.open_past", opened)
+            monkeypatch.setattr("fleethpa.frame.sources.open_past", opened)
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> Result:
         """Run; the result's exit code is that of the process."""

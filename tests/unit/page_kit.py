@@ -9,10 +9,10 @@ from typing import Any
 
 from aiohttp.test_utils import TestClient, TestServer
 
-from fleethpa.cli.common.configuration import Config
+from fleethpa.frame.configuration import Config
 from fleethpa.page.guarding import Guard, names_of
 from fleethpa.page.livereader import LiveReader
-from fleethpa.page.pageserver import PageServer
+from fleethpa.page.server import PageServer
 from streams.archive.segments import ArchivedRecord
 from tests.unit.cli_kit import Fleet, FleetPast
 

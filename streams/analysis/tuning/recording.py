@@ -1,28 +1,130 @@
 """The recording of one HPA, read once for a search: its load, what a pod carries, and what it cannot show.
 
 A recording that cannot carry a proposal is refused here; one that carries it only in part bounds it.
+
+What is asked of a search for a better spec, and what it found.
+
+A spec tried in the compact loop over the first part of a recording.
 """
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import median
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from schemas.keys import HpaId
+from streams.analysis.backtest import Condensed, condensed
 from streams.analysis.candidate import Candidate, CandidateError, candidate
-from streams.analysis.capacity import capacity_of
-from streams.analysis.condensing import Condensed, condensed
-from streams.analysis.loadcycle import cycle_ms
-from streams.analysis.podstartup import StartUp
-from streams.analysis.recordedload import metric_load, needed
-from streams.analysis.tuning.results import RefusedError
-from streams.analysis.tuning.surrogate import LoadSeries, series_spans_ms
+from streams.analysis.closedloop import StartUp
+from streams.analysis.load import capacity_of, cycle_ms, metric_load, needed
+from streams.analysis.measures import Scores
+from streams.analysis.tuning.surrogate import Knobs, LoadSeries, SpecOutcome, play, series_spans_ms
+from streams.analysis.tuning.tailrisk import block_ms
 from streams.hpa import autoscaler as kinds
 from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import ExternalSamples, PodSamples, Scale
-from streams.state.probe import EvaluationInputs
+from streams.state.lostmetrics import EvaluationInputs
+
+WORTH_RELIEF = 0.0005
+"""Share of the time in overload from which it is worth paying for less: three quarters of a minute a day."""
+COST_EVEN = 0.001
+"""Differences in replica-hours up to this share are none."""
+Objective = Literal["cost", "safety", "balanced"]
+
+
+class RefusedError(Exception):
+    """The recording cannot carry a proposal; says why and what to do."""
+
+
+class Within(Struct, frozen=True, kw_only=True):
+    """What a proposal must keep to, both ends included; None: open. Targets are percent of the request, or of the
+    deployed target for a metric that is no utilization. Windows are those of scaleDown, in seconds. Tolerances, and
+    the percentage of a scale-up policy, are those that a proposal adds.
+    """
+
+    target: tuple[float | None, float | None] = (None, None)
+    min_replicas: tuple[float | None, float | None] = (None, None)
+    max_replicas: tuple[float | None, float | None] = (None, None)
+    window: tuple[float | None, float | None] = (None, None)
+    tolerance: tuple[float | None, float | None] = (None, None)
+    scale_up_percent: tuple[float | None, float | None] = (None, None)
+
+
+class Side(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One spec over one part of the recording, in the closed loop."""
+
+    replica_hours: float
+    overload_share: float
+    overload: float
+    worst: float
+    scale_events: int
+    scores: Scores
+
+
+class CurvePoint(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One spec that was tried, on the first part, in the compact loop. Targets as in `Within`."""
+
+    target: float
+    min_replicas: int
+    window_seconds: int
+    replica_hours: float
+    overload_share: float
+
+
+class Tuning(Struct, frozen=True, kw_only=True):
+    """What was found for one HPA. `spec`: the proposal, the deployed spec where none is better (`changed` False)."""
+
+    hpa: HpaId
+    objective: Objective
+    since_ms: int
+    until_ms: int
+    split_ms: int
+    evaluations: int
+    deployed: dict[str, Any]
+    spec: dict[str, Any]
+    changed: bool
+    why: str
+    metric: str
+    capacity: str
+    cycle_ms: int | None
+    start_up: StartUp
+    chosen_on: tuple[Side, Side]
+    """Deployed and proposed on the first part."""
+    unseen: tuple[Side, Side]
+    """Deployed and proposed on the rest."""
+    curve: list[CurvePoint]
+    deployed_point: CurvePoint
+    proposed_point: CurvePoint
+    bounds: list[str]
+    tried: int
+    withdrawn: int
+    """Proposals that the closed loop did not confirm, on the part they were chosen on or on the rest."""
+
+    @property
+    def saved(self) -> float:
+        """Replica-hours that the proposal saves on the unseen part."""
+        return self.unseen[0].replica_hours - self.unseen[1].replica_hours
+
+    @property
+    def more_cost(self) -> float:
+        """What the proposal costs more than the deployed spec over both parts, as a share; below 0: less."""
+        was, own = (self.chosen_on[at].replica_hours + self.unseen[at].replica_hours for at in (0, 1))
+        return own / was - 1 if was else 0.0
+
+    @property
+    def costs_more(self) -> bool:
+        """Whether the proposal spares overload at more cost: objective safety only."""
+        return self.changed and self.more_cost > COST_EVEN
+
+    def overload_share(self, at: Literal[0, 1]) -> float:
+        """Share of the time in overload over both parts: 0: deployed, 1: proposed."""
+        seen, rest = self.split_ms - self.since_ms, self.until_ms - self.split_ms
+        lacking = self.chosen_on[at].overload_share * seen + self.unseen[at].overload_share * rest
+        return lacking / ((seen + rest) or 1)
+
 
 FIRST_PART = 2 / 3
 """Share of the evaluations on which the spec is chosen."""
@@ -252,3 +354,47 @@ def _check_cycle(world: TunedPast) -> None:
     )
     world.margin = MARGIN_UNKNOWN
     world.may_lower_min = False
+
+
+class TriedSpec(Struct):
+    """A spec in the compact loop. `changes`: rules of scale-up and tolerances that it sets. `grown`: under more load;
+    None: it was not asked for, as the load that was recorded is too much already.
+    """
+
+    spec: dict[str, Any]
+    target: float
+    window_s: int
+    changes: int
+    plain: SpecOutcome
+    grown: SpecOutcome | None = None
+    allowed: bool | None = None
+
+
+def tried_spec(world: TunedPast, spec: dict[str, Any], target: float, window_s: int, changes: int = 0) -> TriedSpec:
+    """Let a spec live through the recorded load."""
+    return TriedSpec(spec, target, window_s, changes, _play(world, spec, target, 1.0))
+
+
+def grown(world: TunedPast, tried: TriedSpec) -> SpecOutcome:
+    """The spec under more load than was recorded."""
+    if tried.grown is None:
+        tried.grown = _play(world, tried.spec, tried.target, world.margin)
+    return tried.grown
+
+
+def _play(world: TunedPast, spec: dict[str, Any], target: float, growth: float) -> SpecOutcome:
+    tried = candidate(world.hpa, spec)
+    knobs = Knobs(tried.autoscaler, world.inputs[-1].settings, target / world.deployed_target)
+    length_ms = block_ms(world.first.times_ms)
+    return play(world.first, knobs, world.start_up.ms, world.capacity, growth, block_ms=length_ms)
+
+
+def curve_point(tried: TriedSpec) -> CurvePoint:
+    """Where a spec stands among the others."""
+    return CurvePoint(
+        target=tried.target,
+        min_replicas=1 if tried.spec.get("minReplicas") is None else tried.spec["minReplicas"],
+        window_seconds=tried.window_s,
+        replica_hours=tried.plain.replica_hours,
+        overload_share=tried.plain.overload_share,
+    )

@@ -1,12 +1,128 @@
-"""The search: every spec that was tried on the first part of a recording, and what of it may be proposed."""
+"""The search: every spec that was tried on the first part of a recording, and what of it may be proposed.
 
-from typing import Any
+Which of two specs is better for an objective, and which is safe enough to be proposed.
 
-from streams.analysis.tuning.judgement import SpecJudge
-from streams.analysis.tuning.recording import TunedPast
-from streams.analysis.tuning.results import CurvePoint, Objective, Within
-from streams.analysis.tuning.trials import TriedSpec, curve_point, tried_spec
+A better spec for one HPA from its own past: chosen on the first part of a recording, scored on the rest.
+
+The search runs on a compact loop over the load (`surrogate.py`); what is reported comes from the closed loop, which
+gives whole evaluations to the core. Overload is measured against the same capacity for every spec: 100 % of the request
+for a utilization, else the highest load per pod that the recording shows to be usual. Nothing here is random: the same
+recording gives the same proposal.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from msgspec import Struct, structs
+
+from schemas.keys import HpaId
+from streams.analysis.backtest import Condensed
+from streams.analysis.candidate import Candidate, candidate
+from streams.analysis.closedloop import ClosedLoop
+from streams.analysis.load import cycle_ms
+from streams.analysis.measures import Moment, scores
+from streams.analysis.tuning.recording import (
+    WORTH_RELIEF,
+    CurvePoint,
+    Objective,
+    Side,
+    TriedSpec,
+    TunedPast,
+    Tuning,
+    Within,
+    capacity_text,
+    curve_point,
+    grown,
+    tried_spec,
+    tuned_past,
+)
+from streams.analysis.tuning.surrogate import SpecOutcome, outcome_of
+from streams.analysis.tuning.tailrisk import as_safe, block_ms, carries_peaks, worst_reach
 from streams.analysis.tuning.variants import DEFAULT_DOWN, SLOW_DOWN, SearchLine, Variants, Variation
+from streams.state.lostmetrics import EvaluationInputs
+
+LEAST_GAIN = 0.02
+"""Share of the replica-hours that a proposal must save to be worth a change."""
+_COST_SHARE, _COST_OVERLOAD = 0.005, 0.001
+RELIEF = 0.5
+"""Share of the deployed spec's overload that a proposal for safety may keep where it costs more."""
+MOST_DEARER = 1.5
+"""What such a proposal may cost at most, as a multiple of the deployed spec."""
+_EVEN = 1e-9
+_PRICE_OF_CHANGE = 0.005
+"""What each rule of scale-up or tolerance that a spec changes must save at least, as a share of the replica-hours."""
+
+
+class SpecJudge(Struct, frozen=True):
+    """Compares specs with the deployed one, `base`."""
+
+    world: TunedPast
+    objective: Objective
+    base: TriedSpec
+
+    def allowed(self, tried: TriedSpec) -> bool:
+        """Not more overload than the deployed spec has, as recorded and with the margin."""
+        base = self.base
+        if tried.allowed is None:
+            as_safe_as = self.objective == "cost" or as_safe(tried.plain, base.plain)
+            calm = as_safe_as and self._calm(tried.plain, base.plain)
+            tried.allowed = calm and self._calm(grown(self.world, tried), grown(self.world, base))
+        return tried.allowed
+
+    def is_better(self, tried: TriedSpec) -> bool:
+        """Whether it may be proposed, as far as the compact loop knows."""
+        own, was = tried.plain, self.base.plain
+        if self.objective == "safety":
+            before = was.overload + grown(self.world, self.base).overload
+            fewer = own.overload + grown(self.world, tried).overload < before * 0.95 - _EVEN
+            return fewer and self.allowed(tried) and own.replica_hours <= was.replica_hours
+        return self.allowed(tried) and own.replica_hours < was.replica_hours * (1 - LEAST_GAIN)
+
+    def suffers(self) -> bool:
+        """Whether the deployed spec was in overload long enough to justify a dearer spec with less overload."""
+        return self.objective == "safety" and self.base.plain.overload_share >= WORTH_RELIEF
+
+    def relieves(self, own: SpecOutcome | Side, was: SpecOutcome | Side) -> bool:
+        """Whether a spec spares at least half of the overload."""
+        return own.overload_share <= was.overload_share * RELIEF and own.overload <= was.overload * RELIEF
+
+    def is_dearer(self, tried: TriedSpec) -> bool:
+        """Whether it costs more than the deployed spec."""
+        return tried.plain.replica_hours > self.base.plain.replica_hours
+
+    def is_relief(self, tried: TriedSpec) -> bool:
+        """Whether it may be proposed for safety though it may cost more: not without limit."""
+        own, was = tried.plain, self.base.plain
+        affordable = own.replica_hours <= was.replica_hours * MOST_DEARER
+        return self.suffers() and affordable and self.relieves(own, was) and self.allowed(tried)
+
+    def price(self, tried: TriedSpec) -> tuple[float, ...]:
+        """What a spec costs, what changes count for; lower is better."""
+        hours = tried.plain.replica_hours * (1 + _PRICE_OF_CHANGE * tried.changes)
+        return (hours, float(tried.plain.scale_events), tried.target, float(tried.window_s))
+
+    def rank(self, tried: TriedSpec) -> tuple[float, ...]:
+        """Lower is better."""
+        if self.objective == "safety":
+            return (tried.plain.overload + grown(self.world, tried).overload, *self.price(tried))
+        return self.price(tried)
+
+    def holds(self, own: Side, was: Side, *, dearer: bool = False) -> bool:
+        """Whether the closed loop confirms, on some part: no more overload and, in hours, no more cost.
+
+        Args:
+            own: the spec.
+            was: the deployed one.
+            dearer: it may cost more, within the limit for relief.
+        """
+        limit = MOST_DEARER if dearer else 1 + _EVEN
+        return self._calm(own, was) and own.replica_hours <= was.replica_hours * limit
+
+    def _calm(self, own: SpecOutcome | Side, was: SpecOutcome | Side) -> bool:
+        share = _COST_SHARE if self.objective == "cost" else _EVEN
+        overload = _COST_OVERLOAD if self.objective == "cost" else _EVEN
+        return own.overload_share <= was.overload_share + share and own.overload <= was.overload + overload
+
 
 _FINALISTS = 8
 _MORE_RESERVE = 0.98
@@ -167,3 +283,110 @@ def _with_more_reserve(ranked: list[TriedSpec]) -> list[TriedSpec]:
         if not found or each.plain.worst <= found[-1].plain.worst * _MORE_RESERVE:
             found.append(each)
     return found
+
+
+_NO_BETTER = "no spec that was tried is better within the objective"
+
+
+class _Evidence(NamedTuple):
+    """A spec in the closed loop: on the first part, on the rest, and on both with their blocks."""
+
+    first: Side
+    rest: Side
+    whole: SpecOutcome
+
+
+def tune(
+    hpa: HpaId,
+    recorded: Sequence[EvaluationInputs] | Condensed,
+    objective: Objective = "balanced",
+    within: Within | None = None,
+) -> Tuning:
+    """Search a spec for one HPA on its recorded evaluations, oldest first.
+
+    Raises:
+        RefusedError: the recording cannot carry a proposal.
+    """
+    world = tuned_past(hpa, recorded)
+    search = SpecSearch(world, objective, within or Within())
+    finalists = search.finalists()
+    sides = _evidence(world, world.deployed)
+    if objective != "cost" and not carries_peaks(sides.whole):
+        world.bounds.append(
+            f"the recorded peaks differ much: peaks of {worst_reach(sides.whole):.2f} times what the pods carry have "
+            "to be expected under the deployed spec, and nothing is proposed that has to expect higher ones"
+        )
+    found, why = search.base, _NO_BETTER
+    withdrawn = 0
+    proposed = sides
+    for tried in finalists:
+        own = _evidence(world, candidate(hpa, tried.spec))
+        dearer = search.judge.is_dearer(tried)
+        if not search.judge.holds(own.first, sides.first, dearer=dearer):
+            why = "what the search found did not hold in the closed loop on the part that it was chosen on"
+        elif not search.judge.holds(own.rest, sides.rest, dearer=dearer):
+            why = "what the search found was worse than the deployed spec on the part that it had not seen"
+        elif dearer and not search.judge.relieves(own.first, sides.first):
+            why = "what the search found costs more and did not spare half of the overload in the closed loop"
+        elif objective != "cost" and not as_safe(own.whole, sides.whole):
+            why = "what the search found has to expect higher peaks of load per pod than the deployed spec"
+        else:
+            found, proposed, why = tried, own, ""
+            break
+        withdrawn += 1
+    last = world.inputs[-1]
+    return Tuning(
+        hpa=hpa,
+        objective=objective,
+        since_ms=world.inputs[0].now_ms,
+        until_ms=last.now_ms,
+        split_ms=world.inputs[world.split].now_ms,
+        evaluations=len(world.inputs),
+        deployed=world.deployed.spec,
+        spec=found.spec,
+        changed=found is not search.base,
+        why=why,
+        metric=world.deployed.autoscaler.metrics[world.index].name,
+        capacity=capacity_text(world),
+        cycle_ms=cycle_ms(world.series.times_ms, world.series.tuned),
+        start_up=world.start_up,
+        chosen_on=(sides.first, proposed.first),
+        unseen=(sides.rest, proposed.rest),
+        curve=search.curve(),
+        deployed_point=curve_point(search.base),
+        proposed_point=curve_point(found),
+        bounds=world.bounds,
+        tried=len(search.tried),
+        withdrawn=withdrawn,
+    )
+
+
+def _evidence(world: TunedPast, tried: Candidate) -> _Evidence:
+    """A spec in the closed loop over the whole recording."""
+    moments = ClosedLoop(tried, world.start_up.ms).run(world.inputs)
+    return _Evidence(
+        first=_side(world, tried, moments, 0, world.split),
+        rest=_side(world, tried, moments, world.split, len(moments)),
+        whole=outcome_of(world.series, moments, world.capacity, block_ms(world.series.times_ms)),
+    )
+
+
+def _side(world: TunedPast, tried: Candidate, moments: list[Moment], begin: int, end: int) -> Side:
+    """Load at the deployed target, capacity the same for every spec."""
+    part = world.series.part(begin, end)
+    own = moments[begin:end]
+    made = outcome_of(part, own, world.capacity)
+    least, most = tried.autoscaler.min_replicas, tried.autoscaler.max_replicas
+    loads = [
+        None if tuned is None else max(tuned, other or 0.0) / world.capacity
+        for tuned, other in zip(part.tuned, part.others, strict=True)
+    ]
+    same = [structs.replace(moment, need=load) for moment, load in zip(own, loads, strict=True)]
+    return Side(
+        replica_hours=made.replica_hours,
+        overload_share=made.overload_share,
+        overload=made.overload,
+        worst=made.worst,
+        scale_events=made.scale_events,
+        scores=scores(same, world.inputs[-1].period_ms, least, most, world.start_up.ms),
+    )

@@ -17,8 +17,7 @@ from streams.analysis.measures import Moment, spans_ms
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.evaluation import EMPTY_HISTORY, History
 from streams.hpa.metrics import tolerance_band
-from streams.hpa.normalize import scale_down_limit, scale_up_limit
-from streams.hpa.scaleevents import store_scale_event
+from streams.hpa.normalize import scale_down_limit, scale_up_limit, store_scale_event
 
 _NEAR = 1e-9
 _NEVER_MS = 1 << 62

@@ -4,10 +4,9 @@ import copy
 from math import ceil
 from typing import Any, NamedTuple, TypeVar
 
-from schemas.kubernetes.defaulting import set_defaults_v2
 from schemas.kubernetes.hpa import metric_source
-from streams.analysis.tuning.recording import TunedPast
-from streams.analysis.tuning.results import Objective, Within
+from schemas.kubernetes.hpashapes import set_defaults_v2
+from streams.analysis.tuning.recording import Objective, TunedPast, Within
 
 DEFAULT_DOWN = [{"type": "Percent", "value": 100, "periodSeconds": 15}]
 SLOW_DOWN = [{"type": "Percent", "value": 10, "periodSeconds": 60}]

@@ -1,4 +1,4 @@
-"""`fleethpa`, with marked steps at which `FLEETHPA_CRASH_AT` kills the process (as `streams.decider.crashpoints` says).
+"""`fleethpa`, with marked steps at which `FLEETHPA_CRASH_AT` kills the process (see `streams.decider.recordbatches`).
 
 The decider has its steps built in. Those of the other parts are put in here: ingest `before-log`, `after-log`,
 `before-commit`; reconciler `before-outcome` (the write is done, its outcome is not), `after-outcome`, `before-commit`;
@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from fleethpa.cli.main import main
-from reconciler.apply.reconcilerprocess import Reconciler
-from runtime.publicrecords import Publisher
+from reconciler.apply.process import Reconciler
+from runtime.records import Publisher
 from schemas import topics
-from streams.decider.crashpoints import CrashPoint, armed
+from streams.decider.recordbatches import CrashPoint, armed
 from streams.ingest.logwriter import LogWriter
 from streams.ingest.loop import Worker
 

@@ -10,7 +10,7 @@ from aiokafka import ConsumerRecord, TopicPartition
 
 from runtime.kafkaclients import read_range, reader, strict_producer
 from schemas import topics
-from streams.decider.exits import Exit
+from streams.decider.tail import Exit
 from tests.kafka.conftest import PARTITIONS
 from tests.kafka.fleet import DECIDER_SESSION_S, Rig
 from tests.kafka.losses import cut, lose_changelog, truncate_changelog

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from schemas.connection import KafkaSettings
-from streams.decider.exits import Exit
+from streams.decider.tail import Exit
 from tests.decider_process import Decider
 from tests.kafka.broker import KafkaBroker
 

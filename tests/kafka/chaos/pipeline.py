@@ -18,9 +18,9 @@ from pathlib import Path
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from reconciler.apply.reconcilerconfig import reconciler_group
+from reconciler.apply.process import reconciler_group
 from schemas import topics
-from streams.decider.exits import Exit
+from streams.decider.tail import Exit
 from tests.decider_process import Decider, wait_for_decisions
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.chaos.fleetfaults import FAULTS, SHORT

@@ -1,0 +1,206 @@
+"""What a command would change: its records are folded into a copy of the present state before they are written.
+
+Who scales a target afterwards is thus answered by the rules that the decider itself follows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fleethpa.changes.writing import Concern, PlannedRecord
+from fleethpa.frame.errors import ANSWER_IS_NO, CommandError
+from fleethpa.show.words import counted
+from schemas.codec import encode
+from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, Entry, LogRecord
+from schemas.keys import EVERY_CLUSTER, HpaId, namespace_key, partition_for
+from streams.state.foldhpas import Claim, Holder, Ownership, ownership
+from streams.state.guards import guarded_namespaces, guardrail_in_force
+from streams.state.partition import Partition
+
+if TYPE_CHECKING:
+    from streams.history.past import Past
+
+LISTED = 5
+"""How many targets or HPAs a question names; of the rest it gives the number."""
+
+
+@dataclass(frozen=True)
+class Foresight:
+    """Who drives which target before and after some records."""
+
+    before: Ownership
+    after: Ownership
+
+    def lost(self) -> list[str]:
+        """Say which targets something scales now and nothing would scale afterwards."""
+        gone = self.before.lost(self.after)
+        return [f"{target}, which {_holders(held)} scales now" for target, held in sorted(gone.items())]
+
+    def refusals(self, hpas: Iterable[HpaId]) -> dict[HpaId, Claim]:
+        """Give those of some HPAs that would be asked to enforce, and refused."""
+        found = {hpa: self.after.claims[hpa] for hpa in hpas if hpa in self.after.claims}
+        return {hpa: claim for hpa, claim in found.items() if claim.asked == "enforce" and claim.refused}
+
+    def changed_modes(self) -> list[HpaId]:
+        """Give the HPAs whose mode would be another one."""
+        before, after = self.before.claims, self.after.claims
+        return [hpa for hpa in before.keys() & after.keys() if before[hpa].asked != after[hpa].asked]
+
+    def displaced(self, hpa: HpaId) -> list[Holder]:
+        """Give the other HPAs that drive the target of an HPA now, and this one in their place afterwards."""
+        claim = self.after.claims.get(hpa)
+        after = self.after.holders.get(claim.target, []) if claim is not None else []
+        if claim is None or Holder(hpa, native=False) not in after:
+            return []
+        return [each for each in self.before.holders.get(claim.target, []) if each.hpa != hpa and each not in after]
+
+    def handed_over(self) -> list[str]:
+        """Say which targets pass between a cluster's HPA and the central one of its name."""
+        texts = []
+        for hpa, claim in sorted(self.after.claims.items()):
+            held = self.before.claims.get(hpa)
+            if held is None or held.origin == claim.origin:
+                continue
+            is_central = claim.origin == "central"
+            new = (
+                "the central HPA takes over from the cluster's" if is_central else "the cluster's HPA takes over again"
+            )
+            texts.append(f"{hpa}: {new}, in mode {claim.mode}; what was remembered of recommendations is kept")
+        return texts
+
+    def touched(self, writes: Iterable[PlannedRecord]) -> list[HpaId]:
+        """Give the HPAs that some records are about, existing ones and new ones."""
+        claims = self.before.claims.keys() | self.after.claims.keys()
+        return sorted({hpa for write in writes for hpa in _meant(write, claims)})
+
+    def summary(self, hpas: Sequence[HpaId]) -> str:
+        """Count HPAs by cluster and mode: `east: 8 enforce, 2 shadow; west: 1 new`."""
+        clusters: dict[str, Counter[str]] = {}
+        for hpa in hpas:
+            claim = self.before.claims.get(hpa)
+            clusters.setdefault(hpa.cluster, Counter())[_shown(claim)] += 1
+        return "; ".join(f"{cluster}: {_counts(found)}" for cluster, found in sorted(clusters.items()))
+
+
+def _holders(held: Sequence[Holder]) -> str:
+    names = [f"{'the native controller by HPA' if each.native else 'fleethpa by HPA'} {each.hpa.name}" for each in held]
+    return " and ".join(names)
+
+
+def _shown(claim: Claim | None) -> str:
+    if claim is None:
+        return "new"
+    return "enforce (refused)" if claim.asked == "enforce" and claim.refused else claim.mode
+
+
+def _counts(found: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {mode}" for mode, count in sorted(found.items()))
+
+
+def _meant(write: PlannedRecord, known: Iterable[HpaId]) -> list[HpaId]:
+    name = _name(write.body)
+    if name:
+        return [HpaId(write.cluster, write.namespace, name)]
+    return [
+        hpa for hpa in known if write.cluster in (EVERY_CLUSTER, hpa.cluster) and write.namespace in ("", hpa.namespace)
+    ]
+
+
+def _name(body: Body) -> str:
+    hpa = getattr(body, "hpa", None)
+    return str(hpa["metadata"]["name"]) if hpa is not None else str(getattr(body, "name", ""))
+
+
+class Present:
+    """The state of the log's partitions as of now; records can be tried on copies of it."""
+
+    def __init__(self, stored: Mapping[int, Mapping[bytes, bytes]]) -> None:
+        self._stored = stored
+
+    @classmethod
+    async def read(cls, past: Past) -> Present:
+        """Fold the newest state rows and the log since then.
+
+        Raises:
+            ArchiveError, CoreError: the source cannot be read.
+        """
+        return cls({folded.partition.number: folded.rows() for folded in await past.fleet()})
+
+    def engine(self) -> int:
+        """The oldest engine that decides in one of the partitions."""
+        known = [Partition.restore(number, rows).engine for number, rows in self._stored.items()]
+        return min(known, default=1)
+
+    def guardrails(self, clusters: Iterable[str], namespace: str | None = None) -> dict[str, str]:
+        """What guardrails pause now in some clusters (`*`: in all), in words, by cluster.
+
+        Args:
+            namespace: only what pauses this namespace alone; None: everything.
+        """
+        wanted, found = set(clusters), dict[str, str]()
+        for number, rows in self._stored.items():
+            partition = Partition.restore(number, rows)
+            pauses, now_ms = partition.state.row.guardrail_pauses, partition.clock_ms
+            for cluster in {scope.partition("/")[0] for scope in pauses}:
+                within = guarded_namespaces(pauses, cluster, now_ms)
+                texts = [guardrail_in_force(pauses, cluster, now_ms), *within.values()]
+                text = "; ".join(filter(None, texts)) if namespace is None else within.get(namespace, "")
+                if text and wanted & {cluster, EVERY_CLUSTER}:
+                    found[cluster] = text
+        return found
+
+    def foresee(self, writes: Sequence[PlannedRecord]) -> Foresight:
+        """Say who drives what, before and after, in the partitions that records go to."""
+        entries = {
+            number: [entry for write in writes for entry in self._entries(number, write)] for number in self._stored
+        }
+        partitions = [Partition.restore(number, self._stored[number]) for number, some in entries.items() if some]
+        before = ownership(*(partition.state for partition in partitions))
+        for partition in partitions:
+            value = encode(LogRecord(v=VERSION, entries=entries[partition.number]))
+            partition.apply(partition.applied_offset + 1, partition.clock_ms, value)
+        return Foresight(before, ownership(*(partition.state for partition in partitions)))
+
+    def _entries(self, number: int, write: PlannedRecord) -> list[Entry]:
+        if not write.namespace:
+            return [Entry(key=WHOLE_PARTITION_KEY, body=body) for body in write.bodies]
+        key = namespace_key(write.cluster, write.namespace)
+        return [Entry(key=key, body=body) for body in write.bodies if partition_for(key, len(self._stored)) == number]
+
+
+def concerns(verb: str, foresight: Foresight, writes: Sequence[PlannedRecord]) -> list[Concern]:
+    """Say what the user must agree to before records are written; empty: nothing."""
+    found = []
+    touched = foresight.touched(writes)
+    if len(touched) > 1:
+        found.append(Concern(f"{verb} touches {counted(len(touched), 'HPA')} ({foresight.summary(touched)})"))
+    for hpa in touched:
+        for holder in foresight.displaced(hpa):
+            taken = f"{hpa} takes {foresight.after.claims[hpa].target.short} over from HPA {holder.hpa.name}"
+            found.append(Concern(f"{taken}, without what that one remembers of recommendations", harmful=True))
+    lost = foresight.lost()
+    if lost:
+        listed = lost[:LISTED] + ([f"and {len(lost) - LISTED} more"] if len(lost) > LISTED else [])
+        found.append(Concern("nothing will scale any more: " + "; ".join(listed), harmful=True))
+    return found
+
+
+def refusal_errors(refused: Mapping[HpaId, Claim], what: str) -> list[CommandError]:
+    """Say which HPAs cannot be enforced, one error for each reason."""
+    by_reason: dict[tuple[str, str], list[HpaId]] = {}
+    for hpa, claim in sorted(refused.items()):
+        by_reason.setdefault((claim.refused, claim.remedy), []).append(hpa)
+    return [
+        CommandError(f"{_named(hpas)} {what}", cause=reason, next_step=remedy, code=ANSWER_IS_NO)
+        for (reason, remedy), hpas in by_reason.items()
+    ]
+
+
+def _named(hpas: Sequence[HpaId]) -> str:
+    if len(hpas) == 1:
+        return f"hpa {hpas[0]}"
+    listed = ", ".join(map(str, hpas[:LISTED]))
+    return f"{len(hpas)} HPAs ({listed}{', …' if len(hpas) > LISTED else ''})"

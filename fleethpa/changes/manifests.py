@@ -1,0 +1,381 @@
+"""What is wrong, or likely not meant, in HPA manifests, found without a cluster: one function for each rule.
+
+Manifests as users keep them: files, folders, standard input; several documents, lists; HPAs among others.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+import click
+
+from fleethpa.frame.errors import unreadable_text, usage
+from fleethpa.frame.session import Session
+from schemas.fitting import over_limits
+from schemas.kubernetes.hpa import ManifestError, hpa_from_manifest, metric_name, strict_errors
+from schemas.kubernetes.manifests import ManifestSyntaxError, load_manifests
+from schemas.kubernetes.quantity import QuantityError, parse_quantity
+from schemas.kubernetes.shape import Json
+from schemas.kubernetes.validation import validate_create
+from streams.analysis.candidate import metric_key
+from streams.state.brakes import EXEMPT, EXEMPT_ANNOTATION
+from streams.state.lostmetrics import ANNOTATION as FALLBACK_ANNOTATION
+from streams.state.lostmetrics import parse_fallback
+
+if TYPE_CHECKING:
+    from schemas.kubernetes.hpa import StrictError
+
+
+R = TypeVar("R")
+FieldValidation = Literal["strict", "warn", "ignore"]
+"""What unknown and duplicate fields are: errors, warnings or nothing; kubectl's --validate."""
+
+HPA_KIND: Final = "HorizontalPodAutoscaler"
+_URL: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+MAX_CHARACTERS: Final = 10 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class FileManifest:
+    """One object and where it was read. `duplicates`: paths of the keys that it has twice."""
+
+    source: str
+    body: dict[str, Any]
+    duplicates: tuple[str, ...] = ()
+    validate: FieldValidation = "strict"
+
+    @property
+    def name(self) -> str:
+        """metadata.name, or empty."""
+        return str(_metadata(self.body).get("name") or "")
+
+    @property
+    def namespace(self) -> str:
+        """metadata.namespace, or empty."""
+        return str(_metadata(self.body).get("namespace") or "")
+
+
+@dataclass
+class Input:
+    """All that was read: the HPAs, and the objects beside them."""
+
+    hpas: list[FileManifest] = field(default_factory=list)
+    others: list[FileManifest] = field(default_factory=list)
+
+    def fixed_replicas(self, kind: str, name: str, namespace: str) -> FileManifest | None:
+        """The target's own manifest, if it is in the input and sets spec.replicas."""
+        for other in self.others:
+            same = other.body.get("kind") == kind and other.name == name and other.namespace in ("", namespace)
+            spec = other.body.get("spec")
+            if same and isinstance(spec, dict) and "replicas" in spec:
+                return other
+        return None
+
+
+def read_input(paths: tuple[str, ...], validate: FieldValidation = "strict") -> Input:
+    """Read `-f` arguments: files, folders (their .yaml, .yml and .json files) and `-`.
+
+    Raises:
+        CommandError: a file cannot be read or is not YAML (exit 2).
+    """
+    found = Input()
+    for path in paths:
+        for source, text in _texts(path):
+            for document in _documents(source, text, validate):
+                _sort(document, found)
+    return found
+
+
+def validate_option(function: Callable[..., R]) -> Callable[..., R]:
+    """`--validate`; the function gets it as `validate`, for `read_input`."""
+    return click.option(
+        "--validate",
+        type=click.Choice(["strict", "warn", "ignore"]),
+        default="strict",
+        show_default=True,
+        help="How to treat unknown and duplicate fields: as errors, as warnings, or not at all.",
+    )(function)
+
+
+def warn_about_fields(session: Session, read: Input) -> None:
+    """With `--validate=warn`, name the unknown and duplicate fields of every HPA on stderr."""
+    for manifest in read.hpas:
+        for problem in field_problems(manifest) if manifest.validate == "warn" else ():
+            session.warn(f"{manifest.source}: {problem.string}")
+
+
+def field_problems(manifest: FileManifest) -> list[StrictError]:
+    """The unknown and duplicate fields of an HPA; empty for one that `check_hpa` finds to be unreadable."""
+    try:
+        return strict_errors(manifest.body, manifest.duplicates)
+    except ManifestError:
+        return []
+
+
+def check_hpa(manifest: FileManifest, namespace: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the defaulted autoscaling/v2 object of a manifest, and every error of it, in the API server's words."""
+    metadata = _metadata(manifest.body)
+    whole = manifest.body | {"metadata": metadata | {"namespace": metadata.get("namespace") or namespace}}
+    strict = field_problems(manifest) if manifest.validate == "strict" else []
+    errors = [f"strict decoding error: {problem.string}" for problem in strict]
+    try:
+        errors += [error.string for error in validate_create(whole)]
+        return hpa_from_manifest(whole, namespace_default=namespace), errors
+    except ManifestError as error:
+        return {}, errors + error.problems
+
+
+def _texts(path: str) -> Iterator[tuple[str, str]]:
+    if path == "-":
+        try:
+            yield "standard input", _whole(sys.stdin, "-f -")
+        except UnicodeDecodeError as error:
+            raise usage("-f - cannot be read", cause=unreadable_text(error)) from error
+        return
+    if _URL.match(path):
+        if path.startswith("file://"):
+            raise usage(f"-f {path} is an address", cause=f"Name the file itself: -f {path.removeprefix('file://')}")
+        raise usage(
+            f"-f {path} is an address, and fleethpa reads files only",
+            cause="Download it first, so that you apply what you have read.",
+            next_step=f"curl -fsSL {shlex.quote(path)} | fleethpa … -f -",
+        )
+    if not path:
+        raise usage("-f is empty", cause="-f takes a file, a folder, or - for standard input.")
+    try:
+        files = _files(Path(path))
+    except OSError as error:
+        raise usage(f"-f {path} cannot be read", cause=unreadable_text(error)) from error
+    if not files:
+        cause = f"A folder's own {', '.join(SUFFIXES)} files are read, not those of folders in it."
+        raise usage(f"-f {path}: no manifests found", cause=cause)
+    for file in files:
+        try:
+            with file.open(encoding="utf-8") as opened:
+                text = _whole(opened, f"-f {file}")
+        except (OSError, UnicodeDecodeError) as error:
+            raise usage(f"-f {file} cannot be read", cause=unreadable_text(error)) from error
+        yield str(file), text
+
+
+def _whole(stream: IO[str], name: str) -> str:
+    """All of a text, which is never cut silently."""
+    text = stream.read(MAX_CHARACTERS + 1)
+    if len(text) > MAX_CHARACTERS:
+        raise usage(f"{name} is too large", cause=f"At most {MAX_CHARACTERS:,} characters are read.")
+    return text
+
+
+def _files(place: Path) -> list[Path]:
+    """The file, or a folder's own manifests, as kubectl's without -R: nothing of a whole checkout by accident."""
+    if not place.is_dir():
+        return [place]
+    return sorted(path for path in place.iterdir() if path.suffix in SUFFIXES and path.is_file())
+
+
+def _documents(source: str, text: str, validate: FieldValidation) -> Iterator[FileManifest]:
+    try:
+        objects = load_manifests(text)
+    except ManifestSyntaxError as error:
+        cause = "A manifest is a YAML or JSON object with apiVersion and kind."
+        raise usage(f"{source}: {error}", cause=cause) from error
+    for each in objects:
+        alone = len(objects) == 1 and each.item is None
+        yield FileManifest(source if alone else f"{source}, {each.where}", each.body, each.duplicates, validate)
+
+
+def _sort(manifest: FileManifest, found: Input) -> None:
+    if not manifest.body.get("kind"):
+        raise usage(f"{manifest.source}: an object has no kind", cause="Every manifest needs apiVersion and kind.")
+    (found.hpas if manifest.body["kind"] == HPA_KIND else found.others).append(manifest)
+
+
+def _metadata(body: dict[str, Any]) -> dict[str, Any]:
+    metadata = body.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+DEFAULT_TOLERANCE: Final = "0.1"
+"""Upstream's --horizontal-pod-autoscaler-tolerance."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One remark. `rule`: its stable name. `source`: file and document."""
+
+    level: Literal["error", "warning"]
+    rule: str
+    namespace: str
+    name: str
+    source: str
+    message: str
+
+
+RuleMessages = Iterator[tuple[str, str]]
+"""(rule, message)."""
+
+
+def lint(read: Input, namespace: str) -> list[Finding]:
+    """Check every HPA of the input; those that name no namespace are of `namespace`."""
+    found: list[Finding] = []
+    owners: dict[tuple[str, ...], str] = {}
+    for manifest in read.hpas:
+        body, errors = check_hpa(manifest, namespace)
+        place = manifest.namespace or namespace, manifest.name or "<unnamed>", manifest.source
+        found += [Finding("error", "invalid", *place, error) for error in errors]
+        if manifest.validate == "warn":
+            found += [Finding("warning", f"{e.kind}-field", *place, e.string) for e in field_problems(manifest)]
+        if errors:
+            continue
+        target = (place[0], *_target(body))
+        if target in owners:
+            both = f"{owners[target]} scales {target[2]}/{target[3]} too: the two would undo each other"
+            found.append(Finding("error", "same-target", *place, both))
+        owners.setdefault(target, f"HPA {manifest.name} ({manifest.source})")
+        told = [each for check in _RULES for each in check(body["spec"])]
+        told += _target_rules(read, body, place[0])
+        told += _annotations(body["metadata"].get("annotations") or {})
+        found += [Finding("warning", rule, *place, message) for rule, message in told]
+        found += [
+            Finding("error", "too-large", *place, f"fleethpa ignores it: {e}") for e in over_limits(body, place[0])
+        ]
+    return found
+
+
+def _target(body: Json) -> tuple[str, str, str]:
+    reference = body["spec"]["scaleTargetRef"]
+    return str(reference.get("apiVersion", "")).rpartition("/")[0], reference["kind"], reference["name"]
+
+
+def _annotations(annotations: Json) -> RuleMessages:
+    """Annotations of fleethpa's that cannot be read would be passed over by the decider."""
+    fallback = annotations.get(FALLBACK_ANNOTATION)
+    if fallback is not None and parse_fallback(str(fallback)) is None:
+        yield "fallback", f"{FALLBACK_ANNOTATION}: {fallback!r} must be such as failureThreshold=3,replicas=6"
+    exempt = annotations.get(EXEMPT_ANNOTATION)
+    if exempt not in (None, EXEMPT):
+        yield "budget", f"{EXEMPT_ANNOTATION}: {exempt!r} means nothing; {EXEMPT!r} takes the HPA out of the budgets"
+
+
+# --- the spec alone ---------------------------------------------------------------------------------------------------
+
+
+def _size(spec: Json) -> RuleMessages:
+    if spec["minReplicas"] == spec["maxReplicas"]:
+        yield "fixed-size", f"minReplicas and maxReplicas are both {spec['maxReplicas']}: it never scales"
+
+
+def _directions(spec: Json) -> RuleMessages:
+    for name, way in (("scaleUp", "up"), ("scaleDown", "down")):
+        rules = (spec.get("behavior") or {}).get(name) or {}
+        if rules.get("selectPolicy") == "Disabled":
+            yield f"never-{way}", f"behavior.{name}.selectPolicy is Disabled: it never scales {way}"
+        elif name == "scaleDown" and rules.get("stabilizationWindowSeconds") == 0:
+            yield "no-window", "behavior.scaleDown.stabilizationWindowSeconds is 0: every dip takes pods away at once"
+
+
+def _headroom(spec: Json) -> RuleMessages:
+    rules = (spec.get("behavior") or {}).get("scaleUp") or {}
+    tolerance = _number(rules.get("tolerance") or DEFAULT_TOLERANCE)
+    for _, name, target in _resources(spec):
+        percent = target.get("averageUtilization")
+        edge = percent * (1 + tolerance) if percent is not None else 0
+        if edge >= 100 and name == "cpu":
+            yield (
+                "no-headroom",
+                f"cpu target {percent} %: replicas are added only above {edge:.0f} %, which usage never passes where "
+                "the limit equals the request",
+            )
+
+
+def _metrics(spec: Json) -> RuleMessages:
+    seen: list[bytes] = []
+    for metric in spec.get("metrics") or []:
+        asked = metric_key(metric)
+        if asked in seen:
+            yield "duplicate-metric", f"metric {metric_name(metric)} is given twice: the lower target wins"
+        seen.append(asked)
+    names = [name for _, name, _ in _resources(spec)]
+    if names and len(names) == len(seen) and set(names) == {"memory"}:
+        yield "memory-only", "memory is the only metric: more pods seldom lower it, so replicas go up and stay up"
+
+
+_RULES: Final[tuple[Callable[[Json], RuleMessages], ...]] = (_size, _directions, _headroom, _metrics)
+
+
+def _resources(spec: Json) -> Iterator[tuple[str, str, Json]]:
+    """(container or empty, resource, target) of the resource metrics."""
+    for metric in spec.get("metrics") or []:
+        source = metric.get("resource") or metric.get("containerResource")
+        if source:
+            yield source.get("container", ""), source["name"], source["target"]
+
+
+def _number(text: Any) -> float:
+    try:
+        return parse_quantity(str(text)).milli_value() / 1000
+    except QuantityError:
+        return 0.0
+
+
+# --- with the target's own manifest -----------------------------------------------------------------------------------
+
+
+def _target_rules(read: Input, body: Json, namespace: str) -> RuleMessages:
+    _, kind, name = _target(body)
+    target = next((each for each in read.others if _is(each, kind, name, namespace)), None)
+    if target is None:
+        return
+    spec = _part(target.body, "spec")
+    if "replicas" in spec:
+        yield (
+            "fixed-replicas",
+            f"{target.source}: {kind}/{name} sets spec.replicas, so every `kubectl apply` of it resets the count",
+        )
+    pod = _part(_part(spec, "template"), "spec")
+    for container, resource, wanted in _resources(body["spec"]):
+        if "averageUtilization" not in wanted:
+            continue
+        for lacking in _without_request(pod, resource, container):
+            yield (
+                "no-request",
+                f"{target.source}: container {lacking} of {kind}/{name} has no {resource} request: unless a LimitRange "
+                "gives one, utilization cannot be computed",
+            )
+
+
+def _is(other: FileManifest, kind: str, name: str, namespace: str) -> bool:
+    return other.body.get("kind") == kind and other.name == name and other.namespace in ("", namespace)
+
+
+def _without_request(pod: Json, resource: str, container: str) -> Iterator[str]:
+    if not container and resource in _requests(pod):
+        return
+    sidecars = [each for each in _objects(pod, "initContainers") if each.get("restartPolicy") == "Always"]
+    for each in [*sidecars, *_objects(pod, "containers")]:
+        if container in ("", each.get("name")) and resource not in _requests(each):
+            yield str(each.get("name"))
+
+
+def _requests(holder: Json) -> Json:
+    """What is requested; the API server takes a limit for a request that is not given."""
+    resources = _part(holder, "resources")
+    return _part(resources, "limits") | _part(resources, "requests")
+
+
+def _part(holder: Json, name: str) -> Json:
+    """An object in one that nobody has checked; empty if it is missing or none: kubectl will refuse that manifest."""
+    part = holder.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _objects(holder: Json, name: str) -> list[Json]:
+    part = holder.get(name)
+    return [each for each in part if isinstance(each, dict)] if isinstance(part, list) else []

@@ -1,0 +1,211 @@
+"""What `fleethpa release` would do: which central HPAs can be given back, why others stay, and the native objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from fleethpa.changes.handover import Place
+from fleethpa.changes.writing import Concern
+from fleethpa.frame.errors import CommandError
+from fleethpa.show.words import counted
+from reconciler.core.objectbodies import STAND_IN_LABEL
+from schemas.keys import HpaId
+from schemas.kubernetes.hpa import semantically_equal_spec
+from schemas.kubernetes.shape import Json
+from streams.analysis.revisions import differences
+from streams.state.clustersettings import effective
+
+if TYPE_CHECKING:
+    from fleethpa.fleet.views import FleetState, HpaView
+
+MARK: Final = "being released"
+"""How the reason of that pause begins: the next run knows it by this."""
+_TRACKED: Final = (
+    "fleethpa.io/",
+    "argocd.argoproj.io/",
+    "kustomize.toolkit.fluxcd.io/",
+    "helm.toolkit.fluxcd.io/",
+    "meta.helm.sh/",
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/managed-by",
+)
+"""Labels and annotations by which a GitOps tool knows its own objects, and deletes those that are not in Git."""
+
+
+@dataclass
+class ReleasePlan:
+    """What a release would do: the HPAs that it releases, and why others stay."""
+
+    released: list[HpaView] = field(default_factory=list)
+    problems: list[CommandError] = field(default_factory=list)
+    natives: dict[HpaId, Json] = field(default_factory=dict)
+    """Native HPAs that an earlier run has created."""
+    held: list[str] = field(default_factory=list)
+    """Why fleethpa does not scale some of the released ones now."""
+
+
+def release_plan(
+    state: FleetState,
+    views: Sequence[HpaView],
+    natives: Mapping[HpaId, Json],
+    include_held: bool,
+) -> ReleasePlan:
+    """Say which central HPAs can be released, and why the others cannot.
+
+    `natives`: the HPA objects of the same cluster as its API server has them.
+    """
+    plan = ReleasePlan()
+    drivers = _drivers(natives)
+    for view in views:
+        native = natives.get(view.id)
+        held = "" if native is not None else _held(state, view)
+        problem = _conflict(view, native, drivers) or (_left_out(view, held) if held and not include_held else None)
+        if problem is not None:
+            plan.problems.append(problem)
+            continue
+        plan.released.append(view)
+        if native is not None:
+            plan.natives[view.id] = native
+        if held:
+            plan.held.append(f"{view.id} ({held})")
+    return plan
+
+
+def _drivers(natives: Mapping[HpaId, Json]) -> dict[tuple[str, str, str, str], list[HpaId]]:
+    """The native HPAs of each target: namespace, group, kind and name."""
+    found: dict[tuple[str, str, str, str], list[HpaId]] = {}
+    for hpa, native in natives.items():
+        found.setdefault(_target(hpa.namespace, native["spec"]), []).append(hpa)
+    return found
+
+
+def _target(namespace: str, spec: Json) -> tuple[str, str, str, str]:
+    reference = spec["scaleTargetRef"]
+    version = str(reference.get("apiVersion") or "")
+    return namespace, version.rpartition("/")[0], str(reference["kind"]), str(reference["name"])
+
+
+def _conflict(
+    view: HpaView, native: Json | None, drivers: Mapping[tuple[str, str, str, str], list[HpaId]]
+) -> CommandError | None:
+    """What another native HPA has against it."""
+    if native is not None and STAND_IN_LABEL in (native["metadata"].get("labels") or {}):
+        return CommandError(
+            f"{view.id}: the stand-in of cluster {view.id.cluster} scales it now",
+            cause="The agent deletes its native HPAs once the hub works again.",
+            next_step=f"fleethpa get clusters {view.id.cluster}, and release when fleethpa is in charge again",
+        )
+    others = [hpa for hpa in drivers.get(_target(view.id.namespace, view.spec), []) if hpa != view.id]
+    if others:
+        return CommandError(
+            f"{view.id}: the native HPA {others[0].namespace}/{others[0].name} drives its target",
+            cause="Two native HPAs of one target stop each other.",
+            next_step=_saved_and_deleted(others[0]),
+        )
+    if native is not None and not semantically_equal_spec(native["spec"], view.spec):
+        return CommandError(
+            f"{view.id}: the cluster has a native HPA of this name with another spec",
+            cause=f"Native to central: {'; '.join(differences(native['spec'], view.spec))}.",
+            next_step=f"fleethpa delete {view.id} (keeps the native one), "
+            f"or {_saved_and_deleted(view.id)}, then release",
+        )
+    return None
+
+
+def _saved_and_deleted(native: HpaId) -> str:
+    """The commands that save the manifest of a native HPA and then delete the HPA."""
+    hpa = f"hpa {native.name} -n {native.namespace}"
+    kubectl = f"kubectl --context {native.cluster}"
+    return f"save it with {kubectl} get {hpa} -o yaml > {native.name}.yaml, then {kubectl} delete {hpa}"
+
+
+def _held(state: FleetState, view: HpaView) -> str:
+    """Why fleethpa does not scale an HPA now; empty: it does. The pause of an earlier release does not count."""
+    if view.refused:
+        return f"refused: {view.refused}"
+    if view.mode != "enforce":
+        return f"mode {view.mode}"
+    if effective(state.settings, view.id.cluster).frozen:
+        return f"cluster {view.id.cluster} is frozen"
+    paused = _paused(state, view)
+    return f"paused: {paused}" if paused else ""
+
+
+def _paused(state: FleetState, view: HpaView) -> str:
+    """The pause in force; that of an earlier release hides those of the namespace and the cluster."""
+    if MARK not in view.paused:
+        return view.paused
+    namespace = state.namespaces[view.id.cluster, view.id.namespace]
+    paused = namespace.commands.get("", (None, {}))[1]
+    kinds = [kind for kind, pause in paused.items() if not pause.until_ms or pause.until_ms > state.clock_ms]
+    return f"namespace {namespace.name}" if kinds else "; ".join(state.clusters[view.id.cluster].pauses)
+
+
+def _left_out(view: HpaView, held: str) -> CommandError:
+    return CommandError(
+        f"{view.id} is not released ({held})",
+        cause="fleethpa does not scale it now; the native controller would.",
+        next_step="add --include-held, or end what holds it first",
+    )
+
+
+def manifest_to_create(view: HpaView) -> Json:
+    """The native object: the central one's spec, with its labels and annotations, except those of GitOps tools."""
+    metadata: Json = {"name": view.id.name, "namespace": view.id.namespace}
+    for part in ("labels", "annotations"):
+        if kept := {name: value for name, value in _part(view, part).items() if not name.startswith(_TRACKED)}:
+            metadata[part] = kept
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": metadata,
+        "spec": view.spec,
+    }
+
+
+def _part(view: HpaView, part: str) -> dict[str, str]:
+    return (view.hpa.get("metadata") or {}).get(part) or {}
+
+
+def carried_status(view: HpaView) -> Json:
+    """What the native controller must know of the past; empty: nothing.
+
+    Without the condition ScaledToZero a target at 0 would stay there for ever: the native controller takes it for
+    switched off by hand.
+    """
+    status = view.status
+    zero = [each for each in status.get("conditions") or () if each["type"] == "ScaledToZero"]
+    if not zero and "lastScaleTime" not in status:
+        return {}
+    made: Json = {name: status.get(name) or 0 for name in ("currentReplicas", "desiredReplicas")}
+    if "lastScaleTime" in status:
+        made["lastScaleTime"] = status["lastScaleTime"]
+    return made | {"conditions": zero}
+
+
+def concerns(plan: ReleasePlan, place: Place) -> list[Concern]:
+    count = counted(len(plan.released), "HPA")
+    found = [
+        Concern(f"release gives {count} of {place} back to the native controller of {place.cluster}"),
+        Concern("each of them is scaled by nobody for some seconds and one sync period of the native controller"),
+    ]
+    if plan.held:
+        listed = plan.held[:5] + ([f"and {len(plan.held) - 5} more"] if len(plan.held) > 5 else [])
+        found.append(
+            Concern(f"the native controller will scale what fleethpa does not: {'; '.join(listed)}", harmful=True)
+        )
+    dropped = sorted(
+        {
+            name
+            for view in plan.released
+            for part in ("labels", "annotations")
+            for name in _part(view, part)
+            if name.startswith(_TRACKED)
+        }
+    )
+    if dropped:
+        found.append(Concern(f"left out, so that GitOps does not delete what Git does not have: {', '.join(dropped)}"))
+    return found

@@ -1,0 +1,323 @@
+"""Schedules of central HPAs: settings by the time of the week, put to work as ordinary changes of the spec.
+
+A schedule has no store of its own: its HPA carries it as an annotation. Whoever changes the spec at its times
+(`fleethpa run scheduler`) publishes the HPA again, as `apply` does, so that decisions stay upstream's, follow from the
+log alone, and `fleethpa history` shows each change with its rule. Nothing here reads a clock.
+
+Rules by the time of the week, as people write them: `Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+from msgspec import Struct, structs
+
+from fleethpa.changes.rollouts import rollouts_in
+from fleethpa.changes.specs import changed_spec, checked, setting_of, split
+from fleethpa.changes.writing import PlannedRecord, check_writes
+from fleethpa.frame.errors import CommandError, usage
+from schemas.kubernetes.hpa import semantically_equal_spec
+from schemas.kubernetes.shape import Json
+from schemas.observed import AutoscalerSet
+from schemas.texts import Weekly, parse_weekly
+from streams.analysis.candidate import season_rules
+from streams.analysis.revisions import differences
+from streams.state.hpastate import SCHEDULE_ANNOTATION
+
+if TYPE_CHECKING:
+    from fleethpa.fleet.views import FleetState, HpaView
+    from streams.analysis.candidate import Forecast
+
+
+_EXAMPLE: Final = "'Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%'"
+
+
+class WeeklyRule(NamedTuple):
+    """Settings (as `--set` takes them) that hold at times of the week. `text`: as it was written, spaces reduced."""
+
+    text: str
+    times: Weekly
+    settings: tuple[str, ...]
+
+
+def parse_rule(text: str, option: str) -> WeeklyRule:
+    """Read a rule.
+
+    Raises:
+        CommandError: it is not one (exit 2).
+    """
+    words = text.split()
+    if len(words) != 3:
+        raise usage(f"{option} {text!r} is not a rule", cause=f"A rule has days, times and settings: {_EXAMPLE}.")
+    try:
+        times = parse_weekly(" ".join(words[:2]))
+    except ValueError as error:
+        raise usage(f"{option} {text!r} is not a rule", cause=str(error)) from error
+    return WeeklyRule(" ".join(words), times, tuple(words[2].split(",")))
+
+
+def parse_zone(name: str, option: str = "--time-zone") -> ZoneInfo:
+    """Read the name of a time zone.
+
+    Raises:
+        CommandError: this machine does not know it (exit 2).
+    """
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        cause = "Zones have names as Europe/Berlin; UTC is always known."
+        raise usage(f"{option} {name} is not a time zone that is known here", cause=cause) from error
+
+
+def spec_under(hpa: dict[str, Any], rule: WeeklyRule, option: str) -> dict[str, Any]:
+    """An HPA's spec under a rule, checked as the API server would.
+
+    Raises:
+        CommandError: a field is unknown, or the result is not valid (exit 2).
+    """
+    return checked(hpa, changed_spec(hpa["spec"], rule.settings), f"{option} {rule.text!r} on {_named(hpa)}")
+
+
+def _named(hpa: dict[str, Any]) -> str:
+    metadata = hpa["metadata"]
+    return f"{metadata.get('namespace', 'default')}/{metadata['name']}"
+
+
+SEASONS: Final[dict[int, Literal[1, 7]]] = {86_400_000: 1, 7 * 86_400_000: 7}
+"""Days of the seasons, by their milliseconds, that rules can repeat."""
+
+
+def forecast_rules(forecast: Forecast, begin_ms: int, season_ms: int, zone: ZoneInfo) -> list[str]:
+    """The rules of a schedule that has what a forecast says for the coming season. `season_ms`: one of `SEASONS`."""
+    least = forecast.autoscaler.min_replicas
+    rules = season_rules(forecast.floor, least, begin_ms, SEASONS[season_ms], zone)
+    return [f"{times.text} minReplicas={floor}" for times, floor in rules]
+
+
+class TimedPolicy(NamedTuple):
+    """What `backtest` tries beside the spec itself: rules by the time of the week, or a forecast from a season ago."""
+
+    rules: Sequence[WeeklyRule] = ()
+    zone: ZoneInfo | None = None
+    season_ms: int | None = None
+
+    @property
+    def changes(self) -> list[str]:
+        """For the report."""
+        zone = "" if self.zone is None or self.zone.key == "UTC" else f" ({self.zone.key})"
+        found = [f"{rule.text}{zone}" for rule in self.rules]
+        if self.season_ms is not None:
+            found.append(f"minReplicas from the load of {self.season_ms / 3_600_000:g} h before")
+        return found
+
+
+ANNOTATION: Final = SCHEDULE_ANNOTATION
+AUTHOR: Final = "scheduler"
+_WEEK_MINUTES: Final = 7 * 1440
+_MINUTE_MS: Final = 60_000
+
+
+class ReplicaSchedule(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What an HPA carries. `rules`: as they were written; the last one that holds wins. `otherwise`: the values of all
+    fields that rules set, for when no rule holds.
+    """
+
+    time_zone: str
+    rules: list[str]
+    otherwise: list[str]
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The zone of its times.
+
+        Raises:
+            CommandError: it is not known here.
+        """
+        return parse_zone(self.time_zone)
+
+    def parsed(self) -> list[WeeklyRule]:
+        """Its rules.
+
+        Raises:
+            CommandError: one is not a rule.
+        """
+        return [parse_rule(text, "rule") for text in self.rules]
+
+
+def schedule_of(hpa: Json) -> ReplicaSchedule | None:
+    """The schedule that an HPA carries; None: it has none.
+
+    Raises:
+        CommandError: what it carries is not a schedule.
+    """
+    text = ((hpa.get("metadata") or {}).get("annotations") or {}).get(ANNOTATION)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=ReplicaSchedule)
+    except msgspec.MsgspecError as error:
+        metadata = hpa["metadata"]
+        raise usage(
+            f"{metadata.get('namespace')}/{metadata['name']}: annotation {ANNOTATION} is not a schedule",
+            cause=str(error),
+            next_step="fleethpa schedule delete, then create it again",
+        ) from error
+
+
+def made(hpa: Json, rules: Sequence[str], time_zone: str) -> ReplicaSchedule:
+    """A schedule for an HPA; what it has now holds when no rule does. Every rule is tried on its spec.
+
+    Raises:
+        CommandError: a rule, field, value or zone is wrong (exit 2).
+    """
+    parsed = parsed_rules(rules, time_zone)
+    fields = dict.fromkeys(split(setting, "--rule")[0] for rule in parsed for setting in rule.settings)
+    otherwise = [setting_of(hpa["spec"], field, "--rule") for field in fields]
+    found = ReplicaSchedule(time_zone=time_zone, rules=[rule.text for rule in parsed], otherwise=otherwise)
+    for rule in parsed:
+        checked(hpa, changed_spec(hpa["spec"], (*otherwise, *rule.settings)), f"--rule {rule.text!r}")
+    return found
+
+
+def parsed_rules(rules: Sequence[str], time_zone: str) -> list[WeeklyRule]:
+    """The rules of `--rule`; whether they fit an HPA is not looked at.
+
+    Raises:
+        CommandError: a rule or the zone cannot be read (exit 2).
+    """
+    parse_zone(time_zone)
+    return [parse_rule(text, "--rule") for text in rules]
+
+
+def rule_at(schedule: ReplicaSchedule, now_ms: int) -> WeeklyRule | None:
+    """The rule that holds at a moment; None: none does."""
+    local = datetime.fromtimestamp(now_ms // 1000, UTC).astimezone(schedule.zone)
+    found = None
+    for rule in schedule.parsed():
+        if rule.times.holds(local.weekday(), local.hour * 60 + local.minute):
+            found = rule
+    return found
+
+
+def next_change_ms(schedule: ReplicaSchedule, now_ms: int) -> int | None:
+    """When another rule holds, to the minute; None: not within a week."""
+    begin_ms = now_ms // _MINUTE_MS * _MINUTE_MS
+    now = rule_at(schedule, now_ms)
+    rules, zone = schedule.parsed(), schedule.zone
+    for minute in range(1, _WEEK_MINUTES + 1):
+        at_ms = begin_ms + minute * _MINUTE_MS
+        local = datetime.fromtimestamp(at_ms // 1000, UTC).astimezone(zone)
+        held = [rule for rule in rules if rule.times.holds(local.weekday(), local.hour * 60 + local.minute)]
+        if (held[-1] if held else None) != now:
+            return at_ms
+    return None
+
+
+def spec_at(hpa: Json, schedule: ReplicaSchedule, now_ms: int) -> Json:
+    """The spec that an HPA has at a moment: fields that no rule sets are as they are.
+
+    Raises:
+        CommandError: the rule does not fit the spec any more (exit 2).
+    """
+    rule = rule_at(schedule, now_ms)
+    settings = (*schedule.otherwise, *(rule.settings if rule is not None else ()))
+    return checked(hpa, changed_spec(hpa["spec"], settings), f"schedule of {hpa['metadata']['name']}")
+
+
+def with_schedule(hpa: Json, schedule: ReplicaSchedule | None, spec: Json) -> Json:
+    """The object to publish: the HPA with another spec, and with a schedule or without."""
+    old = hpa["metadata"]
+    annotations = {name: value for name, value in (old.get("annotations") or {}).items() if name != ANNOTATION}
+    if schedule is not None:
+        annotations[ANNOTATION] = annotation_of(schedule)
+    metadata = {name: old[name] for name in ("name", "namespace", "labels") if old.get(name)}
+    if annotations:
+        metadata["annotations"] = annotations
+    return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": spec}
+
+
+def annotation_of(schedule: ReplicaSchedule) -> str:
+    """What an HPA carries for a schedule."""
+    return msgspec.json.encode(schedule).decode()
+
+
+def renewed(held: Json, body: Json) -> ReplicaSchedule | None:
+    """The schedule that an HPA keeps under a manifest, whose values are then what holds when no rule does. None: it has
+    no schedule, or the manifest has one of its own.
+
+    Raises:
+        CommandError: the schedule cannot be read, or sets a field that the manifest does not have (exit 2).
+    """
+    schedule = schedule_of(held)
+    if schedule is None or schedule_of(body) is not None:
+        return None
+    otherwise = [setting_of(body["spec"], split(text, "schedule")[0], "schedule") for text in schedule.otherwise]
+    return structs.replace(schedule, otherwise=otherwise)
+
+
+def kept_by(held: Json, body: Json, now_ms: int) -> Json:
+    """A manifest that is applied over an HPA with a schedule: the schedule stays, and the manifest's values are what
+    holds when no rule does. A manifest that has a schedule of its own is as it is.
+
+    Raises:
+        CommandError: as in `renewed`.
+    """
+    schedule = renewed(held, body)
+    return body if schedule is None else with_schedule(body, schedule, spec_at(body, schedule, now_ms))
+
+
+def due(state: FleetState, now_ms: int) -> tuple[list[PlannedRecord], list[CommandError]]:
+    """What has to be published at a moment, and which schedules cannot be followed.
+
+    HPAs of a rollout that is under way are left alone until its last wave is over: a changed spec would end it.
+    """
+    rolling = {
+        hpa
+        for rollout in rollouts_in(state).values()
+        if rollout.state(now_ms) in ("watching", "waiting", "reverting")
+        for hpa in rollout.marks
+    }
+    writes: list[PlannedRecord] = []
+    problems: list[CommandError] = []
+    for view in scheduled(state.hpas.values()):
+        if view.id in rolling:
+            continue
+        try:
+            write = _due(view, now_ms)
+            check_writes([write] if write is not None else [])
+        except CommandError as problem:
+            problems.append(problem)
+            continue
+        writes += [write] if write is not None else []
+    return writes, problems
+
+
+def scheduled(views: Iterable[HpaView]) -> list[HpaView]:
+    """The central HPAs that carry a schedule."""
+    return [
+        view
+        for view in views
+        if view.origin == "central" and ANNOTATION in ((view.hpa.get("metadata") or {}).get("annotations") or {})
+    ]
+
+
+def _due(view: HpaView, now_ms: int) -> PlannedRecord | None:
+    schedule = schedule_of(view.hpa)
+    assert schedule is not None
+    spec = spec_at(view.hpa, schedule, now_ms)
+    if semantically_equal_spec(view.spec, spec):
+        return None
+    rule = rule_at(schedule, now_ms)
+    body = AutoscalerSet(
+        hpa=with_schedule(view.hpa, schedule, spec),
+        origin="central",
+        author=AUTHOR,
+        reason=f"schedule: {rule.text if rule is not None else 'no rule holds'}",
+    )
+    changes = "; ".join(differences(view.spec, spec))
+    return PlannedRecord(f"hpa {view.id} scheduled ({changes})", body, view.id.cluster, view.id.namespace)

@@ -1,0 +1,140 @@
+"""What `pause`, `resume` and `mode` are about: HPAs, namespaces, clusters or the fleet, and the records for each."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from msgspec import structs
+
+from fleethpa.changes.writing import PlannedRecord
+from fleethpa.fleet.finding import chosen, matching_clusters
+from fleethpa.fleet.selection import (
+    DEFAULT_NAMESPACE,
+    Selection,
+    cluster_globs,
+    named_namespace,
+    parse_ref,
+    without_type,
+)
+from fleethpa.fleet.state import fleet_now
+from fleethpa.frame.errors import not_found, usage
+from fleethpa.frame.session import Session
+from schemas.keys import EVERY_CLUSTER
+from schemas.settings import ClusterSettings, SettingsSet
+
+if TYPE_CHECKING:
+    from fleethpa.fleet.views import FleetState
+    from schemas.observed import Command
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a command is about: HPAs (`names`), namespaces, clusters or (`everything`) the fleet."""
+
+    names: tuple[str, ...]
+    namespace: str | None
+    clusters: tuple[str, ...]
+    everything: bool
+
+    def check(self, verb: str) -> None:
+        """Raise a usage error where the scope is empty or contradicts itself."""
+        if self.everything and (self.names or self.namespace or self.clusters):
+            raise usage("--all excludes names, -n and -C", cause="--all is the whole fleet.")
+        if not (self.everything or self.names or self.namespace or self.clusters):
+            cause = "Name HPAs (east/shop/checkout), a namespace (-n shop), clusters (-C east), or --all."
+            raise usage(f"{verb} what?", cause=cause, next_step=f"fleethpa {verb} --help")
+
+
+def scope_options(function: Callable[..., R]) -> Callable[..., R]:
+    """NAMES, `-n`, `-C` and `--all` as one argument `scope`."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, names: tuple[str, ...], **kwargs: Any) -> R:
+        globs, everything = cluster_globs(kwargs.pop("clusters")), kwargs.pop("everything")
+        scope = Scope(tuple(without_type(names)), named_namespace(kwargs.pop("namespace")), globs, everything)
+        return function(*args, scope=scope, **kwargs)
+
+    decorated: Callable[..., R] = wrapper
+    for option in (
+        click.option("--all", "everything", is_flag=True, help="The whole fleet."),
+        click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters; without names or -n, everything in them."),
+        click.option("-n", "--namespace", help="Namespace; without a name, everything in it."),
+    ):
+        decorated = option(decorated)
+    return decorated
+
+
+async def named_clusters(session: Session, scope: Scope) -> list[str]:
+    """The known clusters that the globs of a scope mean.
+
+    Raises:
+        CommandError: a glob means nothing that is known (exit 4).
+    """
+    return matching_clusters(await fleet_now(session), scope.clusters, session.config.contexts)
+
+
+async def writes_of(session: Session, scope: Scope, command: Command, words: str) -> list[PlannedRecord]:
+    """The records of a command for a scope; `words` end what each says to the user.
+
+    Raises:
+        CommandError: a name or a glob means nothing that is known (exit 4).
+    """
+    if scope.everything and command.command != "mode":
+        # The stop button reads nothing first.
+        return [PlannedRecord(f"fleet {words}", structs.replace(command, cluster=EVERY_CLUSTER), EVERY_CLUSTER)]
+    state = await fleet_now(session)
+    if scope.everything:
+        return _default_mode(state, [EVERY_CLUSTER], command, words)
+    if scope.names:
+        return _of_hpas(state, scope, command, words)
+    clusters = matching_clusters(state, scope.clusters, session.config.contexts)
+    if scope.namespace:
+        return _of_namespaces(state, scope.namespace, clusters, command, words)
+    if command.command == "mode":
+        return _default_mode(state, clusters, command, words)
+    return [PlannedRecord(f"cluster {name} {words}", structs.replace(command, cluster=name), name) for name in clusters]
+
+
+def _of_hpas(state: FleetState, scope: Scope, command: Command, words: str) -> list[PlannedRecord]:
+    refs = tuple(parse_ref(name) for name in scope.names)
+    selection = Selection(refs, scope.namespace or DEFAULT_NAMESPACE, scope.clusters)
+    return [
+        PlannedRecord(
+            f"hpa {view.id} {words}",
+            structs.replace(command, name=view.id.name),
+            view.id.cluster,
+            view.id.namespace,
+        )
+        for view in chosen(state, selection)
+    ]
+
+
+def _of_namespaces(
+    state: FleetState, namespace: str, clusters: list[str], command: Command, words: str
+) -> list[PlannedRecord]:
+    known = {hpa.cluster for hpa in state.hpas if hpa.namespace == namespace}
+    known |= {cluster for cluster, name in state.namespaces if name == namespace}
+    found = [cluster for cluster in clusters if cluster in known]
+    if not found:
+        raise not_found(f"no namespace {namespace} in {', '.join(clusters)}", next_step="fleethpa get hpa -A")
+    return [PlannedRecord(f"namespace {cluster}/{namespace} {words}", command, cluster, namespace) for cluster in found]
+
+
+def _default_mode(state: FleetState, clusters: list[str], command: Command, words: str) -> list[PlannedRecord]:
+    """The mode of whole clusters is their setting; the fleet's holds where a cluster has none of its own."""
+
+    def write(name: str) -> PlannedRecord:
+        settings = ClusterSettings(default_mode=command.mode)
+        body = SettingsSet(cluster=name, settings=settings, author=command.author, reason=command.reason)
+        return PlannedRecord(f"{'fleet' if name == EVERY_CLUSTER else f'cluster {name}'} {words}", body, name)
+
+    if clusters != [EVERY_CLUSTER]:
+        return [write(name) for name in clusters]
+    own = [name for name, held in state.settings.items() if held.default_mode is not None and name != EVERY_CLUSTER]
+    return [write(name) for name in [EVERY_CLUSTER, *own]]

@@ -1,0 +1,340 @@
+"""`--set` and `--metric`: a changed spec, or other metric values, as people say them on a command line.
+
+The revisions of one HPA's spec, read off the log: all of them, one by its number, and one as a manifest.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+from contextlib import aclosing
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from fleethpa.changes.manifests import FileManifest, check_hpa
+from fleethpa.fleet.finding import names_known, no_such_hpa, places_read, sole_id
+from fleethpa.fleet.selection import Selection
+from fleethpa.fleet.state import read_state
+from fleethpa.frame.errors import CommandError, not_found, usage
+from fleethpa.frame.session import Session
+from fleethpa.show import words
+from fleethpa.show.times import rfc3339
+from fleethpa.show.words import alike
+from schemas.keys import partition_for
+from schemas.kubernetes.hpa import metric_name, metric_source, semantically_equal_spec
+from schemas.kubernetes.quantity import QuantityError, parse_quantity
+from schemas.kubernetes.shape import Json
+from streams.analysis.counterfactual import total_of, varied
+from streams.analysis.revisions import RevisionReader
+from streams.hpa.observation import PodSamples
+
+if TYPE_CHECKING:
+    from fleethpa.fleet.views import FleetState
+    from schemas.keys import HpaId
+    from streams.analysis.counterfactual import Varied
+    from streams.analysis.revisions import Revision
+    from streams.history.past import Past
+    from streams.state.lostmetrics import EvaluationInputs
+
+
+async def read_revisions(
+    session: Session, selection: Selection, since_ms: int | None = None
+) -> tuple[FleetState, HpaId, list[Revision]]:
+    """Read the state of the HPA's partition (of the fleet, if its name leaves that open), which HPA is meant, and its
+    changes, oldest first.
+
+    Raises:
+        CommandError: no such HPA (exit 4), several, or a source that cannot be read.
+    """
+    if len(selection.refs) > 1:
+        named = ", ".join(map(str, selection.refs))
+        raise usage(f"one HPA at a time, not {len(selection.refs)}", cause=f"The names are {named}.")
+    async with session.past() as past:
+        state = await read_state(past, await places_read(past, selection))
+        hpa = _meant(state, selection)
+        if hpa is None and not selection.refs:
+            raise not_found(f"no HPA of {selection}", next_step="fleethpa get hpa -A")
+        if hpa is None:
+            raise no_such_hpa(selection.refs[0], await names_known(past), selection.namespace)
+        found, begins_ms = await revisions_in(past, hpa, since_ms)
+        if begins_ms is not None:
+            session.note(f"note: {past.name} goes back only to {rfc3339(begins_ms)}")
+    return state, hpa, found
+
+
+async def revisions_in(past: Past, hpa: HpaId, since_ms: int | None = None) -> tuple[list[Revision], int | None]:
+    """Read one HPA's changes, oldest first, and where the log begins, if it has lost its beginning and all was asked.
+
+    Raises:
+        ArchiveError, CoreError: the source cannot be read.
+    """
+    found: list[Revision] = []
+    number = partition_for(hpa.namespace_key, await past.partitions())
+    partition = await past.restored(number, before_ms=since_ms)
+    lost = since_ms is None and partition.applied_offset >= 0
+    begins_ms = partition.clock_ms if lost else None
+    reader = RevisionReader(partition, hpa)
+    until_ms = None if past.at_ms is None else past.at_ms + 1
+    async with aclosing(past.following(partition, until_ms=until_ms)) as records:
+        async for record in records:
+            found += reader.take(record.plain)
+    return [each for each in found if since_ms is None or each.time >= since_ms], begins_ms
+
+
+def _meant(state: FleetState, selection: Selection) -> HpaId | None:
+    """The only HPA that matches: among those that exist, else among those that were deleted. None if no HPA matches."""
+    for known in (state.hpas, sorted(state.forgotten)):
+        if found := [hpa for hpa in known if selection.matches(hpa)]:
+            return sole_id(found, str(selection))
+    return None
+
+
+def revision_of(found: Sequence[Revision], number: int, hpa: HpaId) -> tuple[Revision, Json]:
+    """The newest revision of a number, and its spec: an HPA that was created again counts from 1 again.
+
+    Raises:
+        CommandError: no such revision (exit 4).
+    """
+    for each in reversed(found):
+        if each.generation == number and each.spec is not None:
+            return each, each.spec
+    raise _no_revision(found, f"no revision {number}", hpa)
+
+
+def revision_before(found: Sequence[Revision], current: Json, hpa: HpaId) -> tuple[Revision, Json]:
+    """The newest revision whose spec is not the current one, and its spec.
+
+    Raises:
+        CommandError: no such revision (exit 4).
+    """
+    for each in reversed(found):
+        if each.spec is not None and not semantically_equal_spec(each.spec, current):
+            return each, each.spec
+    raise _no_revision(found, "no revision with another spec", hpa)
+
+
+def _no_revision(found: Sequence[Revision], what: str, hpa: HpaId) -> CommandError:
+    known = ", ".join(dict.fromkeys(str(each.generation) for each in found if each.spec is not None))
+    cause = f"The log knows {known}." if known else "The log knows none."
+    return not_found(f"{hpa} has {what}", cause=cause, next_step=f"fleethpa history {hpa}")
+
+
+def manifest_of(hpa: HpaId, spec: Json) -> Json:
+    """A spec as a manifest that `apply` and kubectl take."""
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": hpa.name, "namespace": hpa.namespace},
+        "spec": spec,
+    }
+
+
+def change_text(revision: Revision) -> str:
+    """What a change was, in words."""
+    texts = [revision.what] if revision.what in ("adopted", "released") else []
+    return "; ".join([*texts, *revision.changes]) or revision.what
+
+
+def revision_document(hpa: HpaId, each: Revision) -> Json:
+    """A change as machine formats show it."""
+    made: Json = msgspec.to_builtins(each)
+    head = {"cluster": hpa.cluster, "namespace": hpa.namespace, "name": hpa.name}
+    return head | made | {"time": rfc3339(each.time)}
+
+
+_COUNTS: Final = ("minReplicas", "maxReplicas")
+_BEHAVIOR: Final = ("scaleUp", "scaleDown")
+_RELATIVE: Final = re.compile(r"([+-])([0-9]+)(\.[0-9]{1,18})?%")
+_PERCENT: Final = re.compile(r"([0-9]+)%")
+_MOST_DIGITS: Final = 18
+"""Of a whole percentage: as many as fit into 64 bits. Python reads none of more than 4,300."""
+_INTEGER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+_MOST: Final = parse_quantity(f"{2**63 - 1}m")
+_LEAST: Final = parse_quantity(f"-{2**63 - 1}m")
+"""What the controller can calculate with: 64-bit integers of thousandths."""
+_EXAMPLES: Final = (
+    "--set maxReplicas=16, --set cpu=80%, --set queue_depth=500, --set scaleDown.stabilizationWindowSeconds=60"
+)
+
+
+def split(text: str, option: str) -> tuple[str, str]:
+    """Read `NAME=VALUE`.
+
+    Raises:
+        CommandError: it is not that (exit 2).
+    """
+    name, sign, value = text.partition("=")
+    if not (name and sign and value):
+        examples = _EXAMPLES if option == "--set" else "--metric cpu=90%, --metric queue_depth=+30%, --metric rps=250"
+        raise usage(f"{option} {text!r} is not NAME=VALUE", cause=f"For example {examples}.")
+    return name, value
+
+
+def changed_spec(spec: dict[str, Any], settings: tuple[str, ...]) -> dict[str, Any]:
+    """Return a copy of a defaulted spec with `--set` applied, not yet checked.
+
+    Raises:
+        CommandError: there is no such field or metric, or the value is not of its kind (exit 2).
+    """
+    made = copy.deepcopy(spec)
+    for text in settings:
+        name, value = split(text, "--set")
+        path = name.removeprefix("behavior.").split(".")
+        if name in _COUNTS:
+            made[name] = _whole(name, value)
+        elif path[0] in _BEHAVIOR and len(path) == 2:
+            made.setdefault("behavior", {}).setdefault(path[0], {})[path[1]] = _scalar(value)
+        else:
+            _set_target(made, name, value)
+    return made
+
+
+def checked(hpa: dict[str, Any], spec: dict[str, Any], source: str) -> dict[str, Any]:
+    """Return a spec defaulted and checked as the API server would.
+
+    Raises:
+        CommandError: it is not valid; every error is named (exit 2).
+    """
+    body = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {name: hpa["metadata"][name] for name in ("name", "namespace") if name in hpa["metadata"]},
+        "spec": spec,
+    }
+    whole, errors = check_hpa(FileManifest(source, body), "default")
+    if errors:
+        raise usage(f"{source}: the changed HPA is invalid", cause="\n".join(errors))
+    found: dict[str, Any] = whole["spec"]
+    return found
+
+
+def _whole(name: str, value: str) -> int:
+    if not _INTEGER.fullmatch(value):
+        raise usage(f"--set {name}={value}: {name} takes a whole number", cause=f"For example {name}=16.")
+    return int(value)
+
+
+def _scalar(value: str) -> Any:
+    return int(value) if _INTEGER.fullmatch(value) else value
+
+
+def _set_target(spec: dict[str, Any], name: str, value: str) -> None:
+    found = [target for known, target in _targets(spec) if known == name]
+    if not found:
+        names = ", ".join(dict.fromkeys(known for known, _ in _targets(spec)))
+        cause = f"Fields are {', '.join(_COUNTS)}, scaleUp.*, scaleDown.*; metrics are {names or 'none'}."
+        raise usage(f"--set {name}={value}: no such field or metric", cause=cause, next_step=_EXAMPLES)
+    for target in found:
+        if percent := _PERCENT.fullmatch(value):
+            target.clear()
+            target.update(
+                {"type": "Utilization", "averageUtilization": _whole_percent(f"--set {name}={value}", percent[1])}
+            )
+            continue
+        kind = "value" if target.get("type") == "Value" else "averageValue"
+        _quantity(f"--set {name}", value)
+        target.clear()
+        target.update({"type": "Value" if kind == "value" else "AverageValue", kind: value})
+
+
+def _targets(spec: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    found = []
+    for metric in spec.get("metrics") or []:
+        found.append((metric_name(metric), metric_source(metric)["target"]))
+    return found
+
+
+def setting_of(spec: dict[str, Any], name: str, option: str) -> str:
+    """The setting, as `--set` takes it, that gives a field the value which it has: `minReplicas=2`, `cpu=50%`.
+
+    Raises:
+        CommandError: there is no such count or metric, or several metrics of the name differ (exit 2).
+    """
+    if name in _COUNTS:
+        return f"{name}={spec.get(name, 1)}"
+    found = {_target_text(target) for known, target in _targets(spec) if known == name}
+    if len(found) != 1:
+        names = ", ".join(dict.fromkeys([*_COUNTS, *(known for known, _ in _targets(spec))]))
+        raise usage(f"{option} {name}: no such field or metric", cause=f"A schedule sets {names}.")
+    return f"{name}={found.pop()}"
+
+
+def _target_text(target: dict[str, Any]) -> str:
+    if target.get("averageUtilization") is not None:
+        return f"{target['averageUtilization']}%"
+    return str(target.get("value") if target.get("type") == "Value" else target.get("averageValue"))
+
+
+def _quantity(option: str, value: str) -> int:
+    try:
+        found = parse_quantity(value)
+    except QuantityError as error:
+        cause = "A quantity is a number with an optional suffix, such as 250m, 1.5, 3k or 2Gi."
+        raise usage(f"{option}={value}: {value!r} is not a quantity", cause=cause) from error
+    if found.cmp(_MOST) > 0 or found.cmp(_LEAST) < 0:
+        raise _out_of_range(f"{option}={value}")
+    return found.milli_value()
+
+
+def _whole_percent(what: str, digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise _out_of_range(what)
+    return int(digits)
+
+
+def _out_of_range(what: str) -> CommandError:
+    return usage(
+        f"{what}: out of range",
+        cause=f"The controller calculates with at most {_MOST} (for all pods together), and at least {_LEAST}.",
+    )
+
+
+# --- other metric values ----------------------------------------------------------------------------------------------
+
+
+def with_metrics(inputs: EvaluationInputs, settings: tuple[str, ...]) -> tuple[EvaluationInputs, list[str]]:
+    """Return the inputs with `--metric NAME=VALUE` applied, and what that did in words.
+
+    Raises:
+        CommandError: no such metric, or the metric has no value in this evaluation (exit 2).
+    """
+    said = []
+    for text in settings:
+        name, value = split(text, "--metric")
+        known = [words.short(metric.name) for metric in inputs.autoscaler.metrics]
+        if name not in known:
+            raise usage(f"--metric {name}: the HPA has no such metric", cause=f"It has {', '.join(known)}.")
+        # Several may bear one name (of other containers, with other selectors): each is varied.
+        numbers = [number for at, each in enumerate(known) if each == name and (number := varied(inputs, at))]
+        if not numbers:
+            raise usage(
+                f"--metric {name}: the metric has no value in this evaluation",
+                cause="A metric that failed cannot be changed.",
+            )
+        for number in numbers:
+            wanted = _number(inputs, number, name, value)
+            if not -(2**63) < wanted < 2**63:
+                raise _out_of_range(f"--metric {text}")
+            inputs = number.at(inputs, wanted)
+            before, after = alike((number.now, wanted), name)
+            said.append(f"{name}: {number.what} {before} → {after}")
+    return inputs, said
+
+
+def _number(inputs: EvaluationInputs, number: Varied, name: str, value: str) -> int:
+    """The varied number for `+30%` (of what it was), `90%` (utilization), or a quantity as the status shows it."""
+    if relative := _RELATIVE.fullmatch(value):
+        percentage = _whole_percent(f"--metric {name}={value}", relative[2]) + Fraction(f"0{relative[3] or ''}")
+        share = percentage / 100 * (1 if relative[1] == "+" else -1)
+        return max(0, round(number.now * (1 + share)))
+
+    if percent := _PERCENT.fullmatch(value):
+        if number.spec.calculation != "utilization":
+            raise usage(f"--metric {name}={value}: the target is not a utilization", cause="Write +30%, or a quantity.")
+        return total_of(inputs, number.index, percent=_whole_percent(f"--metric {name}={value}", percent[1]))
+    milli = _quantity(f"--metric {name}", value)
+    of_pods = isinstance(inputs.observation.answers[number.index], PodSamples)
+    return total_of(inputs, number.index, milli=milli) if of_pods else milli

@@ -1,0 +1,188 @@
+"""What the write verbs share: --reason, --dry-run, --wait, the question before much changes, the report."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, usage
+from fleethpa.frame.moments import parse_duration_ms
+from fleethpa.frame.session import Session
+from streams.ingest.bodies import SourcePlace, normalize
+from streams.ingest.own import topic_of
+from streams.ingest.pieces import Refusal
+
+if TYPE_CHECKING:
+    from fleethpa.frame.writer import Fate, SentRecord, Writer
+    from schemas.entries import Body
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Concern:
+    """Something that the user must agree to; `harmful`: said as a warning also where --yes was given."""
+
+    text: str
+    harmful: bool = False
+
+
+@dataclass(frozen=True)
+class PlannedRecord:
+    """One record to write: about a namespace (`namespace` set) or to the settings, and what it says to the user.
+
+    `also`: further entries of the same record, so that all of them are in the log or none.
+    """
+
+    subject: str
+    body: Body
+    cluster: str
+    namespace: str = ""
+    also: tuple[Body, ...] = ()
+
+    @property
+    def bodies(self) -> tuple[Body, ...]:
+        """All entries of the record, in their order."""
+        return (self.body, *self.also)
+
+
+def change_options(function: Callable[..., R]) -> Callable[..., R]:
+    """`--reason`, `--author`, `--dry-run`, `--yes`."""
+    decorated = function
+    for option in (
+        click.option(
+            "--yes",
+            is_flag=True,
+            help="Do not ask first; needed where nobody can be asked, as in a script.",
+        ),
+        click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing."),
+        click.option("--author", metavar="NAME", help="Who is recorded [default: you, or who started the CI job]."),
+        click.option("--reason", default="", help="Why; recorded together with your name."),
+    ):
+        decorated = option(decorated)
+    return decorated
+
+
+def write_options(function: Callable[..., R]) -> Callable[..., R]:
+    """`--reason`, `--author`, `--dry-run`, `--yes`, `--wait`."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> R:
+        parse_duration_ms(kwargs["wait"], "--wait")  # before anything is read, and in a dry run too
+        return function(*args, **kwargs)
+
+    help_ = "How long to wait until it is recorded (0s: do not wait)."
+    return change_options(click.option("--wait", default="5s", show_default=True, help=help_)(wrapper))
+
+
+def confirm(session: Session, concerns: Sequence[Concern], yes: bool, verb: str) -> None:
+    """Show what a command would do, and ask.
+
+    Raises:
+        CommandError: nobody can be asked (exit 2).
+        click.Abort: the answer is no.
+    """
+    if not concerns:
+        return
+    if not yes and not sys.stdin.isatty():
+        lines = [*(concern.text for concern in concerns), "There is no terminal to ask on; nothing was written."]
+        next_step = "add --yes, or --dry-run to see each change"
+        raise usage(f"{verb} needs a yes", cause="\n".join(lines), next_step=next_step)
+    show(session, concerns)
+    if not yes:
+        click.confirm("Go on?", abort=True, err=True)
+
+
+def show(session: Session, concerns: Sequence[Concern]) -> None:
+    """Say what a command would do, without a question."""
+    for concern in concerns:
+        (session.warn if concern.harmful else session.note)(concern.text)
+
+
+async def write_all(
+    session: Session,
+    writer: Writer,
+    writes: Sequence[PlannedRecord],
+    wait: str,
+    must_arrive: bool = False,
+    *,
+    silent: bool = False,
+) -> int:
+    """Write records, wait until they stand in the log, and tell each one's fate; returns the exit code.
+
+    `must_arrive`: what comes next depends on them, so that one that is not in the log in time is an error. `silent`:
+    only what went wrong is told.
+    """
+    limit_s = parse_duration_ms(wait, "--wait") / 1000
+    if must_arrive and not limit_s:
+        raise usage("--wait 0s: the next step depends on the record", next_step="leave --wait out")
+    check_writes(writes)
+    pendings: list[SentRecord] = []
+    for write in writes:
+        if write.namespace:
+            pendings.append(await writer.namespaced(write.subject, write.cluster, write.namespace, write.bodies))
+        else:
+            pendings.append(await writer.settings(write.subject, write.cluster, write.bodies))
+    if not limit_s:
+        for pending in pendings:
+            session.out(f"{pending.subject} (written to {pending})")
+        return OK
+    code = OK
+    for fate in await writer.fates(pendings, limit_s):
+        code = max(code, _tell(session, fate, wait, silent))
+        if must_arrive and fate.state != "logged":
+            code = max(code, UNREACHABLE)
+    return code
+
+
+def check_writes(writes: Sequence[PlannedRecord]) -> None:
+    """Look at records as ingest will.
+
+    Raises:
+        CommandError: one would be rejected (exit 2).
+    """
+
+    def refuse(refusal: Refusal) -> None:
+        raise refusal
+
+    for write in writes:
+        place = SourcePlace(topic_of(write.namespace, write.bodies), write.cluster, write.namespace)
+        for body in write.bodies:
+            try:
+                normalize(body, place, refuse)
+            except Refusal as refusal:
+                raise usage(f"{write.subject}: ingest would reject it", cause=refusal.text) from refusal
+
+
+def _tell(session: Session, fate: Fate, wait: str, silent: bool) -> int:
+    if fate.state == "rejected":
+        problem = CommandError(
+            f"{fate.pending.subject}: rejected", cause=fate.reason, next_step="fleethpa ingest check"
+        )
+        session.tell(problem)
+        return ANSWER_IS_NO
+    if not silent:
+        session.out(fate.pending.subject)
+    if fate.state == "unknown":
+        session.warn(
+            f"{fate.pending} is written, but was not recorded within {wait}: is ingest running? "
+            "Next: fleethpa run ingest"
+        )
+    return OK
+
+
+def dry_run(session: Session, writes: Sequence[PlannedRecord]) -> int:
+    """Say what would be written.
+
+    Raises:
+        CommandError: a record would be rejected (exit 2), as `write_all`.
+    """
+    check_writes(writes)
+    for write in writes:
+        session.out(f"{write.subject} (dry run)")
+    return OK

@@ -1,1 +1,0 @@
-"""How answers look: tables that never truncate, machine formats, colour only where a person looks."""

@@ -1,0 +1,321 @@
+"""The acts: each moves something in the simulated clusters, waits for fleethpa, and checks the clusters' API.
+
+The fleet of the demonstration: three clusters, small workloads, loads that the story moves.
+
+The end of the story: one decision explained and one other spec tried, from the archive that it leaves behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from fleethpa.changes.specs import changed_spec, checked
+from fleethpa.demo.screen import DemoReport, missing_held, until
+from fleethpa.fleet.decisionpage import explanation
+from fleethpa.fleet.finding import find_decision
+from fleethpa.frame.errors import CommandError
+from fleethpa.frame.sources import archive_past
+from fleethpa.questions.backtestpage import Reported, page
+from fleethpa.questions.backtests import Window, Wish, events_by_hpa, notes, run
+from fleethpa.simulator.cluster import SimulatedCluster
+from fleethpa.simulator.load import ConstantLoad
+from fleethpa.simulator.metricsapi import MetricsFault
+from fleethpa.simulator.store import SimClock
+from fleethpa.simulator.switches import Fleet
+from schemas.keys import HpaId
+from schemas.settings import ClusterSettings
+from streams.analysis.backtest import open_loop
+from streams.analysis.counterfactual import counterfactuals
+from streams.archive.segments import ArchiveError
+from streams.history.evaluations import Evaluated, evaluation_of
+
+if TYPE_CHECKING:
+    from streams.history.past import Past
+
+
+SAMPLE_MS: Final = 1_000
+WINDOW_S: Final = 12
+"""Stabilization window of east's scale-down."""
+STEP_PODS: Final = 3
+"""What east's scale-up policy allows within STEP_S."""
+STEP_S: Final = 5
+SETTINGS: Final = ClusterSettings(
+    sync_period_ms=2_000,
+    downscale_stabilization_ms=4_000,
+    cpu_initialization_period_ms=4_000,
+    initial_readiness_delay_ms=2_000,
+    default_mode="enforce",
+    # The simulated clusters have no controller manager at all.
+    native_controller="absent",
+)
+
+EAST: Final = HpaId("east", "shop", "checkout")
+WEST: Final = HpaId("west", "shop", "search")
+NORTH: Final = HpaId("north", "factory", "press")
+HPAS: Final = (EAST, WEST, NORTH)
+
+_WORKLOAD: Final = """
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {name}
+  namespace: {namespace}
+  annotations:
+    fleethpa.io/simulation: |
+      load: {load}
+      pod: {{schedule_ms: 200, ready_ms: 1500, stop_ms: 500, cpu_milli_per_unit: 4, startup_cpu_milli: 500,
+            startup_ms: 1500, noise: 0.01}}
+      metrics:
+        - {{type: Pods, name: http_requests_per_second}}
+spec:
+  replicas: {replicas}
+  selector: {{matchLabels: {{app: {name}}}}}
+  template:
+    metadata: {{labels: {{app: {name}}}}}
+    spec:
+      containers:
+        - {{name: server, image: "{image}", resources: {{requests: {{cpu: 500m, memory: 128Mi}}}}}}
+"""
+_HPA: Final = """
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {{name: {name}, namespace: {namespace}, labels: {{team: pay}}}}
+spec:
+  scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {name}}}
+  minReplicas: 2
+  maxReplicas: 10
+  metrics:
+    - {{type: Resource, resource: {{name: cpu, target: {{type: Utilization, averageUtilization: 60}}}}}}{more}
+  behavior:
+    scaleUp:
+      stabilizationWindowSeconds: 0
+      policies: [{{type: Pods, value: {pods}, periodSeconds: {period}}}]
+    scaleDown:
+      stabilizationWindowSeconds: {window}
+      policies: [{{type: Percent, value: 100, periodSeconds: 5}}]
+"""
+_REQUESTS: Final = """
+    - type: Pods
+      pods: {metric: {name: http_requests_per_second}, target: {type: AverageValue, averageValue: "75"}}"""
+
+LOADS: Final = {EAST: 130.0, WEST: 400.0, NORTH: 130.0}
+REPLICAS: Final = {EAST: 2, WEST: 6, NORTH: 2}
+
+
+def workload(hpa: HpaId, image: str = "app:1", replicas: int | None = None, load: float | None = None) -> str:
+    """The target's manifest."""
+    return _WORKLOAD.format(
+        name=hpa.name,
+        namespace=hpa.namespace,
+        load=LOADS[hpa] if load is None else load,
+        replicas=replicas or REPLICAS[hpa],
+        image=image,
+    )
+
+
+def manifest(hpa: HpaId) -> str:
+    """The HPA's manifest: plain autoscaling/v2."""
+    window = {EAST: WINDOW_S, WEST: 0, NORTH: 0}[hpa]
+    more = _REQUESTS if hpa == WEST else ""
+    period, pods = STEP_S, STEP_PODS
+    return _HPA.format(name=hpa.name, namespace=hpa.namespace, window=window, more=more, period=period, pods=pods)
+
+
+def demo_fleet() -> Fleet:
+    """Three clusters, not yet started."""
+    clock = SimClock()
+    clusters = []
+    for hpa in HPAS:
+        cluster = SimulatedCluster(hpa.cluster, clock=clock, sample_ms=SAMPLE_MS)
+        cluster.apply_yaml(workload(hpa))
+        cluster.apply_yaml(manifest(hpa))
+        clusters.append(cluster)
+    return Fleet(clusters)
+
+
+CHANGE: Final = "maxReplicas=6"
+_WIDEST: Final = 100
+
+
+async def asked(report: DemoReport, root: Path) -> None:
+    """Explain the newest rescale of east, and try a lower maximum on what has just happened."""
+    past = archive_past(str(root))
+    try:
+        await _explained(report, past)
+        await _tried(report, past)
+    except (CommandError, ArchiveError) as error:
+        report.promise(f"the archive answers: {error}", False)
+
+
+async def _explained(report: DemoReport, past: Past) -> None:
+    what = f"`fleethpa explain {EAST} --change --from {past.name}`: why, and what would have changed it."
+    report.screen.act(7, "Any decision can be asked why", what)
+    found, ending = await find_decision(past, str(EAST), None, change=True)
+    would = counterfactuals((await evaluation_of(past, found)).inputs)
+    now_ms = time.time_ns() // 1_000_000
+    for line in explanation(found.decision, ending.decision if ending else None, now_ms=now_ms, would=would):
+        report.screen.plain(f"     {line}")
+    report.promise(
+        f"other metric values that change this answer: {len(would.flips)}, each evaluated again to prove it",
+        bool(would.flips) and would.final == found.decision.final_desired_replicas,
+    )
+
+
+async def _tried(report: DemoReport, past: Past) -> None:
+    what = f"`fleethpa backtest {EAST} --set {CHANGE} --plot --from {past.name}`: the last minutes, once more."
+    report.screen.act(8, "Another spec is tried on what has just happened", what)
+    async with aclosing(events_by_hpa(past, {EAST}, await past.partitions(), Window(0, 1 << 62))) as parts:
+        events = await anext(parts)
+    spec = next(e.inputs.spec for e in reversed(events[EAST]) if isinstance(e, Evaluated))
+    body = {"metadata": {"name": EAST.name, "namespace": EAST.namespace}, "spec": spec}
+    wish = Wish(EAST, body | {"spec": checked(body, changed_spec(spec, (CHANGE,)), "--set")}, spec)
+    result = run([wish], events, "closed")[0]
+    width = min(_WIDEST, shutil.get_terminal_size((80, 24)).columns - 5)
+    for line in page(Reported(result, wish.changes, notes(result)), plot=True, width=width):
+        report.screen.plain(f"     {line}")
+    compared = open_loop(events[EAST], None)
+    report.promise(
+        f"the deployed spec, asked at all {len(compared)} evaluations, answers as recorded",
+        bool(compared) and all(each.agrees for each in compared),
+    )
+
+
+HIGH: Final = 560.0
+"""East's load at its height: it needs 8 pods."""
+
+
+async def load_rises(fleet: Fleet, report: DemoReport) -> None:
+    """Load rises in east; a policy limits each step."""
+    what = f"shop/checkout in east gets four times its load; its policy allows {STEP_PODS} more pods in {STEP_S}s."
+    report.screen.act(1, "Load rises, replicas follow, a policy limits the step", what)
+    mark = len(report.decisions)
+    set_load(fleet, EAST, HIGH)
+    reached = await until(lambda: report.replicas.get(EAST) == 8, 30)
+    steps = [
+        r.decision for r in report.since(mark, EAST) if r.decision.final_desired_replicas != r.decision.current_replicas
+    ]
+    limited = [d for d in steps if "ScaleUpPolicy" in d.constraints_applied]
+    report.promise(f"east runs 8 replicas (its API says {report.replicas.get(EAST)})", reached)
+    small = all(d.final_desired_replicas - d.current_replicas <= STEP_PODS for d in steps)
+    report.promise(
+        f"no step was larger than {STEP_PODS} pods, and the policy held at least one", small and bool(limited)
+    )
+
+
+async def rolling_update(fleet: Fleet, report: DemoReport) -> None:
+    """A rolling update in east: new pods start, burn CPU, and are not counted before they are ready."""
+    what = "A new image in east: every pod is replaced; starting pods burn CPU, and the HPA must not be fooled."
+    report.screen.act(2, "A rolling update does not over-scale", what)
+    mark, old = len(report.decisions), {pod["metadata"]["name"] for pod in await report.pods(EAST)}
+    report.highest[EAST] = report.replicas.get(EAST, 0)
+    await until(lambda: _settled(report, EAST, mark), 10)
+    fleet["east"].apply_yaml(workload(EAST, image="app:2", replicas=report.replicas[EAST], load=HIGH))
+
+    shown = 0
+
+    async def replaced() -> bool:
+        nonlocal shown
+        pods = await report.pods(EAST)
+        names = {pod["metadata"]["name"] for pod in pods}
+        if (gone := len(old - names)) >= shown + 2:
+            shown = gone
+            report.screen.line(f"{gone} of {len(old)} old pods replaced, {report.replicas.get(EAST)} replicas wanted")
+        return not names & old and len(pods) == 8 and all(map(_ready, pods))
+
+    done = await until(replaced, 25)
+    mark_after = len(report.decisions)
+    await until(lambda: len(report.since(mark_after, EAST)) >= 2, 8)
+    wanted = [r.decision.final_desired_replicas for r in report.since(mark, EAST)]
+    report.promise("all 8 pods of east are new and ready", done)
+    report.promise(f"{len(wanted)} evaluations meanwhile, none wanted more than 8", bool(wanted) and max(wanted) <= 8)
+    report.promise(
+        f"east never ran more than 8 replicas (highest: {report.highest.get(EAST)})", report.highest.get(EAST) == 8
+    )
+
+
+async def metric_missing(fleet: Fleet, report: DemoReport) -> None:
+    """West loses a metric while its load falls: nothing scales down until the metric is back."""
+    what = "In west the load falls, but the API of http_requests_per_second fails: absence is not zero."
+    report.screen.act(3, "A metric goes missing, and nothing scales down", what)
+    mark, before = len(report.decisions), report.replicas.get(WEST, 0)
+    fleet["west"].set_metrics_faults([MetricsFault("error", WEST.namespace, "http_requests_per_second")])
+    set_load(fleet, WEST, 130)
+    held = await until(lambda: sum(map(missing_held, report.since(mark, WEST))) >= 3, 20)
+    kept = report.replicas.get(WEST) == before
+    report.promise(f"three times cpu asked for fewer, and west kept its {before} replicas", held and kept)
+    fleet["west"].set_metrics_faults([])
+    report.screen.line("the metric is back")
+    fell = await until(lambda: report.replicas.get(WEST) == 2, 20)
+    report.promise(f"with both metrics west goes to 2 replicas (its API says {report.replicas.get(WEST)})", fell)
+
+
+async def cluster_away(fleet: Fleet, report: DemoReport) -> None:
+    """North's API server goes away; the others go on, and north is served again when it is back."""
+    what = "The API server of north stops. Its load rises meanwhile; west and east must not notice."
+    report.screen.act(4, "A cluster goes away, the others go on", what)
+    before = report.replicas.get(NORTH, 0)
+    await fleet["north"].stop_api(abort=True)
+    mark = len(report.decisions)
+    set_load(fleet, NORTH, 340)
+    set_load(fleet, WEST, 330)
+    grew = await until(lambda: report.replicas.get(WEST, 0) == 5, 20)
+    report.promise(f"west went on to 5 replicas without north (its API says {report.replicas.get(WEST)})", grew)
+    went_on = await until(lambda: len(report.since(mark, EAST)) >= 4, 20)
+    report.promise(f"east was evaluated {len(report.since(mark, EAST))} times without north", went_on)
+    moved = [r for r in report.since(mark, NORTH) if r.decision.final_desired_replicas != r.decision.current_replicas]
+    report.promise("no replicas of north changed while it could not be observed", not moved)
+    away = await until(lambda: _shown_as_away(report), 30)
+    report.promise("`fleethpa get clusters` shows north as away, since when and why", away)
+    await fleet["north"].start_api()
+    report.screen.line("north answers again")
+    back = await until(lambda: report.replicas.get(NORTH, 0) == 5, 30)
+    now = report.replicas.get(NORTH)
+    report.promise(f"north caught up from {before} to 5 replicas (its API says {now})", back)
+
+
+async def load_falls(fleet: Fleet, report: DemoReport) -> None:
+    """Load falls in east: the stabilization window holds, then lets go."""
+    what = f"East's load falls to where it began; its window looks back {WINDOW_S}s for the highest recommendation."
+    report.screen.act(5, "Load falls: the stabilization window holds, then lets go", what)
+    mark, loop = len(report.decisions), asyncio.get_running_loop()
+    began = loop.time()
+    set_load(fleet, EAST, 130)
+    held = await until(
+        lambda: any("StabilizationWindow" in r.decision.constraints_applied for r in report.since(mark, EAST)), 12
+    )
+    fell = await until(lambda: report.replicas.get(EAST) == 2, WINDOW_S + 25)
+    took = loop.time() - began
+    report.promise(f"the window held the replicas, for {took:.0f}s in all", held and took >= WINDOW_S - 3)
+    report.promise(f"then east went to 2 replicas (its API says {report.replicas.get(EAST)})", fell)
+
+
+ACTS = (load_rises, rolling_update, metric_missing, cluster_away, load_falls)
+
+
+def set_load(fleet: Fleet, hpa: HpaId, units: float) -> None:
+    """Give a workload another load from now on."""
+    fleet[hpa.cluster].set_load(hpa.namespace, hpa.name, ConstantLoad(units))
+
+
+async def _shown_as_away(report: DemoReport) -> bool:
+    lines = (await report.ask("get", "clusters")).splitlines()
+    found = [line for line in lines if line.startswith(f"{NORTH.cluster} ") and " away " in line]
+    for line in found:
+        report.screen.line(line)
+    return bool(found)
+
+
+def _settled(report: DemoReport, hpa: HpaId, mark: int) -> bool:
+    newest = report.since(mark, hpa)[-1:]
+    return bool(newest) and newest[0].decision.raw_desired_replicas == report.replicas.get(hpa)
+
+
+def _ready(pod: dict[str, object]) -> bool:
+    status = pod.get("status")
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions or [])

@@ -1,0 +1,452 @@
+"""A decision as a page: what came out, the steps with their numbers, its inputs and what would change the answer.
+
+How every metric of a decision is: where it comes from, how old it is, what it was used for, what is wrong.
+
+One metric of an explanation: its numbers, so that whoever reads them can calculate the proposal.
+
+What would have changed an answer, in words: other metric values, one limit less, and time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from fleethpa.show import words
+from fleethpa.show.table import for_terminal, layout, paint
+from fleethpa.show.times import age, rfc3339, shown, span
+from fleethpa.show.words import alike, cause, one_line, threshold
+from runtime.log import clean
+from schemas.decisions import Decision, MetricDecision, Step
+from schemas.kubernetes.gotimes import parse_time_ms
+
+if TYPE_CHECKING:
+    from fleethpa.fleet.troubles import ClusterTrouble
+    from streams.analysis.counterfactual import Counterfactuals, Flip, Unmoved, Without
+    from streams.state.moves import Fight
+
+
+MetricHealth = tuple[str, str, str, str, str]
+
+
+def metric_health(decision: Decision, now_ms: int) -> list[MetricHealth]:
+    """Name, source position, age of the newest sample at `now_ms`, pods used and note of each metric, in spec order."""
+    rows = []
+    for index, metric in enumerate(decision.metrics):
+        source = decision.input.sources[index] if index < len(decision.input.sources) else ""
+        newest = f"{age(max(0, now_ms - metric.newest))} ago" if metric.newest is not None else "-"
+        note = cause(metric.error) if metric.error else words.note(metric.note)
+        rows.append((words.short_name(metric), source or "-", newest, str(metric.pods_used), note or "-"))
+    return rows
+
+
+def metric_line(decision: Decision, metric: MetricDecision, winner: bool) -> str:
+    """Value and target, the product that is rounded up, what was judged, and of which samples."""
+    if metric.error:
+        return f"{metric.reason or 'failed'}: {one_line(metric.error)}"
+    parts = [_formula(decision, metric), _judgement(metric), _samples(decision, metric), "◀ winner" if winner else ""]
+    return "   ".join(part for part in parts if part)
+
+
+def _formula(decision: Decision, metric: MetricDecision) -> str:
+    quotient = _quotient(metric)
+    if not quotient:
+        return ""
+    if not metric.ratio:
+        return quotient
+    ratio = float(metric.ratio)
+    return f"{quotient} = {ratio:.3f}   {_rounding(decision, metric, ratio)}"
+
+
+def _quotient(metric: MetricDecision) -> str:
+    """Value and target in one notation; empty where one is not known."""
+    if metric.target_utilization is not None and metric.utilization is not None:
+        return f"{metric.utilization}%/{metric.target_utilization}%"
+    if metric.value is None or metric.target is None:
+        return ""
+    return "/".join(alike((metric.value, metric.target), words.short_name(metric)))
+
+
+def _rounding(decision: Decision, metric: MetricDecision, ratio: float) -> str:
+    """The product that the proposal is rounded up from; empty where the record does not hold all that went into it."""
+    for text, exact in _products(decision, metric, ratio):
+        if metric.proposal is not None and metric.proposal - 1 < exact <= metric.proposal + 1e-9:
+            return f"ceil({text} = {_shown_up_to(exact, metric.proposal)})"
+    return ""
+
+
+def _products(decision: Decision, metric: MetricDecision, ratio: float) -> Iterator[tuple[str, float]]:
+    """Pods times ratio: of the pods counted, or of those that the scale reports."""
+    used, missing = metric.pods_used, metric.pods_missing
+    if missing and ratio < 1:
+        # On the way down a pod without a sample counts as at target, or as using all that it requests.
+        target = metric.target_utilization
+        full = max(100, target) / target if target else 1.0
+        text = f"{used} × {ratio:.3f} + {missing} missing × {full:.3f}"  # noqa: RUF001  # the sign of a product
+        yield text, used * ratio + missing * full
+        return
+    reported = int(decision.observed.get("statusReplicas", 0))
+    for count in (used, used + metric.pods_not_ready + missing, reported, decision.current_replicas):
+        if count:
+            yield f"{count} × {ratio:.3f}", count * ratio  # noqa: RUF001
+
+
+def _shown_up_to(exact: float, proposal: int) -> str:
+    """A product with two decimals, or as many as show that rounding it up gives the proposal."""
+    texts = (f"{exact:.{digits}f}" for digits in range(2, 16))
+    return next((text for text in texts if math.ceil(float(text)) == proposal), f"{exact:.2f}")
+
+
+def _judgement(metric: MetricDecision) -> str:
+    if metric.note == "withinTolerance":
+        counting = " counting the pods without metrics" if metric.pods_missing or metric.pods_not_ready else ""
+        return f"within tolerance{counting}: replicas stay"
+    if metric.note:
+        return words.note(metric.note)
+    return f"outside tolerance{_taken_to_use(metric)}" if metric.ratio else ""
+
+
+def _taken_to_use(metric: MetricDecision) -> str:
+    """What is assumed of pods without a usable sample."""
+    up = float(metric.ratio) > 1
+    absent = "missing" if metric.pods_missing else "not ready" if metric.pods_not_ready and up else ""
+    if not absent:
+        return ""
+    down = "all that they request" if metric.target_utilization is not None else "as much as the target"
+    return f", {absent} pods counted as using {'nothing' if up else down}"
+
+
+def _samples(decision: Decision, metric: MetricDecision) -> str:
+    made_ms = parse_time_ms(decision.time)
+    parts = []
+    if metric.pods_used:
+        parts.append(f"{metric.pods_used} {'pod' if metric.pods_used == 1 else 'pods'} used")
+    for count, text in (
+        (metric.pods_not_ready, "not ready"),
+        (metric.pods_missing, "missing"),
+        (metric.pods_ignored, "ignored"),
+    ):
+        if count:
+            parts.append(f"{count} {text}")
+    if metric.newest is not None:
+        parts.append(f"newest {span(max(0, made_ms - metric.newest))}")
+    return ", ".join(parts)
+
+
+_TAKEN_AWAY_HOW: Final = ("MinReplicas", "StabilizationWindow", "Tolerance")
+"""Limits of which it must be said how they were taken away; of the others the name says it."""
+
+
+def would_lines(made: Counterfactuals) -> list[str]:
+    """The lines below the table of an explanation."""
+    found = would_rows(made)
+    return ["Would change the answer (each checked by evaluating it):", *layout(found)] if found else []
+
+
+def would_rows(made: Counterfactuals) -> list[tuple[str, str, str]]:
+    """What would be different, the count then, and how it was found; each line's first text is indented."""
+    found = [_flip(flip) for flip in made.flips]
+    several = len({flip.metric for flip in made.flips} | {each.metric for each in made.unmoved}) > 1
+    found += [_unmoved(each, several) for each in made.unmoved]
+    found += [_without(each) for each in made.without]
+    if made.release is not None:
+        found.append(
+            (f"  from {rfc3339(made.release.at)} on", f"→ {made.release.answer}", "if everything else stays the same")
+        )
+    return found
+
+
+def _flip(flip: Flip) -> tuple[str, str, str]:
+    sign = "≤" if flip.direction == "lower" else "≥"
+    name = words.short(flip.name)
+    value, now = threshold(flip.value, flip.now, name, lower=flip.direction == "lower")
+    if flip.percent:
+        detail = f"{flip.varied} at {value}; was {now} ({flip.shown_now}%)"
+        return f"  {name} {sign} {flip.shown}%", f"→ {flip.answer}", detail
+    if flip.shown != flip.value:
+        shown, _ = threshold(flip.shown, flip.shown_now, name, lower=flip.direction == "lower")
+        return f"  {name} {sign} {shown} on average", f"→ {flip.answer}", f"{flip.varied} at {value}; was {now}"
+    return f"  {name} {sign} {value}", f"→ {flip.answer}", f"{flip.varied}; was {now}"
+
+
+def _without(each: Without) -> tuple[str, str, str]:
+    how = each.how if each.limit in _TAKEN_AWAY_HOW else ""
+    return f"  without {words.LIMITS.get(each.limit, each.limit)}", f"→ {each.answer}", how
+
+
+def _unmoved(each: Unmoved, several: bool) -> tuple[str, str, str]:
+    return f"  {words.short(each.name)} {each.direction}", "-", f"changes nothing{_because(each, several)}"
+
+
+def _because(each: Unmoved, several: bool) -> str:
+    """What keeps the answer as it is, whatever the metric's value."""
+    if each.limits:
+        last = each.limits[-1]
+        return f": {words.LIMITS.get(last, last)} holds the replicas"
+    if each.failed:
+        listed = ", ".join(map(words.short, each.failed))
+        have = "have" if len(each.failed) > 1 else "has"
+        return f": replicas do not go down while {listed} {have} no value"
+    return ": another metric decides" if several else ""
+
+
+StepRow = tuple[str, str, str]
+BRAKES: Final = {
+    "removalBudget": "more may be removed",
+    "additionBudget": "more may be added",
+    "partialView": "it is released when the view is whole, or else",
+}
+"""Step of a brake -> what happens when it lets go."""
+
+
+def explanation(
+    decision: Decision,
+    ending: Decision | None,
+    *,
+    now_ms: int,
+    time_style: str = "utc",
+    color: bool = False,
+    would: Counterfactuals | None = None,
+    fight: Fight | None = None,
+    troubles: Iterable[ClusterTrouble] = (),
+) -> list[str]:
+    """Lay out one decision.
+
+    `ending` is the record that completed its write, where there is one; `would`: what would have changed the answer;
+    `fight`: two writers that undid each other when it was made; `troubles`: what is wrong in its cluster.
+    """
+    table = layout([("STEP", "VALUE", "DETAIL"), *steps(decision)])
+    lines = [
+        *_head(decision, ending, now_ms, time_style, color),
+        *[paint(line, "red", color=color) for line in surroundings(decision, fight, troubles)],
+        "",
+        *[line.replace("◀ winner", paint("◀ winner", "green", color=color)) for line in table],
+        "",
+        *_tail(decision, would),
+    ]
+    return [for_terminal(line, color=color, keep=clean) for line in lines]
+
+
+def _head(
+    decision: Decision,
+    ending: Decision | None,
+    now_ms: int,
+    time_style: str,
+    color: bool,
+) -> list[str]:
+    made_ms = parse_time_ms(decision.time)
+    target = decision.scale_target_ref or {"kind": "?", "name": "?"}
+    who = f"{decision.cluster}  {decision.namespace}/{decision.name} → {target.get('kind')}/{target.get('name')}"
+    what = paint(result(decision), _style(decision), color=color)
+    when = f"{shown(made_ms, time_style, now_ms)}  ({age(max(0, now_ms - made_ms))} ago)"
+    return [
+        f"Decision   {decision.id}   {who}   mode {decision.mode} ({decision.origin})",
+        f"Evaluated  {when}  spec generation {decision.generation}   engine {decision.engine}",
+        f"Result     {what}{_winner(decision)}{ending_text(decision, ending, made_ms)}",
+    ]
+
+
+def surroundings(decision: Decision, fight: Fight | None, troubles: Iterable[ClusterTrouble]) -> Iterator[str]:
+    """What else was going on, each with the command that comes next."""
+    if fight is not None:
+        target = decision.scale_target_ref
+        what = f"{target.get('kind', '').lower()} {target.get('name', '')}"
+        yield f"Fight      {words.fight(fight)}, since {rfc3339(fight.since)}"
+        kubectl = f"kubectl --context {decision.cluster} -n {decision.namespace}"
+        yield f"{'':<11}Next: {kubectl} get {what} -o yaml --show-managed-fields"
+    for trouble in troubles:
+        yield f"Cluster    {decision.cluster}: {trouble.text}"
+        yield f"{'':<11}Next: {trouble.next_step}"
+
+
+def _style(decision: Decision) -> str:
+    if decision.error or decision.refused:
+        return "red"
+    return "green" if decision.final_desired_replicas != decision.current_replicas else "bold"
+
+
+def result(decision: Decision) -> str:
+    """The verdict in one sentence: what came out, what limited or held it, and until when."""
+    if decision.kind == "completion":
+        return f"WRITE ENDED  {words.why(decision)}"
+    before, after = decision.current_replicas, decision.final_desired_replicas
+    if not words.scale_is_known(decision):
+        return f"NO CHANGE, the replicas are not known: {words.failure(decision)}"
+    if before != after:
+        return (
+            f"SCALE {'UP' if after > before else 'DOWN'}  {before} → {after}{words.limited(decision)}{_free(decision)}"
+        )
+    if decision.constraints_applied == ["StabilizationWindow"] and not decision.error:
+        return f"HELD at {after} by {_window(decision)}{_until(decision)}{words.asked_for(decision)}"
+    why = words.reason(decision)
+    what = f"NO CHANGE  {why}" if why.startswith("at ") else f"NO CHANGE at {after}: {why}"
+    return f"{what}{_free(decision)}"
+
+
+def _window(decision: Decision) -> str:
+    down = (decision.raw_desired_replicas or 0) < decision.final_desired_replicas
+    return f"scale-{'down' if down else 'up'} stabilization"
+
+
+def _until(decision: Decision) -> str:
+    ends = [step.until for step in decision.steps if step.until]
+    if not ends:
+        return ""
+    return f" until {rfc3339(max(ends))} (in {span(max(0, max(ends) - parse_time_ms(decision.time)))})"
+
+
+def _free(decision: Decision) -> str:
+    """When a brake lets go, to put behind the verdict; empty where none holds."""
+    brake = next((step for step in decision.steps if step.step in BRAKES and step.until), None)
+    if brake is None or not brake.until:
+        return ""
+    left = span(max(0, brake.until - parse_time_ms(decision.time)))
+    return f"; {BRAKES[brake.step]} at {rfc3339(brake.until)} (in {left})"
+
+
+def _winner(decision: Decision) -> str:
+    return f"    winner: {words.short(decision.selected_metric)}" if decision.selected_metric else ""
+
+
+def ending_text(decision: Decision, ending: Decision | None, made_ms: int) -> str:
+    """What became of the write that it wanted, to put behind the verdict; empty where it wanted none."""
+    if not_made := words.not_written(decision):
+        return f"    not written: {not_made}"
+    if decision.wants is None or decision.kind == "completion":
+        return ""
+    if ending is None:
+        return "    write pending"
+    took = parse_time_ms(ending.time) - made_ms
+    version = ending.outcome.get("resourceVersion", "")
+    detail = f" (scale.resourceVersion {version})" if version else ""
+    error = ending.outcome.get("error")
+    return f"    {ending.outcome.get('result', 'ended')} in {span(took)}{detail}" + (f": {error}" if error else "")
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+def steps(decision: Decision) -> Iterator[StepRow]:
+    """The way from the current count to the final one: step, count after it, and its numbers in words."""
+    known = words.scale_is_known(decision)
+    yield "current", str(decision.current_replicas) if known else "-", _current(decision)
+    for metric in decision.metrics:
+        proposal = "-" if metric.proposal is None else str(metric.proposal)
+        yield words.short_name(metric), proposal, metric_line(decision, metric, _is_winner(decision, metric))
+    if len(decision.metrics) > 1 and decision.raw_desired_replicas is not None:
+        yield "max of metrics", str(decision.raw_desired_replicas), ""
+    for step in decision.steps:
+        if step.step != "metrics":
+            yield _step_name(step), str(step.out), _step(decision, step)
+    yield "final", str(decision.final_desired_replicas) if known else "-", _final(decision)
+
+
+def _final(decision: Decision) -> str:
+    if not decision.status:
+        return ""
+    conditions = decision.status.get("conditions") or []
+    telling = ("AbleToScale", "ScalingActive")
+    false = [c for c in conditions if c.get("type") in telling and c.get("status") == "False"]
+    return "; ".join(f"{c.get('type')}=False {c.get('reason')}" for c in false)
+
+
+def _current(decision: Decision) -> str:
+    observed = decision.observed
+    if not words.scale_is_known(decision):
+        return f"the scale could not be read: {one_line(decision.error)}"
+    parts = []
+    if "specReplicas" in observed and "statusReplicas" in observed:
+        parts = [f"scale.spec {observed['specReplicas']}, scale.status {observed['statusReplicas']}"]
+    pods = next((m for m in decision.metrics if m.pods_used or m.pods_not_ready or m.pods_missing), None)
+    if pods is not None:
+        parts.append(f"{pods.pods_used} ready, {pods.pods_not_ready} not ready, {pods.pods_missing} without metrics")
+    return "; ".join(parts)
+
+
+def _is_winner(decision: Decision, metric: MetricDecision) -> bool:
+    if metric.proposal is None or metric.proposal != decision.raw_desired_replicas:
+        return False
+    first = next((m for m in decision.metrics if m.proposal == decision.raw_desired_replicas), None)
+    return first is metric
+
+
+def _step_name(step: Step) -> str:
+    names = {
+        "bounds": "min/max bounds",
+        "scaleUpPolicy": "scaleUp policy",
+        "scaleDownPolicy": "scaleDown policy",
+        "removalBudget": "removal budget",
+        "additionBudget": "addition budget",
+        "partialView": "partial view",
+    }
+    return names.get(step.step, step.step)
+
+
+def _step(decision: Decision, step: Step) -> str:
+    detail = dict(step.detail)
+    parts = [f"{step.in_} → {step.out}"] if step.in_ != step.out else []
+    if step.step == "bounds":
+        parts.append(f"{decision.min_replicas} … {decision.max_replicas}{_bound(detail)}")
+    if step.step == "stabilization":
+        parts += _stabilization(decision, step, detail)
+    policies = detail.pop("policies", None)
+    if "limit" in detail:
+        limit = detail.pop("limit")
+        parts.append(f"limit {limit}" + (f" = {_policies(policies)}" if policies else ""))
+    parts += [_fact(name, value) for name, value in detail.items()]
+    return "; ".join(part for part in parts if part)
+
+
+def _bound(detail: dict[str, Any]) -> str:
+    detail.pop("path", None)
+    texts = {"TooManyReplicas": ": maxReplicas limits", "TooFewReplicas": ": minReplicas limits"}
+    return texts.get(detail.pop("bound", ""), "")
+
+
+def _stabilization(decision: Decision, step: Step, detail: dict[str, Any]) -> list[str]:
+    made_ms = parse_time_ms(decision.time)
+    windows = {"up": detail.pop("upWindowMs", None), "down": detail.pop("downWindowMs", None)}
+    parts = [f"{name} window {span(length)}" for name, length in windows.items() if length is not None]
+    held, at = detail.pop("recommendation", None), detail.pop("at", None)
+    if held is not None and at is not None:
+        parts.append(f"held by the recommendation {held} of {span(max(0, made_ms - at))} before")
+    if step.until:
+        parts.append(f"ends in {span(max(0, step.until - made_ms))}")
+    return parts
+
+
+def _policies(policies: list[dict[str, Any]]) -> str:
+    return f"({', '.join(map(_policy, policies))})"
+
+
+def _policy(policy: dict[str, Any]) -> str:
+    unit = "%" if policy.get("type") == "Percent" else ""
+    period = span(int(policy.get("periodMs", 0)))
+    return f"{policy.get('type')} {policy.get('value')}{unit} over {period} → {policy.get('limit')}"
+
+
+def _fact(name: str, value: Any) -> str:
+    if name.endswith("Ms") and isinstance(value, int):
+        return f"{_spaced(name[:-2])} {span(value)}"
+    if value in (None, "", []):
+        return ""
+    return f"{_spaced(name)} {value}"
+
+
+def _spaced(name: str) -> str:
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+# --- below the table --------------------------------------------------------------------------------------------------
+
+
+def _tail(decision: Decision, would: Counterfactuals | None) -> list[str]:
+    position = decision.input
+    sources = sorted({source for source in position.sources if source})
+    lines = [f"Inputs   log {position.partition}@{position.offset}  " + "  ".join(sources)]
+    lines[0] = lines[0].rstrip() + f"      Recompute: fleethpa verify {decision.id}"
+    lines += [f"Event    {kind} {reason}: {message}" for kind, reason, message in decision.events]
+    if would is not None:
+        lines += would_lines(would)
+    return lines

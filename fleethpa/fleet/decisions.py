@@ -1,0 +1,249 @@
+"""Lists of decisions: the newest of those that are asked for, what every list shows of one, and following new ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from fleethpa.fleet.filters import Filter
+from fleethpa.fleet.finding import check_known, places_read, short_id
+from fleethpa.fleet.selection import Selection
+from fleethpa.fleet.state import read_state
+from fleethpa.fleet.views import HpaView
+from fleethpa.frame.session import Session
+from fleethpa.show import words
+from fleethpa.show.formats import Listing, to_json_line
+from fleethpa.show.table import Column
+from fleethpa.show.times import shown
+from runtime.log import clean
+from schemas.decisions import Decision, uid_of
+from schemas.keys import HpaId, partition_for
+from streams.history.recorded import Recorded
+
+if TYPE_CHECKING:
+    from streams.history.past import Past
+
+DEFAULT_LAST: Final = 50
+RECENT_MS: Final = 15 * 60_000
+LAST_DECISIONS: Final = 10
+_LOOKED_BACK_MS: Final = 3_600_000
+Test = Callable[[Recorded], bool]
+
+
+def newest(everything: Iterable[Recorded], matches: Test, limit: int | None) -> list[Recorded]:
+    """The newest `limit` (None: all) that match, oldest first."""
+    found = sorted(filter(matches, everything), key=lambda each: (each.time_ms, each.partition, each.head.seq))
+    return found[-limit:] if limit else found
+
+
+async def read_back(past: Past, wanted: Filter, limit: int | None) -> list[Recorded]:
+    """Decisions as far back as the newest `limit` that are wanted need it, or the time from which on they are.
+
+    Where an HPA, a namespace or clusters are named, only the partitions of those that exist or existed are read.
+    """
+    if limit is None and wanted.since_ms is not None:
+        return await _read_on(past, wanted, wanted.since_ms)
+
+    def enough(_: int, decisions: list[Recorded]) -> bool:
+        return wanted.reached(decisions) or (limit is not None and sum(map(wanted.matches, decisions)) >= limit)
+
+    tails = await past.tail(enough, await _where(past, wanted.selection), wanted.until_ms)
+    return [recorded for tail in tails.values() for recorded in tail]
+
+
+async def _read_on(past: Past, wanted: Filter, since_ms: int) -> list[Recorded]:
+    """Decisions of the selected HPAs from a time on, each decoded once."""
+    ends = [end for end in (wanted.until_ms, None if past.at_ms is None else past.at_ms + 1) if end is not None]
+    numbers = await _where(past, wanted.selection)
+    found: list[Recorded] = []
+    for number in range(await past.partitions()) if numbers is None else numbers:
+        decisions = past.decisions(number, since_ms, min(ends, default=None), wanted.selection.matches)
+        async with aclosing(decisions):
+            found += [recorded async for recorded in decisions]
+    return found
+
+
+async def listed(past: Past, wanted: Filter, last: int | None) -> tuple[list[Recorded], dict[str, Recorded]]:
+    """The decisions that are wanted, oldest first, and the records that completed their writes, by the evaluation's ID.
+
+    Without `last` and without a beginning they are the newest 50.
+
+    Raises:
+        CommandError: an HPA that is named does not exist (exit 4).
+    """
+    limit = last or (None if wanted.since_ms is not None else DEFAULT_LAST)
+    everything = await read_back(past, wanted, limit)
+    await check_known(past, wanted.selection, (each.hpa for each in everything))
+    endings = {each.head.completes: each for each in everything if each.head.completes}
+    return newest(everything, wanted.matches, limit), endings
+
+
+async def _where(past: Past, selection: Selection) -> list[int] | None:
+    """The partitions of what is selected; None: all."""
+    if (named := await places_read(past, selection)) is not None:
+        return named
+    count = await past.partitions()
+    if not (selection.refs or selection.namespace or selection.clusters):
+        return None
+    state = await read_state(past)
+    known = filter(selection.matches, (*state.hpas, *state.forgotten))
+    return sorted({partition_for(hpa.namespace_key, count) for hpa in known})
+
+
+async def decided(past: Past, views: Sequence[HpaView]) -> list[HpaView]:
+    """The views with their newest evaluations, where one was made in the last quarter of an hour."""
+    awaited: dict[int, set[str]] = {}
+    for view in views:
+        if view.last_decision and view.mode != "off":
+            awaited.setdefault(view.partition, set()).add(uid_of(view.last_decision))
+    since_ms = min((view.clock_ms for view in views), default=0) - RECENT_MS
+    found = await past.newest_evaluations(awaited, since_ms)
+    return [replace(v, decision=found.get(uid_of(v.last_decision)) if v.last_decision else None) for v in views]
+
+
+async def last_of(past: Past, views: Sequence[HpaView]) -> dict[HpaId, list[Recorded]]:
+    """The last decisions of some HPAs, oldest first, read once; of a young HPA no more than the last hour is read."""
+    of_partition: dict[int, set[HpaId]] = {}
+    for view in views:
+        of_partition.setdefault(view.partition, set()).add(view.id)
+    since_ms = min((view.clock_ms for view in views), default=0) - _LOOKED_BACK_MS
+
+    def enough(number: int, decisions: list[Recorded]) -> bool:
+        counts = Counter(recorded.hpa for recorded in decisions)
+        reached = bool(decisions) and decisions[0].time_ms < since_ms
+        return reached or all(counts[hpa] >= LAST_DECISIONS for hpa in of_partition[number])
+
+    found: dict[HpaId, list[Recorded]] = {view.id: [] for view in views}
+    for number, tail in (await past.tail(enough, of_partition)).items():
+        for recorded in tail:
+            if recorded.hpa in of_partition[number]:
+                found[recorded.hpa].append(recorded)
+    return {hpa: decisions[-LAST_DECISIONS:] for hpa, decisions in found.items()}
+
+
+def with_newest(view: HpaView, last: Sequence[Recorded]) -> HpaView:
+    """The view with the newest evaluation among its last decisions."""
+    evaluations = (each for each in reversed(last) if each.head.kind == "evaluation")
+    return replace(view, decision=next(evaluations, None))
+
+
+def document(decision: Decision) -> dict[str, Any]:
+    """A decision as machine formats show it: the record itself, its headline fields also where they are defaults."""
+    body: dict[str, Any] = msgspec.to_builtins(decision)
+    # The record's own `kind` says evaluation or completion; an API object's says what type of object it is.
+    record = body.pop("kind", "evaluation")
+    headline: dict[str, Any] = {
+        "mode": decision.mode,
+        "origin": decision.origin,
+        "currentReplicas": decision.current_replicas,
+        "rawDesiredReplicas": decision.raw_desired_replicas,
+        "finalDesiredReplicas": decision.final_desired_replicas,
+        "direction": decision.direction,
+        "constraintsApplied": list(decision.constraints_applied),
+    }
+    return {"record": record} | body | headline
+
+
+def positioned(recorded: Recorded) -> dict[str, Any]:
+    """A decision as machine formats show it, with its place on the topic."""
+    return document(recorded.decision) | {"position": {"partition": recorded.partition, "offset": recorded.offset}}
+
+
+async def follow(
+    session: Session,
+    past: Past,
+    matches: Test,
+    columns: Sequence[Column[Recorded]],
+    widths: Sequence[int],
+    output: str,
+    *,
+    headers: bool,
+) -> None:
+    """Print decisions as they are made: as JSON lines, or as lines of a table whose first columns have these widths."""
+    told = [column for column in columns if output == "wide" or not column.wide]
+    if output != "jsonl" and headers:
+        session.out(_aligned([column.header for column in told], widths))
+    async for recorded in past.follow():
+        if not matches(recorded):
+            continue
+        if output == "jsonl":
+            session.out(to_json_line(positioned(recorded)))
+        else:
+            session.out(_aligned([column.cell(recorded) for column in told], widths))
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """A line of a table whose later rows are not known yet: usual widths, and never cut."""
+    padded = [cell.ljust(widths[i]) if i < len(widths) else cell for i, cell in enumerate(map(clean, cells))]
+    return "  ".join(padded).rstrip()
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def decision_listing(
+    found: Sequence[Recorded], endings: Mapping[str, Recorded], time_style: str, now_ms: int
+) -> Listing[Recorded]:
+    """Decisions for every format; `endings`: the records that completed their writes, by the evaluation's ID."""
+    return Listing(
+        kind="Decision",
+        items=found,
+        columns=decision_columns(endings, time_style, now_ms),
+        document=positioned,
+        name=lambda recorded: f"decision/{recorded.decision.id}",
+        style=_style,
+    )
+
+
+def decision_columns(endings: Mapping[str, Recorded], time_style: str, now_ms: int) -> tuple[Column[Recorded], ...]:
+    """What every list says of a decision; those marked wide only where there is room."""
+    return (
+        Column("TIME", lambda r: shown(r.time_ms, time_style, now_ms)),
+        Column("HPA", lambda r: str(r.hpa)),
+        Column("FROM", lambda r: _replicas(r, r.decision.current_replicas)),
+        Column("TO", lambda r: _replicas(r, r.decision.final_desired_replicas)),
+        Column("KIND", lambda r: r.decision.kind),
+        Column("REASON", _reason, wide=True),
+        Column("WINNER", lambda r: words.short(r.decision.selected_metric) or "-", wide=True),
+        Column("LIMITED BY", lambda r: ",".join(r.decision.constraints_applied) or "-", wide=True),
+        Column("APPLIED", lambda r: _applied(r, endings), wide=True),
+        Column("MODE", lambda r: r.decision.mode, wide=True),
+        Column("GENERATION", lambda r: str(r.decision.generation), wide=True),
+        Column("BY", lambda r: r.decision.author or "-", wide=True),
+        Column("ID", lambda r: short_id(r.decision.id), exact=lambda r: r.decision.id),
+        Column("WHY", lambda r: words.why(r.decision)),
+    )
+
+
+def _replicas(recorded: Recorded, count: int) -> str:
+    return str(count) if words.scale_is_known(recorded.decision) else "-"
+
+
+def _reason(recorded: Recorded) -> str:
+    decision = recorded.decision
+    if decision.kind == "completion":
+        return f"write {decision.outcome.get('result', 'ended')}"
+    return words.rescale_reason(decision) if decision.direction != "None" else decision.reason or "-"
+
+
+def _applied(recorded: Recorded, endings: Mapping[str, Recorded]) -> str:
+    """What became of the write that a decision wanted, where one was."""
+    decision = recorded.decision
+    if decision.kind == "completion":
+        return str(decision.outcome.get("result", "ended"))
+    if decision.wants is None:
+        return "-"
+    ending = endings.get(decision.id)
+    return str(ending.decision.outcome.get("result", "ended")) if ending else "pending"
+
+
+def _style(recorded: Recorded) -> str:
+    decision = recorded.decision
+    if decision.error or decision.refused:
+        return "yellow"
+    return "green" if decision.final_desired_replicas != decision.current_replicas else ""

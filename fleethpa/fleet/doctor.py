@@ -1,0 +1,361 @@
+"""What keeps fleethpa from doing its work: every part looked at, each trouble with the command that comes next.
+
+Results of looking at a part: what is right, what is wrong and which command helps; as lines, documents and a sum.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from fleethpa.fleet.access import review, wanted
+from fleethpa.fleet.members import are_found, look_up_members
+from fleethpa.fleet.state import read_state
+from fleethpa.fleet.troubles import since
+from fleethpa.fleet.views import by_cause
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, hinted
+from fleethpa.frame.session import Session
+from fleethpa.frame.sources import client_settings
+from fleethpa.show.formats import Listing
+from fleethpa.show.table import Column, paint
+from fleethpa.show.times import span
+from fleethpa.show.words import counted, one_line
+from runtime.log import clean
+from streams.state.clustersettings import effective
+from streams.state.ledger import CoreError, UnknownEngineError
+
+if TYPE_CHECKING:
+    from fleethpa.fleet.access import Access
+    from fleethpa.fleet.heartbeats import Heard, Unread
+    from fleethpa.fleet.members import KnownMembers
+    from fleethpa.fleet.views import ClusterView, FleetState
+
+
+_STYLES: Final = {"ok": "green", "warning": "yellow", "failure": "red"}
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One result. `next_step`: the command that helps; empty: none is needed."""
+
+    level: Literal["ok", "warning", "failure"]
+    area: str
+    subject: str
+    message: str
+    next_step: str = ""
+
+
+def tell_sum(session: Session, found: list[CheckResult]) -> int:
+    """Count them on stderr; the exit code."""
+    counts = {level: sum(each.level == level for each in found) for level in ("warning", "failure")}
+    session.note(f"{counted(counts['failure'], 'failure')}, {counted(counts['warning'], 'warning')}")
+    return ANSWER_IS_NO if counts["failure"] else OK
+
+
+def line(session: Session, check: CheckResult) -> str:
+    """A check for people."""
+    level = paint(f"{check.level:<8}", _STYLES[check.level], color=session.color)
+    step = f"\n{'':<19} Next: {clean(check.next_step)}" if check.next_step else ""
+    rest = clean(f"{check.area:<10} {check.subject}  {check.message}")
+    return hinted(f"{level} {rest}{step}", session.options)
+
+
+def listing(found: list[CheckResult]) -> Listing[CheckResult]:
+    """Checks for machines."""
+    columns: tuple[Column[CheckResult], ...] = (
+        Column("LEVEL", lambda c: c.level),
+        Column("MESSAGE", lambda c: c.message),
+    )
+    return Listing(kind="Check", items=found, columns=columns, document=_document, name=lambda c: f"check/{c.area}")
+
+
+def _document(check: CheckResult) -> dict[str, Any]:
+    return {
+        "level": check.level,
+        "area": check.area,
+        "subject": check.subject,
+        "message": check.message,
+        "nextStep": check.next_step,
+    }
+
+
+AREAS: Final = ("kafka", "topics", "log", "clusters", "hpas", "access")
+"""What is looked at, in order; `access` asks the member clusters of the kubeconfig."""
+QUIET_MS: Final = 20_000
+"""A decider appends a tick a second to every partition of the log, ingest at least one record in 5 s."""
+BEHIND_MS: Final = 60_000
+"""The decider writes a checkpoint every 15 s of log time; ingest takes records within a second."""
+SHOWN: Final = 20
+
+
+async def examine(session: Session, areas: tuple[str, ...], options: Mapping[str, Any]) -> AsyncIterator[CheckResult]:
+    """Look at the areas, in order; without Kafka only at the member clusters.
+
+    `options`: which clusters those are, as `look_up_members` takes them.
+    """
+    state: FleetState | None = None
+    if set(areas) - {"access"}:
+        began = time.monotonic()
+        try:
+            async with session.past() as past:
+                state = await read_state(past)
+        except CommandError as error:
+            asked = session.config.servers if session.source == "kafka" else session.source
+            yield CheckResult("failure", "kafka", asked, error.what, error.next_step)
+        except CoreError as error:
+            newer = isinstance(error, UnknownEngineError)
+            step = "run a newer release of fleethpa" if newer else "fleethpa audit verify"
+            yield CheckResult("failure", "log", "fold", str(error), step)
+        else:
+            took = span(round((time.monotonic() - began) * 1000))
+            checks = [CheckResult("ok", "kafka", past.name, f"{await past.partitions()} partitions, read in {took}")]
+            if session.source == "kafka":
+                checks += await _topics(session) if "topics" in areas else []
+                checks += await _processes(session, state) if {"log", "clusters"} & set(areas) else []
+            checks += [*_clusters(state), *_hpas(state)]
+            for check in checks:
+                if check.area in areas:
+                    yield check
+    if "access" in areas:
+        async for check in _access(session, state, options):
+            yield check
+
+
+async def _processes(session: Session, state: FleetState) -> list[CheckResult]:
+    """Look at each long-running part by what it alone does."""
+    words, now_ms = await _words(session), session.now_ms()
+    if isinstance(words, CheckResult):
+        return [*_log(state, now_ms, None), words]
+    heard, waiting = words
+    _merge(state, heard, now_ms)
+    return [*_log(state, now_ms, waiting), *await _router(session, state, now_ms)]
+
+
+async def _router(session: Session, state: FleetState, now_ms: int) -> list[CheckResult]:
+    """Look at what routers alone do: read the decisions. Without agents none is needed."""
+    from aiokafka.errors import KafkaError
+
+    from fleethpa.fleet.heartbeats import uncopied
+
+    if not any(cluster.agent is not None and not cluster.agent.left for cluster in state.clusters.values()):
+        return []
+    step = "fleethpa run router"
+    try:
+        waiting = await uncopied(client_settings(session.config))
+    except (KafkaError, OSError) as error:
+        text = f"how far it has read cannot be asked: {error!r}"
+        return [CheckResult("warning", "log", "router", text, "fleethpa topics acls operator")]
+    if waiting is None:
+        return [CheckResult("failure", "log", "router", "there are agents, and no router has ever run", step)]
+    if waiting.oldest_ms and now_ms - waiting.oldest_ms > QUIET_MS:
+        text = (
+            f"is behind: {counted(waiting.records, 'decision')} waiting, the oldest{since(waiting.oldest_ms, now_ms)}; "
+            "where the topic of an agent takes no records, /readyz of the router names it"
+        )
+        return [CheckResult("failure", "log", "router", text, step)]
+    return [CheckResult("ok", "log", "router", "keeps up with the decisions")]
+
+
+async def _topics(session: Session) -> list[CheckResult]:
+    from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
+
+    from runtime.topicadmin import check_beside
+
+    try:
+        _, found = await check_beside(client_settings(session.config))
+    except IncompatibleBrokerVersion:
+        # Every Apache Kafka that fleethpa supports describes its topics; the embedded broker cannot.
+        return [CheckResult("ok", "topics", "settings", "not looked at: the embedded broker does not report them")]
+    except (KafkaError, OSError) as error:
+        return [
+            CheckResult("warning", "topics", "settings", f"cannot be read: {error!r}", "fleethpa topics acls operator")
+        ]
+    if not found:
+        return [CheckResult("ok", "topics", "settings", "as fleethpa needs them")]
+    step = "fleethpa topics check --fix --dry-run"
+    return [
+        CheckResult("failure", "topics", one.topic, f"{one.what} is {one.found}, wanted {one.wanted}", step)
+        for one in found
+    ]
+
+
+def _log(state: FleetState, now_ms: int, unread: Unread | None) -> Iterator[CheckResult]:
+    if not state.end_ms:
+        yield CheckResult("failure", "log", "ingest", "the log is empty", "fleethpa run ingest")
+    else:
+        yield _ingest(state, now_ms, unread)
+    yield from _decider(state, now_ms)
+
+
+def _ingest(state: FleetState, now_ms: int, unread: Unread | None) -> CheckResult:
+    """Look at what ingest alone does: append entries, or empty records of its own, and commit what it has read."""
+    quiet = {number: now_ms - then_ms for number, then_ms in state.ingested_ms.items() if now_ms - then_ms > QUIET_MS}
+    waiting = f"; {counted(unread.records, 'record')} waiting" if unread is not None and unread.records else ""
+    if quiet:
+        numbers = _numbers(sorted(quiet), len(state.ingested_ms))
+        since_ms = now_ms - min(quiet.values())
+        text = (
+            f"nothing was appended to {numbers}{since(since_ms if max(state.ingested_ms.values()) else None, now_ms)}"
+        )
+        return CheckResult("failure", "log", "ingest", f"{text}{waiting}", "fleethpa run ingest")
+    if unread is not None and unread.oldest_ms and now_ms - unread.oldest_ms > BEHIND_MS:
+        text = f"is behind: {counted(unread.records, 'record')} waiting, the oldest{since(unread.oldest_ms, now_ms)}"
+        return CheckResult("failure", "log", "ingest", text, "fleethpa run ingest")
+    newest_ms = max(state.ingested_ms.values(), default=0)
+    return CheckResult("ok", "log", "ingest", f"appended last {_age(max(0, now_ms - newest_ms))} ago")
+
+
+def _decider(state: FleetState, now_ms: int) -> Iterator[CheckResult]:
+    """Look at what a decider alone does: append ticks and write its state."""
+    known = list(state.partitions.values())
+    if not known:
+        yield CheckResult("failure", "log", "decider", "it has never written its state", "fleethpa run decider")
+    still = {number: then_ms for number, then_ms in state.decided_ms.items() if now_ms - then_ms > QUIET_MS}
+    behind = [row for row in known if row.number not in still and state.end_ms - row.clock_ms > BEHIND_MS]
+    if known and still:
+        numbers = _numbers(sorted(still), len(state.decided_ms))
+        text = f"has not worked on {numbers}{since(max(still.values()) or None, now_ms)}"
+        yield CheckResult("failure", "log", "decider", text, "fleethpa run decider")
+    for row in behind:
+        lag = f"log partition {row.number} was last decided {_age(state.end_ms - row.clock_ms)} before its end"
+        yield CheckResult("failure", "log", "decider", lag, "fleethpa run decider")
+    if known and not still and not behind:
+        yield CheckResult("ok", "log", "decider", f"keeps up with {len(known)} log partitions")
+
+
+def _numbers(partitions: list[int], all_: int) -> str:
+    if len(partitions) == all_:
+        return "the log"
+    listed = ", ".join(map(str, partitions[:SHOWN]))
+    return f"log partition{'s' if len(partitions) > 1 else ''} {listed}"
+
+
+async def _words(session: Session) -> tuple[Heard, Unread] | CheckResult:
+    """Read what each part said last; a warning where this user may not."""
+    from aiokafka.errors import KafkaError
+
+    from fleethpa.fleet.heartbeats import heard_lately, unread
+
+    settings = client_settings(session.config)
+    try:
+        return await heard_lately(settings, session.now_ms()), await unread(settings)
+    except (KafkaError, OSError) as error:
+        text = f"what the parts said last cannot be read beside the log: {error!r}"
+        return CheckResult("warning", "log", "heartbeats", text, "fleethpa topics acls operator")
+
+
+def _merge(state: FleetState, heard: Heard, now_ms: int) -> None:
+    """Take in what observers and reconcilers said that the log does not hold (yet)."""
+    for name, cluster in state.clusters.items():
+        cluster.clock_ms = max(now_ms, cluster.clock_ms)
+        if name in heard.observers:
+            cluster.heard_ms = max(cluster.heard_ms or 0, heard.observers[name])
+        newer = [report for (of, _), report in heard.reports.items() if of == name]
+        if newer:
+            cluster.reports = newer
+        if (served := heard.served.get(name)) is not None:
+            cluster.served = served
+
+
+def _clusters(state: FleetState) -> Iterator[CheckResult]:
+    if not state.clusters:
+        yield CheckResult(
+            "warning", "clusters", "-", "none has been heard of", "fleethpa run observer --kubeconfig FILE"
+        )
+    for cluster in state.clusters.values():
+        yield from _cluster(cluster)
+        if (cluster.guardrail or cluster.guarded) and not effective(
+            state.settings, cluster.name
+        ).budgets.bounds_removals:
+            text = "guardrails act there, and no removal budget bounds what goes before their pause"
+            step = f"fleethpa settings {cluster.name} removal-budget=30%/10m"
+            yield CheckResult("warning", "clusters", cluster.name, text, step)
+
+
+def _cluster(cluster: ClusterView) -> Iterator[CheckResult]:
+    name, troubles = cluster.name, cluster.troubles
+    for trouble in troubles:
+        level: Literal["failure", "warning"] = "failure" if trouble.is_grave else "warning"
+        yield CheckResult(level, "clusters", name, trouble.text, trouble.next_step)
+    if cluster.settings.frozen:
+        yield CheckResult(
+            "warning", "clusters", name, "is frozen: nothing is written there", f"fleethpa settings {name}"
+        )
+    if cluster.paused:
+        yield CheckResult("warning", "clusters", name, f"is paused: {cluster.paused}", f"fleethpa resume -C {name}")
+    for text in filter(None, (cluster.guardrail, *cluster.guarded)):
+        yield CheckResult("warning", "clusters", name, text, f"fleethpa resume -C {name} --guardrails")
+    if not cluster.reports:  # they name all of it, each cause once
+        for watch, text in sorted(cluster.problems.items()):
+            step = f"fleethpa get clusters {name}"
+            yield CheckResult("warning", "clusters", name, f"{watch}: {one_line(text)}", step)
+    if not any(trouble.kind in ("observerSilent", "left") for trouble in troubles):
+        held = f"{counted(cluster.hpas, 'HPA')} in {counted(cluster.namespaces, 'namespace')}"
+        yield CheckResult("ok", "clusters", name, f"heard, {held}")
+
+
+def _hpas(state: FleetState) -> Iterator[CheckResult]:
+    own, shared = by_cause(state.hpas.values())
+    for group in shared:
+        yield CheckResult("warning", "hpas", group.name, group.text, f"fleethpa explain {group.views[0].id}")
+    troubled = [(hpa, problems) for hpa, problems in own.items() if problems]
+    for hpa, problems in troubled[:SHOWN]:
+        text = ", ".join(problem.text for problem in problems)
+        yield CheckResult("warning", "hpas", str(hpa), text, f"fleethpa explain {hpa}")
+    if len(troubled) > SHOWN:
+        more = f"{len(troubled) - SHOWN} more have problems"
+        yield CheckResult("warning", "hpas", "-", more, "fleethpa get hpa -A --problem -o wide")
+    modes = {mode: sum(view.mode == mode for view in state.hpas.values()) for mode in ("enforce", "shadow", "off")}
+    listed = ", ".join(f"{count} {mode}" for mode, count in modes.items() if count)
+    yield CheckResult("ok", "hpas", "-", counted(len(state.hpas), "HPA") + (f": {listed}" if listed else ""))
+
+
+async def _access(session: Session, state: FleetState | None, options: Mapping[str, Any]) -> AsyncIterator[CheckResult]:
+    if not (session.config.kubeconfig or are_found(options) or options.get("in_cluster")):
+        yield CheckResult("ok", "access", "-", "not checked: no kubeconfig is given (--kubeconfig FILE)")
+        return
+    enforced = {view.id.cluster for view in state.hpas.values() if view.mode == "enforce"} if state else set()
+    members = await look_up_members(session, options)
+    for check in finding_checks(members):
+        yield check
+    for cluster in members.clusters:
+        enforce = cluster.name in enforced
+        yield access_check(await review(cluster, wanted(enforce=enforce), enforce=enforce), enforce=enforce)
+
+
+def finding_checks(members: KnownMembers) -> list[CheckResult]:
+    """What keeps clusters from being found."""
+    return [
+        CheckResult("failure", "access", where, why, _inventory_step(where))
+        for where, why in sorted(members.unreadable.items())
+    ]
+
+
+def _inventory_step(where: str) -> str:
+    """What grants the reading of a collection; empty for a file or an object, whose trouble says what to mend."""
+    path = where.partition("?")[0].split("/")
+    if "namespaces" not in path or " in " in where:
+        return ""
+    namespace, option = path[path.index("namespaces") + 1], f"--{path[-1]}-in"
+    return f"fleethpa clusters rbac {option} {namespace} | kubectl apply -f -"
+
+
+def access_check(found: Access, *, enforce: bool, namespace: str = "") -> CheckResult:
+    """What a cluster's answers mean."""
+    if found.error:
+        return CheckResult("failure", "access", found.cluster, found.error, "check --kubeconfig")
+    if not found.denied:
+        work = "observe and enforce" if enforce else "observe"
+        return CheckResult("ok", "access", found.cluster, f"{found.version}: may {work} ({found.asked} permissions)")
+    scope = "".join(f" --for {each}" for each in found.custom) + (f" --namespace {namespace}" if namespace else "")
+    rbac = (
+        f"fleethpa clusters rbac{' --enforce' if enforce else ''}{scope} | kubectl --context {found.cluster} apply -f -"
+    )
+    lacking = f"{found.version}: may not {', '.join(map(str, found.denied))}"
+    return CheckResult("warning" if found.usable else "failure", "access", found.cluster, lacking, rbac)
+
+
+def _age(ms: int) -> str:
+    return span(ms // 1000 * 1000)

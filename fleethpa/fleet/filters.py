@@ -1,0 +1,125 @@
+"""Which decisions a question is about: whose, since when, why, held by what, in which direction."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+
+import click
+
+from fleethpa.fleet.selection import Selection
+from fleethpa.frame.errors import CommandError, usage
+from fleethpa.frame.moments import moment
+from schemas.decisions import AppliedLimit
+
+if TYPE_CHECKING:
+    from streams.history.recorded import Recorded
+
+R = TypeVar("R")
+DIRECTIONS: Final = {"up": "ScaleUp", "down": "ScaleDown", "none": "None"}
+LIMITS: Final = get_args(AppliedLimit)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A test of decisions; what is None does not count. Times: from `since_ms` to before `until_ms`."""
+
+    selection: Selection
+    since_ms: int | None = None
+    until_ms: int | None = None
+    changes: bool = False
+    reason: str | None = None
+    limit: str | None = None
+    direction: str | None = None
+
+    def matches(self, recorded: Recorded) -> bool:
+        """Whether a decision is asked for."""
+        return self.selection.matches(recorded.hpa) and self._in_time(recorded.time_ms) and self._fits(recorded)
+
+    def _in_time(self, time_ms: int) -> bool:
+        after = self.since_ms is None or time_ms >= self.since_ms
+        return after and (self.until_ms is None or time_ms < self.until_ms)
+
+    def _fits(self, recorded: Recorded) -> bool:
+        if self.changes and recorded.head.kind == "evaluation" and recorded.outline.direction == "None":
+            return False
+        if self.limit and self.limit not in recorded.outline.constraints_applied:
+            return False
+        if self.direction and recorded.outline.direction != DIRECTIONS[self.direction]:
+            return False
+        return not self.reason or any(fnmatchcase(text, self.reason) for text in reasons(recorded))
+
+    def reached(self, decisions: list[Recorded]) -> bool:
+        """Whether decisions, oldest first, go back to the start of the time that is asked for."""
+        return self.since_ms is not None and (not decisions or decisions[0].time_ms < self.since_ms)
+
+
+def reasons(recorded: Recorded) -> list[str]:
+    """Every reason that a decision bears: its own, its metrics', its conditions' and its events'."""
+    decision = recorded.decision
+    conditions = (decision.status or {}).get("conditions") or []
+    texts = [decision.reason, *(metric.reason for metric in decision.metrics)]
+    texts += [str(condition.get("reason", "")) for condition in conditions]
+    texts += [event[1] for event in decision.events]
+    return [text for text in texts if text]
+
+
+def window(since: str | None, until: str | None, now_ms: int) -> tuple[int | None, int | None]:
+    """Read `--since` and `--until`; None: no end on that side.
+
+    Raises:
+        CommandError: one cannot be read, or no time lies between them (exit 2).
+    """
+    begin, end = moment(since, now_ms, "--since"), moment(until, now_ms, "--until")
+    if begin is not None and end is not None and begin >= end:
+        raise _empty_window()
+    return begin, end
+
+
+def closed_window(since: str | None, until: str | None, now_ms: int) -> tuple[int, int]:
+    """Read `--since` and `--until` as `window` does; what is left open reaches from the first record until now."""
+    begin, end = window(since, until or None, now_ms)
+    # A log record of this very millisecond is still in.
+    first, last = begin or 0, now_ms + 1 if end is None else end
+    if first >= last:
+        raise _empty_window()
+    return first, last
+
+
+def _empty_window() -> CommandError:
+    return usage("--since is not before --until", cause="The window is empty.")
+
+
+def options(function: Callable[..., R]) -> Callable[..., R]:
+    """`--changes`, `--reason`, `--limited-by`, `--direction`; the function gets one dict `only`, for `Filter`."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> R:
+        only = {name: kwargs.pop(name) for name in ("changes", "reason", "limit", "direction")}
+        return function(*args, only=only, **kwargs)
+
+    decorated: Callable[..., R] = wrapper
+    for option in (
+        click.option(
+            "--direction", type=click.Choice(list(DIRECTIONS)), help="Only decisions that scale up, down or not at all."
+        ),
+        click.option(
+            "--limited-by",
+            "--limit",
+            "limit",
+            type=click.Choice(LIMITS),
+            metavar="LIMIT",
+            help=f"Only decisions limited by this: {', '.join(LIMITS)}.",
+        ),
+        click.option(
+            "--reason", metavar="GLOB", help="Only decisions whose reason, or a metric's reason, matches: 'FailedGet*'."
+        ),
+        click.option(
+            "--changes", is_flag=True, help="Only decisions that change the replicas, and how their writes ended."
+        ),
+    ):
+        decorated = option(decorated)
+    return decorated

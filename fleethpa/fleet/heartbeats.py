@@ -1,0 +1,192 @@
+"""What each long-running part said last, read where that part alone writes it: so that one that stands still is found,
+whatever the others do.
+
+Observers and reconcilers write to the topic of scales, whether or not ingest carries it into the log; ingest commits
+how far it has read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from runtime import kafkaclients
+from schemas.codec import WireError, decode
+from schemas.connection import KafkaSettings
+from schemas.entries import Body, PublicRecord
+from schemas.observed import ClusterReport, Heartbeat, ScaleSet, Serving
+from schemas.topics import DECISIONS, INGEST_GROUP, PUBLIC_TOPICS, ROUTER_GROUP, SCALES
+from streams.state.partitionrow import ReportRow, ServedRow
+
+RECENT_MS: Final = 60_000
+"""How far back is read: several times the 10 s in which observers and reconcilers repeat themselves."""
+_FIRST_STRETCH: Final = 500
+_OLDEST_S: Final = 5.0
+"""How long the oldest record that waits for ingest is waited for."""
+
+
+@dataclass
+class Heard:
+    """Newest words. Times are the writers' own (Unix milliseconds)."""
+
+    observers: dict[str, int] = field(default_factory=dict)
+    """Cluster → when its observer wrote last."""
+    reports: dict[tuple[str, str], ReportRow] = field(default_factory=dict)
+    """(cluster, instance) → its newest report."""
+    served: dict[str, ServedRow] = field(default_factory=dict)
+    """Cluster → its reconciler's newest word."""
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Records that ingest has not carried into the log, or decisions that no router has looked at.
+
+    `oldest_ms`: of the oldest; 0: none.
+    """
+
+    records: int = 0
+    oldest_ms: int = 0
+
+
+async def heard_lately(settings: KafkaSettings, now_ms: int) -> Heard:
+    """Read the end of the topic of scales.
+
+    Raises:
+        KafkaError: it cannot be read.
+    """
+    heard = Heard()
+    async with kafkaclients.reader(settings) as consumer:
+        partitions = await _partitions(consumer, SCALES)
+        consumer.assign(partitions)
+        begins, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
+        for partition in partitions:
+            await _read_back(consumer, partition, begins[partition], ends[partition], now_ms - RECENT_MS, heard)
+    return heard
+
+
+async def unread(settings: KafkaSettings) -> Unread:
+    """Compare how far ingest has read with where the public topics end.
+
+    Raises:
+        KafkaError: that cannot be asked.
+    """
+    async with _in_group(settings, INGEST_GROUP) as consumer:
+        partitions = [part for topic in PUBLIC_TOPICS for part in await _partitions(consumer, topic)]
+        consumer.assign(partitions)
+        return await _behind(consumer, {part: await consumer.committed(part) or 0 for part in partitions})
+
+
+async def uncopied(settings: KafkaSettings) -> Unread | None:
+    """Compare how far routers have read with where the decisions end; None: no router has ever read any.
+
+    Raises:
+        KafkaError: that cannot be asked.
+    """
+    async with _in_group(settings, ROUTER_GROUP) as consumer:
+        partitions = await _partitions(consumer, DECISIONS)
+        consumer.assign(partitions)
+        read = {partition: await consumer.committed(partition) for partition in partitions}
+        if all(offset is None for offset in read.values()):
+            return None
+        return await _behind(consumer, {part: offset for part, offset in read.items() if offset is not None})
+
+
+async def _behind(consumer: AIOKafkaConsumer, read: dict[TopicPartition, int]) -> Unread:
+    """What the assigned partitions hold from these offsets on."""
+    begins, ends = await consumer.beginning_offsets(list(read)), await consumer.end_offsets(list(read))
+    firsts = {partition: max(offset, begins[partition]) for partition, offset in read.items()}
+    waiting = {partition: first for partition, first in firsts.items() if first < ends[partition]}
+    records = sum(ends[partition] - first for partition, first in waiting.items())
+    return Unread(records, await _oldest_ms(consumer, waiting, set(consumer.assignment())))
+
+
+async def _oldest_ms(
+    consumer: AIOKafkaConsumer, waiting: dict[TopicPartition, int], assigned: set[TopicPartition]
+) -> int:
+    """Return the timestamp of the oldest of the records at these offsets; 0 if none of them exists (any more)."""
+    consumer.pause(*(assigned - set(waiting)))
+    for partition, first in waiting.items():
+        consumer.seek(partition, first)
+    times: dict[TopicPartition, int] = {}
+    try:
+        async with asyncio.timeout(_OLDEST_S):
+            while left := waiting.keys() - times.keys():
+                for partition, found in (await consumer.getmany(*left, timeout_ms=200)).items():
+                    if found:
+                        times[partition] = found[0].timestamp
+    except TimeoutError:
+        pass  # what expired meanwhile, or markers of transactions: the others are enough to tell by
+    return min(times.values(), default=0)
+
+
+async def _partitions(consumer: AIOKafkaConsumer, topic: str) -> list[TopicPartition]:
+    # Private, but the only request that lists topics without creating them; the driver's version is pinned.
+    cluster = await consumer._client.fetch_all_metadata()
+    return [TopicPartition(topic, number) for number in sorted(cluster.partitions_for_topic(topic) or ())]
+
+
+@asynccontextmanager
+async def _in_group(settings: KafkaSettings, group: str) -> AsyncIterator[AIOKafkaConsumer]:
+    """A consumer that may ask for a group's offsets; with partitions assigned by hand it never joins the group."""
+    consumer = AIOKafkaConsumer(
+        **kafkaclients.aiokafka_kwargs(settings), group_id=group, enable_auto_commit=False, fetch_max_wait_ms=100
+    )
+    async with kafkaclients.started(consumer):
+        yield consumer
+
+
+async def _read_back(
+    consumer: AIOKafkaConsumer, partition: TopicPartition, begin: int, end: int, since_ms: int, heard: Heard
+) -> None:
+    """Read stretches from the end backwards until one begins before a time."""
+    stretch, upto = _FIRST_STRETCH, end
+    while upto > begin:
+        first, oldest_ms = max(begin, upto - stretch), 0
+        async with aclosing(kafkaclients.read_range(consumer, partition, first, upto)) as records:
+            async for record in records:
+                oldest_ms = oldest_ms or record.timestamp
+                _note(heard, record.value)
+        if oldest_ms < since_ms:
+            break
+        upto, stretch = first, stretch * 4
+    consumer.pause(partition)
+
+
+def _note(heard: Heard, value: bytes) -> None:
+    try:
+        record = decode(value, PublicRecord)
+    except WireError:
+        return  # ingest rejects it, with the reason
+    for body in record.entries:
+        _take(heard, body, record)
+
+
+def _take(heard: Heard, body: Body, record: PublicRecord) -> None:
+    match body:
+        case ClusterReport():
+            known = heard.reports.get((body.cluster, body.instance))
+            if known is None or known.heard_ms <= record.time:
+                row = ReportRow(
+                    body.cluster, body.instance, body.session, record.time, body.started, body.troubles, body.stopped
+                )
+                heard.reports[body.cluster, body.instance] = row
+            _newer(heard.observers, body.cluster, record.time)
+        case Heartbeat() if not (body.watches or body.problems):
+            pass  # a farewell
+        case Heartbeat() | ScaleSet():
+            _newer(heard.observers, record.cluster, record.time)
+        case Serving():
+            for cluster in body.clusters:
+                if heard.served.get(cluster, ServedRow()).heard_ms <= record.time:
+                    heard.served[cluster] = ServedRow(record.time, body.problems.get(cluster, ""), body.session)
+        case _:
+            pass
+
+
+def _newer(times: dict[str, int], cluster: str, time_ms: int) -> None:
+    times[cluster] = max(times.get(cluster, 0), time_ms)

@@ -1,0 +1,267 @@
+"""HPAs as a table with kubectl's columns and ours, and as documents.
+
+Clusters as a table and as documents.
+
+Current values that cannot be: what upstream's arithmetic leaves where there was nothing to divide by.
+
+An average over 0 pods is the smallest integer. The status keeps it, as upstream's does; tables say `<unknown>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from fleethpa.show import words
+from fleethpa.show.formats import Listing
+from fleethpa.show.kubectl import reference, targets
+from fleethpa.show.table import Column, too_wide
+from fleethpa.show.times import age, rfc3339
+from fleethpa.show.words import one_line
+from schemas.kubernetes.gotimes import parse_time_ms
+from schemas.kubernetes.shape import Json
+
+if TYPE_CHECKING:
+    from fleethpa.fleet.views import ClusterView
+
+
+def cluster_listing(views: list[ClusterView]) -> Listing[ClusterView]:
+    """Clusters for every format."""
+    return Listing(
+        kind="Cluster",
+        items=views,
+        columns=_columns(),
+        document=_document,
+        name=lambda view: f"cluster/{view.name}",
+        style=lambda view: "red" if view.hidden else "yellow" if _problem_text(view) != "-" or view.problems else "",
+    )
+
+
+def _columns() -> list[Column[ClusterView]]:
+    return [
+        Column("NAME", lambda c: c.name),
+        Column("STATE", _state),
+        Column("HEARD", lambda c: "never" if c.heard_ms is None else age(max(0, c.clock_ms - c.heard_ms))),
+        Column("NAMESPACES", lambda c: str(c.namespaces)),
+        Column("HPAS", lambda c: str(c.hpas)),
+        Column("ENFORCE", lambda c: str(c.modes.get("enforce", 0))),
+        Column("SHADOW", lambda c: str(c.modes.get("shadow", 0))),
+        Column("OFF", lambda c: str(c.modes.get("off", 0))),
+        Column("BY", _by, wide=True),
+        Column("NATIVE CONTROLLER", lambda c: c.settings.native_controller or "unknown"),
+        Column("PROBLEMS", _problem_text),
+    ]
+
+
+def _state(cluster: ClusterView) -> str:
+    """`up`, `gone` (it left the fleet), `silent` (its observer), `away` (its API server), `stand-in` (not in the hub's
+    hands), `frozen`, `paused` or `unknown` (never observed, or nothing comes into the log).
+    """
+    if cluster.has_left:
+        return "gone"
+    if cluster.heard_ms is None or cluster.is_cut_off:
+        return "unknown"
+    kinds = {trouble.kind for trouble in cluster.troubles}
+    if "left" in kinds:
+        return "gone"
+    if "observerSilent" in kinds:
+        return "silent"
+    if "apiServerAway" in kinds:
+        return "away"
+    if "standIn" in kinds:
+        return "stand-in"
+    return "frozen" if cluster.settings.frozen else "paused" if cluster.pauses else "up"
+
+
+def _by(cluster: ClusterView) -> str:
+    """Who observes and writes it: its agent, with its incarnation, or the hub."""
+    if cluster.agent is None or cluster.agent.left:
+        return "hub"
+    return f"agent {cluster.agent.incarnation}"
+
+
+def _problem_text(cluster: ClusterView) -> str:
+    texts = [trouble.text for trouble in cluster.troubles]
+    if not cluster.reports:  # they name all of it, each cause once
+        texts += [f"{watch}: {one_line(text)}" for watch, text in sorted(cluster.problems.items())]
+    return "; ".join([*cluster.pauses, *cluster.guarded, *texts]) or "-"
+
+
+def _document(cluster: ClusterView) -> dict[str, Any]:
+    return {
+        "name": cluster.name,
+        "state": _state(cluster),
+        "heard": None if cluster.heard_ms is None else rfc3339(cluster.heard_ms),
+        "namespaces": cluster.namespaces,
+        "hpas": cluster.hpas,
+        "hands": [
+            {"time": rfc3339(time_ms), "holder": holder, "generation": generation}
+            for time_ms, holder, generation in (cluster.hands.changes if cluster.hands is not None else ())
+        ],
+        "agent": None if cluster.agent is None or cluster.agent.left else cluster.agent.incarnation,
+        "modes": dict(cluster.modes),
+        "paused": "; ".join(filter(None, (cluster.paused, cluster.guardrail, *cluster.guarded))),
+        "problems": dict(cluster.problems),
+        "troubles": [
+            {
+                "kind": trouble.kind,
+                "since": None if trouble.since_ms is None else rfc3339(trouble.since_ms),
+                "text": trouble.text,
+                "nextStep": trouble.next_step,
+            }
+            for trouble in cluster.troubles
+        ],
+        "settings": msgspec.to_builtins(cluster.settings),
+    }
+
+
+_IMPOSSIBLE: Final = {
+    "averageValue": f"{-(2**63)}m",
+    "value": f"{-(2**63)}m",
+    "averageUtilization": -(2**31),
+}
+
+
+def possible(hpa: Json) -> Json:
+    """The HPA for people to read: a current metric with a value that cannot be has none."""
+    status = hpa.get("status") or {}
+    metrics = status.get("currentMetrics") or []
+    if not any(_is_impossible(source) for metric in metrics for source in metric.values()):
+        return hpa
+    shown = [{name: source for name, source in metric.items() if not _is_impossible(source)} for metric in metrics]
+    return hpa | {"status": status | {"currentMetrics": shown}}
+
+
+def _is_impossible(source: Any) -> bool:
+    current = source.get("current") if isinstance(source, dict) else None
+    return current is not None and any(current.get(name) == value for name, value in _IMPOSSIBLE.items())
+
+
+if TYPE_CHECKING:
+    from fleethpa.fleet.views import HpaView
+    from streams.state.moves import Fight
+
+    Problems = Callable[[HpaView], list[str]]
+
+
+def hpa_listing(
+    views: list[HpaView],
+    now_ms: int,
+    *,
+    namespaces: bool,
+    left_out: frozenset[str] = frozenset(),
+    problems: Problems,
+) -> Listing[HpaView]:
+    """HPAs for every format; `now_ms`: what ages refer to.
+
+    `left_out`: headers of columns that are not shown. `problems`: what PROBLEM says of an HPA.
+    """
+    return Listing(
+        kind="Hpa",
+        items=views,
+        columns=[column for column in _hpa_columns(now_ms, namespaces, problems) if column.header not in left_out],
+        document=_hpa_document,
+        name=lambda view: f"hpa/{view.id}",
+        style=_style,
+    )
+
+
+def beyond(
+    views: list[HpaView], now_ms: int, width: int | None, *, namespaces: bool, problems: Problems
+) -> frozenset[str]:
+    """Headers of the columns to leave out of the table where a line may have no more than `width` characters."""
+    columns = [column for column in _hpa_columns(now_ms, namespaces, problems) if not column.wide]
+    return too_wide(views, columns, width) if width is not None else frozenset()
+
+
+def visible(view: HpaView) -> tuple[str, ...]:
+    """What a row says, but for what changes with time alone."""
+    shown = _hpa_columns(0, True, lambda view: [each.text for each in view.problems])
+    return tuple(column.cell(view) for column in shown if column.header not in ("AGE", "STALE", "LAST SCALE"))
+
+
+def _style(view: HpaView) -> str:
+    if view.at_max:
+        return "red"
+    if view.problems:
+        return "yellow"
+    return "dim" if view.mode != "enforce" else ""
+
+
+def _mode_text(view: HpaView) -> str:
+    """The mode, and what keeps it from having its effect."""
+    if view.refused:
+        return f"{view.mode} (refused)"
+    return f"{view.mode} (paused)" if view.paused else view.mode
+
+
+def _hpa_columns(now_ms: int, namespaces: bool, problems: Problems) -> list[Column[HpaView]]:
+    first: list[Column[HpaView]] = [Column("NAMESPACE", lambda v: v.id.namespace)] if namespaces else []
+    return [
+        *first,
+        Column("NAME", lambda v: v.id.name),
+        Column("CLUSTER", lambda v: v.id.cluster),
+        Column("REFERENCE", lambda v: reference(v.hpa), dispensable=4),
+        Column("TARGETS", lambda v: targets(possible(v.hpa))),
+        Column("MINPODS", lambda v: str(v.spec.get("minReplicas", "<unset>")), dispensable=2),
+        Column("MAXPODS", lambda v: str(v.spec.get("maxReplicas", 0)), dispensable=1),
+        Column("REPLICAS", lambda v: str(v.status.get("currentReplicas", 0))),
+        Column("MODE", _mode_text),
+        Column("DESIRED", lambda v: str(v.status.get("desiredReplicas", 0)), wide=True),
+        Column("LAST SCALE", lambda v: _since(v.status.get("lastScaleTime"), now_ms), wide=True),
+        Column(
+            "WINNER", lambda v: words.short(v.decision.decision.selected_metric if v.decision else "") or "-", wide=True
+        ),
+        Column("LIMITED", lambda v: (words.held_by(v.decision.decision) if v.decision else "") or "-", wide=True),
+        Column("STALE", lambda v: _stale(v, now_ms), wide=True),
+        Column("AGE", lambda v: _since((v.hpa.get("metadata") or {}).get("creationTimestamp"), now_ms), dispensable=3),
+        Column("PROBLEM", lambda v: "; ".join(problems(v)) or "-"),
+    ]
+
+
+def _since(text: str | None, now_ms: int) -> str:
+    return age(max(0, now_ms - parse_time_ms(text))) if text else "<unknown>"
+
+
+def _stale(view: HpaView, now_ms: int) -> str:
+    """Age of the oldest sample that the newest evaluation used."""
+    if view.decision is None:
+        return "-"
+    times = [metric.newest for metric in view.decision.decision.metrics if metric.newest is not None]
+    return age(max(0, now_ms - min(times))) if times else "-"
+
+
+def _fight(fight: Fight | None) -> dict[str, Any] | None:
+    if fight is None:
+        return None
+    return {
+        "writers": list(fight.writers),
+        "turns": fight.turns,
+        "since": rfc3339(fight.since),
+        "until": rfc3339(fight.until),
+        "lowest": fight.lowest,
+        "highest": fight.highest,
+    }
+
+
+def _hpa_document(view: HpaView) -> dict[str, Any]:
+    """An HPA as JSON: the object as kubectl has it, and what fleethpa knows beside."""
+    return {
+        "cluster": view.id.cluster,
+        "mode": view.mode,
+        "origin": view.origin,
+        "paused": view.paused,
+        "refused": view.refused,
+        "problems": [problem.text for problem in view.problems],
+        "lastDecision": view.last_decision,
+        "moves": [
+            {"time": rfc3339(move.time_ms), "from": move.before, "to": move.after, "by": move.writer}
+            for move in view.moves
+        ],
+        "fight": _fight(view.fight),
+        "metadata": view.hpa.get("metadata") or {},
+        "spec": view.spec,
+        "status": view.status,
+    }

@@ -1,0 +1,192 @@
+"""The options that say which clusters are meant: contexts, the own cluster, and where others are found.
+
+The clusters that belong to this fleet, as the configuration names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from fleethpa.frame.configuration import Config
+from fleethpa.frame.errors import usage
+from reconciler.clusters.clustererrors import ConfigError
+
+if TYPE_CHECKING:
+    from fleethpa.frame.session import Session
+    from reconciler.clusters.client import ClusterConfig
+    from reconciler.clusters.clusterfinder import ClusterSources
+
+
+def member_clusters(config: Config, in_cluster_name: str = "") -> tuple[ClusterConfig, ...]:
+    """The clusters to watch and write: contexts of the kubeconfig, or the cluster that this process runs in.
+
+    Raises:
+        CommandError: the kubeconfig cannot be used, or none is known (exit 2).
+    """
+    from reconciler.clusters.client import ClusterConfig, clusters_of
+
+    if in_cluster_name:
+        return (ClusterConfig(in_cluster_name),)
+    if not config.kubeconfig:
+        raise usage(
+            "no member clusters are known",
+            cause="Neither --kubeconfig nor a configuration file names a kubeconfig.",
+            next_step="add --kubeconfig FILE, or --in-cluster NAME inside a cluster",
+        )
+    try:
+        return tuple(clusters_of(config.kubeconfig, config.contexts))
+    except ConfigError as error:
+        raise usage(
+            f"kubeconfig {config.kubeconfig} cannot be used",
+            cause=str(error),
+            next_step="name a readable kubeconfig with --kubeconfig FILE",
+        ) from error
+
+
+R = TypeVar("R")
+_FOUND_BY = ("kubeconfig_dir", "kubeconfig_secrets", "argocd_clusters", "clusterprofiles")
+
+
+def fixed_options(function: Callable[..., R]) -> Callable[..., R]:
+    """Options that name clusters which are always there."""
+    function = click.option(
+        "--in-cluster", default="", metavar="NAME", help="Use the cluster in which this process runs, under this name."
+    )(function)
+    return click.option("--contexts", metavar="NAME,…", help="Contexts of the kubeconfig [default: all].")(function)
+
+
+def found_options(function: Callable[..., R]) -> Callable[..., R]:
+    """Options that name where clusters are found while the process runs, and what their kubeconfigs may do."""
+    function = click.option(
+        "--found-insecure-tls", is_flag=True, help="Let found kubeconfigs leave the API server unverified."
+    )(function)
+    function = click.option(
+        "--found-exec-env",
+        default="",
+        metavar="NAME,…",
+        help="Variables that found kubeconfigs may set for exec plugins [default: none].",
+    )(function)
+    function = click.option(
+        "--found-exec-plugins",
+        default="",
+        metavar="COMMAND,…",
+        help="Exec plugins that found kubeconfigs may run, with any arguments [default: none].",
+    )(function)
+    function = click.option(
+        "--inventory-context",
+        default="",
+        metavar="NAME",
+        help="Kubeconfig context of the cluster that holds these objects [default: the cluster of this process].",
+    )(function)
+    function = click.option(
+        "--clusterprofile-provider-file",
+        default="",
+        metavar="FILE",
+        help="The exec plugins for ClusterProfiles (JSON).",
+    )(function)
+    function = click.option(
+        "--clusterprofiles", default="", metavar="NAMESPACE", help="Use the clusters of these ClusterProfiles."
+    )(function)
+    function = click.option(
+        "--argocd-clusters", default="", metavar="NAMESPACE", help="Use the clusters of Argo CD's cluster Secrets."
+    )(function)
+    function = click.option(
+        "--kubeconfig-secrets",
+        default="",
+        metavar="NAMESPACE",
+        help="Use the clusters of Secrets with kubeconfigs, labelled fleethpa.io/cluster=NAME or by Cluster API.",
+    )(function)
+    return click.option(
+        "--kubeconfig-dir",
+        default="",
+        metavar="DIR",
+        help="Use the clusters of the kubeconfigs in this folder. With this option and the next ones, clusters may be "
+        "added and removed while running.",
+    )(function)
+
+
+def fixed_members(session: Session, options: Mapping[str, Any]) -> tuple[ClusterConfig, ...]:
+    """The clusters that the options name themselves, without those that are found.
+
+    Raises:
+        CommandError: the kubeconfig cannot be used, or no cluster is known (exit 2).
+    """
+    config = session.config
+    if options.get("contexts"):
+        config = replace(config, contexts=tuple(part for part in options["contexts"].split(",") if part))
+    in_cluster = options.get("in_cluster") or ""
+    if not are_found(options):
+        return member_clusters(config, in_cluster)
+    # What is found is the fleet; a kubeconfig's contexts belong to it only where they are named.
+    named = member_clusters(config) if options.get("contexts") else ()
+    return (*named, *(member_clusters(config, in_cluster) if in_cluster else ()))
+
+
+def are_found(options: Mapping[str, Any]) -> bool:
+    """Whether clusters are found, and may come and go."""
+    return any(options.get(name) for name in _FOUND_BY)
+
+
+def cluster_sources(session: Session, options: Mapping[str, Any]) -> ClusterSources:
+    """Where clusters are found; without those that are fixed.
+
+    Raises:
+        CommandError: an option without the one that belongs to it, or an unknown context (exit 2).
+    """
+    from reconciler.clusters.clusterfinder import OWN_CLUSTER, ClusterSources
+    from reconciler.core.foundclusters import Allowed
+
+    profiles, provider_file = options.get("clusterprofiles") or "", options.get("clusterprofile_provider_file") or ""
+    if bool(profiles) != bool(provider_file):
+        raise usage("--clusterprofiles and --clusterprofile-provider-file belong together")
+    context = options.get("inventory_context") or ""
+    plugins, variables = (
+        frozenset(filter(None, (options.get(name) or "").split(",")))
+        for name in ("found_exec_plugins", "found_exec_env")
+    )
+    return ClusterSources(
+        folder=options.get("kubeconfig_dir") or "",
+        secrets=options.get("kubeconfig_secrets") or "",
+        argocd=options.get("argocd_clusters") or "",
+        profiles=profiles,
+        provider_file=provider_file,
+        inventory=_inventory(session, context) if context else OWN_CLUSTER,
+        allowed=Allowed(plugins, variables, bool(options.get("found_insecure_tls"))),
+    )
+
+
+def _inventory(session: Session, context: str) -> ClusterConfig:
+    """The cluster with the objects that name clusters."""
+    (found,) = member_clusters(replace(session.config, contexts=(context,)))
+    return found
+
+
+@dataclass(frozen=True)
+class KnownMembers:
+    """The clusters that there are at this moment, and what of their sources cannot be read: source → why."""
+
+    clusters: tuple[ClusterConfig, ...]
+    unreadable: Mapping[str, str]
+
+
+async def look_up_members(session: Session, options: Mapping[str, Any]) -> KnownMembers:
+    """Look where the options say, once.
+
+    Raises:
+        CommandError: as `fixed_members` and `cluster_sources`; or the provider file cannot be used (exit 2).
+    """
+    fixed = fixed_members(session, options)
+    if not are_found(options):
+        return KnownMembers(fixed, {})
+    from reconciler.clusters.clusterfinder import look_once
+    from reconciler.core.foundclusters import FindingError
+
+    try:
+        members, unreadable = await look_once(replace(cluster_sources(session, options), fixed=fixed))
+    except FindingError as error:
+        raise usage(str(error)) from error
+    return KnownMembers(tuple(member.config for member in members.values()), unreadable)

@@ -1,0 +1,313 @@
+"""The state of the fleet as read verbs show it: the fold of the log, now or as of `--at`.
+
+Shell completion of HPA names: read from the running fleet, quickly or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from fleethpa.fleet.troubles import since
+from fleethpa.fleet.views import INGEST_QUIET_MS, ClusterView, FleetState, HpaView
+from fleethpa.frame.errors import not_found, usage
+from fleethpa.frame.session import SHARED, Session
+from fleethpa.show.times import rfc3339, span
+from schemas.keys import HpaId
+from schemas.kubernetes.shape import Json
+from schemas.settings import ClusterSettings, merge
+from streams.archive.segments import ArchiveError
+from streams.state.guards import GuardrailPauses, guarded_namespaces, guardrail_in_force, standing
+from streams.state.hpastate import SCHEDULE_ANNOTATION
+from streams.state.ledger import CoreError
+from streams.state.moves import Move
+from streams.state.partitionrow import PartitionRow, ServedRow
+from streams.state.rowcodec import decode_row, partition_key
+from streams.state.rows import HpaRow, Pause
+
+if TYPE_CHECKING:
+    from streams.history.past import Folded, Past
+    from streams.state.hpastate import Hpa
+    from streams.state.namespace import Namespace
+    from streams.state.samples import State
+
+
+ALL: Final = "*"
+LIVE_GAP_MS: Final = 15_000
+"""Log that is being written ends this close to the present: ingest appends a record a second to every partition."""
+Pauses = Mapping[str, Mapping[str, Pause]]
+"""Scope (`cluster/namespace/name`, `cluster/namespace`, `cluster` or `*`) → pauses by kind."""
+
+
+async def fleet_now(session: Session) -> FleetState:
+    """Read the state from where the command line says.
+
+    Raises:
+        CommandError: the source cannot be read.
+    """
+    async with session.past() as past:
+        state = await read_state(past)
+        remark(session, state)
+        return state
+
+
+async def read_state(past: Past, partitions: Iterable[int] | None = None) -> FleetState:
+    """Read the state of all partitions, or of some, as of `past.at_ms` or (None) as of now.
+
+    Raises:
+        CommandError: the log does not hold that time (exit 2 or 4).
+        ArchiveError, CoreError: the source cannot be read now.
+    """
+    try:
+        with _no_collection():
+            folded = await past.fleet(partitions)
+    except (ArchiveError, CoreError) as error:
+        if past.at_ms is None:
+            raise
+        raise usage(str(error), next_step="fleethpa audit verify") from error
+    clock_ms = max((each.partition.clock_ms for each in folded), default=0)
+    ends = {each.partition.number: await past.last_ms(each.partition.number) for each in folded if each.behind}
+    if past.at_ms is not None and all(each.partition.applied_offset < 0 for each in folded):
+        raise not_found(f"the log has nothing as old as {rfc3339(past.at_ms)}", cause=await _begin(past))
+    state = _state(folded, clock_ms, ends)
+    state.remarks = tuple(_remarks(past, state))
+    return state
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Nothing of the state is garbage while it is read: walking it again and again would only take time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def remark(session: Session, state: FleetState) -> None:
+    """Warn where the state is not of the moment that was asked for, or not whole."""
+    for text in state.remarks:
+        session.warn(text)
+
+
+def _remarks(past: Past, state: FleetState) -> Iterator[str]:
+    if past.rows_gone:
+        lost = ", ".join(sorted(past.rows_gone)[:3])
+        yield (
+            f"{len(past.rows_gone)} state rows are gone from the changelog ({lost}): what they held is not shown. "
+            "Next: fleethpa topics check"
+        )
+    if state.is_cut_off:
+        yield (
+            f"nothing has come into the log{since(state.newest_ms or None, state.end_ms)}: what is shown may be old. "
+            "Next: fleethpa doctor"
+        )
+    if state.end_ms > state.clock_ms:
+        yield (
+            f"the decider is {span(state.end_ms - state.clock_ms)} behind the log: shown as of "
+            f"{rfc3339(state.clock_ms)}. Next: fleethpa doctor"
+        )
+    if past.at_ms is not None and past.at_ms - state.clock_ms > (LIVE_GAP_MS if past.is_live() else 0):
+        yield f"{past.name} ends at {rfc3339(state.clock_ms)}, before {rfc3339(past.at_ms)}: shown as of its end"
+
+
+async def _begin(past: Past) -> str:
+    begins_ms = await past.first_ms(0)
+    return f"It begins at {rfc3339(begins_ms)}." if begins_ms is not None else "It is empty."
+
+
+def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> FleetState:
+    """Put the partitions together. `ends`: timestamps of the newest log records of those that were not folded to it."""
+    state = FleetState(clock_ms=clock_ms, end_ms=max([clock_ms, *ends.values()]))
+    pauses: dict[str, Mapping[str, Pause]] = {}
+    guardrails: GuardrailPauses = {}
+    partitions = [each.partition.state for each in folded]
+    for each in folded:
+        stored = each.stored.get(partition_key(each.partition.number))
+        row = decode_row(partition_key(each.partition.number), stored) if stored else None
+        if isinstance(row, PartitionRow):
+            state.partitions[row.number] = row
+        now = each.partition.state.row
+        checkpoint_ms = row.clock_ms if isinstance(row, PartitionRow) else 0
+        state.decided_ms[now.number] = max(now.ticked_ms, checkpoint_ms)
+        # Where the decider stands still, nobody else than ingest has appended what was not folded.
+        state.ingested_ms[now.number] = ends.get(now.number, now.ingested_ms)
+    for part in partitions:
+        pauses |= part.row.pauses
+        guardrails |= part.row.guardrail_pauses
+        state.settings |= part.row.settings
+        for namespace in part.namespaces.values():
+            state.namespaces[namespace.cluster, namespace.name] = namespace
+            for name, (_, paused) in namespace.commands.items():
+                pauses[f"{namespace.key}/{name}" if name else namespace.key] = paused
+    for part in partitions:
+        for hpa in part.hpas.values():
+            if hpa.row.gone or hpa.row.deleted:
+                state.forgotten.add(hpa.id)
+            else:
+                state.hpas[hpa.id] = _view(part, hpa, pauses, guardrails)
+    state.hpas = dict(sorted(state.hpas.items()))
+    state.clusters = _clusters(state, partitions, pauses)
+    for name, view in state.clusters.items():
+        view.guardrail = guardrail_in_force(guardrails, name, clock_ms)
+        view.guarded = list(guarded_namespaces(guardrails, name, clock_ms).values())
+    return state
+
+
+def _view(part: State, hpa: Hpa, pauses: Pauses, guardrails: GuardrailPauses) -> HpaView:
+    row, clock_ms = hpa.row, part.row.clock_ms
+    namespace, settings = part.namespaces[hpa.id.namespace_key], part.settings(hpa.id.cluster)
+    stands = standing(namespace, hpa, settings)
+    guardrail = guardrail_in_force(guardrails, hpa.id.cluster, clock_ms, hpa.id.namespace)
+    return HpaView(
+        id=hpa.id,
+        hpa=_object(row) | {"status": row.shown_status},
+        mode=stands.mode,
+        origin=row.origin,
+        partition=part.row.number,
+        last_decision=row.last_decision,
+        paused="; ".join(filter(None, (_paused(hpa.id, pauses, clock_ms), guardrail))),
+        refused=stands.refused,
+        author=row.author,
+        reason=row.change_reason,
+        moves=tuple(Move(*move) for move in row.moves),
+        clock_ms=clock_ms,
+        is_writing=row.pending is not None,
+    )
+
+
+def _object(row: HpaRow) -> Json:
+    """The object as it was published last. A change of the schedule alone is no change of the stored object, which is
+    that of the newest spec.
+    """
+    hpa: Json = row.hpa_object()
+    metadata = hpa["metadata"]
+    old = metadata.get("annotations") or {}
+    schedule = row.annotations.get(SCHEDULE_ANNOTATION)
+    if schedule != old.get(SCHEDULE_ANNOTATION):
+        annotations = {name: value for name, value in old.items() if name != SCHEDULE_ANNOTATION}
+        annotations |= {} if schedule is None else {SCHEDULE_ANNOTATION: schedule}
+        metadata.pop("annotations", None)
+        metadata |= {"annotations": annotations} if annotations else {}
+    return hpa
+
+
+def _paused(hpa: HpaId, pauses: Pauses, now_ms: int) -> str:
+    for scope in (str(hpa), hpa.namespace_key, hpa.cluster, ALL):
+        known = pauses.get(scope)
+        if known and (text := _pause_in_force(known, scope if scope != str(hpa) else "", now_ms)):
+            return text
+    return ""
+
+
+def _pause_in_force(pauses: Mapping[str, Pause], scope: str, now_ms: int) -> str:
+    in_force = (each for each in pauses.items() if not each[1].until_ms or each[1].until_ms > now_ms)
+    return next((pause_text(scope, kind, pause) for kind, pause in in_force), "")
+
+
+def pause_text(scope: str, kind: str, pause: Pause) -> str:
+    """A pause in words."""
+    parts = [
+        "both directions" if kind == "all" else kind,
+        f"by {pause.author}" if pause.author else "",
+        f"since {rfc3339(pause.since_ms)}" if pause.since_ms else "",
+    ]
+    parts += [f"until {rfc3339(pause.until_ms)}" if pause.until_ms else "", f"for {scope}" if scope else ""]
+    text = ", ".join(part for part in parts if part)
+    return f"{text}: {pause.reason}" if pause.reason else text
+
+
+def _clusters(state: FleetState, partitions: Sequence[State], pauses: Pauses) -> dict[str, ClusterView]:
+    found: dict[str, ClusterView] = {}
+    # What came into the log last says how observers and reconcilers were then: their silence since is not their own.
+    clock_ms = min(state.clock_ms, state.newest_ms + INGEST_QUIET_MS)
+
+    def view(name: str) -> ClusterView:
+        return found.setdefault(name, ClusterView(name, clock_ms=clock_ms, is_cut_off=state.is_cut_off))
+
+    for hpa in state.hpas.values():
+        cluster = view(hpa.id.cluster)
+        cluster.hpas += 1
+        cluster.modes[hpa.mode] = cluster.modes.get(hpa.mode, 0) + 1
+    for namespace in state.namespaces.values():
+        cluster = view(namespace.cluster)
+        cluster.namespaces += 1
+        for watch, word in namespace.watches.items():
+            if word.problem:
+                cluster.problems[f"{namespace.name}/{watch}"] = word.problem
+        for rows in namespace.held.refused.values():
+            cluster.refused |= {f"{what} in namespace {namespace.name}": row for what, row in rows.items()}
+    for name, heard_ms in _heard(partitions, state.namespaces.values()):
+        cluster = view(name)
+        cluster.heard_ms = max(cluster.heard_ms or 0, heard_ms)
+    agents = {name for part in partitions for name, agent in part.row.agents.items() if not agent.left}
+    for name in (*state.settings, *agents):
+        if name != ALL:
+            view(name)
+    for part in partitions:
+        _take_words(found, part.row)
+    nothing = ClusterSettings()
+    for name, cluster in found.items():
+        cluster.settings = merge(state.settings.get(ALL, nothing), state.settings.get(name, nothing))
+        cluster.paused = _pause_in_force(pauses.get(name, {}), "", state.clock_ms)
+    return dict(sorted(found.items()))
+
+
+def _take_words(found: Mapping[str, ClusterView], row: PartitionRow) -> None:
+    """Take in what observers and reconcilers say of whole clusters."""
+    for report in row.reports.values():
+        found[report.cluster].reports.append(report)
+    for name, refused in row.refused.items():
+        if name in found:
+            found[name].refused |= refused
+    for name, agent in row.agents.items():
+        if name in found:
+            found[name].agent = agent
+    for name, hands in row.hands.items():
+        if name in found:
+            found[name].hands = hands
+    for name, served in row.served.items():
+        if name in found and (found[name].served or ServedRow()).heard_ms <= served.heard_ms:
+            found[name].served = served
+
+
+def _heard(partitions: Iterable[State], namespaces: Iterable[Namespace]) -> Iterator[tuple[str, int]]:
+    for part in partitions:
+        for key, session in part.row.sessions.items():
+            yield key.partition("/")[0], session.heard_ms
+        for report in part.row.reports.values():
+            yield report.cluster, report.heard_ms
+    for namespace in namespaces:
+        for word in namespace.watches.values():
+            yield namespace.cluster, word.heard_ms
+
+
+_LIMIT_S: Final = 2.0
+
+
+def hpa_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the whole names that begin as typed; nothing where the fleet does not answer in time."""
+    try:
+        return [name for name in _known(context) if name.startswith(incomplete)]
+    except Exception:  # whatever it is, a TAB must never print an error into the line that is being typed
+        return []
+
+
+def _known(context: click.Context) -> list[str]:
+    pass  # here, since every verb imports this module for its names
+
+    options = {name: value for name, value in context.params.items() if name in SHARED and value is not None}
+    session = Session((context.find_root().obj or {}) | options)
+
+    async def read() -> list[str]:
+        async with asyncio.timeout(_LIMIT_S), session.past(watching=True) as past:
+            return [str(hpa) for hpa in (await read_state(past)).hpas]
+
+    return asyncio.run(read())

@@ -1,0 +1,248 @@
+"""What keeps a cluster from being observed, measured or written, each thing once, with since when and what to do next.
+
+Told apart here, in the order in which one hides another: an observer that is not heard (then nothing else is known), an
+API server that is away (then nothing else can be read), a watch that is forbidden or fails, a metrics API that fails,
+and a reconciler that is missing or cannot write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final, Literal
+
+from fleethpa.show.times import rfc3339, span
+from fleethpa.show.words import counted, one_line
+from schemas.entries import HUB_HOLDER
+from schemas.observed import REFUSED_PART, ObserverTrouble
+from streams.state.partitionrow import HandsRow, ReportRow, ServedRow
+from streams.state.rows import RefusedRow
+
+REFUSED_SHOWN_MS: Final = 3_600_000
+"""How long a refusal because of a limit is shown."""
+SILENT_MS: Final = 30_000
+"""An observer or a reconciler of which nothing was heard for this long (log time) counts as silent."""
+API_SERVER: Final = "apiServer"
+CANARY: Final = "canary"
+NATIVE_EVIDENCE: Final = "nativeEvidence"
+MEMBERSHIP: Final = "membership"
+RIVALS: Final = "scaledobjects"
+
+Kind = Literal[
+    "observerSilent", "apiServerAway", "watchForbidden", "watchFailing", "metricsFailing", "canaryFailing",
+    "reconcilerSilent", "reconcilerFailing", "standIn", "rivalsUnseen", "left", "unhealthy",
+    "reportsRefused", "nativeEvidence", "overLimit",
+]  # fmt: skip
+_STALE: Final[frozenset[Kind]] = frozenset(
+    {"observerSilent", "apiServerAway", "watchForbidden", "watchFailing", "left"}
+)
+_MINOR: Final[frozenset[Kind]] = frozenset(
+    {"canaryFailing", "rivalsUnseen", "unhealthy", "reportsRefused", "nativeEvidence", "overLimit"}
+)
+
+
+@dataclass(frozen=True)
+class ClusterTrouble:
+    """One thing that is wrong in a cluster.
+
+    `since_ms`: when it began (Unix milliseconds; None: it was never otherwise). `text`: one line, without the name of
+    the cluster. `next_step`: the command that helps.
+    """
+
+    kind: Kind
+    since_ms: int | None
+    text: str
+    next_step: str
+
+    @property
+    def is_grave(self) -> bool:
+        """Whether it keeps HPAs of the cluster from being scaled."""
+        return self.kind not in _MINOR
+
+    @property
+    def hides_the_present(self) -> bool:
+        """Whether what is shown of the cluster's HPAs is only the last that was known."""
+        return self.kind in _STALE and self.since_ms is not None
+
+
+def troubles_of(
+    cluster: str,
+    now_ms: int,
+    *,
+    heard_ms: int | None,
+    reports: Iterable[ReportRow],
+    served: ServedRow | None,
+    enforced: int,
+    by_agent: bool = False,
+    hands: HandsRow | None = None,
+    refused: Mapping[str, RefusedRow] = MappingProxyType({}),
+) -> list[ClusterTrouble]:
+    """Give what is wrong in a cluster, the gravest first.
+
+    Args:
+        now_ms: the moment that is looked at, in log time.
+        heard_ms: when an observer of it was last heard; None: never.
+        reports: newest reports of its observers.
+        served: last word of its reconciler; None: none was ever heard.
+        enforced: how many of its HPAs are enforced.
+        by_agent: whether an agent observes and writes it.
+        hands: who is and was in charge of it; None: always the hub.
+        refused: namespace and limit -> what was not stored because of it.
+    """
+    found = list(_observed(cluster, now_ms, heard_ms, list(reports)))
+    if any(trouble.kind == "left" for trouble in found):
+        return found
+    in_charge = list(_stood_in(cluster, now_ms, hands, served, enforced))
+    found += in_charge or _written(cluster, now_ms, served, enforced)
+    found += _over_limits(cluster, now_ms, refused)
+    return [replace(trouble, next_step=_look_at_agent(cluster, trouble)) for trouble in found] if by_agent else found
+
+
+def _look_at_agent(cluster: str, trouble: ClusterTrouble) -> str:
+    """The next step where an agent, not an observer or a reconciler of the hub, is to do the work."""
+    if trouble.kind in ("observerSilent", "reconcilerSilent"):
+        return f"kubectl --context {cluster} -n fleethpa-system logs deployment/fleethpa-agent"
+    return trouble.next_step
+
+
+def since(since_ms: int | None, now_ms: int) -> str:
+    """` since TIME (1m28s)`; empty where it is not known since when."""
+    if since_ms is None:
+        return ""
+    return f" since {rfc3339(since_ms)} ({span(max(0, now_ms - since_ms) // 1000 * 1000)})"
+
+
+# --- observed ---------------------------------------------------------------------------------------------------------
+
+
+def _observed(cluster: str, now_ms: int, heard_ms: int | None, reports: list[ReportRow]) -> Iterator[ClusterTrouble]:
+    start = f"fleethpa run observer --contexts {cluster}"
+    # One of two observers that stops, as in a rolling update, leaves the other one.
+    alive = [each for each in reports if not each.stopped and now_ms - each.heard_ms <= SILENT_MS]
+    newest = max(alive or reports, key=lambda report: report.heard_ms, default=None)
+    if heard_ms is None:
+        yield ClusterTrouble("observerSilent", None, "no observer of it has ever been heard", start)
+    elif newest is not None and newest.heard_ms >= heard_ms and (left := _left(newest)):
+        text = f"it has left the fleet{since(newest.heard_ms, now_ms)}: {left}"
+        yield ClusterTrouble("left", newest.heard_ms, text, f"fleethpa get hpa -A -C {cluster}")
+    elif newest is not None and newest.stopped and newest.heard_ms >= heard_ms:
+        text = f"its observer was stopped{since(newest.heard_ms, now_ms)}"
+        yield ClusterTrouble("observerSilent", newest.heard_ms, text, start)
+    elif now_ms - heard_ms > SILENT_MS:
+        text = f"its observer has been silent{since(heard_ms, now_ms)}"
+        yield ClusterTrouble("observerSilent", heard_ms, text, start)
+    elif newest is not None:
+        yield from _reported(cluster, now_ms, newest.troubles)
+
+
+def _left(report: ReportRow) -> str:
+    """Why the cluster left, in the last report of an observer that stopped for that; empty: it did not leave."""
+    return next((trouble.error for trouble in report.troubles if report.stopped and trouble.part == MEMBERSHIP), "")
+
+
+def _reported(cluster: str, now_ms: int, troubles: list[ObserverTrouble]) -> Iterator[ClusterTrouble]:
+    away = [trouble for trouble in troubles if trouble.part == API_SERVER]
+    for trouble in away:
+        what = "refuses the observer" if trouble.reason == "forbidden" else "is away"
+        text = f"its API server {what}{since(trouble.since, now_ms)}{_error(trouble)}"
+        step = f"kubectl --context {cluster} get --raw /readyz"
+        yield ClusterTrouble("apiServerAway", trouble.since, text, step)
+    for trouble in sorted(troubles, key=lambda each: (_is_metrics(each), each.part)):
+        # While the API server does not answer, nothing else there does; a trouble of its own is reported afterwards.
+        if trouble not in away and not (away and trouble.reason == "unreachable"):
+            yield _part(cluster, now_ms, trouble)
+
+
+def _part(cluster: str, now_ms: int, trouble: ObserverTrouble) -> ClusterTrouble:
+    rest = f"{_where(trouble)}{since(trouble.since, now_ms)}{_lacking(trouble)}{_error(trouble)}"
+    check = f"fleethpa clusters check {cluster}"
+    if _is_metrics(trouble):
+        word = "is forbidden to the observer" if trouble.reason == "forbidden" else "fails"
+        step = check if trouble.reason == "forbidden" else f"kubectl --context {cluster} get apiservices"
+        return ClusterTrouble("metricsFailing", trouble.since, f"metrics API {trouble.part} {word}{rest}", step)
+    if trouble.part == CANARY:
+        text = f"it cannot be proven that no native HPA controller runs{rest}"
+        return ClusterTrouble("canaryFailing", trouble.since, text, check)
+    if trouble.part == NATIVE_EVIDENCE:
+        text = f"something was written in the name of the native HPA controller{_error(trouble)}"
+        step = f"kubectl --context {cluster} get hpa -A -o yaml --show-managed-fields"
+        return ClusterTrouble("nativeEvidence", trouble.since, text, step)
+    if trouble.part == MEMBERSHIP:
+        text = f"the object that names it reports{since(trouble.since, now_ms)}{_error(trouble)}"
+        return ClusterTrouble("unhealthy", trouble.since, text, "kubectl get clusterprofiles -A")
+    if trouble.part == REFUSED_PART:
+        text = f"ingest refuses some of what its agent reports{since(trouble.since, now_ms)}{_error(trouble)}"
+        step = f"read fleethpa.rejected; fleethpa clusters remove {cluster}, if its agent is not to be trusted"
+        return ClusterTrouble("reportsRefused", trouble.since, text, step)
+    if trouble.part == RIVALS:
+        return ClusterTrouble("rivalsUnseen", trouble.since, f"watching {trouble.part} fails{rest}", check)
+    if trouble.reason == "forbidden":
+        return ClusterTrouble("watchForbidden", trouble.since, f"watching {trouble.part} is forbidden{rest}", check)
+    return ClusterTrouble("watchFailing", trouble.since, f"watching {trouble.part} fails{rest}", check)
+
+
+def _is_metrics(trouble: ObserverTrouble) -> bool:
+    return trouble.part.endswith("metrics.k8s.io")
+
+
+def _where(trouble: ObserverTrouble) -> str:
+    if not trouble.namespaces:
+        return ""
+    if trouble.namespace_count > 3:
+        return f" in {counted(trouble.namespace_count, 'namespace')}"
+    return f" in {', '.join(trouble.namespaces)}"
+
+
+def _lacking(trouble: ObserverTrouble) -> str:
+    return f", which needs {', '.join(trouble.rights)}" if trouble.rights else ""
+
+
+def _error(trouble: ObserverTrouble) -> str:
+    return f": {one_line(trouble.error)}" if trouble.error else ""
+
+
+# --- written ----------------------------------------------------------------------------------------------------------
+
+
+def _stood_in(
+    cluster: str, now_ms: int, hands: HandsRow | None, served: ServedRow | None, enforced: int
+) -> Iterator[ClusterTrouble]:
+    """Where the stand-in is in charge, why it is, and what keeps it from scaling; not that the hub cannot write."""
+    if hands is None or not hands.changes or hands.changes[-1][1].startswith(HUB_HOLDER):
+        return
+    begun_ms, holder, generation = hands.changes[-1]
+    text = f"{holder} is in charge{since(begun_ms, now_ms)} (generation {generation}): the cluster's own controller"
+    heard = served is not None and now_ms - served.heard_ms <= SILENT_MS
+    reason = (
+        f"; its agent reports: {one_line(served.problem)}" if served is not None and heard and served.problem else ""
+    )
+    lease = f"kubectl --context {cluster} -n fleethpa-system get lease fleethpa-hub -o yaml"
+    yield ClusterTrouble("standIn", begun_ms, f"{text} scales {counted(enforced, 'enforced HPA')}{reason}", lease)
+
+
+def _written(cluster: str, now_ms: int, served: ServedRow | None, enforced: int) -> Iterator[ClusterTrouble]:
+    if not enforced:
+        return
+    start, waiting = f"fleethpa run reconciler --contexts {cluster}", f"{counted(enforced, 'enforced HPA')} not written"
+    if served is None:
+        yield ClusterTrouble("reconcilerSilent", None, f"no reconciler serves it: {waiting}", start)
+    elif now_ms - served.heard_ms > SILENT_MS:
+        text = f"its reconciler has been silent{since(served.heard_ms, now_ms)}: {waiting}"
+        yield ClusterTrouble("reconcilerSilent", served.heard_ms, text, start)
+    elif served.problem:
+        text = f"its reconciler cannot write: {one_line(served.problem)}"
+        yield ClusterTrouble("reconcilerFailing", None, text, f"kubectl --context {cluster} get --raw /readyz")
+
+
+# --- not stored -------------------------------------------------------------------------------------------------------
+
+
+def _over_limits(cluster: str, now_ms: int, refused: Mapping[str, RefusedRow]) -> Iterator[ClusterTrouble]:
+    """What the limits kept out of the state lately."""
+    for what, row in sorted(refused.items()):
+        if now_ms - row.last_ms <= REFUSED_SHOWN_MS:
+            newest = one_line(row.name)
+            text = f"over a limit, {counted(row.count, 'report')} not taken{since(row.first_ms, now_ms)}: {what}"
+            step = f"fleethpa get hpa -A -C {cluster}; the limits are in docs/limits.md"
+            yield ClusterTrouble("overLimit", row.first_ms, f"{text}; newest: {newest}", step)

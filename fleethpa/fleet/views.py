@@ -1,0 +1,292 @@
+"""What read verbs show of an HPA (and what is wrong with it), of a cluster and of the fleet.
+
+Which problems many HPAs of a cluster share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from fleethpa.fleet.troubles import ClusterTrouble, troubles_of
+from fleethpa.show import words
+from fleethpa.show.words import cause
+from schemas.decisions import IGNORED_REASON
+from schemas.fitting import IGNORED
+from schemas.keys import HpaId
+from schemas.observed import Mode
+from schemas.settings import ClusterSettings
+from streams.state.moves import Fight, Move, by_another, fight_now
+from streams.state.partitionrow import AgentRow, HandsRow, PartitionRow, ReportRow, ServedRow
+from streams.state.rows import RefusedRow
+
+if TYPE_CHECKING:
+    from streams.history.recorded import Recorded
+    from streams.state.namespace import Namespace
+
+
+INGEST_QUIET_MS: Final = 20_000
+"""Ingest appends at least one record in 5 s to every partition of the log."""
+
+_LABELS: Final = {
+    "FailedGetScale": "no scale",
+    "FailedUpdateScale": "write failed",
+    "ScalingDisabled": "disabled",
+    "AmbiguousSelector": "ambiguous selector",
+    "InvalidSelector": "invalid selector",
+}
+"""Few words for upstream's reason of a condition that is False; every other reason concerns the metrics."""
+
+
+class Problem(NamedTuple):
+    """One problem of an HPA.
+
+    `label`: few words, for a narrow column. `text`: the whole. `cause`: what other HPAs of the cluster may have in
+    common with it; empty: the problem is this HPA's own. `waits`: whether `status` counts it as not having what it
+    wants.
+    """
+
+    label: str
+    text: str
+    cause: str = ""
+    waits: bool = True
+
+
+@dataclass(frozen=True)
+class HpaView:
+    """One HPA as it stands now.
+
+    `hpa`: the autoscaling/v2 object with its status. `last_decision`: id of its newest decision, empty before the
+    first. `decision`: its newest evaluation, where a verb has read it. `paused` and `refused`: why nothing is written,
+    empty where it would be.
+    """
+
+    id: HpaId
+    hpa: dict[str, Any]
+    mode: Mode
+    origin: str
+    partition: int
+    last_decision: str = ""
+    decision: Recorded | None = None
+    paused: str = ""
+    refused: str = ""
+    author: str = ""
+    reason: str = ""
+    moves: tuple[Move, ...] = ()
+    """The last changes of spec.replicas and who made them."""
+    clock_ms: int = 0
+    is_writing: bool = False
+    """Whether the outcome of a wanted write is not known yet."""
+
+    @property
+    def fight(self) -> Fight | None:
+        """Two writers that undo each other now, where there are."""
+        return fight_now(self.moves, self.clock_ms)
+
+    @property
+    def at_max(self) -> bool:
+        """Whether it has all the replicas that it may have, where it may have more than its least."""
+        most, least = self.spec.get("maxReplicas", 0), self.spec.get("minReplicas", 1)
+        return bool(most) and most != least and self.status.get("currentReplicas", 0) >= most
+
+    @cached_property
+    def problems(self) -> tuple[Problem, ...]:
+        """Everything that is wrong with it; empty: nothing."""
+        return tuple(_problems(self))
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The spec."""
+        found: dict[str, Any] = self.hpa.get("spec") or {}
+        return found
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The status."""
+        found: dict[str, Any] = self.hpa.get("status") or {}
+        return found
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The HPA object's labels."""
+        found: dict[str, str] = (self.hpa.get("metadata") or {}).get("labels") or {}
+        return found
+
+
+def _problems(view: HpaView) -> Iterator[Problem]:
+    if view.mode == "off":
+        yield Problem("off", "mode off: nothing is decided", "mode off: nothing is decided")
+    if view.paused:
+        yield Problem("paused", f"paused: {view.paused}", f"paused: {view.paused}")
+    conditions = view.status.get("conditions") or []
+    is_ignored = IGNORED in view.hpa or any(each.get("reason") == IGNORED_REASON for each in conditions)
+    if is_ignored:
+        why = view.refused or next(each["message"] for each in conditions if each.get("reason") == IGNORED_REASON)
+        yield Problem("ignored", why, waits=True)
+    elif view.refused:
+        text = f"enforcing is refused: {view.refused}"
+        yield Problem("refused", text, text)
+    for condition in conditions:
+        if condition.get("reason") == IGNORED_REASON:
+            continue
+        if condition.get("type") in ("AbleToScale", "ScalingActive") and condition.get("status") == "False":
+            yield _of_condition(condition)
+    if view.at_max:
+        yield Problem("at max", f"at maxReplicas {view.spec['maxReplicas']}{_asked_for(view)}", waits=False)
+    if view.fight is not None:
+        yield Problem("fight", words.fight(view.fight))
+    # One may be a write of which the outcome was lost. In shadow another hub may well be the one that enforces.
+    if view.mode == "enforce" and (times := by_another(view.moves, view.clock_ms)) > 1:
+        text = f"fleethpa scaled it {times} times without a decision of this log: does another hub enforce it?"
+        yield Problem("another hub", text)
+
+
+def _of_condition(condition: dict[str, Any]) -> Problem:
+    reason, message = str(condition.get("reason", "")), str(condition.get("message", ""))
+    label = _LABELS.get(reason, "no metrics" if condition["type"] == "ScalingActive" else reason or "not able to scale")
+    found = cause(message)
+    text = f"{label}: {found}" if found else f"{label} ({reason})"
+    return Problem(label, text, text)
+
+
+def _asked_for(view: HpaView) -> str:
+    return words.asked_for(view.decision.decision) if view.decision else ""
+
+
+@dataclass
+class ClusterView:
+    """One cluster as the log knows it.
+
+    `heard_ms`: when an observer was last heard (log time; None: never). `problems`: watch of a namespace → its error.
+    `reports`: newest reports of its observers. `served`: last word of its reconciler.
+    """
+
+    name: str
+    hpas: int = 0
+    namespaces: int = 0
+    modes: dict[str, int] = field(default_factory=dict)
+    heard_ms: int | None = None
+    clock_ms: int = 0
+    problems: dict[str, str] = field(default_factory=dict)
+    settings: ClusterSettings = field(default_factory=ClusterSettings)
+    paused: str = ""
+    """What a person paused there."""
+    guardrail: str = ""
+    """What a guardrail paused there."""
+    guarded: list[str] = field(default_factory=list)
+    """What guardrails paused of single namespaces."""
+    is_cut_off: bool = False
+    """Whether nothing comes into the log any more, so that nothing is known of how it is now."""
+    reports: list[ReportRow] = field(default_factory=list)
+    served: ServedRow | None = None
+    hands: HandsRow | None = None
+    """Who is and was in charge of it; None: always the hub."""
+    refused: dict[str, RefusedRow] = field(default_factory=dict)
+    """Namespace and limit -> what was not stored because of it."""
+    agent: AgentRow | None = None
+    """Its agent, which may have left; None: it never had one."""
+
+    @property
+    def pauses(self) -> list[str]:
+        """What pauses all of it, in words."""
+        return [*([f"paused {self.paused}"] if self.paused else []), *([self.guardrail] if self.guardrail else [])]
+
+    @property
+    def has_left(self) -> bool:
+        """Whether its agent was removed, and nobody reports on it."""
+        return self.agent is not None and self.agent.left and not self.reports
+
+    @property
+    def troubles(self) -> list[ClusterTrouble]:
+        """What keeps it from being observed, measured or written, the gravest first."""
+        return troubles_of(
+            self.name,
+            self.clock_ms,
+            heard_ms=self.heard_ms,
+            reports=self.reports,
+            served=self.served,
+            enforced=self.modes.get("enforce", 0),
+            by_agent=self.agent is not None and not self.agent.left,
+            hands=self.hands,
+            refused=self.refused,
+        )
+
+    @property
+    def hidden(self) -> ClusterTrouble | None:
+        """Why its HPAs are shown only as last known; None: they are shown as they are."""
+        return next((trouble for trouble in self.troubles if trouble.hides_the_present), None)
+
+
+@dataclass
+class FleetState:
+    """Everything that read verbs show."""
+
+    hpas: dict[HpaId, HpaView] = field(default_factory=dict)
+    clusters: dict[str, ClusterView] = field(default_factory=dict)
+    namespaces: dict[tuple[str, str], Namespace] = field(default_factory=dict)
+    settings: dict[str, ClusterSettings] = field(default_factory=dict)
+    """As set: per cluster, and `*` for all."""
+    partitions: dict[int, PartitionRow] = field(default_factory=dict)
+    """The decider's newest checkpoint of each log partition."""
+    forgotten: set[HpaId] = field(default_factory=set)
+    """HPAs that were there once and have been deleted."""
+    clock_ms: int = 0
+    """Log time of the state."""
+    ingested_ms: dict[int, int] = field(default_factory=dict)
+    """Log partition → when ingest last appended to it (log time; 0: never)."""
+    decided_ms: dict[int, int] = field(default_factory=dict)
+    """Log partition → when a decider last ticked there or wrote its state (log time; 0: never)."""
+    end_ms: int = 0
+    """Timestamp of the newest log record; later than `clock_ms` where the decider is far behind."""
+    remarks: tuple[str, ...] = ()
+    """Each reason why it is not of the moment that was asked for, or not whole, with the next step."""
+
+    @property
+    def newest_ms(self) -> int:
+        """When something came into the log last (log time; 0: never)."""
+        return max(self.ingested_ms.values(), default=0)
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether time goes on in the log, but nothing comes in: ingest does not work."""
+        return self.end_ms - self.newest_ms > INGEST_QUIET_MS
+
+    def rivals(self, cluster: str, namespace: str) -> list[dict[str, Any]]:
+        """Other objects that drive targets there, such as KEDA ScaledObjects."""
+        row = self.namespaces.get((cluster, namespace))
+        return list(row.rivals) if row else []
+
+
+class Shared(NamedTuple):
+    """HPAs of one cluster that have the same problem for the same cause."""
+
+    cluster: str
+    views: list[HpaView]
+    text: str
+
+    @property
+    def name(self) -> str:
+        """The cluster and how many HPAs, for a column of names."""
+        return f"{self.cluster} ({words.counted(len(self.views), 'HPA')})"
+
+
+def by_cause(views: Iterable[HpaView]) -> tuple[dict[HpaId, list[Problem]], list[Shared]]:
+    """Split the problems of HPAs: those that each has of its own, and those that several of a cluster have in common.
+
+    An HPA whose problems are all shared is not among the first; one without a problem is, with none.
+    """
+    found = {view.id: (view, view.problems) for view in views}
+    groups: dict[tuple[str, str], list[HpaView]] = {}
+    for view, problems in found.values():
+        for problem in problems:
+            if problem.cause:
+                groups.setdefault((view.id.cluster, problem.cause), []).append(view)
+    shared = {key: group for key, group in groups.items() if len(group) > 1}
+    own: dict[HpaId, list[Problem]] = {}
+    for hpa, (_, problems) in found.items():
+        left = [problem for problem in problems if (hpa.cluster, problem.cause) not in shared]
+        if left or not problems:
+            own[hpa] = left
+    return own, [Shared(cluster, group, text) for (cluster, text), group in shared.items()]

@@ -1,0 +1,195 @@
+"""Commands in hints, as this user can run them: the program's name and the connection options that were given.
+
+What a command ends with: the exit codes, and errors in three parts (what failed, likely cause, next command).
+
+Groups of commands that suggest the nearest name for an unknown one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from runtime.log import clean
+
+OK: Final = 0
+ANSWER_IS_NO: Final = 1
+USAGE: Final = 2
+UNREACHABLE: Final = 3
+NOT_FOUND: Final = 4
+PARTIAL: Final = 5
+INTERNAL: Final = 70
+TIMED_OUT: Final = 124
+INTERRUPTED: Final = 130
+
+
+class CommandError(Exception):
+    """Why a command cannot go on.
+
+    Args:
+        what: what failed, with the object and the endpoint.
+        cause: the likely cause; may be empty.
+        next_step: the command to run next; may be empty.
+        code: exit code of the process.
+    """
+
+    def __init__(self, what: str, *, cause: str = "", next_step: str = "", code: int = ANSWER_IS_NO) -> None:
+        super().__init__(what)
+        self.what, self.cause, self.next_step, self.code = what, cause, next_step, code
+
+    def text(self) -> str:
+        """Return the three parts, one per line."""
+        lines = [f"Error: {clean(self.what)}"]
+        lines += [f"  {line}" for line in self.cause.splitlines()]
+        if self.next_step:
+            lines.append(f"  Next: {clean(self.next_step)}")
+        return "\n".join(lines)
+
+
+def usage(what: str, *, cause: str = "", next_step: str = "") -> CommandError:
+    """A wrong use of the command line or a wrong input (exit 2)."""
+    return CommandError(what, cause=cause, next_step=next_step, code=USAGE)
+
+
+def unreachable(what: str, *, cause: str = "", next_step: str = "") -> CommandError:
+    """Kafka or an API server cannot be reached (exit 3)."""
+    return CommandError(what, cause=cause, next_step=next_step, code=UNREACHABLE)
+
+
+def not_found(what: str, *, cause: str = "", next_step: str = "") -> CommandError:
+    """The named object does not exist (exit 4)."""
+    return CommandError(what, cause=cause, next_step=next_step, code=NOT_FOUND)
+
+
+def timed_out(what: str, *, cause: str = "", next_step: str = "") -> CommandError:
+    """`--timeout` was hit (exit 124)."""
+    return CommandError(what, cause=cause, next_step=next_step, code=TIMED_OUT)
+
+
+def unreadable_text(error: OSError | UnicodeDecodeError) -> str:
+    """Why a text file cannot be read, in words."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"It is not UTF-8 text: byte 0x{error.object[error.start]:02x} at position {error.start}."
+    return error.strerror or str(error)
+
+
+_NEAR: Final = 0.5
+_MEANT: Final = {
+    **dict.fromkeys(("disable", "freeze", "halt", "hold", "stop", "suspend"), "pause"),
+    **dict.fromkeys(("continue", "enable", "unfreeze", "unpause"), "resume"),
+    **dict.fromkeys(("revert", "undo"), "rollback"),
+}
+"""Words that other tools have for a command. By its letters `freeze` is nearest to `release`, which gives HPAs away."""
+
+
+class SuggestingGroup(click.Group):
+    """A group whose error for an unknown command names the nearest one and the help that comes next."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, known = args[0], self.list_commands(ctx)
+        if name in known or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        meant = _MEANT.get(name)
+        near = [meant] if meant in known else difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
+        cause = f"Did you mean `{near[0]}`?" if near else f"Known are {', '.join(known)}." if ctx.parent else ""
+        help_of = f"{ctx.command_path} {near[0]}" if near else ctx.command_path
+        what = f"unknown command {name!r} of `{ctx.command_path}`" if ctx.parent else f"unknown verb {name!r}"
+        raise CommandError(what, cause=cause, next_step=f"{help_of} --help", code=USAGE)
+
+
+NAME: Final = "fleethpa"
+OPTIONS: Final = {
+    "source": "--from",
+    "brokers": "--brokers",
+    "kafka_config": "--kafka-config",
+    "config": "--config",
+    "kubeconfig": "--kubeconfig",
+}
+"""Options that say where fleethpa is, in the order in which hints give them: parameter and flag."""
+
+# One space separates the words of a command; a comma, a bracket, a pipe or a second space ends it.
+_COMMAND: Final = re.compile(rf"(?<![\w./-]){NAME}(?P<words>(?: [^\s,;|()`]+)+)")
+_MARK: Final = re.compile(r"\b(?:Next|Back|Recompute): ")
+_OWN_CONNECTION: Final = ("dev", "demo")
+"""Verbs that bring their own brokers and clusters: a hint at them is a hint at something else than what was given."""
+
+
+@cache
+def program() -> str:
+    """How to call this program again from here: its name where the shell finds it, else its path."""
+    called = Path(sys.argv[0])
+    if (called.parent.name, called.name) == (NAME, "__main__.py"):
+        return f"{_from_here(Path(sys.executable))} -m {NAME}"
+    if called.name != NAME:
+        return NAME  # it runs within another program
+    found = shutil.which(NAME)
+    return NAME if found and os.path.realpath(found) == os.path.realpath(called) else _from_here(called)
+
+
+def completed(text: str, options: Mapping[str, Any]) -> str:
+    """A hint whose commands have the program's name and, where their verb takes them, the options that were given."""
+
+    def complete(match: re.Match[str]) -> str:
+        words = match["words"].split()
+        end = "." if words[-1].endswith(".") and words[-1] != "." else ""
+        words[-1] = words[-1].removesuffix(".")
+        command = _verb(words)
+        if command is None:
+            return match[0]
+        lacking = [] if words[0] in _OWN_CONNECTION else _lacking(command, words, options)
+        return f"{program()} {' '.join([*words, *lacking])}{end}"
+
+    return _COMMAND.sub(complete, text)
+
+
+def hinted(text: str, options: Mapping[str, Any]) -> str:
+    """A page whose hints (what follows `Next: `, `Back: ` or `Recompute: ` on a line) are completed."""
+    return "\n".join(_hinted_line(line, options) for line in text.split("\n"))
+
+
+def _hinted_line(line: str, options: Mapping[str, Any]) -> str:
+    mark = _MARK.search(line)
+    return line if mark is None else line[: mark.end()] + completed(line[mark.end() :], options)
+
+
+def _verb(words: list[str]) -> click.Command | None:
+    """The command that words name; None: they are prose, or no command runs."""
+    context = click.get_current_context(silent=True)
+    command = context.find_root().command if context is not None else None
+    for word in words:
+        if context is None or not isinstance(command, click.Group):
+            break
+        command = command.get_command(context, word)
+    return None if isinstance(command, click.Group) else command
+
+
+def _lacking(command: click.Command, words: list[str], options: Mapping[str, Any]) -> list[str]:
+    taken = {param.name for param in command.params}
+    given = {flag: options[name] for name, flag in OPTIONS.items() if options.get(name) and name in taken}
+    return [
+        part
+        for flag, value in given.items()
+        if flag not in words and (flag, value) != ("--from", "kafka")
+        for part in (flag, shlex.quote(str(value)))
+    ]
+
+
+def _from_here(path: Path) -> str:
+    """A path as short as it can be said from the working folder."""
+    absolute = Path(os.path.abspath(path))
+    try:
+        return shlex.quote(str(absolute.relative_to(Path.cwd())))
+    except (ValueError, OSError):
+        return shlex.quote(str(absolute))

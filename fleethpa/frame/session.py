@@ -1,0 +1,399 @@
+"""What every command shares: the common options, the configuration, stdout and stderr, and the time limit."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+import click
+
+from fleethpa.frame.configuration import Config, load
+from fleethpa.frame.errors import CommandError, completed, hinted, timed_out, usage
+from fleethpa.frame.moments import parse_duration_ms
+from fleethpa.show.formats import EXAMPLE, FORMATS, PREFIX, TemplateError, check
+from fleethpa.show.table import for_terminal
+from runtime.log import THRESHOLDS, clean
+from schemas.texts import whole_number
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from fleethpa.frame.writer import Writer
+    from streams.history.past import Past
+
+P = ParamSpec("P")
+R = TypeVar("R")
+COMMON_NAMES = ("brokers", "kafka_config", "config", "kubeconfig", "color", "time", "quiet", "debug", "timeout")
+CONFIGURED = ("brokers", "kafka_config", "config", "kubeconfig", "author")
+"""Options that take part in the merged configuration; `author` is one of the write verbs' own."""
+TRAVEL = "world_at"
+"""Parameters that every command has."""
+SHARED = (*COMMON_NAMES, "source", "author")
+
+
+@dataclass
+class Session:
+    """One run of the command: its common options and everything made from them when first needed."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+    _writing: bool = field(default=False, init=False)
+    _interrupted: bool = field(default=False, init=False)
+
+    @functools.cached_property
+    def config(self) -> Config:
+        """The merged configuration."""
+        return load({name: self.options.get(name) for name in CONFIGURED})
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no remarks are to be printed on stderr."""
+        return bool(self.options.get("quiet"))
+
+    @property
+    def debug(self) -> bool:
+        return bool(self.options.get("debug"))
+
+    @property
+    def time_style(self) -> str:
+        return str(self.options.get("time") or "utc")
+
+    @property
+    def timeout_s(self) -> float | None:
+        """Seconds that the command may take, None without a limit."""
+        text = self.options.get("timeout")
+        if not text:
+            return None
+
+        found_ms = parse_duration_ms(text, "--timeout")
+        if not found_ms:
+            raise usage(f"--timeout {text} leaves no time", cause="Leave --timeout out to wait without a limit.")
+        return found_ms / 1000
+
+    @property
+    def color(self) -> bool:
+        """Whether stdout gets colours: `--color`, then `NO_COLOR` (all styles off), then whether it is a terminal."""
+        return use_color(str(self.options.get("color") or "auto"), sys.stdout)
+
+    @property
+    def width(self) -> int | None:
+        """Characters that a line of stdout may have: `COLUMNS`, then the terminal's; None where nothing limits it."""
+        if given := whole_number(os.environ.get("COLUMNS", "")):
+            return given
+        return (os.get_terminal_size(sys.stdout.fileno()).columns or None) if sys.stdout.isatty() else None
+
+    def now_ms(self) -> int:
+        """Return the time to which ages and `--since 2h` refer: the wall clock, for an archive its newest record."""
+        if self.at_ms is not None:
+            return self.at_ms
+        if self.source != "kafka":
+            return self._archive_clock_ms
+        return time.time_ns() // 1_000_000
+
+    @functools.cached_property
+    def at_ms(self) -> int | None:
+        """The moment that `--at` names; None: the present."""
+        text = self.options.get(TRAVEL)
+        if not text:
+            return None
+        from fleethpa.frame.moments import moment
+
+        now_ms = time.time_ns() // 1_000_000 if self.source == "kafka" else self._archive_clock_ms
+        return moment(text, now_ms, "--at")
+
+    @functools.cached_property
+    def _archive_clock_ms(self) -> int:
+        from fleethpa.frame.sources import archive_past
+        from streams.archive.segments import ArchiveError
+
+        past = archive_past(self.source)
+        try:
+            return past.newest_ms() or time.time_ns() // 1_000_000
+        except ArchiveError as error:
+            from fleethpa.frame.sources import unreadable
+
+            raise unreadable(error, self.source, self._servers) or error from error
+
+    @property
+    def source(self) -> str:
+        """What `--from` names: `kafka` or a folder.
+
+        Raises:
+            CommandError: an empty text, as a variable that is not set gives it (exit 2).
+        """
+        given = self.options.get("source")
+        if given is not None and not given.strip():
+            raise usage("--from is empty", cause="--from takes `kafka` or the folder of an archive.")
+        return "kafka" if given is None else str(given)
+
+    def out(self, text: str) -> None:
+        """Write data to stdout."""
+        if not text:
+            return
+        self._writing = True
+        try:
+            if self._interrupted:
+                raise KeyboardInterrupt
+            say(text, color=self.color, err=False)
+        finally:
+            self._writing = False
+
+    def lines(self, lines: Iterable[str], *, err: bool = False) -> None:
+        """Write lines, each of them one line whatever a text in it contains, their hints completed."""
+        kept = (for_terminal(line, color=self.color, keep=clean) for line in lines)
+        text = hinted("\n".join(kept), self.options)
+        if err:
+            say(text)
+        else:
+            self.out(text)
+
+    def note(self, text: str) -> None:
+        """Write a remark to stderr, unless --quiet."""
+        if not self.quiet:
+            say(clean(completed(text, self.options)))
+
+    def warn(self, text: str) -> None:
+        """Write a warning to stderr."""
+        say(clean(f"warning: {completed(text, self.options)}"))
+
+    def tell(self, problem: CommandError) -> None:
+        """Write an error to stderr, where the command goes on or ends with a code of its own."""
+        say(self.completed(problem).text())
+
+    def completed(self, problem: CommandError) -> CommandError:
+        """The error with a next step that this user can run as it is."""
+        problem.next_step = completed(problem.next_step, self.options)
+        return problem
+
+    def run(self, coroutine: Coroutine[Any, Any, R], *, brief: bool = False, follows: bool = False) -> R:
+        """Run the command's work within --timeout.
+
+        `brief`: the command answers once and ends, so what it leaves behind is not worth collecting. `follows`: it
+        prints until Ctrl-C, which must end it also while it waits for a reader of its output.
+
+        Raises:
+            CommandError: the time is over (exit 124).
+        """
+        import asyncio
+
+        if not brief:
+            gc.set_threshold(*THRESHOLDS)
+            gc.enable()
+
+        try:
+            limit = self.timeout_s
+        except CommandError:
+            coroutine.close()
+            raise
+
+        async def limited() -> R:
+            with self._writes_ended_at_interrupt() if follows else nullcontext():
+                async with asyncio.timeout(limit):
+                    return await coroutine
+
+        try:
+            return asyncio.run(limited())
+        except TimeoutError as error:
+            raise timed_out(f"no answer within --timeout {self.options.get('timeout')}") from error
+        except CommandError:
+            raise
+        # Not broad: what is no error of reading a source goes on as it is.
+        except Exception as error:
+            from fleethpa.frame.sources import unreadable
+
+            problem = unreadable(error, self.source, self._servers)
+            if problem is None:
+                raise
+            raise problem from error
+
+    @contextmanager
+    def _writes_ended_at_interrupt(self) -> Iterator[None]:
+        """Let Ctrl-C also end a write to a full pipe.
+
+        asyncio's own handler cancels the task that runs, which has no effect on a write in which it is blocked, nor on
+        the next one. Elsewhere that handler decides: an exception must not be raised in any task of the driver.
+        """
+        import signal
+        import threading
+
+        cancel = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is not threading.main_thread() or not callable(cancel):
+            yield
+            return
+        cancels = cancel
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            self._interrupted = True
+            if self._writing:
+                raise KeyboardInterrupt
+            cancels(number, frame)
+
+        signal.signal(signal.SIGINT, interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, cancel)
+
+    @property
+    def _servers(self) -> str:
+        return self.config.servers if self.source == "kafka" else ""
+
+    def unopened_past(self, *, checked: bool = True) -> Past:
+        """Return the past that `--from` names, not opened: each reading connects for itself, as other processes do.
+
+        `checked`: segments of an archive must be those that their manifests name.
+
+        Raises:
+            CommandError: no such folder, no archive, or no brokers are known (exit 2).
+        """
+        from fleethpa.frame.sources import unopened_past
+
+        return unopened_past(self.source, self.config, self.at_ms, checked=checked)
+
+    @asynccontextmanager
+    async def past(self, *, watching: bool = False) -> AsyncIterator[Past]:
+        """Open what `--from` names: the running fleet's topics or an archive folder, as of `--at`.
+
+        Long reading is shown on stderr, unless the command is `watching`: that never ends.
+        """
+        from fleethpa.frame.sources import open_past, reading
+
+        async with open_past(self.source, self.config, self.at_ms) as past:
+            if watching:
+                yield past
+                return
+            async with reading(self, past):
+                yield past
+
+    @asynccontextmanager
+    async def writer(self) -> AsyncIterator[Writer]:
+        """Open a writer to the public topics.
+
+        Raises:
+            CommandError: the brokers cannot be reached, or the topics do not exist (exit 3).
+        """
+        from fleethpa.frame.writer import open_writer
+
+        async with open_writer(self.config) as writer:
+            yield writer
+
+
+def say(text: str, *, err: bool = True, color: bool = False) -> None:
+    """Write text to a terminal. Every command writes through this function, so that no text acts on a terminal.
+
+    `color`: the styles of `paint` in it are kept.
+    """
+    click.echo(for_terminal(text, color=color), err=err, color=True)
+
+
+def use_color(choice: str, stream: Any) -> bool:
+    """Resolve --color; `NO_COLOR` wins over a terminal, `always` over both."""
+    if choice == "always":
+        return True
+    if choice == "never" or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return bool(stream.isatty())
+
+
+_COMMON = (
+    click.option("--brokers", metavar="HOST:PORT,…", help="Kafka bootstrap servers."),
+    click.option("--kafka-config", metavar="FILE", help="A Java-style client.properties (TLS, SASL)."),
+    click.option("--config", metavar="FILE", help="Configuration file [default: ~/.config/fleethpa/config.yaml]."),
+    click.option("--kubeconfig", metavar="FILE", help="Kubeconfig with the contexts of the member clusters."),
+    click.option("--color", type=click.Choice(["auto", "always", "never"]), help="Colours [default: auto]."),
+    click.option(
+        "--time", type=click.Choice(["utc", "local", "relative"]), help="Show times like this [default: utc]."
+    ),
+    click.option("-q", "--quiet", is_flag=True, default=None, help="Print no remarks on stderr."),
+    click.option("--debug", is_flag=True, default=None, help="Show tracebacks."),
+    click.option("--timeout", metavar="DURATION", help="Give up (exit 124) after this time, such as 30s."),
+)
+_SOURCE = click.option(
+    "--from",
+    "source",
+    metavar="kafka|DIR",
+    help="Read the topics of the running fleet, or the folder of an archive [default: kafka].",
+)
+
+
+def travel_option(function: Callable[..., R]) -> Callable[..., R]:
+    """`--at`: the command shows the world as the log had it then; put it above `command_options`."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, world_at: str | None = None, **kwargs: Any) -> R:
+        context = click.get_current_context()
+        context.meta[TRAVEL] = world_at
+        return function(*args, **kwargs)
+
+    return click.option("--at", TRAVEL, metavar="TIME|2h", help="Show the state that the log had at that time.")(
+        wrapper
+    )
+
+
+def command_options(*, reads: bool = False) -> Callable[[Callable[Concatenate[Session, P], R]], Callable[..., R]]:
+    """Give a command the common options; its function gets a `Session` as first argument. `reads`: with `--from`."""
+
+    def decorate(function: Callable[Concatenate[Session, P], R]) -> Callable[..., R]:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> R:
+            given = {name: kwargs.pop(name) for name in SHARED if name in kwargs}
+            context = click.get_current_context()
+            outer: dict[str, Any] = context.find_root().obj or {}
+            merged = outer | {name: value for name, value in given.items() if value is not None}
+            merged[TRAVEL] = context.meta.get(TRAVEL)
+            session = Session(merged)
+            try:
+                return function(session, *args, **kwargs)
+            except CommandError as problem:
+                session.completed(problem)
+                raise
+
+        decorated: Callable[..., R] = wrapper
+        for option in reversed(_COMMON + ((_SOURCE,) if reads else ())):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+def group_options(function: Callable[..., R]) -> Callable[..., R]:
+    """Give the main group the common options too, so that they may stand before the verb."""
+    for option in reversed(_COMMON):
+        function = option(function)
+    return function
+
+
+def output_option(
+    default: str = "table", formats: tuple[str, ...] = FORMATS
+) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """`-o`, with the formats that the command knows."""
+    return click.option(
+        "-o", "--output", type=OutputFormat(formats), default=default, show_default=True, help="Output format."
+    )
+
+
+class OutputFormat(click.Choice[str]):
+    """One of some formats; where JSON is one, also `jsonpath=TEMPLATE`."""
+
+    @property
+    def _templated(self) -> bool:
+        return "json" in self.choices
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not (self._templated and isinstance(value, str) and value.startswith(PREFIX)):
+            return super().convert(value, param, ctx)
+        try:
+            check(value.removeprefix(PREFIX))
+        except TemplateError as error:
+            raise usage(str(error), next_step=EXAMPLE) from error
+        return value
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        known = "|".join([*self.choices, "jsonpath=…"] if self._templated else self.choices)
+        return f"[{known}]"

@@ -1,0 +1,269 @@
+"""`--from`: an archive, or the topics of a running fleet.
+
+Connecting the command line to Kafka: errors in three parts instead of a driver's traceback and log lines.
+
+How far long reading and long work have come, on stderr.
+
+Sources that cannot be read: a topic that is not there, a damaged archive, a record that cannot be decoded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fleethpa.frame.configuration import Config
+from fleethpa.frame.errors import USAGE, CommandError, unreachable, usage
+from runtime.log import clean
+from schemas.codec import WireError
+from schemas.connection import KafkaSettings, SettingsError
+from streams.archive.layout import LOG, open_archive
+from streams.archive.segmentreader import PartitionReader
+from streams.archive.segments import ArchiveError, MissingTopicError
+from streams.history.archivepast import ArchivePast
+from streams.history.past import LogGoneError
+from streams.state.ledger import CoreError
+
+if TYPE_CHECKING:
+    from streams.history.past import Past
+
+
+def client_settings(config: Config) -> KafkaSettings:
+    """Return the connection settings, with the driver's own log lines silenced: failures reach the user as errors."""
+    for name in ("aiokafka", "kafka"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    return config.kafka()
+
+
+@asynccontextmanager
+async def connecting(brokers: str) -> AsyncIterator[None]:
+    """Turn what the driver raises while connecting into a CommandError (exit 3; wrong settings: 2)."""
+    from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
+
+    try:
+        yield
+    except SettingsError as error:
+        raise usage("the Kafka settings cannot be used", cause=str(error)) from error
+    except IncompatibleBrokerVersion as error:
+        cause = "The embedded broker of `fleethpa dev` knows no administration; use Apache Kafka for this."
+        raise unreachable(f"the broker at {brokers} does not support this request: {error}", cause=cause) from error
+    except (KafkaError, OSError) as error:
+        cause = "No broker answers there, or it refuses this user, or TLS does not fit."
+        step = "check --brokers / --kafka-config; `fleethpa dev` starts a broker on this machine"
+        detail = str(error) or type(error).__name__
+        raise unreachable(f"cannot talk to Kafka at {brokers}: {detail}", cause=cause, next_step=step) from error
+
+
+async def partition_counts(consumer: Any, topics: tuple[str, ...], brokers: str) -> dict[str, int]:
+    """Return the number of partitions of each topic.
+
+    Raises:
+        CommandError: a topic does not exist (exit 3).
+    """
+    # Private, but the only request that lists topics without creating them; the driver's version is pinned.
+    cluster = await consumer._client.fetch_all_metadata()
+    counts = {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in topics}
+    if missing := [topic for topic, count in counts.items() if not count]:
+        raise missing_topic(missing[0], brokers)
+    return counts
+
+
+def missing_topic(topic: str, brokers: str) -> CommandError:
+    """The error for a topic that does not exist."""
+    return unreachable(
+        f"topic {topic} does not exist at {brokers}",
+        cause="These brokers have not been prepared for fleethpa, or this user may not see the topic "
+        "(fleethpa topics acls).",
+        next_step="fleethpa topics init",
+    )
+
+
+EVERY_S = 10.0
+PROGRESS_LINES = "FLEETHPA_PROGRESS_LINES"
+LIVE_EVERY_S = 1.0
+
+
+class Tells(Protocol):
+    """What is needed of the session that shows the progress."""
+
+    @property
+    def source(self) -> str:
+        """What `--from` names."""
+
+    @property
+    def quiet(self) -> bool:
+        """Whether `--quiet` was given."""
+
+    def note(self, text: str) -> None:
+        """Write a remark to stderr, unless --quiet."""
+
+
+@asynccontextmanager
+async def progress(session: Tells, what: str, pool: Any, due: int = 0) -> AsyncIterator[None]:
+    """Report on stderr how far a pool has come; `due`: about how many log records there are, 0 if not known."""
+
+    def text(seconds: float) -> str:
+        log_records, decisions = pool.progress
+        done = f"{what} {decisions:,} decisions, {log_records:,} log records ({decisions / seconds:,.0f}/s)"
+        return share_done(log_records, due) + done
+
+    async with telling(session, text):
+        yield
+
+
+def share_done(done: int, due: int) -> str:
+    """The percentage that is done, in front of a line of progress; empty if the total is not known."""
+    return f"{min(99, 100 * done // due)}% " if due else ""
+
+
+@asynccontextmanager
+async def reading(session: Tells, past: Past) -> AsyncIterator[None]:
+    """Tell on stderr how much of the log has been read, where that takes long."""
+
+    def text(seconds: float) -> str:
+        if not past.log_records_read:
+            return ""
+        share = share_done(past.log_records_read, past.log_records_due)
+        done = f"{share}read {past.log_records_read:,} log records ({past.log_records_read / seconds:,.0f}/s)"
+        return done if session.source != "kafka" else f"{done}; an archive is faster: fleethpa archive --to DIR"
+
+    async with telling(session, text):
+        yield
+
+
+@asynccontextmanager
+async def telling(session: Tells, text: Callable[[float], str]) -> AsyncIterator[None]:
+    """Write `text(seconds so far)` to stderr once a second on a terminal, else every ten seconds; empty: nothing.
+
+    With FLEETHPA_PROGRESS_LINES set it is a line every second without a terminal too, for a program that shows it.
+    """
+    live = sys.stderr.isatty() and not session.quiet
+    task = asyncio.create_task(_tell(session, text, live))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if live:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+async def _tell(session: Tells, text: Callable[[float], str], live: bool) -> None:
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(LIVE_EVERY_S if live or os.environ.get(PROGRESS_LINES) else EVERY_S)
+        said = text(time.monotonic() - began)
+        if live:
+            sys.stderr.write(f"\r\x1b[K{clean(said)}")
+            sys.stderr.flush()
+        elif said:
+            session.note(said)
+
+
+def unreadable(error: Exception, source: str, servers: str) -> CommandError | None:
+    """Return what an error of reading the source that `--from` names means for the user; None: it is another error.
+
+    `servers`: the brokers, where the source is `kafka`.
+    """
+    if isinstance(error, LogGoneError):
+        return CommandError(str(error), code=USAGE)
+    if isinstance(error, MissingTopicError):
+        return missing_topic(error.topic, servers)
+    if not isinstance(error, ArchiveError | WireError | CoreError):
+        return None
+    holder = f"The topics at {servers} hold" if source == "kafka" else f"The archive {source} holds"
+    return usage(
+        str(error),
+        cause=f"{holder} a record that cannot be read, or that does not follow from the record before it.",
+        next_step=f"fleethpa audit verify --from {source}",
+    )
+
+
+_SMALL_RECORDS = 10_000
+
+
+def unopened_past(source: str, config: Config, at_ms: int | None = None, *, checked: bool = True) -> Past:
+    """Return the past that `--from` names, not opened: each reading connects for itself, as other processes do.
+
+    `checked`: segments of an archive must be those that their manifests name.
+
+    Raises:
+        CommandError: no such folder, no archive, or no brokers are known (exit 2).
+    """
+    if source != "kafka":
+        return archive_past(source, at_ms, checked=checked)
+    from streams.history.kafkapast import KafkaPast
+
+    return KafkaPast(client_settings(config), at_ms)
+
+
+def archive_past(folder: str, at_ms: int | None = None, *, checked: bool = True) -> ArchivePast:
+    """Return the past that a folder holds.
+
+    Raises:
+        CommandError: it is not an archive (exit 2).
+    """
+    past = ArchivePast(Path(folder), checked, at_ms)
+    try:
+        past.check_folder()
+    except ArchiveError as error:
+        raise usage(f"--from {folder}: {error}", cause="--from takes `kafka` or the folder of an archive.") from error
+    return past
+
+
+@asynccontextmanager
+async def open_past(source: str, config: Config, at_ms: int | None = None) -> AsyncIterator[Past]:
+    """Open `kafka`, with one connection for everything that is read, or an archive folder.
+
+    Raises:
+        CommandError: brokers cannot be reached (exit 3), or the folder is not an archive (exit 2).
+    """
+    if source != "kafka":
+        yield archive_past(source, at_ms)
+        return
+    from streams.history.kafkapast import KafkaPast
+
+    settings = client_settings(config)
+    async with AsyncExitStack() as stack:
+        async with connecting(settings.bootstrap_servers):
+            try:
+                past = await stack.enter_async_context(KafkaPast(settings, at_ms).opened())
+            except MissingTopicError as error:
+                raise missing_topic(error.topic, settings.bootstrap_servers) from error
+        yield past
+
+
+def jobs_for(past: Past, topic: str = LOG) -> int:
+    """How many processes the work on a past is worth: starting one costs more than replaying a small archive.
+
+    `topic`: whose records the work reads.
+    """
+    from streams.history.parallel import cores  # here: most verbs do without multiprocessing
+
+    if not isinstance(past, ArchivePast):
+        return cores()
+    try:
+        numbers = range(open_archive(past.root).partitions)
+        records = sum(m.records for n in numbers for m in PartitionReader(past.root, topic, n).manifests())
+    except ArchiveError:  # the work itself says what is wrong
+        return 1
+    return cores() if records > _SMALL_RECORDS else 1
+
+
+async def log_length(past: Past, since_ms: int | None = None) -> int:
+    """About how many log records are kept, from a time on; 0 where the source does not say it.
+
+    A damaged archive is no concern of the progress: the work itself says what is wrong.
+    """
+    try:
+        return await past.log_length(since_ms)
+    except ArchiveError:
+        return 0

@@ -1,0 +1,126 @@
+"""Writing to the public topics: explicit partitions, acknowledged, and read back from the log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fleethpa.frame.configuration import Config
+from fleethpa.frame.errors import unreachable
+from fleethpa.frame.sources import client_settings, connecting, partition_counts
+from runtime.records import Publisher
+from schemas.codec import WireError, decode
+from schemas.entries import Body, LogRecord
+from schemas.topics import AUTOSCALERS, LOG, REJECTED, SETTINGS
+from streams.ingest.own import topic_of
+
+_POLL_MS: Final = 200
+
+
+@dataclass(frozen=True)
+class SentRecord:
+    """A record that the broker has acknowledged: where it stands, and what it says for the user (`subject`)."""
+
+    subject: str
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}@{self.offset}"
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of a record: `logged` (it is in the log), `rejected` (with the reason) or `unknown` in time."""
+
+    pending: SentRecord
+    state: str
+    reason: str = ""
+
+
+class Writer:
+    """A producer of our public records, and a reader of the log's end that tells when they have arrived."""
+
+    def __init__(self, producer: Any, consumer: Any, partitions: int, brokers: str) -> None:
+        self._publisher, self._consumer = Publisher(producer), consumer
+        self.partitions, self._brokers = partitions, brokers
+
+    async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
+        """Write a record about one namespace."""
+        return await self._send(subject, topic_of(namespace, bodies), cluster, namespace, bodies)
+
+    async def settings(self, subject: str, cluster: str, bodies: Sequence[Body]) -> SentRecord:
+        """Write a record about a cluster (`*`: all) to `fleethpa.settings`."""
+        # One partition for all of them, so that later settings stay later.
+        return await self._send(subject, SETTINGS, cluster, "", bodies)
+
+    async def _send(self, subject: str, topic: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
+        from aiokafka.errors import KafkaError
+
+        try:
+            sent = await self._publisher.send(topic, cluster, namespace, bodies, _now_ms())
+        except KafkaError as error:
+            raise unreachable(f"{topic} at {self._brokers} did not accept the record", cause=str(error)) from error
+        return SentRecord(subject, topic, sent.partition, sent.offset)
+
+    async def fates(self, waiting: Iterable[SentRecord], timeout_s: float) -> list[Fate]:
+        """Wait until each record is in the log or among the rejected, for at most `timeout_s`."""
+        open_ = {(p.topic, p.partition, p.offset): p for p in waiting}
+        found: list[Fate] = []
+        deadline = time.monotonic() + timeout_s
+        while open_ and time.monotonic() < deadline:
+            batches = await self._consumer.getmany(timeout_ms=_POLL_MS)
+            for records in batches.values():
+                for record in records:
+                    found += _fates_in(record, open_)
+        return found + [Fate(pending, "unknown") for pending in open_.values()]
+
+
+def _fates_in(record: Any, open_: dict[tuple[str, int, int], SentRecord]) -> list[Fate]:
+    if record.topic == REJECTED:
+        headers = {name: value.decode("utf-8", "replace") for name, value in record.headers}
+        position = (headers.get("topic", ""), int(headers.get("partition", -1)), int(headers.get("offset", -1)))
+        pending = open_.pop(position, None)
+        return [Fate(pending, "rejected", headers.get("reason", ""))] if pending else []
+    try:
+        entries = decode(record.value, LogRecord).entries
+    except WireError:
+        return []  # not a record of this log version: it cannot be the one that is waited for
+    sources = [entry.source for entry in entries if entry.source]
+    arrived = [open_.pop((s.topic, s.partition, s.offset), None) for s in sources]
+    return [Fate(pending, "logged") for pending in arrived if pending]
+
+
+@asynccontextmanager
+async def open_writer(config: Config) -> AsyncIterator[Writer]:
+    """Connect a producer and a reader at the log's end.
+
+    Raises:
+        CommandError: the brokers cannot be reached, or the topics do not exist (exit 3).
+    """
+    from aiokafka import TopicPartition
+
+    from runtime import kafkaclients
+
+    settings = client_settings(config)
+    brokers = settings.bootstrap_servers
+    async with AsyncExitStack() as stack:
+        async with connecting(brokers):
+            consumer = await stack.enter_async_context(kafkaclients.reader(settings))
+            counts = await partition_counts(consumer, (LOG, REJECTED, AUTOSCALERS, SETTINGS), brokers)
+            producer = kafkaclients.strict_producer(settings, linger_ms=0)
+            stack.push_async_callback(producer.stop)
+            await producer.start()
+        parts = [TopicPartition(topic, number) for topic in (LOG, REJECTED) for number in range(counts[topic])]
+        consumer.assign(parts)
+        for part, end in (await consumer.end_offsets(parts)).items():
+            consumer.seek(part, end)
+        yield Writer(producer, consumer, counts[LOG], brokers)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

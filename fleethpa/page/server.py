@@ -1,0 +1,494 @@
+"""The web server of the page: addresses to views, live updates, and errors that say what to do.
+
+Texts around the views of the page: the command at the foot, and what is said where there is no view.
+
+Templates: Jinja2 with automatic escaping, so that a name or message of a hostile cluster is text, never markup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from aiohttp import web
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from fleethpa.fleet.finding import no_such_hpa
+from fleethpa.fleet.lists import cluster_listing
+from fleethpa.fleet.selection import Ref
+from fleethpa.fleet.views import FleetState
+from fleethpa.frame.errors import NOT_FOUND, UNREACHABLE, USAGE, CommandError, completed, hinted
+from fleethpa.frame.moments import moment
+from fleethpa.page import chartseries
+from fleethpa.page.changesview import (
+    RolloutReadings,
+    changes_view,
+    newer_view,
+    read_changes,
+    read_rollout,
+    rollouts_view,
+)
+from fleethpa.page.decisionview import compared, decision_view, read_before, read_decision, read_spec_diff, receipt
+from fleethpa.page.fleetview import cluster_rows, fleet_view, verdict
+from fleethpa.page.guarding import COOKIE, Guard, middleware
+from fleethpa.page.hpaview import (
+    DEFAULT_SPAN,
+    SPANS,
+    KeptEvaluations,
+    charts,
+    hpa_view,
+    read_decisions,
+    read_hpa,
+    span_of,
+)
+from fleethpa.page.livereader import LiveReader
+from fleethpa.page.runs import RunViews
+from fleethpa.show.times import LATEST_MS, rfc3339
+from runtime.log import clean
+from schemas.codec import WireError
+from schemas.keys import HpaId
+from schemas.texts import whole_number
+from streams.archive.segments import ArchiveError
+from streams.state.ledger import CoreError
+
+LARGEST_FORM: Final = 256 * 1024
+"""Bytes of a form, in which a manifest may be."""
+VIEWS: Final = (
+    "/",
+    "/hpa/CLUSTER/NAMESPACE/NAME",
+    "/decision/ID",
+    "/changes",
+    "/clusters",
+    "/rollouts",
+    "/try",
+    "/audit",
+)
+
+
+def time_flag(name: str, at_ms: int | None) -> str:
+    """A flag that takes a moment; empty without one."""
+    return "" if at_ms is None else f" {name} {rfc3339(at_ms)}"
+
+
+def command_line(words: str, filtered: tuple[list[str], list[str]], at: str) -> str:
+    """A command with the flags of a filter, and in brackets the terms of the filter for which it has no flag."""
+    flags, lacking = filtered
+    without = f" (without {' '.join(lacking)})" if lacking else ""
+    return " ".join([words, *flags]) + at + without
+
+
+def refusal_text(error: web.HTTPException, request: web.Request) -> tuple[str, str]:
+    """What went wrong with a request that no view could answer, and what can be requested instead."""
+    if error.status == HTTPStatus.NOT_FOUND:
+        return f"there is no view {request.path}", f"The views are {', '.join(VIEWS)}."
+    if error.status == HTTPStatus.METHOD_NOT_ALLOWED:
+        return f"{request.path} answers to no {request.method}", "The page only reads: it is asked with GET."
+    if error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return "what was sent is too large", f"A form holds {LARGEST_FORM // 1024} KiB at most."
+    return error.reason, ""
+
+
+_HEADINGS: Final = {"HPAS": "HPAs", "MINPODS": "Min pods", "MAXPODS": "Max pods"}
+
+
+def environment() -> Environment:
+    """The templates of the page; a name that a template asks for and nobody gave is an error."""
+    made = Environment(
+        loader=PackageLoader("fleethpa.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"plain": clean, "time": rfc3339, "clock": clock, "heading": heading}
+    made.globals |= {"hpa_url": hpa_url, "decision_url": decision_url, "url": url}
+    return made
+
+
+def clock(time_ms: int, now_ms: int) -> str:
+    """The time of day (UTC) to the second, for narrow columns; the whole time is in the element's title.
+
+    Where it is of another day than `now_ms`, month and day come before it.
+    """
+    text = rfc3339(time_ms)
+    return text[11:19] if text[:10] == rfc3339(now_ms)[:10] else f"{text[5:10]} {text[11:19]}"
+
+
+def heading(header: str) -> str:
+    """The header of a command's column as the page writes it."""
+    return _HEADINGS.get(header, header.capitalize())
+
+
+def hpa_url(hpa: HpaId, **query: Any) -> str:
+    """The address of an HPA's view."""
+    return url("/hpa/" + "/".join(quote(part, safe="") for part in (hpa.cluster, hpa.namespace, hpa.name)), **query)
+
+
+def decision_url(id_: str, **query: Any) -> str:
+    """The address of a decision's view."""
+    return url(f"/decision/{quote(id_, safe='')}", **query)
+
+
+def url(path: str, **query: Any) -> str:
+    """A path with those parts of a query that say something."""
+    said = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(said)}" if said else path
+
+
+log = logging.getLogger(__name__)
+
+READER: Final = web.AppKey("reader", LiveReader)
+HERE: Final = Path(__file__).parent
+KEEP_ALIVE_S: Final = 15.0
+SLOW_S: Final = 10.0
+"""A browser that reads nothing for this long is disconnected; it connects again when it can."""
+MOST_BROWSERS: Final = 200
+CHARTS_KEPT: Final = 32
+WIDEST_PX: Final = 2_000
+"""Pixels that a chart is taken to be wide at most."""
+DEFAULT_WINDOW: Final = "24h"
+_STATUS: Final = {NOT_FOUND: 404, USAGE: 400, UNREACHABLE: 503}
+
+
+class KeptCharts:
+    """The charts that were drawn last, as the JSON that was sent.
+
+    A span of days takes seconds to read. One that was read within a pixel's width of it is sent again: what came since
+    would not be seen. A narrower span is read anew, and is exact.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Hashable, tuple[int, str]] = OrderedDict()
+
+    def get(self, asked: Hashable, now_ms: int, span_ms: int) -> str | None:
+        """What was sent for this chart, unless the end of the span has moved on by a pixel."""
+        made_ms, text = self._kept.get(asked, (0, ""))
+        return text if text and 0 <= now_ms - made_ms < span_ms / WIDEST_PX else None
+
+    def put(self, asked: Hashable, now_ms: int, text: str) -> None:
+        """Keep a chart in place of the one that was kept longest."""
+        self._kept[asked] = now_ms, text
+        self._kept.move_to_end(asked)
+        while len(self._kept) > CHARTS_KEPT:
+            self._kept.popitem(last=False)
+
+
+class PageServer:
+    """Serves the views of one source.
+
+    Args:
+        options: those of the command line, so that hints can be run as they are.
+        servers: the brokers, for messages.
+    """
+
+    def __init__(self, reader: LiveReader, guard: Guard, options: Mapping[str, Any], servers: str) -> None:
+        self.reader, self.guard = reader, guard
+        self._options, self._servers = options, servers
+        self._templates = environment()
+        self._run_views = RunViews(reader, options, self._templates, self._html)
+        self._rollouts = RolloutReadings()
+        self._charts, self._evaluations = KeptCharts(), KeptEvaluations()
+
+    def app(self) -> web.Application:
+        """The application, with the reader running while it does."""
+        app = web.Application(middlewares=[middleware(self.guard), self._errors], client_max_size=LARGEST_FORM)
+        app[READER] = self.reader
+        app.add_routes(
+            [
+                web.get("/", self.fleet),
+                web.get("/hpa/{cluster}/{namespace}/{name}", self.hpa),
+                web.get("/hpa/{cluster}/{namespace}/{name}/series", self.series),
+                web.get("/hpa/{cluster}/{namespace}/{name}/spec", self.spec),
+                web.get("/decision/{id}", self.decision),
+                web.get("/decision/{id}/verify", self.verify),
+                web.get("/diff", self.diff),
+                web.get("/changes", self.changes),
+                web.get("/changes/newer", self.newer),
+                web.get("/clusters", self.clusters),
+                web.get("/rollouts", self.rollouts),
+                web.get("/rollout/{id}", self.rollout),
+                *self._run_views.routes(),
+                web.get("/live", self.live),
+                web.get("/healthz", self.healthz),
+                web.get("/login", self.login),
+                web.post("/login", self.log_in),
+                web.static("/static", HERE / "static"),
+                web.static("/vendor", HERE / "vendor"),
+            ]
+        )
+        app.cleanup_ctx.append(self._reading)
+        return app
+
+    async def _reading(self, _: web.Application) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.reader.run())
+        yield
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await self._run_views.close()
+        await self.reader.close()
+
+    # --- views ------------------------------------------------------------------------------------------------------
+
+    async def fleet(self, request: web.Request) -> web.Response:
+        """Everything at a glance."""
+        at_ms = self._at(request)
+        state = await self.reader.state_at(at_ms)
+        number = whole_number(request.query.get("page", ""))
+        query = request.query.get("q", "")
+        found = fleet_view(state, query, 1 if number is None else number, self._now_ms(at_ms))
+        command = command_line("get hpa -A", found["flags"], time_flag("--at", at_ms))
+        return self._html(request, "fleet.html", state, found, command=command)
+
+    async def hpa(self, request: web.Request) -> web.Response:
+        """One HPA at one moment."""
+        at_ms, hpa = self._at(request), _hpa_of(request)
+        now_ms, text = self._now_ms(at_ms), request.query.get("span", "").strip()
+        span_ms = span_of(text)
+        state = await self.reader.state_at(at_ms)
+        if hpa not in state.hpas and hpa not in state.forgotten:
+            raise no_such_hpa(Ref(hpa.name, hpa.namespace, hpa.cluster), state.hpas, hpa.namespace)
+        async with self.reader.past(at_ms) as past:
+            read = await read_hpa(past, hpa, now_ms, span_ms, self._evaluations)
+        found = hpa_view(state, hpa, read, now_ms) | {"span": text or DEFAULT_SPAN, "spans": SPANS}
+        return self._html(request, "hpa.html", state, found, command=f"explain {hpa}{time_flag('--at', at_ms)}")
+
+    async def series(self, request: web.Request) -> web.Response:
+        """The numbers of an HPA's charts, as JSON."""
+        at_ms, hpa = self._at(request), _hpa_of(request)
+        now_ms = self._now_ms(at_ms)
+        span_ms = span_of(request.query.get("span", "").strip())
+        asked, clock_ms = (hpa, span_ms, at_ms), self.reader.now_ms()
+        if (text := self._charts.get(asked, clock_ms, span_ms)) is None:
+            async with self.reader.past(at_ms) as past:
+                decisions = await read_decisions(past, hpa, now_ms, span_ms)
+            text = _json(chartseries.document(charts(decisions)))
+            self._charts.put(asked, clock_ms, text)
+        return web.json_response(text=text)
+
+    async def spec(self, request: web.Request) -> web.Response:
+        """What a change of the spec changed, as a diff."""
+        hpa = _hpa_of(request)
+        async with self.reader.past() as past:
+            found = await read_spec_diff(past, hpa, request.query.get("one", ""), request.query.get("other", ""))
+        return self._html(request, "spec.html", await self.reader.state_at(None), found, command=f"history {hpa}")
+
+    async def decision(self, request: web.Request) -> web.Response:
+        """One decision and its receipt."""
+        async with self.reader.past() as past:
+            read = await read_decision(past, request.match_info["id"])
+        found = decision_view(read)
+        state = await self.reader.state_at(None)
+        shown = {"decision": found, "verify_command": self._completed(f"fleethpa verify {found['id']}")}
+        return self._html(request, "decision.html", state, shown, command=f"explain {found['id']}")
+
+    async def verify(self, request: web.Request) -> web.Response:
+        """A decision derived again, as a part of its view."""
+        began = time.monotonic()
+        async with self.reader.past() as past:
+            found = await receipt(past, request.match_info["id"], self._servers)
+        text = self._templates.get_template("receipt.html").render(found=found, took_s=time.monotonic() - began)
+        return web.Response(text=text, content_type="text/html")
+
+    async def diff(self, request: web.Request) -> web.Response:
+        """Two decisions beside each other; without `one`, a decision and the evaluation before it."""
+        one, other = (request.query.get(name, "").strip() for name in ("one", "other"))
+        async with self.reader.past() as past:
+            second = await read_decision(past, other)
+            first = await read_decision(past, one) if one else await read_before(past, second)
+        found = {"one": first.found, "other": second.found, "rows": compared(first.found, second.found)}
+        command = f"explain {first.found.head.id}"
+        return self._html(request, "diff.html", await self.reader.state_at(None), found, command=command)
+
+    async def changes(self, request: web.Request) -> web.Response:
+        """Every change of the fleet."""
+        at_ms = self._at(request)
+        now_ms = self._now_ms(at_ms)
+        window = request.query.get("since", "") or DEFAULT_WINDOW
+        since_ms = moment(window, now_ms, "since") or 0
+        every = request.query.get("show") == "all"
+        bar = whole_number(request.query.get("bar", ""))
+        async with self.reader.past(at_ms) as past:
+            read = await read_changes(past, since_ms, now_ms + 1, every=every)
+        query = request.query.get("q", "")
+        found = changes_view(read, query, since_ms, now_ms, bar, now_ms)
+        found |= {"since": window, "every": every}
+        # Before a moment, a duration would be counted from now.
+        since = window if at_ms is None else rfc3339(since_ms)
+        words = f"decisions -A --since {since}{'' if every else ' --changes'}"
+        command = command_line(words, found["flags"], time_flag("--until", None if at_ms is None else at_ms + 1))
+        state = await self.reader.state_at(at_ms)
+        found |= newer_view(state, state.clock_ms)
+        return self._html(request, "changes.html", state, found, command=command)
+
+    async def newer(self, request: web.Request) -> web.Response:
+        """Whether replicas have changed since the list of changes was shown, as a part of its view."""
+        state = await self.reader.state_at(None)
+        after_ms = whole_number(request.query.get("after", ""))
+        found = newer_view(state, min(state.clock_ms, LATEST_MS) if after_ms is None else min(after_ms, LATEST_MS))
+        text = self._templates.get_template("newer.html").render(found)
+        return web.Response(text=text, content_type="text/html", headers={"Cache-Control": "no-store"})
+
+    async def clusters(self, request: web.Request) -> web.Response:
+        """Which clusters are watched, and how."""
+        at_ms = self._at(request)
+        state = await self.reader.state_at(at_ms)
+        views = list(state.clusters.values())
+        found = {"clusters": cluster_rows(state), "headers": [c.header for c in cluster_listing(views).columns]}
+        found["troubles"] = [(view.name, trouble) for view in views for trouble in view.troubles]
+        found["watches"] = sorted((view.name, *item) for view in views for item in view.problems.items())
+        command = f"get clusters -o wide{time_flag('--at', at_ms)}"
+        return self._html(request, "clusters.html", state, found, command=command)
+
+    async def rollouts(self, request: web.Request) -> web.Response:
+        """Which specs go out in waves, and how far they have come."""
+        at_ms = self._at(request)
+        state = await self.reader.state_at(at_ms)
+        found = rollouts_view(state, self._now_ms(at_ms))
+        return self._html(request, "rollouts.html", state, found, command="rollout status")
+
+    async def rollout(self, request: web.Request) -> web.Response:
+        """One rollout, and how each of its waves fared."""
+        at_ms, id_ = self._at(request), request.match_info["id"]
+        state = await self.reader.state_at(at_ms)
+        async with self.reader.past(at_ms) as past:
+            found = await read_rollout(past, state, id_, self._rollouts if at_ms is None else None)
+        return self._html(request, "rollout.html", state, found, command=f"rollout status {id_}")
+
+    # --- live -------------------------------------------------------------------------------------------------------
+
+    async def live(self, request: web.Request) -> web.StreamResponse:
+        """Say that something is new, as server-sent events.
+
+        Nothing is queued for a browser: it learns the newest version when it is ready for it, and one that takes
+        nothing is dropped.
+        """
+        if self.reader.watchers >= MOST_BROWSERS:
+            return web.Response(status=503, text=f"{MOST_BROWSERS} browsers watch already.\n")
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        version = self.reader.version
+        self.reader.watchers += 1
+        try:
+            await response.prepare(request)
+            if request.transport is not None:
+                request.transport.set_write_buffer_limits(high=16 * 1024)
+            await response.write(b"retry: 2000\n\n")
+            while True:
+                newest = await self.reader.changed(version, KEEP_ALIVE_S)
+                event = ": still here\n\n" if newest == version else f"event: changed\ndata: {newest}\n\n"
+                version = newest
+                async with asyncio.timeout(SLOW_S):
+                    await response.write(event.encode())
+        except (TimeoutError, ConnectionError):
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            self.reader.watchers -= 1
+        return response
+
+    async def healthz(self, _: web.Request) -> web.Response:
+        """Whether the server answers."""
+        return web.Response(text="ok\n")
+
+    # --- the token --------------------------------------------------------------------------------------------------
+
+    async def login(self, request: web.Request) -> web.Response:
+        """Ask for the token."""
+        return self._plain("login.html", wrong="wrong" in request.query)
+
+    async def log_in(self, request: web.Request) -> web.Response:
+        """Take the token, and let the browser keep what proves that it knows it."""
+        given = str((await request.post()).get("token", "")).strip()
+        if not self.guard.token or not self.guard.knows_token(given):
+            return web.Response(status=303, headers={"Location": "/login?wrong"})
+        response = web.Response(status=303, headers={"Location": "/"})
+        response.set_cookie(COOKIE, self.guard.cookie, httponly=True, samesite="Strict", secure=request.secure)
+        return response
+
+    # --- what every view has ----------------------------------------------------------------------------------------
+
+    def _at(self, request: web.Request) -> int | None:
+        text = request.query.get("at", "").strip()
+        return moment(text, self._now_ms(None), "at") if text else None
+
+    def _now_ms(self, at_ms: int | None) -> int:
+        return self.reader.now_ms() if at_ms is None else at_ms
+
+    def _html(
+        self, request: web.Request, template: str, state: FleetState, found: Mapping[str, Any], *, command: str
+    ) -> web.Response:
+        at_ms = self._at(request)
+        text = self._templates.get_template(template).render(
+            dict(found)
+            | {
+                "path": request.path,
+                "asked": request.query,
+                "at": request.query.get("at", "").strip(),
+                "at_ms": at_ms,
+                "as_of_ms": self._now_ms(at_ms),
+                "live": at_ms is None and self.reader.is_live,
+                "source": self.reader.source,
+                "clock_ms": state.clock_ms,
+                "remarks": [hinted(each, self._options) for each in state.remarks],
+                "problem": self.reader.problem,
+                "problem_since": rfc3339(self.reader.since_ms),
+                "command": self._completed(f"fleethpa {command}"),
+                "completed": self._completed,
+                "fleet_verdict": verdict(state),
+            }
+        )
+        return web.Response(text=text, content_type="text/html", headers={"Cache-Control": "no-store"})
+
+    def _completed(self, command: str) -> str:
+        return completed(command, self._options)
+
+    def _plain(self, template: str, status: int = 200, **found: Any) -> web.Response:
+        text = self._templates.get_template(template).render(found)
+        return web.Response(text=text, status=status, content_type="text/html", headers={"Cache-Control": "no-store"})
+
+    @web.middleware
+    async def _errors(self, request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
+        """Say what failed, its likely cause and the next step, as the commands do."""
+        try:
+            answer: web.StreamResponse = await handler(request)
+        except CommandError as error:
+            status = _STATUS.get(error.code, 500)
+            next_step = self._completed(error.next_step)
+            return self._plain("message.html", status, what=error.what, cause=error.cause, next_step=next_step)
+        except (ArchiveError, WireError, CoreError) as error:
+            cause = "The source holds a record that cannot be read, or that does not follow from what is before it."
+            next_step = self._completed("fleethpa audit verify")
+            return self._plain("message.html", 500, what=str(error), cause=cause, next_step=next_step)
+        except web.HTTPException as error:
+            what, cause = refusal_text(error, request)
+            answer = self._plain("message.html", error.status, what=what, cause=cause, next_step="")
+            if "Allow" in error.headers:
+                answer.headers["Allow"] = error.headers["Allow"]
+            return answer
+        # The last resort: a fault is logged with its address, and the browser gets a page that says so.
+        except Exception as error:
+            log.exception("an address of the page failed", extra={"path": request.path})
+            if request.path == "/live":  # its answer has begun
+                raise
+            what = f"internal error: {type(error).__name__}"
+            step = "look at the log of `fleethpa page`, and report what it says of this address"
+            return self._plain("message.html", 500, what=what, cause="This is a fault of fleethpa.", next_step=step)
+        return answer
+
+
+def _hpa_of(request: web.Request) -> HpaId:
+    found = request.match_info
+    return HpaId(found["cluster"], found["namespace"], found["name"])
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)

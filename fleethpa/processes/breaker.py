@@ -1,0 +1,353 @@
+"""The breaker: guardrails over decisions as they come. A trip is a metric and a line of the log, and a pause of
+scale-downs where the rule acts.
+
+After a start it reads the decisions of the last hour, so that its windows are known, and what it paused and persons
+ended, from the topics that say so; it trips only for what comes from then on. It warns of clusters in which a rule acts
+and nothing bounds removals until its pause is in force. It keeps nothing: whatever goes wrong, it
+connects and reads again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from fleethpa.frame.configuration import Config
+from fleethpa.frame.errors import CommandError
+from fleethpa.frame.sources import open_past
+from runtime.process import PartHealth
+from schemas.codec import WireError
+from schemas.decisions import BRAKES_SINCE
+from schemas.entries import BreakerCommand, GuardrailResume
+from schemas.guardrails import Guardrail, GuardrailStanding
+from schemas.keys import EVERY_CLUSTER
+from schemas.kubernetes.gotimes import rfc3339_seconds
+from schemas.settings import ClusterSettings, SettingsSet, take_settings
+from schemas.topics import BREAKER
+from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, Trip
+from streams.archive.layout import DECISIONS
+from streams.archive.segments import ArchivedRecord, ArchiveError
+from streams.history.past import Past
+from streams.state.clustersettings import effective
+
+log = logging.getLogger(__name__)
+LOOK_BACK_MS: Final = 3_600_000
+SHOWN_CLUSTERS: Final = 10
+_LABELS: Final = ("rule", "cluster", "namespace")
+"""`namespace` is empty where all of the cluster is meant."""
+_AGAIN_S: Final = 5.0
+_FOR_EVER_S: Final = float("inf")
+_UNREADABLE: Final = (CommandError, ArchiveError, WireError, OSError, TimeoutError)
+Publish = Callable[[BreakerCommand], Awaitable[None]]
+"""Publishes an entry of the breaker; returns when the brokers have it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BreakerConfig:
+    """Settings of a breaker. `web_port`: None serves nothing, 0 takes a free port. `clock`: Unix milliseconds."""
+
+    config: Config
+    rules: Sequence[Guardrail]
+    web_port: int | None = None
+    web_host: str = "127.0.0.1"
+    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+
+
+class BreakerMetrics:
+    """What a breaker measures."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.trips = Counter("fleethpa_breaker_trips_total", "Trips of a guardrail", _LABELS, registry=registry)
+        self.tripped = Gauge(
+            "fleethpa_breaker_last_trip_timestamp_seconds",
+            "Log time of the last trip of a guardrail",
+            _LABELS,
+            registry=registry,
+        )
+        self.newest = Gauge(
+            "fleethpa_breaker_newest_decision_timestamp_seconds",
+            "Log time of the newest change that was read",
+            registry=registry,
+        )
+        self.paused_until = Gauge(
+            "fleethpa_breaker_paused_until_timestamp_seconds",
+            "When the pause of a guardrail ends by itself (+Inf: a person must end it; 0: it was ended)",
+            _LABELS,
+            registry=registry,
+        )
+        self.not_paused = Counter(
+            "fleethpa_breaker_trips_not_paused_total",
+            "Trips of rules that act, without a pause, since the engine in force does not know pauses",
+            _LABELS,
+            registry=registry,
+        )
+        self.unbounded = Gauge(
+            "fleethpa_breaker_clusters_without_budget",
+            "Clusters in which a guardrail acts and no removal budget bounds what goes before its pause",
+            registry=registry,
+        )
+
+
+class Breaker:
+    """Follows the decisions. `health.became_ready` is set once the last hour has been read."""
+
+    def __init__(self, config: BreakerConfig) -> None:
+        self._config = config
+        self._rules = {rule.name: rule for rule in config.rules}
+        self.health = PartHealth("read")
+        self._metrics = BreakerMetrics(self.health.registry)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._run = GuardrailRun(self._config.rules, Guardrail.acts_at)
+        self._standing = GuardrailStanding()
+        self._early: list[tuple[int, BreakerCommand | GuardrailResume]] | None = []
+        """What was heard before the last hour of decisions was read, with its time; None: it has been."""
+        self._settings: dict[str, ClusterSettings] = {}
+        self._unbounded: set[str] = set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Follow until `stop` is set. Brokers that are away are waited for."""
+        async with self.health.served(self._config.web_host, self._config.web_port):
+            while not stop.is_set():
+                await self._while_connected(stop)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_AGAIN_S):
+                        await stop.wait()
+
+    async def _while_connected(self, stop: asyncio.Event) -> None:
+        from aiokafka.errors import KafkaError
+
+        stopping = asyncio.create_task(stop.wait())
+        tasks: list[asyncio.Future[Any]] = [stopping]
+        self._begin()
+        try:
+            async with open_past("kafka", self._config.config) as past, self._publisher() as publish:
+                # Also where all rules only report: they may have paused before the file was changed.
+                tasks += await self._hearing()
+                tasks.append(asyncio.create_task(self.follow(past, publish)))
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        except (*_UNREADABLE, KafkaError) as error:
+            self.health.note("brokers", str(error) or type(error).__name__)
+            log.warning("the decisions cannot be followed now: %s", error)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    @asynccontextmanager
+    async def _publisher(self) -> AsyncIterator[Publish]:
+        from runtime import kafkaclients
+        from runtime.records import Publisher
+
+        async with AsyncExitStack() as stack:
+            publisher: Publisher | None = None
+
+            async def publish(body: BreakerCommand) -> None:
+                nonlocal publisher
+                if publisher is None:
+                    producer = kafkaclients.strict_producer(self._config.config.kafka(), linger_ms=0)
+                    await stack.enter_async_context(kafkaclients.started(producer))
+                    publisher = Publisher(producer)
+                await publisher.send(BREAKER, "", "", [body], self._config.clock())
+
+            yield publish
+
+    async def _hearing(self) -> list[asyncio.Future[Any]]:
+        """Follow settings, what guardrails paused and persons ended; returns when all of it so far has been heard."""
+        from runtime.records import follow_entries
+
+        kafka, known = self._config.config.kafka(), (asyncio.Event(), asyncio.Event(), asyncio.Event())
+        tasks: list[asyncio.Future[Any]] = [
+            asyncio.create_task(follow_entries(kafka, BreakerCommand, self.heard, known[0].set)),
+            asyncio.create_task(follow_entries(kafka, GuardrailResume, self.heard, known[1].set)),
+            asyncio.create_task(follow_entries(kafka, SettingsSet, self.heard_settings, known[2].set)),
+        ]
+        waiting: asyncio.Future[Any] = asyncio.gather(*(event.wait() for event in known))
+        try:
+            await asyncio.wait([*tasks, waiting], return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        except BaseException:  # raised again; a cancellation ends the tasks, too
+            for task in tasks:
+                task.cancel()
+            raise
+        finally:
+            waiting.cancel()
+        return tasks
+
+    def heard(self, body: BreakerCommand | GuardrailResume, time_ms: int) -> None:
+        """A breaker paused or resumed a cluster, or a person ended its pauses, as a record of this time says."""
+        if isinstance(body, BreakerCommand):
+            self._standing.take(body, time_ms)
+        else:
+            self._standing.resume(body, time_ms)
+        if self._early is not None:
+            self._early.append((time_ms, body))
+        else:
+            self._take_word(body, time_ms)
+            self._show_pauses()
+
+    def heard_settings(self, body: SettingsSet, time_ms: int) -> None:
+        """The settings of a cluster were changed."""
+        take_settings(self._settings, body)
+        if self._early is None:
+            self._look_for_budgets()
+
+    def _look_for_budgets(self) -> None:
+        """Warn once of each cluster in which a rule acts without a removal budget beside it."""
+        now_ms = self._config.clock()
+        acting = sorted(rule.name for rule in self._config.rules if rule.acts_at(now_ms))
+        clusters = self._run.clusters() if acting else []
+        found = {name for name in clusters if not effective(self._settings, name).budgets.bounds_removals}
+        for name in sorted(found - self._unbounded):
+            log.warning(
+                "guardrail %s acts in cluster %s, which has no removal budget: more than half of a wave may be gone "
+                "before its pause is in force; to bound that: fleethpa settings %s removal-budget=30%%/10m",
+                ", ".join(acting),
+                name,
+                name,
+            )
+        self._unbounded = found
+        self._metrics.unbounded.set(len(found))
+        listed = ", ".join(sorted(found)[:SHOWN_CLUSTERS])
+        more = f" and {len(found) - SHOWN_CLUSTERS} more" if len(found) > SHOWN_CLUSTERS else ""
+        self.health.note("removal budgets", f"none in {listed}{more}" if found else None)
+
+    def _take_word(self, body: BreakerCommand | GuardrailResume, time_ms: int) -> None:
+        if isinstance(body, BreakerCommand) and body.command == "pause":
+            self._run.began(body, time_ms)
+            return
+        for cluster in self._run.clusters() if body.cluster == EVERY_CLUSTER else [body.cluster]:
+            self._run.resumed(cluster, time_ms, body.namespace)
+
+    def _show_pauses(self) -> None:
+        in_force = self._standing.in_force(self._config.clock())
+        standing = {(each.guardrail, each.cluster, each.namespace): each for each in in_force}
+        known = {tuple(sample.labels.values()) for sample in next(iter(self._metrics.paused_until.collect())).samples}
+        for labels in known | standing.keys():
+            pause = standing.get((labels[0], labels[1], labels[2]))
+            until_s = 0.0 if pause is None else pause.until_ms / 1000 or _FOR_EVER_S
+            self._metrics.paused_until.labels(*labels).set(until_s)
+
+    async def follow(self, past: Past, publish: Publish | None = None) -> None:
+        """Read the last hour, then look at what comes, without end (of an archive: until its end).
+
+        `publish`: None: trips are only reported.
+        """
+        readers = dict[int, EventReader]()
+        events: list[GuardedEvent] = []
+        positions: dict[int, int] = {}
+        for number in range(await past.partitions()):
+            readers[number] = EventReader()
+            first = await past.offset_at(DECISIONS, number, self._config.clock() - LOOK_BACK_MS)
+            positions[number] = first
+            async with aclosing(past.records(DECISIONS, number, first)) as records:
+                async for record in records:
+                    positions[number] = record.offset + 1
+                    events += _events(readers[number], number, record)
+        self._catch_up(events)
+        self._look_for_budgets()
+        await self._end_what_no_rule_pauses(publish)
+        self.health.ready("read")
+        self.health.note("brokers", None)
+        async with aclosing(past.arriving(positions)) as arriving:
+            async for number, record in arriving:
+                for event in _events(readers[number], number, record):
+                    self._metrics.newest.set(event.time_ms / 1000)
+                    known = self._run.knows(event.cluster)
+                    trips = self._run.take(event)
+                    if not known:
+                        self._look_for_budgets()
+                    for trip in trips:
+                        await self._tripped(trip, readers[number].engine, publish)
+
+    def _catch_up(self, events: list[GuardedEvent]) -> None:
+        """Bring the run to the present by what happened in the last hour, in order of time."""
+        since_ms = self._config.clock() - LOOK_BACK_MS
+        words = sorted(self._early or (), key=lambda each: each[0])
+        self._early = None
+        for event in sorted(events):
+            while words and words[0][0] <= event.time_ms:
+                time_ms, body = words.pop(0)
+                if time_ms >= since_ms:
+                    self._take_word(body, time_ms)
+            self._run.watch(event)
+        for time_ms, body in words:
+            if time_ms >= since_ms:
+                self._take_word(body, time_ms)
+        self._show_pauses()
+
+    async def _end_what_no_rule_pauses(self, publish: Publish | None) -> None:
+        """End the pauses of rules that are gone or no longer act. One that waits for a person stays."""
+        now_ms = self._config.clock()
+        for pause in self._standing.in_force(now_ms):
+            rule = self._rules.get(pause.guardrail)
+            if publish is None or not pause.until_ms or (rule is not None and rule.acts_at(now_ms)):
+                continue
+            where = _where(pause.cluster, pause.namespace)
+            log.warning("guardrail %s no longer acts: its pause of %s is ended", pause.guardrail, where)
+            ended = BreakerCommand(
+                command="resume", cluster=pause.cluster, namespace=pause.namespace, guardrail=pause.guardrail
+            )
+            await publish(ended)
+
+    async def _tripped(self, trip: Trip, engine: int, publish: Publish | None) -> None:
+        rule, labels = self._rules[trip.rule], (trip.rule, trip.cluster, trip.namespace)
+        self._metrics.trips.labels(*labels).inc()
+        self._metrics.tripped.labels(*labels).set(trip.time / 1000)
+        what = f"guardrail {trip.rule}: {trip.removed} of {trip.replicas} replicas of cluster {trip.cluster} removed"
+        what += f" by namespace {trip.namespace} alone" if trip.namespace else ""
+        scope = f"-C {trip.cluster}" + (f" -n {trip.namespace}" if trip.namespace else "")
+        by_hand = f"fleethpa pause {scope} --scale-in --for {rule.pause} --reason 'guardrail {trip.rule}'"
+        if publish is None or not rule.acts_at(trip.time):
+            log.warning("%s; to hold scale-downs there: %s", what, by_hand)
+        elif engine < BRAKES_SINCE:
+            self._metrics.not_paused.labels(*labels).inc()
+            log.error("%s; not paused, engine %d does not know it: fleethpa topics engine 2; %s", what, engine, by_hand)
+        else:
+            await publish(
+                BreakerCommand(
+                    command="pause",
+                    cluster=trip.cluster,
+                    namespace=trip.namespace,
+                    guardrail=trip.rule,
+                    until=trip.until or 0,
+                    removed=trip.removed,
+                    replicas=trip.replicas,
+                    window_ms=rule.window_ms,
+                )
+            )
+            until = "until a person resumes" if trip.until is None else f"until {rfc3339_seconds(trip.until)}"
+            log.warning("%s; scale-downs there are paused %s", what, until)
+
+
+def _where(cluster: str, namespace: str) -> str:
+    return f"namespace {namespace} of cluster {cluster}" if namespace else f"cluster {cluster}"
+
+
+def _events(reader: EventReader, number: int, record: ArchivedRecord) -> Sequence[GuardedEvent]:
+    """What a decision changes. One that cannot be read is passed over: it must not keep the others from being seen."""
+    try:
+        return reader.take(record.value)
+    except ValueError as error:
+        log.error("not a decision record", extra={"position": f"{number}@{record.offset}", "error": str(error)})
+        return ()
+
+
+async def run_breaker(
+    config: BreakerConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None
+) -> None:
+    """Run a breaker until `stop` is set; `announce` is told the port of its health once it has read (0: none)."""
+    part = Breaker(config)
+    await part.health.accompany(part.run(stop), announce)

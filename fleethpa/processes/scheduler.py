@@ -1,0 +1,134 @@
+"""The scheduler: changes the specs of central HPAs at the times of their schedules.
+
+It keeps nothing: each look reads the state from the log, compares every HPA that carries a schedule with what the
+schedule says for now, and publishes those that differ. Two of them at a time do no harm, and after an outage the next
+look makes up for what was missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from fleethpa.changes.schedules import due, scheduled
+from fleethpa.fleet.state import read_state
+from fleethpa.frame.configuration import Config
+from fleethpa.frame.errors import CommandError
+from fleethpa.frame.sources import open_past
+from fleethpa.frame.writer import Writer, open_writer
+from runtime.process import PartHealth
+from schemas.codec import WireError
+from streams.archive.segments import ArchiveError
+from streams.history.past import Past
+from streams.state.ledger import CoreError
+
+log = logging.getLogger(__name__)
+EVERY_S: Final = 15.0
+LOGGED_S: Final = 5.0
+"""How long a record may take to be in the log before the state is read again."""
+READING_S: Final = 60.0
+_UNREADABLE: Final = (CommandError, ArchiveError, WireError, CoreError, OSError, TimeoutError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerConfig:
+    """Settings of a scheduler. `web_port`: None serves nothing, 0 takes a free port. `clock`: Unix milliseconds."""
+
+    config: Config
+    every_s: float = EVERY_S
+    web_port: int | None = None
+    web_host: str = "127.0.0.1"
+    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+
+
+class SchedulerMetrics:
+    """What a scheduler measures."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.changed = Counter("fleethpa_scheduler_changes_total", "Specs changed by a schedule", registry=registry)
+        self.failed = Counter(
+            "fleethpa_scheduler_failures_total", "Looks at the schedules that failed", registry=registry
+        )
+        self.schedules = Gauge("fleethpa_scheduler_schedules", "Central HPAs that have a schedule", registry=registry)
+        self.unusable = Gauge(
+            "fleethpa_scheduler_unusable_schedules",
+            "Schedules that cannot be followed; the process's log says why",
+            registry=registry,
+        )
+
+
+class Scheduler:
+    """Looks every `every_s`. `health.became_ready` is set after the first look."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self._config = config
+        self.health = PartHealth("looked")
+        self._told: set[str] = set()
+        self._metrics = SchedulerMetrics(self.health.registry)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Look until `stop` is set. Brokers that are away are waited for."""
+        async with self.health.served(self._config.web_host, self._config.web_port):
+            while not stop.is_set():
+                await self._while_connected(stop)
+                await _rest(stop, self._config.every_s)
+
+    async def _while_connected(self, stop: asyncio.Event) -> None:
+        """Look again and again over one connection, until something fails."""
+        try:
+            async with open_past("kafka", self._config.config) as past, open_writer(self._config.config) as writer:
+                while not stop.is_set():
+                    await self.look(past, writer)
+                    self.health.ready("looked")
+                    self.health.note("brokers", None)
+                    await _rest(stop, self._config.every_s)
+        except _UNREADABLE as error:
+            self._metrics.failed.inc()
+            self.health.note("brokers", str(error))
+            log.warning("the schedules cannot be read or applied now: %s", error)
+
+    async def look(self, past: Past, writer: Writer) -> int:
+        """Publish what is due; returns how many HPAs were changed."""
+        async with asyncio.timeout(READING_S):
+            state = await read_state(past)
+        writes, problems = due(state, self._config.clock())
+        self._metrics.schedules.set(len(scheduled(state.hpas.values())))
+        self._metrics.unusable.set(len(problems))
+        self._tell(problems)
+        sent = [await writer.namespaced(each.subject, each.cluster, each.namespace, each.bodies) for each in writes]
+        for fate in await writer.fates(sent, LOGGED_S):
+            log.info("%s", fate.pending.subject)
+            if fate.state == "rejected":
+                log.warning("%s: rejected: %s", fate.pending.subject, fate.reason)
+            else:
+                self._metrics.changed.inc()
+        return len(writes)
+
+    def _tell(self, problems: list[CommandError]) -> None:
+        """Each problem once, until it is gone."""
+        texts = {f"{problem.what}: {problem.cause}" for problem in problems}
+        for text in sorted(texts - self._told):
+            log.warning("%s", text)
+        self._told = texts
+        self.health.note("schedules", f"{len(texts)} cannot be followed" if texts else None)
+
+
+async def run_scheduler(
+    config: SchedulerConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None
+) -> None:
+    """Run a scheduler until `stop` is set; `announce` is told the port of its health after the first look (0: none)."""
+    part = Scheduler(config)
+    await part.health.accompany(part.run(stop), announce)
+
+
+async def _rest(stop: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()

@@ -1,0 +1,160 @@
+"""What `explain` knows beyond the record: every step's numbers, and what would have changed the answer.
+
+One decision derived again from the log, and what the comparison with the recorded one says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from msgspec import structs
+
+from fleethpa.fleet import decisions as decisionlists
+from fleethpa.fleet.finding import AskedId, only
+from fleethpa.fleet.state import read_state
+from fleethpa.fleet.troubles import ClusterTrouble
+from fleethpa.frame.errors import not_found, usage
+from fleethpa.frame.sources import connecting
+from runtime.log import clean
+from streams.analysis.answer import answer
+from streams.analysis.counterfactual import Counterfactuals, counterfactuals
+from streams.archive.segments import ArchiveError
+from streams.history.differences import differences
+from streams.history.evaluations import evaluation_of
+from streams.history.past import LogGoneError, Past
+from streams.history.recorded import Recorded
+from streams.history.replay import Derived, derive
+from streams.state import records as decisionrecords
+from streams.state.ledger import CoreError
+from streams.state.lostmetrics import EvaluationInputs
+from streams.state.moves import Fight, fight_now
+
+
+async def derived_again(past: Past, asked: AskedId, servers: str) -> Derived:
+    """Derive the decision that is named again from the log; `servers`: the brokers, for messages.
+
+    Raises:
+        CommandError: no such decision (exit 4), or the source cannot be read.
+    """
+    async with connecting(servers):
+        try:
+            if asked.partition >= await past.partitions():
+                raise not_found(f"no decision {asked.text}", cause=f"There is no partition {asked.partition}.")
+            derived = await derive(past, asked.partition, asked.text, lambda ids: only(asked, ids))
+        except (ArchiveError, CoreError) as error:
+            raise usage(
+                f"decision {asked.text} cannot be re-derived: {error}", next_step="fleethpa audit verify"
+            ) from error
+    if derived.standing is None and derived.made is None:
+        raise not_found(
+            f"no decision {asked.text}",
+            cause="Neither the decisions nor the log hold it.",
+            next_step="fleethpa decisions -A",
+        )
+    return derived
+
+
+def derived_document(past: Past, derived: Derived) -> dict[str, Any]:
+    """What came out, as machine formats show it."""
+
+    standing, made = derived.standing, derived.made
+    value = standing.value if standing else b""
+    found = differences(value, made.value) if standing and made else []
+    body: dict[str, Any] = msgspec.json.decode(made.value if made else value)
+    identical = standing is not None and made is not None and value == made.value
+    return {
+        "id": derived.id,
+        "identical": identical,
+        "source": past.name,
+        "recorded": standing is not None,
+        "recomputed": made is not None,
+        "offset": standing.offset if standing else None,
+        "seq": body.get("seq"),
+        "input": body.get("input"),
+        "engine": body.get("engine", 1),
+        "start": derived.start,
+        "logRecords": derived.folded,
+        "differences": [{"path": d.path, "text": str(d)} for d in found],
+    }
+
+
+def derived_text(found: dict[str, Any]) -> str:
+    """What came out (a `document`), for people."""
+    start = f"the snapshot at log offset {found['start']}" if found["start"] >= 0 else "the log's first record"
+    lines = [f"decision   {found['id']}  number {found['seq']} of its partition"]
+    if found["input"]:
+        lines.append(
+            f"input      log {found['input']['partition']}@{found['input']['offset']}  {found['input']['hash']}"
+        )
+    lines.append(f"made from  {start}, {found['logRecords']:,} log records folded")
+    if found["identical"]:
+        return "\n".join([*lines, "identical  to the byte"])
+    if not found["recorded"]:
+        return "\n".join([*lines, "MISSING    it follows from the log, but is not among the decisions"])
+    if not found["recomputed"]:
+        return "\n".join([*lines, "EXTRA      it is recorded, but does not follow from the log"])
+    shown = [clean(f"DIFFERS    {each['text']}") for each in found["differences"]]
+    return "\n".join([*lines, *(shown or ["DIFFERS    in its bytes, though not in their meaning"])])
+
+
+RECENT_MS: Final = 300_000
+"""A decision that is older says nothing of how its cluster is now."""
+
+
+@dataclass(frozen=True)
+class Again:
+    """A decision that was evaluated again: the whole record, what would have changed the answer, and a fight over the
+    replicas that went on then. `lacking`: why that cannot be found out, where the log no longer reaches back far
+    enough.
+    """
+
+    recorded: Recorded
+    would: Counterfactuals | None = None
+    fight: Fight | None = None
+    lacking: str = ""
+
+
+async def evaluated_again(past: Past, found: Recorded) -> Again:
+    """Evaluate a decision again: all steps of a short record, and what would have changed the answer."""
+    if found.decision.kind != "evaluation":
+        return Again(found)
+    try:
+        again = await evaluation_of(past, found)
+    except LogGoneError as error:
+        return Again(found, lacking=str(error))
+    inputs = again.inputs
+    whole = _whole(found, inputs) if found.short else found
+    return Again(whole, counterfactuals(inputs), fight_now(inputs.moves, inputs.now_ms))
+
+
+async def troubles_of(past: Past, found: Recorded, ending: Recorded | None, now_ms: int) -> list[ClusterTrouble]:
+    """What is wrong in the cluster of a decision of now that failed, or whose write did."""
+    failed = found.decision.error or (ending is not None and ending.decision.error)
+    if not failed or now_ms - found.time_ms > RECENT_MS:
+        return []
+    cluster = (await read_state(past)).clusters.get(found.decision.cluster)
+    return cluster.troubles if cluster is not None else []
+
+
+def _whole(found: Recorded, inputs: EvaluationInputs) -> Recorded:
+    """A short record with the windows, policies and sample times of its own evaluation."""
+    again = answer(inputs)
+    evaluation = again.evaluation
+    made = decisionrecords.steps(evaluation) + [
+        step for step in found.decision.steps if step.step in ("guard", "fallback")
+    ]
+    made += [again.brake] if again.brake is not None else []
+    metrics = [decisionrecords.metric_decision(metric) for metric in evaluation.metrics]
+    return found.explained_by(structs.replace(found.decision, steps=made, metrics=metrics))
+
+
+def document(again: Again) -> dict[str, Any]:
+    """A decision as machine formats of `explain` show it."""
+    body = decisionlists.document(again.recorded.decision)
+    if again.would is not None:
+        body["counterfactuals"] = msgspec.to_builtins(again.would)
+    if again.fight is not None:
+        body["fight"] = msgspec.to_builtins(again.fight)
+    return body

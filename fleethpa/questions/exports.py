@@ -1,0 +1,252 @@
+"""Decisions as flat rows for analysts, and the files they go to: Parquet, CSV or JSON lines, whole or partitioned."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from fleethpa.show.formats import csv_cell, to_json_line
+from fleethpa.show.times import rfc3339
+from schemas.keys import HpaId
+from streams.history.recorded import Recorded
+
+BATCH: Final = 5_000
+MOST_HELD: Final = 20_000
+"""Rows that wait for their files, at most."""
+MOST_OPEN: Final = 100
+"""Files that are open at a time, at most: systems allow some hundreds."""
+PARTITION_KEYS: Final = ("cluster", "namespace", "date", "hour")
+
+COLUMNS: Final[tuple[tuple[str, str, Callable[[Recorded], Any]], ...]] = (
+    ("time", "time", lambda r: r.time_ms),
+    ("id", "text", lambda r: r.decision.id),
+    ("kind", "text", lambda r: r.decision.kind),
+    ("cluster", "text", lambda r: r.decision.cluster),
+    ("namespace", "text", lambda r: r.decision.namespace),
+    ("name", "text", lambda r: r.decision.name),
+    ("uid", "text", lambda r: r.decision.uid),
+    ("mode", "text", lambda r: r.decision.mode),
+    ("origin", "text", lambda r: r.decision.origin),
+    ("current_replicas", "integer", lambda r: r.decision.current_replicas),
+    ("raw_desired_replicas", "integer", lambda r: r.decision.raw_desired_replicas),
+    ("final_desired_replicas", "integer", lambda r: r.decision.final_desired_replicas),
+    ("direction", "text", lambda r: r.decision.direction),
+    ("reason", "text", lambda r: r.decision.reason),
+    ("selected_metric", "text", lambda r: r.decision.selected_metric),
+    ("constraints_applied", "texts", lambda r: list(r.decision.constraints_applied)),
+    ("wants", "integer", lambda r: r.decision.wants),
+    ("completes", "text", lambda r: r.decision.completes),
+    ("outcome", "text", lambda r: str(r.decision.outcome.get("result", ""))),
+    ("error", "text", lambda r: r.decision.error),
+    ("paused", "text", lambda r: r.decision.paused),
+    ("refused", "text", lambda r: r.decision.refused),
+    ("min_replicas", "integer", lambda r: r.decision.min_replicas),
+    ("max_replicas", "integer", lambda r: r.decision.max_replicas),
+    ("generation", "integer", lambda r: r.decision.generation),
+    ("spec_hash", "text", lambda r: r.decision.spec_hash),
+    ("author", "text", lambda r: r.decision.author),
+    ("change_reason", "text", lambda r: r.decision.change_reason),
+    ("engine", "integer", lambda r: r.decision.engine),
+    ("metrics", "json", lambda r: msgspec.to_builtins(r.decision.metrics)),
+    ("steps", "json", lambda r: msgspec.to_builtins(r.decision.steps)),
+    ("short", "flag", lambda r: r.short),
+    ("seq", "integer", lambda r: r.decision.seq),
+    ("prev", "text", lambda r: r.decision.prev),
+    ("partition", "integer", lambda r: r.partition),
+    ("offset", "integer", lambda r: r.offset),
+    ("log_offset", "integer", lambda r: r.decision.input.offset),
+    ("log_hash", "text", lambda r: r.decision.input.hash),
+)
+"""Name, type and value of every column; columns are only ever added, at the end."""
+
+
+class Sheet(Protocol):
+    """One output file."""
+
+    def write(self, rows: list[Recorded]) -> None:
+        """Append rows."""
+        ...
+
+    def close(self) -> None:
+        """Complete the file."""
+        ...
+
+
+class TextSheet:
+    """CSV or JSON lines; `path` None is stdout."""
+
+    def __init__(self, path: Path | None, format_: str) -> None:
+        self._path, self._format = path, format_
+        self._file: Any = sys.stdout if path is None else path.open("w", encoding="utf-8", newline="")
+        self._csv = csv.writer(self._file, lineterminator="\n")
+        if format_ == "csv":
+            self._csv.writerow(name for name, _, _ in COLUMNS)
+
+    def write(self, rows: list[Recorded]) -> None:
+        for row in rows:
+            if self._format == "csv":
+                self._csv.writerow(csv_cell(str(_cell(kind, get(row)))) for _, kind, get in COLUMNS)
+            else:
+                line = {name: _json(kind, get(row)) for name, kind, get in COLUMNS}
+                self._file.write(to_json_line(line) + "\n")
+
+    def close(self) -> None:
+        self._file.flush()
+        if self._path is not None:
+            self._file.close()
+
+
+def _json(kind: str, value: Any) -> Any:
+    return _rfc3339(value) if kind == "time" else value
+
+
+def _cell(kind: str, value: Any) -> Any:
+    if value is None:
+        return ""
+    if kind == "texts":
+        return ",".join(value)
+    if kind == "flag":
+        return "true" if value else "false"
+    return to_json_line(value) if kind == "json" else _json(kind, value)
+
+
+def _rfc3339(time_ms: int) -> str:
+    return rfc3339(time_ms)
+
+
+class ParquetSheet:
+    """Parquet, zstd-compressed, a row group for each batch."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        kinds = {
+            "time": pa.timestamp("ms", tz="UTC"),
+            "text": pa.string(),
+            "texts": pa.list_(pa.string()),
+            "integer": pa.int64(),
+            "json": pa.string(),
+            "flag": pa.bool_(),
+        }
+        self._pa = pa
+        self._schema = pa.schema([(name, kinds[kind]) for name, kind, _ in COLUMNS])
+        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
+
+    def write(self, rows: list[Recorded]) -> None:
+        columns = {
+            name: [to_json_line(get(row)) if kind == "json" else get(row) for row in rows]
+            for name, kind, get in COLUMNS
+        }
+        self._writer.write_table(self._pa.table(columns, schema=self._schema))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Export:
+    """Rows go to one file, or (partitioned) to `key=value/…` folders as Hive, DuckDB and Spark read them.
+
+    Files get their names at the end: what fails leaves none, and none that stood there before is lost. Of a folder
+    that has been left for others the next file is `decisions-1`, for only some files are open at a time.
+    """
+
+    def __init__(self, format_: str, out: Path | None, keys: tuple[str, ...]) -> None:
+        self._format, self._out, self._keys = format_, out, keys
+        self._waiting: dict[tuple[str, ...], list[Recorded]] = {}
+        self._sheets: dict[tuple[str, ...], Sheet] = {}
+        self._begun: dict[tuple[str, ...], int] = {}
+        self._unnamed: list[tuple[Path, Path]] = []
+        self._held = self.rows = 0
+        self.hpas: set[HpaId] = set()
+        """Whose decisions were taken."""
+
+    @property
+    def files(self) -> int:
+        """How many files were made."""
+        return sum(self._begun.values())
+
+    def __enter__(self) -> Export:
+        if not self._keys:
+            self._sheet(())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._flush_all()
+                self._close_all()
+                while self._unnamed:
+                    made, path = self._unnamed.pop()
+                    made.replace(path)
+        finally:
+            with suppress(OSError):
+                self._close_all()
+            for made, _path in self._unnamed:
+                made.unlink(missing_ok=True)
+
+    def add(self, recorded: Recorded) -> None:
+        """Take a row."""
+        key = tuple(f"{name}={_key(name, recorded)}" for name in self._keys)
+        waiting = self._waiting.setdefault(key, [])
+        waiting.append(recorded)
+        self._held += 1
+        self.rows += 1
+        self.hpas.add(recorded.hpa)
+        if len(waiting) >= BATCH:
+            self._flush(key)
+        elif self._held >= MOST_HELD:
+            self._flush_all()
+
+    def _flush_all(self) -> None:
+        for key in list(self._waiting):
+            self._flush(key)
+
+    def _flush(self, key: tuple[str, ...]) -> None:
+        rows = self._waiting.pop(key)
+        self._held -= len(rows)
+        self._sheet(key).write(rows)
+
+    def _close_all(self) -> None:
+        while self._sheets:
+            self._sheets.popitem()[1].close()
+
+    def _sheet(self, key: tuple[str, ...]) -> Sheet:
+        if key not in self._sheets:
+            if len(self._sheets) >= MOST_OPEN:
+                self._sheets.pop(next(iter(self._sheets))).close()
+            self._sheets[key] = self._made(self._path(key))
+        return self._sheets[key]
+
+    def _path(self, key: tuple[str, ...]) -> Path | None:
+        number = self._begun.get(key, 0)
+        self._begun[key] = number + 1
+        if not self._keys or self._out is None:
+            return self._out
+        folder = self._out.joinpath(*key)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"decisions{f'-{number}' if number else ''}.{self._format}"
+
+    def _made(self, path: Path | None) -> Sheet:
+        if path is not None and (path.is_file() or not path.exists()):  # not /dev/stdout, nor a named pipe
+            unnamed = path.with_name(f".{path.name}.tmp")
+            self._unnamed.append((unnamed, path))
+            path = unnamed
+        if self._format == "parquet":
+            assert path is not None
+            return ParquetSheet(path)
+        return TextSheet(path, self._format)
+
+
+def _key(name: str, recorded: Recorded) -> str:
+    if name in ("date", "hour"):
+        moment = datetime.fromtimestamp(recorded.time_ms / 1000, UTC)
+        return moment.strftime("%Y-%m-%d" if name == "date" else "%H")
+    return str(getattr(recorded.decision, name))

@@ -1,0 +1,252 @@
+"""Tuning of many HPAs: read some at a time, search on all cores, keep what was found so that a run can be resumed.
+
+`tune --within`: what a proposal must keep to, as people write it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import re
+from collections.abc import AsyncGenerator, Iterable
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import msgspec
+
+from fleethpa.frame.errors import CommandError, unreadable_text, usage
+from fleethpa.questions.backtests import MOST_REDUCED, readers_by_hpa
+from schemas.keys import HpaId
+from streams.analysis.backtest import Condensed
+from streams.analysis.tuning.recording import Objective, RefusedError, Tuning, Within
+from streams.analysis.tuning.search import tune as search
+
+if TYPE_CHECKING:
+    from fleethpa.questions.backtests import Window
+    from streams.history.past import Past
+
+
+_FIELDS: Final = {
+    "target": "target",
+    "minReplicas": "min_replicas",
+    "maxReplicas": "max_replicas",
+    "window": "window",
+    "tolerance": "tolerance",
+    "scaleUpPercent": "scale_up_percent",
+}
+_NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?"
+_RANGE: Final = re.compile(rf"({_NUMBER})?\.\.({_NUMBER})?|({_NUMBER})", re.ASCII)
+
+
+def parse_within(text: str | None) -> Within:
+    """Read `target=40..80,minReplicas=2..`; an end that is left out is open, a single number is both ends.
+
+    Raises:
+        CommandError: an unknown field, or not a range (exit 2).
+    """
+    found: dict[str, tuple[float | None, float | None]] = {}
+    for part in (text or "").split(",") if text else ():
+        name, _, value = part.strip().partition("=")
+        if name not in _FIELDS:
+            raise _wrong(part, f"Fields are {', '.join(_FIELDS)}.")
+        if _FIELDS[name] in found:
+            raise _wrong(part, f"{name} is given twice.")
+        match = _RANGE.fullmatch(value)
+        if match is None or value == "..":
+            raise _wrong(part, "A range is 40..80, 40.., ..80, or one number.")
+        low, high, only = (None if end is None else float(end) for end in match.groups())
+        ends = (only, only) if only is not None else (low, high)
+        if ends[0] is not None and ends[1] is not None and ends[0] > ends[1]:
+            raise _wrong(part, "The first number is above the second.")
+        found[_FIELDS[name]] = ends
+    return Within(**found)
+
+
+def _wrong(part: str, cause: str) -> CommandError:
+    return usage(
+        f"--within {part.strip()!r} cannot be read",
+        cause=cause,
+        next_step="--within 'target=40..80,minReplicas=2..,maxReplicas=..30,window=60..600'",
+    )
+
+
+_BAR: Final = 20
+SMALL: Final = 10_000
+"""Evaluations, of all HPAs together, up to which searches are over before processes for them have started."""
+
+
+class TuneFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """What the search gave for one HPA: a tuning, or why there can be none."""
+
+    hpa: HpaId
+    found: Tuning | None = None
+    refused: str = ""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked of the search: with the same of it and the same log the same is found."""
+
+    since_ms: int
+    until_ms: int
+    objective: Objective
+    within: Within
+
+
+class _Task(NamedTuple):
+    recorded: Condensed
+    objective: Objective
+    within: Within
+
+
+def found_for(task: _Task) -> TuneFinding:
+    """Search for one HPA; runs in a process of its own."""
+    try:
+        return TuneFinding(
+            hpa=task.recorded.hpa, found=search(task.recorded.hpa, task.recorded, task.objective, task.within)
+        )
+    except RefusedError as error:
+        return TuneFinding(hpa=task.recorded.hpa, refused=str(error))
+
+
+# --- what was found before --------------------------------------------------------------------------------------------
+
+
+class Kept(Protocol):
+    """Where findings are kept until the run is complete."""
+
+    known: dict[HpaId, TuneFinding]
+
+    def add(self, finding: TuneFinding) -> None:
+        """Keep a finding."""
+        ...
+
+
+class InMemory:
+    """For a run that cannot be resumed."""
+
+    def __init__(self) -> None:
+        self.known: dict[HpaId, TuneFinding] = {}
+
+    def add(self, finding: TuneFinding) -> None:
+        """Keep a finding."""
+        self.known[finding.hpa] = finding
+
+
+class InFile:
+    """A file with what was asked in its first line, and a finding in each other: written as soon as it is known.
+
+    A line that was cut off when a run was killed is found again.
+    """
+
+    def __init__(self, path: Path, asked: Asked) -> None:
+        self.path, self.known = path, dict[HpaId, TuneFinding]()
+        self.asked = asked
+        self._take_up()
+
+    def _take_up(self) -> None:
+        try:
+            if self.path.exists() and not self.path.is_file():  # a device may have no end
+                raise usage(f"--resume {self.path} is not a file", next_step="name a file; it is made")
+            text = self.path.read_bytes() if self.path.exists() else b""
+            whole = text[: text.rfind(b"\n") + 1].splitlines()
+            if not text:
+                self.path.write_bytes(msgspec.json.encode(self.asked) + b"\n")
+                return
+            # Without a line end it is somebody else's file: it must not be written over.
+            before = msgspec.json.decode(whole[0] if whole else b"", type=Asked)
+            self.known = {
+                each.hpa: each for each in (msgspec.json.decode(line, type=TuneFinding) for line in whole[1:])
+            }
+            if len(text) != sum(len(line) + 1 for line in whole):
+                self.path.write_bytes(b"".join(line + b"\n" for line in whole))
+        except OSError as error:
+            raise usage(
+                f"--resume {self.path} cannot be used",
+                cause=unreadable_text(error),
+                next_step="name a file in a folder that exists; it is made",
+            ) from error
+        except msgspec.MsgspecError as error:
+            raise usage(
+                f"--resume {self.path} is not a file of this command, or of another release",
+                cause=str(error),
+                next_step="name another file; it is made",
+            ) from error
+        if (before.objective, before.within) != (self.asked.objective, self.asked.within):
+            raise usage(
+                f"--resume {self.path} was begun with another --objective or --within",
+                cause="Findings of two objectives are not compared.",
+                next_step="name another file; it is made",
+            )
+        self.asked = before
+
+    def add(self, finding: TuneFinding) -> None:
+        """Keep a finding."""
+        self.known[finding.hpa] = finding
+        with self.path.open("ab") as file:
+            file.write(msgspec.json.encode(finding) + b"\n")
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+class Progress:
+    """How far a run has come."""
+
+    def __init__(self, total: int, before: int) -> None:
+        self.total, self.before, self.done = total, before, before
+
+    def text(self, seconds: float) -> str:
+        """A bar, and how long the rest will take; empty for a single HPA."""
+        if self.total < 2:
+            return ""
+        filled = _BAR * self.done // self.total
+        bar = f"[{'#' * filled}{'.' * (_BAR - filled)}] tuned {self.done} of {self.total} HPAs"
+        own = self.done - self.before
+        if not own or self.done == self.total:
+            return bar
+        left_s = seconds / own * (self.total - self.done)
+        return f"{bar}, about {left_s / 60:.0f} min left" if left_s >= 90 else f"{bar}, about {left_s:.0f} s left"
+
+
+async def run(
+    past: Past, hpas: Iterable[HpaId], window: Window, asked: Asked, kept: Kept, progress: Progress, jobs: int
+) -> None:
+    """Tune HPAs and keep what is found; those that are kept already are not read."""
+    wanted = {hpa for hpa in hpas if hpa not in kept.known}
+    if not wanted:
+        return
+    # Processes start with the first search that is given to them.
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        async with aclosing(_findings(past, wanted, window, asked, pool, jobs)) as findings:
+            async for finding in findings:
+                kept.add(finding)
+                progress.done += 1
+
+
+async def _findings(
+    past: Past, wanted: set[HpaId], window: Window, asked: Asked, pool: Executor, jobs: int
+) -> AsyncGenerator[TuneFinding, None]:
+    """Findings as they come. No more recordings wait for a core than there are cores: memory stays bounded."""
+    loop = asyncio.get_running_loop()
+    running: set[asyncio.Future[TuneFinding]] = set()
+    count = await past.partitions()
+    try:
+        async with aclosing(readers_by_hpa(past, wanted, count, window, Condensed, MOST_REDUCED)) as parts:
+            async for part in parts:
+                for hpa in list(part):
+                    while len(running) > jobs:
+                        done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                        for each in done:
+                            yield each.result()
+                    # What is sent to a core is let go here; the key says that it was read.
+                    task = _Task(part[hpa], asked.objective, asked.within)
+                    part[hpa] = Condensed(hpa)
+                    alone = len(wanted) == 1 or len(wanted) * len(task.recorded) <= SMALL
+                    running.add(loop.run_in_executor(None if alone else pool, found_for, task))
+        for next_one in asyncio.as_completed(running):
+            yield await next_one
+    finally:
+        for each in running:
+            each.cancel()

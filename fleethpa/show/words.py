@@ -1,0 +1,376 @@
+"""Decisions in words: what came out, what held it and why it is not written.
+
+Metric values as people read them: values that stand side by side share one notation.
+
+Texts of upstream and of API servers on one line: label selectors as users write them, and the cause of an error.
+
+Only one-line views use this. Statuses, events and decision records keep upstream's text byte for byte.
+
+Two specs of an HPA as a unified diff of their YAML.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from fleethpa.show.formats import to_yaml
+from schemas.decisions import IGNORED_REASON, Decision, DecisionOutline, MetricDecision, MetricOutline
+
+if TYPE_CHECKING:
+    from streams.state.moves import Fight
+
+
+_TENTHS: Final = 100
+"""Milli units in a tenth of a unit."""
+_BINARY: Final = ((2**20, "Mi"), (2**10, "Ki"))
+
+
+def number(milli: int) -> str:
+    """A milli value as people read it in a formula: `112.5`."""
+    return f"{milli / 1000:.3f}".rstrip("0").rstrip(".")
+
+
+def alike(milli: Sequence[int], metric: str) -> list[str]:
+    """Values of one metric (milli units) in one notation: cores or `m` for cpu, `Mi` for memory, else decimals."""
+    if metric == "cpu":
+        return [f"{value}m" if any(each % 1000 for each in milli) else str(value // 1000) for value in milli]
+    unit, suffix = _unit(milli, metric)
+    return [_in_unit(value, unit) + suffix for value in milli]
+
+
+def threshold(milli: int, beside: int, metric: str, *, lower: bool) -> tuple[str, str]:
+    """A value at which an answer changes and the value beside it, in one notation.
+
+    Where the notation has not enough digits, the value is rounded away from the one beside it: what is printed still
+    changes the answer.
+    """
+    unit, _ = _unit((milli, beside), metric)
+    if metric != "cpu" and unit > 1:
+        tenth = unit * _TENTHS
+        milli = (milli // tenth if lower else -(-milli // tenth)) * tenth
+    text, other = alike((milli, beside), metric)
+    return text, other
+
+
+def _unit(milli: Sequence[int], metric: str) -> tuple[int, str]:
+    """Mi or Ki where the largest value has at least one, as requests are written; 1 for what is not memory."""
+    largest = max(map(abs, milli)) if metric == "memory" else 0
+    return next(((size, suffix) for size, suffix in _BINARY if largest >= size * 1000), (1, ""))
+
+
+def _in_unit(milli: int, unit: int) -> str:
+    if unit == 1:
+        return number(milli)
+    return f"{_half_even(milli, unit * _TENTHS) / 10:.1f}".removesuffix(".0")
+
+
+def _half_even(value: int, step: int) -> int:
+    """A count of steps, rounded without leaving whole numbers."""
+    whole, rest = divmod(value, step)
+    return whole + (rest * 2 > step or (rest * 2 == step and whole % 2 == 1))
+
+
+_SELECTOR: Final = re.compile(
+    r"&?(?:v1\.)?LabelSelector\{MatchLabels:map\[string\]string\{(?P<labels>[^{}]*)\},"
+    r"MatchExpressions:\[\]LabelSelectorRequirement\{"
+    r"(?P<expressions>(?:LabelSelectorRequirement\{[^{}]*\},)*)\},\}"
+)
+_EXPRESSION: Final = re.compile(r"\{Key:([^,]*),Operator:([^,]*),Values:\[([^\]]*)\],\}")
+_OPERATORS: Final = {"In": "{} in ({})", "NotIn": "{} notin ({})", "Exists": "{}", "DoesNotExist": "!{}"}
+_WRAPPER: Final = re.compile(
+    r"invalid metrics \(\d+ invalid out of \d+\), first error is: "
+    r"|failed to compute desired number of replicas based on listed metrics for [^:]*: "
+    r"|the HPA (?:controller )?was unable to [^:]*: "
+    r"|(?:failed|unable) to (?:get|fetch|query|update|rescale)\b[^:]*: "
+)
+"""What upstream puts before a cause."""
+
+
+def one_line(text: str) -> str:
+    """The first line of a text, with selectors as users write them."""
+    return selectors_as_written(text.splitlines()[0]) if text else ""
+
+
+def selectors_as_written(text: str) -> str:
+    """A text in which Go's debug form of label selectors is replaced by `app=web,tier in (a,b)`."""
+    return _SELECTOR.sub(_written, text)
+
+
+def cause(text: str) -> str:
+    """The cause in an error of upstream: what it put before it is left out, for the whole text is in `explain`."""
+    rest = one_line(text)
+    while (match := _WRAPPER.match(rest)) and match.end() < len(rest):
+        rest = rest[match.end() :]
+    return rest
+
+
+def _written(match: re.Match[str]) -> str:
+    labels = [f"{key}={value}" for key, _, value in (pair.partition(": ") for pair in _pairs(match["labels"]))]
+    expressions = [
+        _OPERATORS.get(operator, "{} " + operator + " ({})").format(key, ",".join(values.split()))
+        for key, operator, values in _EXPRESSION.findall(match["expressions"])
+    ]
+    return ",".join([*labels, *expressions]) or "<everything>"
+
+
+def _pairs(text: str) -> list[str]:
+    return [pair for pair in text.split(",") if pair]
+
+
+Spec = dict[str, Any]
+
+
+def sorted_spec(spec: Spec) -> Spec:
+    """The spec, its metrics in an order that does not depend on how they were written."""
+    made = {name: spec[name] for name in sorted(spec)}
+    from streams.analysis.candidate import metric_key  # here: most commands need no analysis
+
+    return made | ({"metrics": sorted(spec["metrics"], key=metric_key)} if spec.get("metrics") else {})
+
+
+def spec_diff(before: Spec | None, after: Spec | None, one: str, other: str, context: int = 3) -> list[str]:
+    """The lines of a unified diff; None: there is no such spec.
+
+    Args:
+        one, other: what the two are called in its head.
+        context: how many unchanged lines are shown around each change.
+    """
+    return list(
+        difflib.unified_diff(
+            _lines(before),
+            _lines(after),
+            one if before is not None else "/dev/null",
+            other if after is not None else "/dev/null",
+            lineterm="",
+            n=context,
+        )
+    )
+
+
+def _lines(spec: Spec | None) -> list[str]:
+    return to_yaml(sorted_spec(spec)).splitlines() if spec is not None else []
+
+
+_WORDING: Final = re.compile(
+    r"(?P<resource>\S+) (?:container )?resource(?: utilization \(percentage of request\))?$"
+    r"|\S+ metric (?P<metric>[^\s(]+)"
+)
+
+SMALLEST_MILLI: Final = -(2**63)
+
+LIMITS: Final = {
+    "MinReplicas": "minReplicas",
+    "MaxReplicas": "maxReplicas",
+    "ScaleUpPolicy": "a scale-up policy",
+    "ScaleDownPolicy": "a scale-down policy",
+    "ScaleUpLimit": "the scale-up limit (twice the current count, at least 4)",
+    "StabilizationWindow": "the stabilization window",
+    "Tolerance": "the tolerance",
+    "Paused": "a pause",
+    "Frozen": "the freeze of the cluster",
+    "Overflow": "the overflow guard",
+    "MaxStep": "the max-step setting of the cluster",
+    "RemovalBudget": "the removal budget",
+    "AdditionBudget": "the addition budget",
+    "Fallback": "the fallback for lost metrics",
+    "PartialView": "the partial view of the namespace",
+}
+
+_ENOUGH: Final = "the metrics ask for the current count"
+REASONS: Final = {
+    "DesiredWithinRange": _ENOUGH,
+    "ScalingDisabled": "scaling is disabled: the target has 0 replicas",
+}
+NOTES: Final = {
+    "withinTolerance": "within tolerance",
+    "directionFlip": "counting the pods without metrics reverses the result: replicas stay",
+    "countGuard": "the new count contradicts the ratio: replicas stay",
+}
+"""Rules of upstream that keep a metric's count."""
+
+
+def scale_is_known(decision: Decision | DecisionOutline) -> bool:
+    """Whether the replicas of a decision are numbers: a scale that could not be read has none."""
+    return decision.reason != "FailedGetScale" or "specReplicas" in decision.observed
+
+
+def change(decision: Decision | DecisionOutline) -> str:
+    """`4 → 8`, or the count that stays; `-` where it is not known."""
+    if not scale_is_known(decision):
+        return "-"
+    before, after = decision.current_replicas, decision.final_desired_replicas
+    return f"{before} → {after}" if before != after else str(after)
+
+
+def short_name(metric: MetricDecision | MetricOutline) -> str:
+    """A metric as the tables name it: `cpu`, `http_requests_per_second`."""
+    return short(metric.name) or metric.type
+
+
+def short(name: str) -> str:
+    """The bare name in upstream's wording of a metric, such as `cpu resource utilization (percentage of request)`."""
+    match = _WORDING.match(name)
+    return (match["resource"] or match["metric"]) if match else name
+
+
+def held_by(decision: Decision) -> str:
+    """What held or cut the proposal, in words; empty where nothing did."""
+    return ", ".join(LIMITS.get(limit, limit) for limit in _holding(decision))
+
+
+def why(decision: Decision) -> str:
+    """One line: why this decision came out as it did and, where it asks for a change that is not made, why not."""
+    if decision.kind == "completion":
+        return _completion(decision)
+    not_made = not_written(decision)
+    return f"{reason(decision)}; not written: {not_made}" if not_made else reason(decision)
+
+
+def reason(decision: Decision) -> str:
+    """Why an evaluation came out as it did."""
+    if decision.reason == IGNORED_REASON:
+        return decision.refused
+    stays = decision.final_desired_replicas == decision.current_replicas
+    if stays and (missing := _missing(decision)):
+        return missing
+    if decision.error:
+        return failure(decision)
+    if not stays:
+        return rescale_reason(decision) + _numbers(decision) + limited(decision)
+    return held(decision) or kept(decision) or REASONS.get(decision.reason, decision.reason) or _ENOUGH
+
+
+def not_written(decision: Decision) -> str:
+    """Why a change that the decision asks for is not written; empty: it is, or there is none."""
+    if decision.kind == "completion":
+        return ""
+    if decision.paused:
+        return decision.paused
+    if decision.final_desired_replicas == decision.current_replicas:
+        return ""
+    if decision.refused:
+        return f"enforcing is refused: {decision.refused}"
+    return f"mode {decision.mode}" if decision.mode != "enforce" else ""
+
+
+def held(decision: Decision) -> str:
+    """What keeps the count where it is, and the count that the metrics ask for; empty where nothing keeps it."""
+    bounds = _bounds(decision)
+    others = [LIMITS.get(limit, limit) for limit in _holding(decision) if limit not in bounds]
+    if not (bounds or others):
+        return ""
+    parts = [*bounds.values(), *([f"held by {', '.join(others)}"] if others else [])]
+    return ", ".join(parts) + asked_for(decision)
+
+
+def limited(decision: Decision) -> str:
+    """What cut a change, and the count that the metrics ask for, to put behind it; empty where nothing cut it."""
+    by = held_by(decision)
+    return f"; limited by {by}{asked_for(decision)}" if by else ""
+
+
+def _holding(decision: Decision) -> list[str]:
+    return [limit for limit in decision.constraints_applied if limit != "Tolerance"]
+
+
+def _bounds(decision: Decision) -> dict[str, str]:
+    """The bounds at which the count is, by the limit's name."""
+    bounds = {
+        "MaxReplicas": ("maxReplicas", decision.max_replicas),
+        "MinReplicas": ("minReplicas", decision.min_replicas),
+    }
+    return {
+        limit: f"at {name} {bound}"
+        for limit, (name, bound) in bounds.items()
+        if limit in decision.constraints_applied and bound == decision.final_desired_replicas
+    }
+
+
+def asked_for(decision: Decision) -> str:
+    """The count that the metrics ask for where it is not the result, to put behind it; else empty."""
+    asked = decision.raw_desired_replicas
+    return f"; metrics ask for {asked}" if asked not in (None, decision.final_desired_replicas) else ""
+
+
+def kept(decision: Decision) -> str:
+    """Which rule of the metrics keeps the count; empty where none does."""
+    noted = [metric for metric in decision.metrics if metric.note]
+    if any(metric.note == "withinTolerance" for metric in noted):
+        measured = any(metric.pods_missing or metric.pods_not_ready for metric in noted)
+        return f"within tolerance ({_largest_ratio(decision)}{' from measured pods only' if measured else ''})"
+    return note(noted[0].note) if noted else ""
+
+
+def note(name: str) -> str:
+    """The rule that kept a metric's count, in words: `withinTolerance`, `directionFlip` or `countGuard`."""
+    return NOTES.get(name, name)
+
+
+def failure(decision: Decision) -> str:
+    """Why an evaluation failed: the metric that has no value and the cause, or the cause alone."""
+    failed = next((metric for metric in decision.metrics if metric.error), None)
+    if failed is not None:
+        return f"{short_name(failed)}: {cause(failed.error)}"
+    found = cause(decision.error)
+    return found if scale_is_known(decision) else f"the scale cannot be read: {found}"
+
+
+def rescale_reason(decision: Decision) -> str:
+    """Upstream's reason of a rescale, with the metric's bare name."""
+    metric, above, rest = decision.reason.partition(" above target")
+    return f"{short(metric)}{above}{rest}" if above else decision.reason or "the replicas are out of bounds"
+
+
+def _numbers(decision: Decision) -> str:
+    """The value and the target of the metric that decided: ` (224%/60%)`."""
+    winner = next((metric for metric in decision.metrics if metric.name == decision.selected_metric), None)
+    if winner is None or winner.value is None:
+        return ""
+    if winner.utilization is not None:
+        return f" ({winner.utilization}%/{winner.target_utilization}%)"
+    # Upstream divides by 0 replicas where there are none, and shows the smallest integer.
+    if winner.target is None or winner.value <= SMALLEST_MILLI:
+        return ""
+    value, target = alike((winner.value, winner.target), short_name(winner))
+    return f" ({value}/{target})"
+
+
+def _missing(decision: Decision) -> str:
+    """Which metric is missing while others have an answer; empty where none is, or all are."""
+    failed = [metric for metric in decision.metrics if metric.error]
+    known = [metric for metric in decision.metrics if metric.proposal is not None]
+    if not (failed and known):
+        return ""
+    asks = ", ".join(f"{short_name(metric)} asks for {metric.proposal}" for metric in known)
+    first = failed[0]
+    return (
+        f"{short_name(first)} has no value ({cause(first.error)}); {asks}; "
+        "replicas do not go down while a metric is missing"
+    )
+
+
+def _largest_ratio(decision: Decision) -> str:
+    ratios = [float(metric.ratio) for metric in decision.metrics if metric.ratio]
+    return f"ratio {max(ratios):.2f}" if ratios else "no ratio"
+
+
+def _completion(decision: Decision) -> str:
+    outcome = decision.outcome.get("result", "ended")
+    error = decision.outcome.get("error") or decision.error
+    return f"write {outcome}" + (f": {cause(error)}" if error else "")
+
+
+def fight(found: Fight) -> str:
+    """A fight over the replicas in words."""
+    return (
+        f"{found.writers[0]} and {found.writers[1]} undo each other: {found.turns} times, "
+        f"between {found.lowest} and {found.highest} replicas"
+    )
+
+
+def counted(count: int, noun: str) -> str:
+    """Print a count with its noun, in the plural where there is not exactly one."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,397 @@
+"""The agent of one cluster: the leading one of its replicas observes the cluster and carries out decisions.
+
+It opens all connections itself: to Kafka and to the cluster's own API server. If Kafka cannot be reached, the agent
+keeps running and reports later what it saw. A term begins when this replica gets the Lease and ends when it can no
+longer renew it. Each term is a separate observer session with the term's generation, so that the fold follows it.
+
+What an agent is told at start. Nothing here changes a decision.
+"""
+
+import asyncio
+import logging
+import socket
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from reconciler.agent.agentpublisher import AgentPublisher
+from reconciler.agent.election import Election, boot_s
+from reconciler.agent.orders import OrderReader
+from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
+from reconciler.apply.statuswriter import ReconcilerMetrics
+from reconciler.clusters.client import ClusterClient, ClusterConfig
+from reconciler.core.guardsettings import GuardSettings
+from reconciler.core.inbox import Position
+from reconciler.core.knowledge import KnowledgeFold, Learnt
+from reconciler.core.lease import MAX_AGE_S, RETRY_S, BrokerTime
+from reconciler.observer.clusterobserver import ClusterObserver
+from reconciler.observer.clusterview import ERROR_CHARACTERS, ObserverMetrics
+from reconciler.observer.native import Canary, Evidence, NativeProofs, NativeWatch, ObserverConfig
+from runtime import ending
+from runtime.ending import first_of
+from runtime.log import wall_clock_ms
+from runtime.process import PartHealth
+from schemas.agents import AgentTopics
+from schemas.connection import KafkaSettings
+from schemas.decisions import Decision, ShortDecision
+from schemas.entries import Outcome
+from schemas.keys import SessionName
+from schemas.observed import Serving
+from schemas.topics import SCALES
+
+HOME = "fleethpa-system"
+LEASE = "fleethpa-agent"
+
+
+def _identity() -> str:
+    """A name of this run: also a process that comes back under its old name begins a new term."""
+    return f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentConfig:
+    """Settings of an agent.
+
+    `cluster`: how to reach the cluster, and its name. `incarnation`: which topics are its own. `namespaces`: watch only
+    these (empty: the whole cluster). `home`: the namespace of the Leases. `region`: of the hub, as the Lease names it.
+    `broker_time`: False where the brokers stamp no append time (the embedded broker): then this machine's clock counts.
+    `web_port`: None serves nothing, 0 takes a free port.
+    """
+
+    kafka: KafkaSettings
+    cluster: ClusterConfig
+    incarnation: int
+    namespaces: tuple[str, ...] = ()
+    all_pods: bool = False
+    home: str = HOME
+    region: str = "main"
+    identity: str = field(default_factory=_identity)
+    workers: int = 8
+    queue: int = 5_000
+    request_timeout_s: float = 5.0
+    sync_period_ms: int = 15_000
+    heartbeat_ms: int = 10_000
+    broker_time: bool = True
+    web_port: int | None = None
+    web_host: str = "127.0.0.1"
+
+    @property
+    def hub(self) -> str:
+        """Who holds the Lease `fleethpa-hub` while the hub is in charge of the cluster."""
+        return f"hub/{self.region}/{self.incarnation}"
+
+    @property
+    def topics(self) -> AgentTopics:
+        """The agent's two topics."""
+        return AgentTopics(self.cluster.name, self.incarnation)
+
+
+log = logging.getLogger(__name__)
+
+FAREWELL_S = 2.0
+_NO_TIME = f"the brokers' time is not known: no record was acknowledged for {MAX_AGE_S:.0f} s"
+_NOTHING_LEARNT = "the settings of this cluster have not arrived yet: is a router running?"
+_NOBODY_SCALES = "unless another replica of the agent leads, nobody scales in this cluster"
+_NOT_LEADING = "this replica of the agent is no longer the leader"
+
+
+class Companion(Protocol):
+    """Another task of the leader, for its whole term; it may block the carrying out of decisions."""
+
+    async def run(self) -> None:
+        """Work until cancelled, which happens when the term ends. An error ends the process."""
+
+    def forbids(self) -> str:
+        """Why no decision may be carried out now; empty: they may. Asked before each write: must be quick."""
+
+    def heard(self, decision: Decision | ShortDecision, *, is_past: bool) -> None:
+        """A decision of the cluster was read. `is_past`: long ago decided, only remembered."""
+
+    def wrote(self, decision: Decision, ended: Outcome) -> None:
+        """A wanted write ended."""
+
+    def trouble(self) -> str:
+        """What `get clusters` shows of the companion's work; empty: nothing is wrong."""
+
+
+class AgentTerm:
+    """One term of leadership: the observer session and the writers of this cluster.
+
+    For companions: `client` asks the cluster, `generation` is higher than that of any earlier term, `knowledge` holds
+    settings and central HPAs, `publisher.publish` reports, `now_ms` is the brokers' time.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        client: ClusterClient,
+        election: Election,
+        health: PartHealth,
+        metrics: tuple[ReconcilerMetrics, ObserverMetrics],
+    ) -> None:
+        self.config, self.client, self.election, self.health = config, client, election, health
+        self.topics: AgentTopics = config.topics
+        self.generation = election.generation
+        self.knowledge, self.settings, self.time = KnowledgeFold(), GuardSettings(), BrokerTime()
+        self._metrics, observer_metrics = metrics
+        self.session = SessionName(f"agent-{client.name}", self.generation)
+        self.publisher = AgentPublisher(
+            config.kafka, self.topics.reports, observer_metrics, self.time, self.now_ms, self._note_kafka
+        )
+        self._companions: list[Companion] = []
+        self._proofs = NativeProofs()
+        self._news: asyncio.Queue[Learnt] = asyncio.Queue()
+        self._reading = asyncio.Event()
+        """Set whenever the topic of orders was looked at; a beat that finds it unset waits."""
+        self.has_caught_up = False
+        """Whether all orders were read that waited when the term began."""
+        self.writers = ClusterWriters(
+            self,
+            self.settings,
+            self._metrics,
+            limits=WriterLimits(workers=config.workers, queue=config.queue, request_timeout_s=config.request_timeout_s),
+            clock=self.now_ms,
+            forbids=lambda cluster: self.forbids(),
+            pauses=lambda cluster: self.knowledge.pauses,
+        )
+        self.observer = self._observer(observer_metrics)
+        canary_namespace = config.namespaces[0] if config.namespaces else ObserverConfig.canary_namespace
+        self._native = NativeWatch(
+            client.name,
+            lambda note: Canary(client, canary_namespace, ObserverConfig.canary_wait_s, note),
+            note=self.observer.note_evidence,
+            newest=lambda: self.observer.evidence,
+            proofs=lambda: self._proofs,
+            clock=self.now_ms,
+        )
+
+    def _observer(self, metrics: ObserverMetrics) -> ClusterObserver:
+        config = self.config
+        observing = ObserverConfig(
+            kafka=config.kafka,
+            clusters=(config.cluster,),
+            instance=self.session.instance,
+            namespaces=config.namespaces,
+            all_pods=config.all_pods,
+            sync_period_ms=config.sync_period_ms,
+            heartbeat_ms=config.heartbeat_ms,
+            clock=self.now_ms,
+        )
+        return ClusterObserver(
+            self.client,
+            observing,
+            self.publisher,
+            metrics,
+            session=self.session,
+            sync_period_ms=lambda: self.settings.sync_period_ms(self.client.name, config.sync_period_ms),
+            pushed=lambda: self.settings.pushed(self.client.name),
+            note=self.health.note,
+            native_news=lambda: self._native.news.set(),
+            started_ms=self.now_ms(),
+        )
+
+    # --- what holds now -----------------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """The brokers' time (Unix ms), as well as it is known; else this machine's."""
+        found = self.time.now_ms(boot_s()) if self.config.broker_time else None
+        return wall_clock_ms() if found is None else found
+
+    def forbids(self) -> str:
+        """Why nothing may be written to the cluster now; empty: it may."""
+        if not self.election.leads:
+            return _NOT_LEADING
+        if self.config.broker_time and self.time.now_ms(boot_s()) is None:
+            return _NO_TIME
+        if not self.knowledge.is_complete:
+            return _NOTHING_LEARNT
+        return next((why for companion in self._companions if (why := companion.forbids())), "")
+
+    def _note_kafka(self, trouble: str) -> None:
+        self.health.note("kafka", trouble or None)
+
+    async def _native_runs(self, evidence: Evidence) -> None:
+        """A native controller has written since the settings were read: it runs, even if they declare it absent."""
+        name = self.client.name
+        if not self.settings.guards(name).native:
+            level = logging.ERROR if self.knowledge.has_no_native else logging.INFO
+            log.log(level, "a native controller runs", extra={"cluster": name, "evidence": evidence.text})
+        self.settings.note_native(name, evidence.text)
+        self.health.note("native controller", evidence.text)
+
+    # --- the term -----------------------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event, companions: "Sequence[CompanionOf]" = ()) -> None:
+        """Work until `stop` is set, then report the end of the session; or until the Lease is lost."""
+        self._companions = [make(self) for make in companions]
+        reader = OrderReader(
+            self.topics.orders,
+            self.writers,
+            self.knowledge,
+            learnt=self._learnt,
+            heard=self._heard,
+            looked=self._looked,
+            now_ms=self.now_ms,
+        )
+        async with asyncio.TaskGroup() as group:
+            writing = group.create_task(self.publisher.run())
+            work: list[Any] = [self.observer.run(), self._observe_central(), self._beat()]
+            work.append(self._native.run(self._native_runs))
+            work += [reader.run(self.config.kafka), *(each.run() for each in self._companions)]
+            tasks = [group.create_task(each) for each in work]
+            tasks += self.writers.open(self.client, group)
+            await self._until_over(stop)
+            for task in tasks:
+                task.cancel()
+            if self.election.leads:
+                await self._say_farewell()
+            writing.cancel()
+
+    async def _say_farewell(self) -> None:
+        try:
+            async with asyncio.timeout(ending.left_s(FAREWELL_S)):
+                await self.observer.farewell()
+                await self.publisher.drained()
+        except TimeoutError:
+            log.warning("ended without a farewell: the brokers are away", extra={"cluster": self.client.name})
+
+    async def _until_over(self, stop: asyncio.Event) -> None:
+        await first_of(stop.wait(), self.election.hold())
+
+    def _learnt(self, news: Learnt) -> None:
+        if news.has_settings:
+            self.settings.replace(self.knowledge.settings)
+            self._proofs, now_ms = NativeProofs(), self.now_ms()
+            for entry in self.knowledge.settings:
+                self._proofs.apply(entry, now_ms)
+            self.health.note("native controller", None)
+        self.health.note("knowledge", None if self.knowledge.is_complete else _NOTHING_LEARNT)
+        self._news.put_nowait(news)
+
+    def _looked(self, is_caught_up: bool) -> None:
+        self.has_caught_up = self.has_caught_up or is_caught_up
+        self._reading.set()
+
+    def _heard(self, decision: Decision | ShortDecision, is_past: bool) -> None:
+        for companion in self._companions:
+            companion.heard(decision, is_past=is_past)
+
+    async def _observe_central(self) -> None:
+        while True:
+            news = await self._news.get()
+            for (namespace, name), hpa in news.hpas.items():
+                await self.observer.central(namespace, name, hpa)
+
+    async def _beat(self) -> None:
+        """Report that this cluster is served, for as long as orders are read."""
+        while True:
+            await self._reading.wait()
+            self._reading.clear()
+            problem = self._problem()
+            problems = {self.client.name: problem} if problem else {}
+            body = Serving(session=str(self.session), clusters=[self.client.name], problems=problems)
+            await self.publisher.put(SCALES, "", "", [body])
+            await asyncio.sleep(self.config.heartbeat_ms / 1000)
+
+    def _problem(self) -> str:
+        """Why not everything is written in the cluster now; empty: it is."""
+        reasons = [self.forbids() if self.election.leads else "", *self.writers.problems().values()]
+        reasons += [companion.trouble() for companion in self._companions]
+        return "; ".join(filter(None, reasons))[:ERROR_CHARACTERS]
+
+    # --- what the writers ask -----------------------------------------------------------------------------------------
+
+    def begin(self, position: Position) -> None:
+        """Nothing is kept: a new leader reads the last minutes again."""
+
+    def done(self, position: Position) -> None:
+        """Nothing is kept."""
+
+    def is_ours(self, position: Position) -> bool:
+        """Whether this replica still leads: else the new leader says what becomes of the write."""
+        return self.election.leads
+
+    async def publish(self, decision: Decision, ended: Outcome, now_ms: int) -> None:
+        """Report an outcome before all else that waits."""
+        for companion in self._companions:
+            companion.wrote(decision, ended)
+        await self.publisher.publish(decision.cluster, decision.namespace, ended)
+
+
+class CompanionOf(Protocol):
+    """Makes the companion of each term of one replica, and remembers from term to term what concerns it."""
+
+    def __call__(self, term: AgentTerm) -> Companion:
+        """The companion of a term that begins."""
+
+    async def stand_by(self, config: AgentConfig, client: ClusterClient) -> None:
+        """Look at the cluster once, in a replica that does not lead; does nothing else."""
+
+
+class Agent:
+    """One replica of an agent. It is ready once it knows who leads, and as long as it can read and write that Lease."""
+
+    def __init__(self, config: AgentConfig, companions: Sequence[CompanionOf] = ()) -> None:
+        self._config, self._companions = config, companions
+        self.health = PartHealth("lease")
+        cluster_metrics = ReconcilerMetrics(self.health.registry)
+        self._metrics = cluster_metrics, ObserverMetrics(self.health.registry, shared=cluster_metrics)
+        self.term: AgentTerm | None = None
+        """The present term; None: another replica leads, or nobody."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Lead or stand by until `stop` is set. An unexpected error ends it by exception."""
+        config = self._config
+        client = ClusterClient(config.cluster)
+        election = Election(client, config.home, LEASE, config.identity)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(client.close)
+            await stack.enter_async_context(self.health.served(config.web_host, config.web_port))
+            stack.push_async_callback(election.release)
+            async with asyncio.TaskGroup() as group:
+                beside = [group.create_task(each) for each in (self._note(election), self._stand_by(client))]
+                while await self._elected(election, stop):
+                    self.term = AgentTerm(config, client, election, self.health, self._metrics)
+                    await self.term.run(stop, self._companions)
+                    self.term = None
+                for each in beside:
+                    each.cancel()
+
+    async def _stand_by(self, client: ClusterClient) -> None:
+        while True:
+            if self.term is None:
+                await asyncio.gather(*(each.stand_by(self._config, client) for each in self._companions))
+            await asyncio.sleep(RETRY_S)
+
+    async def _elected(self, election: Election, stop: asyncio.Event) -> bool:
+        """Wait for a term; False: `stop` was set first."""
+        await first_of(stop.wait(), election.campaign())
+        return election.leads and not stop.is_set()
+
+    async def _note(self, election: Election) -> None:
+        while True:
+            self.show(election)
+            await asyncio.sleep(RETRY_S / 4)
+
+    def show(self, election: Election) -> None:
+        """Show on /readyz who leads, and what keeps the Lease out of reach; for long, and the replica is not ready."""
+        if election.is_out_of_reach:
+            self.health.unready("lease", f"{election.trouble}; {_NOBODY_SCALES}")
+        elif election.holder:
+            self.health.ready("lease")
+        leader = "this replica" if election.leads else election.holder or "nobody"
+        self.health.note("leader", f"{leader}, generation {election.generation}")
+        self.health.note("lease", election.trouble or None)
+
+
+async def run_agent(
+    config: AgentConfig,
+    stop: asyncio.Event,
+    announce: Callable[[int], None] | None = None,
+    companions: Sequence[CompanionOf] = (),
+) -> None:
+    """Run a replica until `stop` is set; `announce` is told the port of its health once it is ready (0: none)."""
+    part = Agent(config, companions)
+    await part.health.accompany(part.run(stop), announce)

@@ -1,0 +1,431 @@
+"""The reconciler: decisions in, `/scale` writes, HPA status and Events, outcomes out.
+
+One loop reads the decisions topic and hands each wanted write to its cluster's pool. An offset is committed when all
+that its record asked for has ended and the outcomes are acknowledged, so a kill at any point repeats work and loses
+none; a repeated write finds the scale as wanted and ends as applied.
+
+The configuration of the reconciler. Nothing here changes a decision.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
+
+from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
+from reconciler.apply.statuswriter import ReconcilerMetrics
+from reconciler.clusters.client import ClusterClient, ClusterConfig
+from reconciler.clusters.clusterfinder import FIXED, ClusterFinder, ClusterSources, Member, Members
+from reconciler.core.guardsettings import GuardSettings, PauseFold
+from reconciler.core.inbox import OffsetProgress, Position
+from runtime import ending, kafkaclients
+from runtime import kafkaclients as groupoffsets
+from runtime.driver import stop_soon
+from runtime.ending import first_of
+from runtime.log import Clock, wall_clock_ms
+from runtime.process import PartHealth
+from runtime.records import Publisher, follow_topic
+from schemas.agents import AgentRegistry, AgentSet
+from schemas.connection import KafkaSettings
+from schemas.decisions import Decision, ShortDecision, is_short
+from schemas.entries import Body, Outcome
+from schemas.observed import Command, Serving
+from schemas.settings import SettingsSet
+from schemas.topics import DECISIONS, OUTCOMES, RECONCILER_GROUPS, SCALES, SETTINGS
+
+_LONGEST_LIST = 120
+"""A list of clusters with more characters is replaced by its hash in the name of a group."""
+
+
+def sources_group(sources: ClusterSources) -> str:
+    """The consumer group of all reconcilers that find their clusters in the same places.
+
+    It does not name the clusters, which come and go: for a moment members may know different ones. A member that does
+    not know a new cluster passes over its wanted writes, which the next evaluation asks for again.
+    """
+    digest = sha256(f"{sources.label} {reconciler_group(each.name for each in sources.fixed)}".encode()).hexdigest()
+    return f"{RECONCILER_GROUPS}found-{digest[:16]}"
+
+
+def reconciler_group(clusters: Iterable[str]) -> str:
+    """The consumer group of all reconcilers that serve exactly these clusters.
+
+    Members of one group share the decisions between them, so that each must serve the clusters of all of them.
+    Reconcilers of other clusters read every decision in a group of their own. Where two groups both serve a cluster,
+    both write there, which is harmless: the second finds the scale as wanted, and the first outcome counts.
+    """
+    names = sorted(set(clusters))
+    listed = "+".join(names)
+    if len(listed) > _LONGEST_LIST:
+        listed = f"{len(names)}-clusters-{sha256(listed.encode()).hexdigest()[:16]}"
+    return f"{RECONCILER_GROUPS}{listed}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReconcilerConfig:
+    """Settings of a reconciler.
+
+    `clusters`: the ones it writes to; decisions for others are another reconciler's. `found`: where further ones are
+    named, which come and go. `group`: the consumer group that decisions are read in; empty: the one that follows from
+    the clusters (`reconciler_group`), or from where they are found (`sources_group`). `workers`: writes at once
+    per cluster; `queue`: wanted writes that may wait per cluster. `web_port`: None serves nothing, 0 takes a free port.
+    """
+
+    kafka: KafkaSettings
+    clusters: tuple[ClusterConfig, ...]
+    found: ClusterSources = FIXED
+    group: str = ""
+    workers: int = 8
+    queue: int = 5_000
+    request_timeout_s: float = 5.0
+    heartbeat_ms: int = 10_000
+    web_port: int | None = None
+    web_host: str = "127.0.0.1"
+    clock: Clock = wall_clock_ms
+
+    @property
+    def group_id(self) -> str:
+        """The consumer group that decisions are read in."""
+        if self.group or self.found.are_fixed:
+            return self.group or reconciler_group(cluster.name for cluster in self.clusters)
+        return sources_group(self.sources)
+
+    @property
+    def sources(self) -> ClusterSources:
+        """Where all clusters are named."""
+        return replace(self.found, fixed=self.clusters)
+
+
+log = logging.getLogger(__name__)
+SESSION_TIMEOUT_MS = 11_000
+"""Longer than the time to live of a wanted write (10 s): a member that lost its partitions has nothing left to write.
+Shorter than the wait for its outcome (15 s), by some seconds: after kill -9 between a write and its outcome another
+member gets the partition and finds the write applied before the decider takes it for failed.
+"""
+
+LEARN_BACK_MS = 660_000
+"""How far back the full records are read that short ones repeat: the decider writes one every 10 minutes per HPA."""
+LEARN_BACK_RECORDS = 2_000
+"""This many records are read back where the broker cannot look up a time, as the embedded broker cannot."""
+COMMIT_S = 1.0
+"""How often offsets are committed; what was done since is done again after a crash, and found as wanted."""
+SHUTDOWN_GRACE_S = 2.0
+"""How long a process that ends waits for the writes that it has begun."""
+
+
+@dataclass
+class _Served:
+    """What works on one cluster."""
+
+    member: Member
+    client: ClusterClient
+    tasks: list[asyncio.Task[None]]
+
+
+class Reconciler:
+    """Reads decisions and carries them out. `health.became_ready` is set once it reads."""
+
+    def __init__(self, config: ReconcilerConfig) -> None:
+        self._config = config
+        self.health = PartHealth("decisions", "settings")
+        self._metrics = ReconcilerMetrics(self.health.registry)
+        self._settings, self._pauses = GuardSettings(), PauseFold()
+        self._writers = ClusterWriters(
+            self,
+            self._settings,
+            self._metrics,
+            limits=WriterLimits(workers=config.workers, queue=config.queue, request_timeout_s=config.request_timeout_s),
+            clock=config.clock,
+            forbids=self._forbids,
+            pauses=lambda cluster: self._pauses.in_force(cluster, config.clock()),
+        )
+        self._agents = AgentRegistry()
+        self._settings_known = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._reading = asyncio.Event()
+        """Set whenever the topic of decisions was looked at; a beat that finds it unset waits."""
+        self._session = f"reconciler-{uuid.uuid4().hex[:12]}"
+        self._progress: dict[int, OffsetProgress] = {}
+        self._committed: dict[int, int] = {}
+        self._committed_s = 0.0
+        self._assignments: Counter[int] = Counter()
+        self._served: dict[str, _Served] = {}
+        self._learning: set[asyncio.Task[None]] = set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set; then end what runs and commit. An unexpected error ends it by exception."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.health.served(self._config.web_host, self._config.web_port))
+            producer = await stack.enter_async_context(kafkaclients.running_producer(self._config.kafka))
+            self._publisher = Publisher(producer, waits_for_room=True)
+            # A group member that may not read its topic would wait for ever without an error.
+            await kafkaclients.know_topics(producer, DECISIONS, OUTCOMES, SCALES)
+            consumer = self._group_consumer()
+            stack.push_async_callback(stop_soon, consumer)
+            self._consumer = consumer
+            await self._work(consumer, stop)
+
+    def _group_consumer(self) -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(
+            **kafkaclients.aiokafka_kwargs(self._config.kafka),
+            group_id=self._config.group_id,
+            enable_auto_commit=False,
+            auto_offset_reset="latest",
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=3_000,
+            fetch_max_wait_ms=kafkaclients.FETCH_MAX_WAIT_MS,
+            fetch_min_bytes=kafkaclients.FETCH_MIN_BYTES,
+        )
+
+    async def _work(self, consumer: AIOKafkaConsumer, stop: asyncio.Event) -> None:
+        finder = ClusterFinder(self._config.sources, self.health.note)
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                tasks = [group.create_task(self._follow_settings()), group.create_task(self._beat())]
+                await self._adjust(finder.members())
+                tasks.append(group.create_task(finder.run(self._adjust)))
+                await self._until_settings_known(stop)
+                await kafkaclients.start(consumer)
+                consumer.subscribe([DECISIONS], listener=_Rebalance(self))
+                await self._read(consumer, stop)
+                await self._finish(consumer)
+                for task in [*tasks, *self._learning, *(task for each in self._served.values() for task in each.tasks)]:
+                    task.cancel()
+        finally:
+            for each in self._served.values():
+                await each.client.close()
+
+    # --- clusters that come and go ------------------------------------------------------------------------------------
+
+    async def _adjust(self, members: Members) -> None:
+        """Serve exactly these clusters from now on. What is served already notices nothing."""
+        for name in set(self._served) - members.keys():
+            await self._leave(name)
+        for name, member in members.items():
+            served = self._served.get(name)
+            if served is None:
+                client = ClusterClient(member.config)
+                self._served[name] = _Served(member, client, self._writers.open(client, self._group))
+                if member.origin:
+                    log.info("a cluster joins", extra={"cluster": name, "origin": member.origin})
+            elif served.member.config != member.config:
+                log.info("a cluster is reached in another way", extra={"cluster": name, "origin": member.origin})
+                served.client.reconfigure(member.config)
+                served.member = member
+
+    async def _leave(self, name: str) -> None:
+        """Serve a cluster no more. What is being written there may end, which its timeouts bound."""
+        served = self._served.pop(name)
+        log.info("a cluster leaves", extra={"cluster": name, "origin": served.member.origin})
+        await self._writers.close(name)
+        for task in served.tasks:
+            task.cancel()
+        await asyncio.gather(*served.tasks, return_exceptions=True)
+        await served.client.close()
+        self._metrics.forget(name)
+
+    # --- settings -----------------------------------------------------------------------------------------------------
+
+    async def _follow_settings(self) -> None:
+        def caught_up() -> None:
+            self.health.ready("settings")
+            self._settings_known.set()
+
+        await follow_topic(self._config.kafka, SETTINGS, self._take_setting, caught_up)
+
+    def _take_setting(self, entry: Body, _: int) -> None:
+        match entry:
+            case SettingsSet():
+                self._settings.apply(entry)
+            case AgentSet():
+                self._agents.apply(entry)
+            case Command(name="") if entry.cluster:  # any other ingest rejects
+                self._pauses.take(entry.cluster, "", entry)
+
+    def _forbids(self, cluster: str) -> str:
+        """An agent alone writes to its cluster: it knows who is in charge there."""
+        if self._agents.present(cluster) is None:
+            return ""
+        return f"cluster {cluster} has an agent, which alone writes there"
+
+    async def _until_settings_known(self, stop: asyncio.Event) -> None:
+        # A frozen or paused cluster must be known as such before the first write.
+        await first_of(self._settings_known.wait(), stop.wait())
+
+    # --- heartbeat ----------------------------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        """Report which clusters are served while decisions are read, so that readers notice a missing reconciler."""
+        while True:
+            await self._reading.wait()
+            self._reading.clear()
+            body = Serving(session=self._session, clusters=self._writers.clusters, problems=self._writers.problems())
+            try:
+                await self._publisher.send(SCALES, "", "", [body], self._config.clock())
+            except TopicAuthorizationFailedError:
+                raise
+            except KafkaError as error:
+                # The brokers are away: no decision is read either, and readers rightly find this reconciler silent.
+                log.warning("the clusters served could not be reported", extra={"error": repr(error)})
+            await asyncio.sleep(self._config.heartbeat_ms / 1000)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    async def _read(self, consumer: AIOKafkaConsumer, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            batches = await consumer.getmany(timeout_ms=200, max_records=500)
+            if consumer.assignment():
+                self.health.ready("decisions")
+                self._reading.set()
+            for partition, records in batches.items():
+                known = self._progress.get(partition.partition)
+                if known is not None and records[0].offset < known.next:
+                    self.went_back(partition, (await kafkaclients.bounds_of(consumer, [partition]))[partition].end)
+                for record in records:
+                    await self._take(partition.partition, record)
+            if time.monotonic() - self._committed_s >= COMMIT_S:
+                self._committed_s = time.monotonic()
+                await self._commit(consumer)
+            for name, count in self._writers.waiting().items():
+                self._metrics.waiting.labels(name).set(count)
+
+    def went_back(self, partition: TopicPartition, end: int) -> None:
+        """Handle that reading went back in a partition that ends at `end`.
+
+        Either records repeat, which the inbox ignores, or the topic was deleted and created again: then the sequence
+        numbers start over, too, and those seen before no longer apply.
+        """
+        if end < self._progress[partition.partition].next:
+            log.warning("the decisions begin again", extra={"partition": partition.partition, "end": end})
+            self.revoked([partition])
+
+    async def _take(self, partition: int, record: ConsumerRecord) -> None:
+        progress = self._progress.setdefault(partition, OffsetProgress())
+        progress.begin(record.offset)
+        decision = self._decode(record)
+        if decision is not None:
+            self._writers.take(decision, Position(partition, record.offset, self._assignments[partition]))
+        progress.done(record.offset)
+
+    def _decode(self, record: ConsumerRecord) -> Decision | ShortDecision | None:
+        where = f"{record.topic}-{record.partition}@{record.offset}"
+        decision: Decision | ShortDecision | None = self._writers.decode(record.value, record.headers, where)
+        return decision
+
+    # --- bookkeeping of writers ---------------------------------------------------------------------------------------
+
+    def begin(self, position: Position) -> None:
+        """One more piece of work of this record was begun."""
+        self._progress[position.partition].begin(position.offset)
+
+    def done(self, position: Position) -> None:
+        """One piece of work of this record has ended."""
+        if self.is_ours(position) and (progress := self._progress.get(position.partition)) is not None:
+            progress.done(position.offset)
+        self._ended.set()
+
+    def is_ours(self, position: Position) -> bool:
+        """Whether the record's partition has stayed with this member since it was read."""
+        return position.assignment == self._assignments[position.partition]
+
+    async def publish(self, decision: Decision, ended: Outcome, now_ms: int) -> None:
+        """Write an outcome to the topic of outcomes."""
+        await self._publisher.send(OUTCOMES, decision.cluster, decision.namespace, [ended], now_ms)
+
+    # --- offsets ------------------------------------------------------------------------------------------------------
+
+    async def _commit(self, consumer: AIOKafkaConsumer) -> None:
+        offsets = {
+            TopicPartition(DECISIONS, partition): progress.committable
+            for partition, progress in self._progress.items()
+            if progress.committable > self._committed.get(partition, -1)
+        }
+        offsets = {partition: offset for partition, offset in offsets.items() if partition in consumer.assignment()}
+        if offsets and await groupoffsets.commit(consumer, offsets):
+            self._committed |= {partition.partition: offset for partition, offset in offsets.items()}
+
+    async def _finish(self, consumer: AIOKafkaConsumer) -> None:
+        """Wait up to SHUTDOWN_GRACE_S for what was begun to end; the rest is read again by the next owner."""
+        try:
+            async with asyncio.timeout(ending.left_s(SHUTDOWN_GRACE_S)):
+                while any(progress.open for progress in self._progress.values()):
+                    self._ended.clear()
+                    await self._ended.wait()
+        except TimeoutError:
+            log.warning("work was unfinished at shutdown; it is repeated at the next start")
+        await self._commit(consumer)
+
+    # --- rebalancing --------------------------------------------------------------------------------------------------
+
+    async def assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Begin where the group has committed, or a little before the end."""
+        begins = {partition: await groupoffsets.begin_of(self._consumer, partition) for partition in partitions}
+        if begins:
+            self._begin_learning(begins)
+
+    def _begin_learning(self, ends: dict[TopicPartition, int]) -> None:
+        learning = self._learn(ends)
+        try:
+            task = self._group.create_task(learning)
+            self._learning.add(task)
+            task.add_done_callback(self._learning.discard)
+        except RuntimeError:
+            # The rebalance comes while the process ends: its tasks are over, and whoever comes next reads for itself.
+            learning.close()
+
+    async def _learn(self, ends: dict[TopicPartition, int]) -> None:
+        """Read the full records before these offsets, which the short ones after them repeat."""
+        assignments = {partition: self._assignments[partition.partition] for partition in ends}
+        try:
+            since_ms = self._config.clock() - LEARN_BACK_MS
+            async with aclosing(
+                kafkaclients.look_back(self._config.kafka, ends, since_ms, LEARN_BACK_RECORDS)
+            ) as records:
+                async for partition, record in records:
+                    if assignments[partition] != self._assignments[partition.partition]:
+                        continue
+                    decision = None if is_short(record.headers) else self._decode(record)
+                    if isinstance(decision, Decision):
+                        self._writers.learn(decision, partition.partition)
+        except KafkaError as error:
+            # Statuses are shown from the next full records on, ten minutes later at the latest.
+            log.warning("earlier decisions could not be read", extra={"error": repr(error)})
+
+    def revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        """Give up the work that waits of these partitions: their new owner reads it again."""
+        numbers = {partition.partition for partition in partitions}
+        self._writers.forget(numbers)
+        for number in numbers:
+            self._assignments[number] += 1
+            self._progress.pop(number, None)
+            self._committed.pop(number, None)
+
+
+class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, reconciler: Reconciler) -> None:
+        self._reconciler = reconciler
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        self._reconciler.revoked(revoked)
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        await self._reconciler.assigned(assigned)
+
+
+async def run_reconciler(
+    config: ReconcilerConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None
+) -> None:
+    """Run a reconciler until `stop` is set; `announce` gets the port of its health server once it serves (0: it does
+    not).
+    """
+    part = Reconciler(config)
+    await part.health.accompany(part.run(stop), announce)

@@ -1,0 +1,367 @@
+"""What to do about one wanted write: compares the decision with the cluster's present state and the guards.
+
+Every wanted write ends in an outcome, and no write can be outside the limits: only `plan` creates a `Write`.
+
+The pauses that persons have set, folded from their commands, and which of them stops a write. No I/O.
+
+The settings that guard writes, folded from `fleethpa.settings`.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from reconciler.core.objectbodies import time_ms
+from schemas.agents import KnownPause
+from schemas.decisions import Decision
+from schemas.entries import Outcome
+from schemas.keys import EVERY_CLUSTER
+from schemas.observed import Command
+from schemas.settings import SettingsSet
+
+ScalingDirection = Literal["scaleUp", "scaleDown"]
+
+
+class PauseFold:
+    """Pauses of HPAs, namespaces, clusters and all clusters."""
+
+    def __init__(self) -> None:
+        self._pauses: dict[tuple[str, str, str], dict[str, KnownPause]] = {}
+
+    def take(self, cluster: str, namespace: str, command: Command) -> bool:
+        """Apply `pause` or `resume` to an HPA, a namespace (no name), a cluster (no namespace), or all (`*`); whether
+        it is one of them. A command of `mode` is not.
+        """
+        if command.command == "mode":
+            return False
+        known = self._pauses.setdefault((cluster or EVERY_CLUSTER, namespace, command.name), {})
+        if command.command == "pause":
+            pause = KnownPause(kind=command.pause_kind, namespace=namespace, name=command.name, until=command.until)
+            known[command.pause_kind] = pause
+        elif command.pause_kind == "all":
+            known.clear()
+        else:
+            known.pop(command.pause_kind, None)
+        return True
+
+    def in_force(self, cluster: str, now_ms: int) -> list[KnownPause]:
+        """The pauses in force in a cluster."""
+        return [
+            pause
+            for (where, _, _), known in sorted(self._pauses.items())
+            if where in (cluster, EVERY_CLUSTER)
+            for pause in known.values()
+            if is_in_force(pause, now_ms)
+        ]
+
+
+def is_in_force(pause: KnownPause, now_ms: int) -> bool:
+    """Whether a pause has not ended by itself."""
+    return not pause.until or now_ms < pause.until
+
+
+def covers(pause: KnownPause, namespace: str, name: str, direction: ScalingDirection) -> bool:
+    """Whether a pause, while it is in force, stops changes of an HPA in a direction."""
+    return pause.kind in ("all", direction) and pause.namespace in ("", namespace) and pause.name in ("", name)
+
+
+def stopping(
+    pauses: Iterable[KnownPause], namespace: str, name: str, direction: ScalingDirection, now_ms: int
+) -> KnownPause | None:
+    """The first pause in force that stops changes of an HPA in a direction; None: none does."""
+    found = (pause for pause in pauses if covers(pause, namespace, name, direction))
+    return next((pause for pause in found if is_in_force(pause, now_ms)), None)
+
+
+ATTEMPTS = 5
+"""Reads of the scale for one decision after conflicts, as upstream's retry-on-conflict."""
+
+_CUTTING = frozenset({"MaxStep", "RemovalBudget", "AdditionBudget"})
+"""What may end a move towards minReplicas or maxReplicas before it is there."""
+WriteResult = Literal["applied", "superseded", "stale", "refused", "failed"]
+
+
+class ObservedScale(Struct, frozen=True):
+    """What `/scale` shows now."""
+
+    spec_replicas: int
+    status_replicas: int
+    selector: str
+    resource_version: str
+    uid: str = ""
+
+
+class ObservedHpa(Struct, frozen=True):
+    """What the HPA object shows now (origin `cluster` only). `target`: kind, group and name."""
+
+    uid: str
+    deleting: bool
+    min_replicas: int
+    max_replicas: int
+    target: tuple[str, str, str]
+
+
+class Missing(Struct, frozen=True):
+    """The object is not there."""
+
+
+class WriteGuards(Struct, frozen=True, kw_only=True):
+    """What is known of the cluster that forbids writes. `max_step`: the most that one write may change (None: no
+    limit). `native`: what shows that a native controller runs, where that was not recorded yet; empty: nothing does.
+    `pauses`: those of its cluster that are known here, ended ones perhaps included.
+    """
+
+    frozen: bool = False
+    pauses: tuple[KnownPause, ...] = ()
+    max_step: int | None = None
+    native: str = ""
+
+
+class Write(Struct, frozen=True):
+    """Write `replicas`, under the condition that the scale still has this resource version."""
+
+    replicas: int
+    resource_version: str
+
+
+class End(Struct, frozen=True):
+    """No write, or no further one: the result of the wanted write."""
+
+    result: WriteResult
+    error: str = ""
+
+
+Action = Write | End
+
+
+def plan(
+    decision: Decision, *, scale: ObservedScale, hpa: ObservedHpa | Missing | None, guards: WriteGuards, now_ms: int
+) -> Action:
+    """Say what to do.
+
+    `hpa` is None for origin `central`, whose HPA lives in no cluster. A scale that already shows the wanted count is
+    `applied`, whatever else changed: a write whose outcome was lost ends there after a restart.
+    """
+    wanted = decision.wants
+    if wanted is None:
+        raise ValueError(f"decision {decision.id} wants no write")
+    if scale.spec_replicas == wanted:
+        return End("applied")
+    if now_ms >= (decision.expires or 0):
+        return End("stale", "its time to live passed before it could be written")
+    reason = _refusal(decision, wanted, scale, hpa, guards) or _paused(decision, wanted, scale, guards, now_ms)
+    return End("refused", reason) if reason else Write(wanted, scale.resource_version)
+
+
+def _refusal(
+    decision: Decision, wanted: int, scale: ObservedScale, hpa: ObservedHpa | Missing | None, guards: WriteGuards
+) -> str:
+    if decision.mode != "enforce":
+        return f"the HPA's mode is {decision.mode}, which writes nothing"
+    if reason := _hpa_refusal(decision, hpa):
+        return reason
+    if scale.spec_replicas != decision.current_replicas:
+        moved = f"from {decision.current_replicas} to {scale.spec_replicas}"
+        return f"another hand changed the replicas {moved} since the decision"
+    return _limit_refusal(decision, wanted, scale.spec_replicas, hpa, guards)
+
+
+def _hpa_refusal(decision: Decision, hpa: ObservedHpa | Missing | None) -> str:
+    if decision.origin == "central":
+        return ""
+    if hpa is None or isinstance(hpa, Missing) or hpa.deleting:
+        return "the HPA was deleted"
+    if hpa.uid != decision.uid:
+        return "the HPA was deleted and made again"
+    if decision.target is not None and hpa.target != _target(decision):
+        return f"the HPA now scales {hpa.target[0]}/{hpa.target[2]}"
+    return ""
+
+
+def _limit_refusal(
+    decision: Decision, wanted: int, current: int, hpa: ObservedHpa | Missing | None, guards: WriteGuards
+) -> str:
+    if guards.frozen:
+        return f"cluster {decision.cluster} is frozen"
+    if guards.native and decision.origin == "cluster":
+        return f"a native HPA controller runs in cluster {decision.cluster}: {guards.native}"
+    low, high = decision.min_replicas, decision.max_replicas
+    if isinstance(hpa, ObservedHpa):
+        low, high = hpa.min_replicas, hpa.max_replicas
+    if not low <= wanted <= high and not _approaches(decision, wanted, current, low, high):
+        return f"{wanted} replicas are outside the HPA's limits, which are {low} to {high} now"
+    if guards.max_step is not None and abs(wanted - current) > guards.max_step:
+        return f"a step from {current} to {wanted} is larger than the cluster's maxStep {guards.max_step}"
+    return ""
+
+
+def _paused(decision: Decision, wanted: int, scale: ObservedScale, guards: WriteGuards, now_ms: int) -> str:
+    """Why a pause stops this write: one that was set after the decision, which else would not have wanted it."""
+    direction: ScalingDirection = "scaleUp" if wanted > scale.spec_replicas else "scaleDown"
+    # The decider ends a pause by the time of the log, which the clock here may be behind of.
+    now_ms = max(now_ms, time_ms(decision.time) or 0)
+    pause = stopping(guards.pauses, decision.namespace, decision.name, direction, now_ms)
+    if pause is None:
+        return ""
+    where = f"cluster {decision.cluster}"
+    if pause.namespace:
+        where = f"HPA {pause.namespace}/{pause.name}" if pause.name else f"namespace {pause.namespace}"
+    return (
+        f"{where} was paused after the decision"
+        if pause.kind == "all"
+        else (f"{pause.kind} of {where} was paused after the decision")
+    )
+
+
+def _approaches(decision: Decision, wanted: int, current: int, low: int, high: int) -> bool:
+    """Tell whether a write that ends outside the limits is a cut step towards them: the next ones go on."""
+    is_cut = not _CUTTING.isdisjoint(decision.constraints_applied)
+    return is_cut and (high < wanted < current or current < wanted < low)
+
+
+def _target(decision: Decision) -> tuple[str, str, str]:
+    target = decision.target
+    return ("", "", "") if target is None else (target.kind, target.group, target.name)
+
+
+# --- errors of the API ------------------------------------------------------------------------------------------------
+
+# 401: the client reads its credentials again; the token may just have been replaced.
+_RETRIED_STATUS = frozenset({401, 408, 429, 500, 502, 503, 504})
+_FIRST_PAUSE_MS = 200
+_LONGEST_PAUSE_MS = 2_000
+_CONFLICT_PAUSE_MS = 10
+
+
+class Trouble(Struct, frozen=True):
+    """A request failed. `status` 0: no answer at all (refused connection, hang, drop)."""
+
+    status: int
+    error: str
+    retry_after_ms: int | None = None
+
+
+class Retry(Struct, frozen=True):
+    """Begin again with reading, after a pause."""
+
+    after_ms: int
+
+
+def after_trouble(trouble: Trouble, *, attempt: int, expires_ms: int, now_ms: int) -> Retry | End:
+    """What to do after the `attempt`-th try (from 1) failed.
+
+    A conflict is tried again at most `ATTEMPTS` times; a temporary one (no answer, 401, 429, 5xx) within the time to
+    live; anything else ends the write.
+    """
+    if trouble.status == 409:
+        pause = _CONFLICT_PAUSE_MS
+        if attempt >= ATTEMPTS:
+            return End("failed", trouble.error)
+    elif trouble.status == 0 or trouble.status in _RETRIED_STATUS:
+        pause = min(_FIRST_PAUSE_MS << min(attempt - 1, 8), _LONGEST_PAUSE_MS)
+        pause = max(pause, trouble.retry_after_ms or 0)
+    else:
+        return End("failed", trouble.error)
+    return Retry(pause) if now_ms + pause < expires_ms else End("failed", trouble.error)
+
+
+# --- outcomes ---------------------------------------------------------------------------------------------------------
+
+
+def outcome(decision: Decision, end: End, *, scale: ObservedScale | None = None, attempts: int = 0) -> Outcome:
+    """The outcome of a wanted write, with the newest scale that was seen, if any."""
+    seen: dict[str, Any] = {}
+    if scale is not None:
+        seen = {
+            "spec_replicas": scale.spec_replicas,
+            "status_replicas": scale.status_replicas,
+            "selector": scale.selector,
+            "resource_version": scale.resource_version,
+        }
+    return Outcome(
+        decision=decision.id,
+        name=decision.name,
+        uid=decision.uid,
+        result=end.result,
+        error=end.error,
+        attempts=attempts,
+        **seen,
+    )
+
+
+WRITE_TIMEOUT_S = 4
+"""The API server ends a write that takes longer. What waits for an earlier write to be over relies on it."""
+SHORTEST_PERIOD_MS = 1_000
+"""Metrics APIs are not asked more often, whatever the settings say."""
+
+
+class GuardSettings:
+    """Guards per cluster; settings that a cluster does not have are taken from `*`."""
+
+    def __init__(self) -> None:
+        self._frozen: dict[str, bool] = {}
+        self._max_step: dict[str, int] = {}
+        self._sync_period_ms: dict[str, int] = {}
+        self._status_every_ms: dict[str, int] = {}
+        self._sources: dict[str, dict[str, str]] = {}
+        self._native: dict[str, str] = {}
+        self._by_name: dict[str, dict[str, Any]] = {
+            "frozen": self._frozen,
+            "maxStep": self._max_step,
+            "syncPeriodMs": self._sync_period_ms,
+            "statusEveryMs": self._status_every_ms,
+            "sources": self._sources,
+        }
+
+    def replace(self, entries: Iterable[SettingsSet]) -> None:
+        """Forget all settings, and what was noted of native controllers, and apply these."""
+        self._native.clear()
+        for field in self._by_name.values():
+            field.clear()
+        for entry in entries:
+            self.apply(entry)
+
+    def apply(self, entry: SettingsSet) -> None:
+        """Apply a change; fields that it does not name stay, and so do fields whose new value is invalid.
+
+        Ingest rejects such an entry, but it is still on the public topic.
+        """
+        for name in entry.unset:
+            if (field := self._by_name.get(name)) is not None:
+                field.pop(entry.cluster, None)
+        if entry.settings.frozen is not None:
+            self._frozen[entry.cluster] = entry.settings.frozen
+        if entry.settings.max_step is not None and entry.settings.max_step >= 0:
+            self._max_step[entry.cluster] = entry.settings.max_step
+        if entry.settings.sync_period_ms is not None and entry.settings.sync_period_ms > 0:
+            self._sync_period_ms[entry.cluster] = entry.settings.sync_period_ms
+        if entry.settings.status_every_ms is not None and entry.settings.status_every_ms >= 0:
+            self._status_every_ms[entry.cluster] = entry.settings.status_every_ms
+        if entry.settings.sources is not None:
+            self._sources[entry.cluster] = {str(kind): source for kind, source in entry.settings.sources.items()}
+
+    def note_native(self, cluster: str, evidence: str) -> None:
+        """A native controller runs in a cluster, whatever the settings say: HPAs of origin cluster are its own."""
+        self._native[cluster] = evidence
+
+    def status_every_ms(self, cluster: str) -> int:
+        """How often a status in which only metric values have changed is written; 0: with each evaluation."""
+        return self._status_every_ms.get(cluster, self._status_every_ms.get(EVERY_CLUSTER, 0))
+
+    def guards(self, cluster: str) -> WriteGuards:
+        """What holds for a cluster now. A frozen fleet is frozen everywhere; maxStep 0 means no limit."""
+        step = self._max_step.get(cluster, self._max_step.get(EVERY_CLUSTER, 0))
+        frozen = self._frozen.get(EVERY_CLUSTER, False) or self._frozen.get(cluster, False)
+        native = self._native.get(cluster, "")
+        return WriteGuards(frozen=frozen, max_step=step if step > 0 else None, native=native)
+
+    def pushed(self, cluster: str) -> frozenset[str]:
+        """The metric types that are pushed there: no decision uses what a metrics API answers about them."""
+        known = {**self._sources.get(EVERY_CLUSTER, {}), **self._sources.get(cluster, {})}
+        return frozenset(kind for kind, source in known.items() if source == "samples")
+
+    def sync_period_ms(self, cluster: str, default: int) -> int:
+        """How often a cluster's metrics are asked for."""
+        set_ms = self._sync_period_ms.get(cluster, self._sync_period_ms.get(EVERY_CLUSTER, default))
+        return max(set_ms, SHORTEST_PERIOD_MS)

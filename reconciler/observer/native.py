@@ -1,0 +1,286 @@
+"""Prove that no native HPA controller runs: a canary HPA whose status stays empty.
+
+The canary's target does not exist, so a native controller writes a condition to it within a sync period, and no one can
+be scaled by it.
+
+What hints that a native HPA controller runs although it was proven absent. No I/O.
+
+kube-controller-manager's HPA controller writes an HPA's status under the manager's name. Whoever may update an object
+may also store such an entry in its `managedFields`, with any time, or remove one: it is a reason to ask a canary
+(`native.py`), and no proof. Entries of `/scale` bear no time and are not looked at.
+
+Source: pkg/controller/podautoscaler/horizontal.go, `updateStatus`.
+
+The configuration of the observer. Nothing here changes a decision.
+"""
+
+import asyncio
+import logging
+import socket
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, NamedTuple
+
+from reconciler.clusters.client import ClusterClient, ClusterConfig
+from reconciler.clusters.clustererrors import ApiError, ClusterError
+from reconciler.clusters.clusterfinder import FIXED, ClusterSources
+from reconciler.core.objectbodies import CANARY_LABEL, time_ms
+from reconciler.observer.clusterview import ReadProblem, problem_of
+from runtime.log import Clock, wall_clock_ms
+from schemas.connection import KafkaSettings
+from schemas.keys import EVERY_CLUSTER
+from schemas.settings import SettingsSet
+
+NATIVE_MANAGER = "kube-controller-manager"
+AHEAD_MS: Final = 300_000
+"""How far the API server's clock may be ahead of the observer's; entries of later times are forged."""
+
+
+class Evidence(NamedTuple):
+    """A write of the native controller: when (ms, cut to the second by the API server), and a text that names both."""
+
+    time_ms: int
+    text: str
+
+
+def native_status_write(hpa: Mapping[str, Any], now_ms: int) -> Evidence | None:
+    """The native controller's newest write of an HPA's status; None: it made none that still shows, or that can be."""
+    metadata = hpa["metadata"]
+    writes = [
+        (when_ms, str(entry["time"]))
+        for entry in metadata.get("managedFields") or ()
+        if entry.get("manager") == NATIVE_MANAGER and entry.get("subresource") == "status"
+        if (when_ms := time_ms(entry.get("time"))) is not None and when_ms <= now_ms + AHEAD_MS
+    ]
+    if not writes:
+        return None
+    when_ms, when = max(writes)
+    return Evidence(when_ms, f"it wrote the status of HPA {metadata['namespace']}/{metadata['name']} at {when}")
+
+
+class NativeProofs:
+    """Since when the native controller counts as absent, per cluster, folded from the settings."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, tuple[str, int]] = {}
+        self._refuted_ms: dict[str, int] = {}
+
+    def apply(self, entry: SettingsSet, time_ms: int) -> None:
+        """Take a change in, made at `time_ms`."""
+        if "nativeController" in entry.unset:
+            self._newest.pop(entry.cluster, None)
+        if entry.settings.native_controller is not None:
+            self._newest[entry.cluster] = entry.settings.native_controller, time_ms
+
+    def absent_since_ms(self, cluster: str) -> int | None:
+        """When it was proven or set that no native controller runs in the cluster; None: that does not hold."""
+        found = self._newest.get(cluster) or self._newest.get(EVERY_CLUSTER)
+        return found[1] if found is not None and found[0] == "absent" else None
+
+    def refute(self, cluster: str, time_ms: int) -> None:
+        """A canary made at `time_ms` showed that none runs: what was written until then is of somebody else."""
+        self._refuted_ms[cluster] = time_ms
+
+    def contradicts(self, cluster: str, evidence: Evidence | None) -> bool:
+        """Whether something was written in the native controller's name after it counted as absent."""
+        since_ms = self.absent_since_ms(cluster)
+        if evidence is None or since_ms is None:
+            return False
+        return evidence.time_ms > max(since_ms, self._refuted_ms.get(cluster, 0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObserverConfig:
+    """Settings of an observer.
+
+    `clusters`: the ones it observes; `found`: where further ones are named, which come and go. `namespaces`: watch only
+    these (empty: the whole cluster; where that is forbidden, each namespace that may be seen). `all_pods`: report pods
+    of namespaces without HPAs, too. `sync_period_ms` holds where the settings topic says nothing. `instance`: name of
+    this observer, which stays over restarts; two that run at once need different ones. `prove_native_absent`: run the
+    canary, in `canary_namespace`, for `canary_wait_s`.
+    """
+
+    kafka: KafkaSettings
+    clusters: tuple[ClusterConfig, ...]
+    found: ClusterSources = FIXED
+    instance: str = field(default_factory=socket.gethostname)
+    namespaces: tuple[str, ...] = ()
+    all_pods: bool = False
+    sync_period_ms: int = 15_000
+    heartbeat_ms: int = 10_000
+    reread_ms: int = 300_000
+    metrics_timeout_s: float = 10.0
+    metrics_at_once: int = 16
+    list_limit: int = 500
+    watch_s: int = 300
+    prove_native_absent: bool = False
+    canary_namespace: str = "default"
+    canary_wait_s: float = 45.0
+    web_port: int | None = None
+    web_host: str = "127.0.0.1"
+    clock: Clock = wall_clock_ms
+    author: str = field(default="observer")
+
+    @property
+    def sources(self) -> ClusterSources:
+        """Where all clusters are named."""
+        return replace(self.found, fixed=self.clusters)
+
+
+log = logging.getLogger(__name__)
+
+Verdict = Literal["absent", "present"]
+NoteCanary = Callable[[ReadProblem | None], None]
+
+_LOOK_EVERY_S = 1.0
+FIRST_PAUSE_S = 2.0
+LONGEST_PAUSE_S = 60.0
+ASKED_AGAIN_S = 300.0
+"""From one canary to the next, whatever is written in the native controller's name meanwhile."""
+RIGHTS = tuple(f"{verb} horizontalpodautoscalers.autoscaling" for verb in ("create", "get", "delete"))
+
+
+class Canary:
+    """The proof for one cluster.
+
+    Args:
+        namespace: where the canary lives.
+        wait_s: how long its status must stay empty; well above the controller manager's sync period (15 s unless set
+            otherwise) to prove anything.
+        note: called with the problem that prevents the proof, or with None once there is none.
+    """
+
+    def __init__(self, client: ClusterClient, namespace: str, wait_s: float, note: NoteCanary) -> None:
+        self._client, self._wait_s, self._note = client, wait_s, note
+        self._collection = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
+        self._left: set[str] = set()
+
+    async def verdict(self) -> Verdict:
+        """Find out whether a native controller runs. Failures are retried until there is an answer.
+
+        An interrupted proof starts again: while the API server was away, a native controller could not write.
+        """
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                found = await self.prove()
+            except ClusterError as error:
+                log.warning("the canary proved nothing", extra={"cluster": self._client.name, "error": str(error)})
+                self._note(problem_of(error, *RIGHTS))
+            else:
+                self._note(None)
+                return found
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def prove(self) -> Verdict:
+        """Try once.
+
+        Raises:
+            ClusterError: the proof was interrupted, or the cluster refuses it.
+        """
+        for name in sorted(self._left):
+            await self._delete(name)
+        name = f"fleethpa-canary-{uuid.uuid4().hex[:8]}"
+        self._left.add(name)  # a request without an answer may have made it
+        try:
+            await self._client.request("POST", self._collection, body=_canary(name))
+        except ApiError:
+            self._left.discard(name)
+            raise
+        try:
+            return await self._watch_status(name)
+        finally:
+            await self._delete(name)
+
+    async def _watch_status(self, name: str) -> Verdict:
+        ends = time.monotonic() + self._wait_s
+        while True:
+            status = (await self._client.get(f"{self._collection}/{name}")).get("status") or {}
+            if status.get("conditions") or status.get("observedGeneration"):
+                return "present"
+            if time.monotonic() >= ends:
+                return "absent"
+            await asyncio.sleep(min(_LOOK_EVERY_S, self._wait_s))
+
+    async def _delete(self, name: str) -> None:
+        path = f"{self._collection}/{name}"
+        try:
+            await self._client.request("DELETE", path)
+        except ClusterError as error:
+            if not (isinstance(error, ApiError) and error.status == 404):
+                log.error("canary not deleted", extra={"cluster": self._client.name, "path": path, "error": str(error)})
+                return
+        self._left.discard(name)
+
+
+class NativeWatch:
+    """Asks a canary about each write in the native controller's name that contradicts a proof of its absence.
+
+    Args:
+        canary: makes one that notes its problems by the function that it is given.
+        note: called with what is doubted, or with None once nothing is.
+        newest: the newest such write that the cluster shows.
+        proofs: what holds now.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        canary: Callable[[NoteCanary], Canary],
+        *,
+        note: NoteCanary,
+        newest: Callable[[], Evidence | None],
+        proofs: Callable[[], NativeProofs],
+        clock: Clock,
+    ) -> None:
+        self._cluster, self._canary, self._note, self._clock = cluster, canary, note, clock
+        self._newest, self._proofs = newest, proofs
+        self.news = asyncio.Event()
+        """Set it when there is a newer write, or when the settings have changed."""
+
+    async def run(self, runs: Callable[[Evidence], Awaitable[None]]) -> None:
+        """Watch until cancelled; `runs` is called where a native controller runs indeed, with what led to it."""
+        while True:
+            await self.news.wait()
+            self.news.clear()
+            evidence = self._newest()
+            if evidence is None or not self._proofs().contradicts(self._cluster, evidence):
+                continue
+            if await self._asked(evidence) == "present":
+                await runs(evidence)
+            await asyncio.sleep(ASKED_AGAIN_S)
+            self.news.set()
+
+    async def _asked(self, evidence: Evidence) -> Verdict:
+        doubt, began_ms = {"cluster": self._cluster, "evidence": evidence.text}, self._clock()
+        log.warning("something was written in the native controller's name: a canary is asked", extra=doubt)
+
+        def note(problem: ReadProblem | None) -> None:
+            waiting = ReadProblem("failing", "a canary is being asked") if problem is None else problem
+            self._note(waiting._replace(text=f"{evidence.text}, and {waiting.text}"))
+
+        note(None)
+        verdict = await self._canary(note).verdict()
+        if verdict == "present":
+            self._note(None)
+            return verdict
+        log.warning("no native controller runs: somebody else wrote in its name", extra=doubt)
+        self._proofs().refute(self._cluster, began_ms)
+        self._note(ReadProblem("failing", f"{evidence.text}, but a canary showed that it does not run"))
+        return verdict
+
+
+def _canary(name: str) -> dict[str, object]:
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name, "labels": {CANARY_LABEL: "true"}},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "minReplicas": 1,
+            "maxReplicas": 1,
+        },
+    }

@@ -1,0 +1,247 @@
+"""The observer: clusters in, public records out. Each cluster works for itself, a dead one delays no other."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.clusterfinder import ClusterFinder, Member, Members
+from reconciler.core.guardsettings import GuardSettings
+from reconciler.observer.centralhpas import CentralHpas, follow_central, group_of
+from reconciler.observer.clusterobserver import ClusterObserver
+from reconciler.observer.clusterview import ObserverMetrics
+from reconciler.observer.native import Canary, Evidence, NativeProofs, NativeWatch, ObserverConfig
+from reconciler.observer.publisher import RecordPublisher
+from reconciler.observer.takeover import OtherSessions, follow_others
+from runtime import ending, kafkaclients
+from runtime.process import PartHealth
+from runtime.records import Publisher, follow_settings
+from schemas.keys import HpaId, SessionName
+from schemas.observed import AutoscalerSet
+from schemas.settings import ClusterSettings, SettingsSet
+from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES, SETTINGS
+
+log = logging.getLogger(__name__)
+
+FAREWELL_S = 2.0
+"""How long an observer that ends waits for the brokers to take its last reports."""
+
+
+@dataclass
+class _Observed:
+    """What works on one cluster, beside its observer."""
+
+    member: Member
+    client: ClusterClient
+    tasks: list[asyncio.Task[None]]
+
+
+class Observer:
+    """Observes the configured clusters, and those that are found while it runs."""
+
+    def __init__(self, config: ObserverConfig) -> None:
+        self._config = config
+        self.health = PartHealth("kafka")
+        self._metrics = ObserverMetrics(self.health.registry)
+        self._settings = GuardSettings()
+        self._clusters: dict[str, ClusterObserver] = {}
+        self._observed: dict[str, _Observed] = {}
+        self._other_clusters = asyncio.Event()
+        self._session = SessionName(config.instance, time.time_ns())
+        self._others = OtherSessions(self._session, self._clusters.keys())
+        self._proofs = NativeProofs()
+        self._native: dict[str, NativeWatch] = {}
+        self._settings_known = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Observe until `stop` is set. An unexpected error ends it by exception."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.health.served(self._config.web_host, self._config.web_port))
+            producer = await stack.enter_async_context(kafkaclients.running_producer(self._config.kafka))
+            await kafkaclients.know_topics(producer, AUTOSCALERS, PODS, SAMPLES, SCALES, SETTINGS)
+            self.health.ready("kafka")
+            await self._observe(Publisher(producer, waits_for_room=True), stop)
+
+    async def _observe(self, publisher: Publisher, stop: asyncio.Event) -> None:
+        reports = RecordPublisher(publisher, self._metrics, self._config.clock)
+        finder = ClusterFinder(self._config.sources, self.health.note)
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                tasks = [group.create_task(reports.run()), group.create_task(self._follow_settings())]
+                tasks += [group.create_task(self._follow_others()), group.create_task(self._follow_central(publisher))]
+
+                async def changed(members: Members) -> None:
+                    await self._adjust(members, reports, publisher)
+
+                await changed(finder.members())
+                tasks.append(group.create_task(finder.run(changed)))
+                await stop.wait()
+                for task in [*tasks, *(task for each in self._observed.values() for task in each.tasks)]:
+                    task.cancel()
+            await self._say_farewell(reports)
+        finally:
+            for each in self._observed.values():
+                await each.client.close()
+
+    async def _say_farewell(self, reports: RecordPublisher) -> None:
+        try:
+            async with asyncio.timeout(ending.left_s(FAREWELL_S)):
+                await reports.flush()
+                for observer in self._clusters.values():
+                    await observer.farewell()
+                await reports.flush()
+        except TimeoutError:
+            log.warning("ended without a farewell: the brokers are away")
+
+    # --- clusters that come and go ------------------------------------------------------------------------------------
+
+    async def _adjust(self, members: Members, reports: RecordPublisher, publisher: Publisher) -> None:
+        """Observe exactly these clusters from now on. What is observed already notices nothing."""
+        before = set(self._observed)
+        for name in before - members.keys():
+            await self._leave(name, reports)
+        for name, member in members.items():
+            observed = self._observed.get(name)
+            if observed is None:
+                observed = self._join(member, reports, publisher)
+            elif observed.member.config != member.config:
+                log.info("a cluster is reached in another way", extra={"cluster": name, "origin": member.origin})
+                observed.client.reconfigure(member.config)
+            observed.member = member
+            self._clusters[name].note_membership(member.trouble)
+        if before != set(self._observed):
+            self._other_clusters.set()
+
+    def _join(self, member: Member, reports: RecordPublisher, publisher: Publisher) -> _Observed:
+        client = ClusterClient(member.config)
+        observer = self._observer(client, reports)
+        tasks = [self._group.create_task(observer.run())]
+        tasks.append(self._group.create_task(self._watch_native(client, observer, publisher)))
+        if self._config.prove_native_absent:
+            tasks.append(self._group.create_task(self._prove(client, observer, publisher)))
+        observed = self._observed[client.name] = _Observed(member, client, tasks)
+        if member.origin:
+            log.info("a cluster joins", extra={"cluster": client.name, "origin": member.origin})
+        return observed
+
+    async def _leave(self, name: str, reports: RecordPublisher) -> None:
+        """Observe a cluster no more, and say so: its HPAs keep their replicas."""
+        observed, observer = self._observed.pop(name), self._clusters.pop(name)
+        del self._native[name]
+        log.info("a cluster leaves", extra={"cluster": name, "origin": observed.member.origin})
+        for task in observed.tasks:
+            task.cancel()
+        await asyncio.gather(*observed.tasks, return_exceptions=True)
+        observer.note_membership(f"{observed.member.origin} no longer names it")
+        await observer.farewell()
+        await reports.flush()
+        await observed.client.close()
+        self.health.forget(f"{name}/")
+        self._metrics.forget(name)
+
+    def _observer(self, client: ClusterClient, reports: RecordPublisher) -> ClusterObserver:
+        def sync_period_ms() -> int:
+            return self._settings.sync_period_ms(client.name, self._config.sync_period_ms)
+
+        observer = ClusterObserver(
+            client,
+            self._config,
+            reports,
+            self._metrics,
+            session=self._session,
+            sync_period_ms=sync_period_ms,
+            pushed=lambda: self._settings.pushed(client.name),
+            note=self.health.note,
+            native_news=lambda: self._native[client.name].news.set(),
+            may_be_preceded=lambda: self._others.may_precede(client.name),
+        )
+        self._clusters[client.name] = observer
+        self._native[client.name] = NativeWatch(
+            client.name,
+            lambda note: Canary(client, self._config.canary_namespace, self._config.canary_wait_s, note),
+            note=observer.note_evidence,
+            newest=lambda: observer.evidence,
+            proofs=lambda: self._proofs,
+            clock=self._config.clock,
+        )
+        return observer
+
+    async def _follow_settings(self) -> None:
+        def apply(entry: SettingsSet, time_ms: int) -> None:
+            pushed = {name: self._settings.pushed(name) for name in self._clusters}
+            self._settings.apply(entry)
+            for name, observer in self._clusters.items():
+                if pushed[name] - self._settings.pushed(name):
+                    observer.ask_all_soon()
+            self._proofs.apply(entry, time_ms)
+            for watch in self._native.values():
+                watch.news.set()
+
+        await follow_settings(self._config.kafka, apply, self._settings_known.set)
+
+    async def _watch_native(self, client: ClusterClient, observer: ClusterObserver, publisher: Publisher) -> None:
+        """Withdraw a proof of absence that a canary contradicts, once all settings are known."""
+        await self._settings_known.wait()
+
+        async def runs(evidence: Evidence) -> None:
+            await self._report_native(client.name, evidence, publisher)
+
+        await self._native[client.name].run(runs)
+
+    async def _follow_central(self, publisher: Publisher) -> None:
+        async def told(cluster: str, namespace: str, name: str, hpa: dict[str, Any] | None) -> None:
+            if (observer := self._clusters.get(cluster)) is not None:
+                await observer.central(namespace, name, hpa)
+
+        async def say(hpa: HpaId, body: AutoscalerSet) -> None:
+            await publisher.send(AUTOSCALERS, hpa.cluster, hpa.namespace, [body], self._config.clock())
+
+        while True:
+            self._other_clusters.clear()
+            known, group = CentralHpas(set(self._clusters).__contains__), group_of(self._clusters)
+            settings, clock = self._config.kafka, self._config.clock
+            # With other clusters it begins anew: an HPA of a new one may have been published long ago.
+            await follow_central(settings, group, told, known, say, clock, until=self._other_clusters)
+
+    async def _follow_others(self) -> None:
+        async def silent(cluster: str) -> None:
+            if (observer := self._clusters.get(cluster)) is not None:
+                await observer.resend_all()
+
+        await follow_others(self._config.kafka, self._others, self._config.clock, silent)
+
+    async def _prove(self, client: ClusterClient, observer: ClusterObserver, publisher: Publisher) -> None:
+        config, began_ms = self._config, self._config.clock()
+        canary = Canary(client, config.canary_namespace, config.canary_wait_s, observer.note_canary)
+        verdict = await canary.verdict()
+        log.info("native controller", extra={"cluster": client.name, "verdict": verdict})
+        await self._settings_known.wait()
+        if verdict == "absent" and self._proofs.absent_since_ms(client.name) is not None:
+            return self._proofs.refute(client.name, began_ms)  # settings never expire, so that it is not repeated
+        what = f"canary HPA in {config.canary_namespace}, {config.canary_wait_s:g} s"
+        evidence = "it wrote the status of the canary HPA" if verdict == "present" else None
+        settings = ClusterSettings(native_controller=verdict, native_evidence=evidence)
+        await self._set(client.name, settings, what, publisher)
+
+    async def _report_native(self, cluster: str, evidence: Evidence, publisher: Publisher) -> None:
+        log.error("a native controller runs again", extra={"cluster": cluster, "evidence": evidence.text})
+        settings = ClusterSettings(native_controller="present", native_evidence=evidence.text)
+        reason = f"kube-controller-manager's HPA controller runs: {evidence.text}"
+        await self._set(cluster, settings, reason, publisher)
+
+    async def _set(self, cluster: str, settings: ClusterSettings, reason: str, publisher: Publisher) -> None:
+        entry = SettingsSet(cluster=cluster, settings=settings, author=self._config.author, reason=reason)
+        await publisher.send(SETTINGS, "", "", [entry], self._config.clock())
+
+
+async def run_observer(
+    config: ObserverConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None
+) -> None:
+    """Run an observer until `stop` is set; `announce` is told the port of its health once it is ready (0: none)."""
+    part = Observer(config)
+    await part.health.accompany(part.run(stop), announce)

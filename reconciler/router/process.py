@@ -1,0 +1,419 @@
+"""The router: decisions, settings and central HPAs in, one topic per agent out.
+
+It keeps no state besides committed offsets, and holds no credentials of any cluster. Copies are made at least once; an
+agent drops what it has seen. An agent whose topic cannot be written delays no other (`lateagents.py`). Any number of
+routers share the partitions of the decisions; what an agent must know beside decisions is written by the one that owns
+the partition of the cluster's name.
+
+A router that runs from when a cluster has an agent: before, there is nothing to copy.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+
+from reconciler.core.inbox import OffsetProgress
+from reconciler.observer.centralhpas import CentralHpas, follow_central
+from reconciler.router import copies as agenttopics
+from reconciler.router.copies import ANSWER_WITHIN_S, Copies, RouterMetrics, WantedRecords
+from reconciler.router.lateagents import FleetNews, LateAgents
+from runtime import ending, kafkaclients
+from runtime import kafkaclients as groupoffsets
+from runtime.driver import stop_soon
+from runtime.ending import first_of
+from runtime.log import Clock, wall_clock_ms
+from runtime.process import PartHealth
+from runtime.records import Publisher, follow_entries, follow_topic
+from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentRegistry, AgentSet
+from schemas.codec import encode
+from schemas.connection import KafkaSettings
+from schemas.decisions import cluster_of
+from schemas.entries import BreakerCommand, GuardrailResume
+from schemas.keys import HpaId, partition_for
+from schemas.observed import AutoscalerSet
+from schemas.settings import SettingsSet
+from schemas.topics import AUTOSCALERS, DECISIONS, OBSERVER_GROUPS, ROUTER_GROUP, SETTINGS
+
+log = logging.getLogger(__name__)
+
+SNAPSHOT_EVERY_S = 300.0
+"""Twice in the time that an agent reads back when it begins to lead."""
+"""A registration this old is repeated: records of settings expire after a year."""
+TOPIC_TIMEOUT_S = 10.0
+"""How long a router that starts waits for the topics of registered agents."""
+SETTLED_WITHIN_S = 2.0
+"""How long a router that ends waits for the copies that it has begun."""
+COMMIT_EVERY_S = 1.0
+"""What was copied since is copied again after a crash, and passed over by the agents."""
+SOON_S = 0.05
+"""Changes that come together are one record."""
+CENTRAL_GROUP = f"{OBSERVER_GROUPS}router"
+_KNOWN = ("registry", "settings", "pauses", "guardrailPauses", "guardrailResumes", "centralHpas")
+"""What is read to its end before the first decision is copied."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouterConfig:
+    """Settings of a router. `web_port`: None serves nothing, 0 takes a free port."""
+
+    kafka: KafkaSettings
+    snapshot_every_s: float = SNAPSHOT_EVERY_S
+    session_timeout_ms: int = 10_000
+    web_port: int | None = None
+    web_host: str = "127.0.0.1"
+    clock: Clock = wall_clock_ms
+    author: str = "router"
+
+
+class Router:
+    """Copies to agents. `health.became_ready` is set once it reads decisions."""
+
+    def __init__(self, config: RouterConfig) -> None:
+        self._config = config
+        self.health = PartHealth(*_KNOWN, "decisions")
+        self._metrics = RouterMetrics(self.health.registry)
+        self._registry, self._wanted = AgentRegistry(), WantedRecords(config.clock)
+        """Cluster -> when its registration was written last."""
+        self._ready: dict[str, AgentSet] = {}
+        """Cluster -> its agent, once its topic was found."""
+        self.progress: dict[int, OffsetProgress] = {}
+        """Partition of the decisions -> what of it is read, and copied to the agents that are not late."""
+        self._committed: dict[int, int] = {}
+        self._committed_s = time.monotonic()
+        self._owned: set[int] = set()
+        self._revocations = 0
+        self._partitions = 0
+        self._snapshot_due_s: dict[str, float] = {}
+        self._news = FleetNews()
+        self._agents_changed = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Copy until `stop` is set. An unexpected error ends it by exception; a restart is the recovery."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.health.served(self._config.web_host, self._config.web_port))
+            timeout_ms = int(ANSWER_WITHIN_S * 1000)
+            producing = kafkaclients.running_producer(self._config.kafka, request_timeout_ms=timeout_ms)
+            self._producer: AIOKafkaProducer = await stack.enter_async_context(producing)
+            self._copies = Copies(self._producer, self._metrics)
+            self._late = LateAgents(self._config.kafka, self._producer, self._copies, self, self.health, self._metrics)
+            stack.push_async_callback(self._late.close)
+            # A group member that may not read its topic would wait for ever, and say nothing.
+            self._partitions = len(await self._producer.partitions_for(DECISIONS))
+            self._consumer = AIOKafkaConsumer(
+                **kafkaclients.aiokafka_kwargs(self._config.kafka),
+                group_id=ROUTER_GROUP,
+                enable_auto_commit=False,
+                auto_offset_reset="latest",
+                session_timeout_ms=self._config.session_timeout_ms,
+                heartbeat_interval_ms=max(self._config.session_timeout_ms // 4, 100),
+                fetch_max_wait_ms=100,
+            )
+            stack.push_async_callback(stop_soon, self._consumer)
+            await self._work(stop)
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        known = {name: asyncio.Event() for name in _KNOWN}
+
+        def caught_up(name: str) -> Callable[[], None]:
+            def tell() -> None:
+                self.health.ready(name)
+                known[name].set()
+
+            return tell
+
+        async with asyncio.TaskGroup() as group:
+            kafka = self._config.kafka
+            work: list[Any] = [
+                follow_entries(kafka, AgentSet, self._registered, caught_up("registry")),
+                follow_entries(kafka, SettingsSet, self._news.settings_changed, caught_up("settings")),
+                follow_topic(
+                    kafka, SETTINGS, self._news.paused, caught_up("pauses"), of_namespace=self._news.paused_in_namespace
+                ),
+                follow_entries(kafka, BreakerCommand, self._news.guardrail_paused, caught_up("guardrailPauses")),
+                follow_entries(kafka, GuardrailResume, self._news.guardrails_resumed, caught_up("guardrailResumes")),
+                self._follow_central(caught_up("centralHpas")),
+                self._find_topics(),
+                self._tell(),
+                self._late.watch(),
+            ]
+            tasks = [group.create_task(each) for each in work]
+            for event in known.values():
+                await first_of(event.wait(), stop.wait())
+            await self._topics_found()
+            await kafkaclients.start(self._consumer)
+            self._consumer.subscribe([DECISIONS], listener=_Rebalance(self))
+            while not stop.is_set():
+                await self._copy()
+            await first_of(self._copies.settled(), asyncio.sleep(ending.left_s(SETTLED_WITHIN_S)))
+            await self._commit()
+            for task in tasks:
+                task.cancel()
+
+    # --- agents -------------------------------------------------------------------------------------------------------
+
+    def _registered(self, entry: AgentSet, _: int) -> None:
+        if self._registry.apply(entry):
+            self._agents_changed.set()
+            self._news.waiting.set()
+
+    async def _find_topics(self) -> None:
+        """Keep `_ready` up to date: agents whose topic exists."""
+        while True:
+            agents = {agent.cluster: agent for agent in self._registry.agents()}
+            self._metrics.agents.set(len(agents))
+            for agent in [agent for cluster, agent in self._ready.items() if agents.get(cluster) != agent]:
+                self._late.drop(agent)
+                self.gone(agent)
+                self._snapshot_due_s.pop(agent.cluster, None)
+            self._wanted.forget(agents.keys())
+            missing = [agent for cluster, agent in agents.items() if cluster not in self._ready]
+            self._agents_changed.clear()
+            for agent in missing:
+                if await agenttopics.exists(self._producer, agent.topics.orders):
+                    self._ready[agent.cluster] = agent
+                    self._snapshot_due_s[agent.cluster] = 0.0
+                    self.health.note(agent.topics.orders, None)
+                    self._news.waiting.set()
+                else:
+                    self.health.note(agent.topics.orders, "the topic does not exist")
+            try:
+                async with asyncio.timeout(5.0 if any(a.cluster not in self._ready for a in missing) else None):
+                    await self._agents_changed.wait()
+            except TimeoutError:
+                continue
+
+    def gone(self, agent: AgentSet) -> None:
+        """An agent has no topic any more, or is not registered: nothing is copied to it."""
+        self._copies.forget(agent)
+        if self._ready.get(agent.cluster) == agent:
+            del self._ready[agent.cluster]
+            self._agents_changed.set()
+
+    async def _topics_found(self) -> None:
+        """Wait for the topics of the agents that are registered, so that none of their decisions is passed over."""
+        ends_s = time.monotonic() + TOPIC_TIMEOUT_S
+        while any(agent.cluster not in self._ready for agent in self._registry.agents()):
+            if time.monotonic() >= ends_s:
+                return
+            await asyncio.sleep(SOON_S)
+
+    def _is_mine(self, cluster: str) -> bool:
+        """Whether it is for this router to tell the cluster's agent what it must know beside decisions."""
+        return partition_for(cluster, self._partitions) in self._owned
+
+    # --- decisions ----------------------------------------------------------------------------------------------------
+
+    async def _copy(self) -> None:
+        batches = await self._consumer.getmany(timeout_ms=200, max_records=2_000)
+        revocations = self._revocations
+        if self._consumer.assignment():
+            self.health.ready("decisions")
+        for partition, records in batches.items():
+            progress = self.progress.setdefault(partition.partition, OffsetProgress())
+            for record in records:
+                if revocations != self._revocations:
+                    # The rest is read again, from where the group has committed, by whoever has the partition now.
+                    return
+                progress.begin(record.offset)
+                agent = self._ready.get(cluster_of(record.headers))
+                if agent is not None and agent in self._late:
+                    self._late.pass_over(agent, record.partition, record.offset)
+                elif agent is not None and self.is_wanted(agent, record):
+                    await self._copy_record(agent, record, progress)
+                progress.done(record.offset)
+        self._late.begin_stuck(self._ready.values())
+        if time.monotonic() - self._committed_s >= COMMIT_EVERY_S:
+            await self._commit()
+
+    async def _copy_record(self, agent: AgentSet, record: ConsumerRecord, progress: OffsetProgress) -> None:
+        progress.begin(record.offset)
+        revocations = self._revocations
+
+        def ended(error: BaseException | None) -> None:
+            if error is not None and revocations == self._revocations and self._is_late(agent, error):
+                self._late.pass_over(agent, record.partition, record.offset)
+            progress.done(record.offset)
+
+        await self._copies.send(agent, record.value, b"%d" % record.partition, list(record.headers), "decision", ended)
+
+    def _is_late(self, agent: AgentSet, error: BaseException) -> bool:
+        """Note that a copy failed; False: the agent is gone, so that nothing waits for it."""
+        if self._ready.get(agent.cluster) != agent:
+            return False
+        self._late.begin(agent, error)
+        return True
+
+    def is_wanted(self, agent: AgentSet, record: ConsumerRecord) -> bool:
+        """Whether a decision record is copied to an agent."""
+        return cluster_of(record.headers) == agent.cluster and self._wanted.take(record)
+
+    async def _commit(self) -> None:
+        self._committed_s = time.monotonic()
+        offsets = {
+            TopicPartition(DECISIONS, number): offset
+            for number in self._owned
+            if (offset := self._committable(number)) > self._committed.get(number, -1)
+        }
+        if offsets and await groupoffsets.commit(self._consumer, offsets):
+            self._committed |= {partition.partition: offset for partition, offset in offsets.items()}
+
+    def _committable(self, number: int) -> int:
+        """The first offset of a partition that some agent may not have; -1: nothing was read."""
+        ends = [self.progress[number].committable] if number in self.progress else []
+        late = self._late.bound(number)
+        return min(ends if late is None else [*ends, late], default=-1)
+
+    # --- what agents must know beside decisions -----------------------------------------------------------------------
+
+    async def _follow_central(self, caught_up: Callable[[], None]) -> None:
+        async def told(cluster: str, namespace: str, name: str, hpa: dict[str, Any] | None) -> None:
+            self._news.hpa_changed(HpaId(cluster, namespace, name), hpa)
+
+        async def say(hpa: HpaId, body: AutoscalerSet) -> None:
+            if self._registry.present(hpa.cluster) and self._is_mine(hpa.cluster):
+                await publisher.send(AUTOSCALERS, hpa.cluster, hpa.namespace, [body], self._config.clock())
+
+        publisher = Publisher(self._producer, waits_for_room=True)
+        known = CentralHpas(lambda cluster: True)  # any cluster may get an agent at any time
+        await follow_central(
+            self._config.kafka,
+            CENTRAL_GROUP,
+            told,
+            known,
+            say,
+            self._config.clock,
+            caught_up=caught_up,
+        )
+
+    async def _tell(self) -> None:
+        """Tell agents what is new, soon after, and everything every few minutes."""
+        while True:
+            try:
+                async with asyncio.timeout(self._idle_s()):
+                    await self._news.waiting.wait()
+                    await asyncio.sleep(SOON_S)
+            except TimeoutError:
+                pass
+            self._news.waiting.clear()
+            await self._tell_all()
+
+    def _idle_s(self) -> float:
+        """How long nothing is to be told unless there is news. An agent whose topic is gone is told nothing."""
+        now_s = time.monotonic()
+        due_s = min((self._snapshot_due_s.get(cluster, now_s) for cluster in self._ready), default=now_s + 3_600)
+        return max(0.0, due_s - now_s)
+
+    async def _tell_all(self) -> None:
+        changes = self._news.take()
+        for cluster, agent in list(self._ready.items()):
+            if not self._is_mine(cluster) or self.health.waiting_for.keys() - {"decisions"}:
+                self._snapshot_due_s[cluster] = time.monotonic() + 1.0
+                continue
+            if time.monotonic() >= self._snapshot_due_s.get(cluster, 0.0):
+                self._snapshot_due_s[cluster] = time.monotonic() + self._config.snapshot_every_s
+                await self._tell_agent(agent, self.knowledge_for(agent))
+            elif changes.concerns(cluster):
+                changed = self._news.changed_records(cluster, changes, self._config.clock())
+                await self._tell_agent(agent, changed)
+
+    def knowledge_for(self, agent: AgentSet) -> Iterable[AgentKnowledge]:
+        """Everything that an agent must know beside decisions; nothing where another router tells it."""
+        if not self._is_mine(agent.cluster):
+            return ()
+        return self._news.all_records(agent.cluster, uuid.uuid4().hex[:12], self._config.clock())
+
+    async def _tell_agent(self, agent: AgentSet, records: Iterable[AgentKnowledge]) -> None:
+        def ended(error: BaseException | None) -> None:
+            if error is not None:
+                self._is_late(agent, error)
+
+        for record in records:
+            if agent not in self._late:  # it is told everything once its topic works
+                head = [("ce_type", SNAPSHOT_TYPE)]
+                await self._copies.send(agent, encode(record), b"snapshot", head, "knowledge", ended)
+
+    def caught_up(self, agent: AgentSet) -> None:
+        """An agent that was late has all decisions; it is told what has changed otherwise."""
+        self._snapshot_due_s[agent.cluster] = 0.0
+        self._news.waiting.set()
+
+    # --- rebalancing --------------------------------------------------------------------------------------------------
+
+    async def assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Begin where the group has committed, or a little before the end."""
+        for partition in partitions:
+            self._owned.add(partition.partition)
+            await groupoffsets.begin_of(self._consumer, partition)
+        for cluster in self._ready:
+            self._snapshot_due_s[cluster] = 0.0
+        self._news.waiting.set()
+
+    async def revoked(self) -> None:
+        """Commit what is copied; the rest is copied again by whoever comes next."""
+        self._revocations += 1
+        await self._commit()
+        self._late.drop_all()
+        self._owned.clear()
+        self.progress.clear()
+        self._committed.clear()
+
+
+class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        await self._router.revoked()
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        await self._router.assigned(assigned)
+
+
+async def run_router(config: RouterConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None) -> None:
+    """Run a router until `stop` is set; `announce` is told the port of its health once it reads (0: none)."""
+    part = Router(config)
+    await part.health.accompany(part.run(stop), announce)
+
+
+async def run_router_for_agents(
+    config: RouterConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None
+) -> None:
+    """Wait until a cluster has an agent, and run a router from then on. Without agents nothing is read but settings."""
+    if await _has_agents(config.kafka, stop):
+        await run_router(config, stop, announce)
+
+
+async def _has_agents(settings: KafkaSettings, stop: asyncio.Event) -> bool:
+    """Wait until an agent is registered; False: `stop` came first."""
+    registry, caught_up, found = AgentRegistry(), asyncio.Event(), asyncio.Event()
+
+    def look() -> None:
+        if caught_up.is_set() and registry.agents():
+            found.set()
+
+    def registered(entry: AgentSet, _: int) -> None:
+        registry.apply(entry)
+        look()
+
+    def all_read() -> None:
+        caught_up.set()
+        look()
+
+    following = asyncio.ensure_future(follow_entries(settings, AgentSet, registered, all_read))
+    waits = [following, asyncio.ensure_future(found.wait()), asyncio.ensure_future(stop.wait())]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        if following.done():
+            following.result()  # it ends by an exception only
+    finally:
+        for each in waits:
+            each.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+    return found.is_set() and not stop.is_set()

@@ -1,0 +1,224 @@
+"""aiokafka clients where the driver would leave a connection open, wait without end, or ask without a pause.
+
+Free memory of the C heap, given back to the operating system.
+
+Records whose header names are not UTF-8: the driver cannot read them, so a consumer would stop at the first one.
+
+Kafka's protocol says that a header's name is a text, but brokers take any bytes, and Java's consumer reads them with
+replacement characters. So do consumers here, after `read_any_header_names`.
+"""
+
+import asyncio
+import ctypes
+import logging
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.client import AIOKafkaClient
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.consumer import fetcher
+from aiokafka.errors import KafkaTimeoutError
+from aiokafka.record.default_records import _DefaultRecordBatchPy
+from aiokafka.record.memory_records import MemoryRecords, _MemoryRecordsPy
+
+from runtime import ending
+
+EVERY_S = 15.0
+
+
+_HEAP_TRIM: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+"""glibc's; None where the C library has none."""
+
+
+class FreeMemory:
+    """Gives back what is free, at most every 15 s; call `give_back` when large buffers have just been dropped.
+
+    glibc does so by itself only at the end of its heap, where something small nearly always is.
+    """
+
+    def __init__(
+        self, trim: Callable[[int], int] | None = _HEAP_TRIM, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._trim, self._clock = trim, clock
+        self._next_s = clock()
+
+    def give_back(self) -> None:
+        """Give back all whole pages that are free; takes about a millisecond per 10,000 HPAs of a decider."""
+        if self._trim is not None and self._clock() >= self._next_s:
+            self._trim(0)
+            self._next_s = self._clock() + EVERY_S
+
+
+def read_any_header_names() -> None:
+    """Let every consumer of this process read header names that are not UTF-8; U+FFFD replaces the invalid bytes."""
+    fetcher.MemoryRecords = FetchedBytes
+    fetcher.PartitionRecords = ReadablePartition
+
+
+class FetchedBytes(MemoryRecords):  # type: ignore[misc]
+    """What a broker sent of a partition, read by the driver's compiled code; `data` are the bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.data = data
+
+
+class ReadablePartition(fetcher.PartitionRecords):  # type: ignore[misc]
+    """Records of a partition; from the first name that is not UTF-8 on, slower code reads them, which replaces it."""
+
+    _records: Any
+
+    def __next__(self) -> Any:
+        try:
+            return super().__next__()
+        except UnicodeDecodeError:
+            self._records = _ReplacingRecords(self._records.data, self.next_fetch_offset)
+            self._records_iterator = self._unpack_records()
+            return super().__next__()
+
+
+class _ReplacingRecords(_MemoryRecordsPy):  # type: ignore[misc]
+    """The batches from the one on that has an offset."""
+
+    def __init__(self, data: bytes, offset: int) -> None:
+        super().__init__(data)
+        while (piece := self._next_slice) is not None and not (_has_headers(piece) and _next_offset(piece) > offset):
+            self._cache_next()
+
+    def next_batch(self) -> Any:
+        piece = self._next_slice
+        if piece is None or not _has_headers(piece):
+            return super().next_batch()
+        self._cache_next()
+        return _ReplacingBatch(piece)
+
+
+def _has_headers(batch: memoryview) -> bool:
+    return bool(batch[_MemoryRecordsPy.MAGIC_OFFSET] >= 2)
+
+
+def _next_offset(batch: memoryview) -> int:
+    return int(_ReplacingBatch(batch).next_offset)
+
+
+class _ReplacingBatch(_DefaultRecordBatchPy):  # type: ignore[misc]
+    _buffer: bytearray
+
+    def _maybe_uncompress(self) -> None:
+        super()._maybe_uncompress()
+        self._buffer = _ReplacingBytes(self._buffer)
+
+
+class _ReplacingBytes(bytearray):
+    """Bytes whose slices decode with replacement characters."""
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        return _ReplacingBytes(found) if isinstance(key, slice) else found
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return super().decode(encoding, "replace")
+
+
+log = logging.getLogger(__name__)
+
+BOOTSTRAP_WITHIN_S = 2.0
+LOOK_S = 0.2
+"""How long a cancellation waits for the first question to a broker to end, and between two looks whether it has."""
+STOP_WITHIN_S = 5.0
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 2.0
+"""Between two questions for the metadata of topics that a client is denied, or that do not exist, or to brokers that do
+not answer: the first pause, and what it grows to.
+"""
+
+_ask_for_metadata = AIOKafkaClient._metadata_update
+
+
+def ask_with_pauses() -> None:
+    """Let every client of this process pause between questions that are in vain.
+
+    A consumer of the driver (aiokafka 0.14) that has no leader of a partition asks again at once, hundreds of times a
+    second, and logs each answer.
+    """
+    AIOKafkaClient._metadata_update = _ask_with_pauses
+
+
+async def _ask_with_pauses(client: Any, metadata: ClusterMetadata, topics: Collection[str]) -> bool:
+    in_vain: int = vars(client).get("asked_in_vain", 0)
+    if in_vain:
+        await asyncio.sleep(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(in_vain - 1, 10)))
+    is_answered: bool = await _ask_for_metadata(client, metadata, topics)
+    is_complete = is_answered and all(metadata.partitions_for_topic(topic) for topic in topics or ())
+    client.asked_in_vain = 0 if is_complete else in_vain + 1
+    return is_answered
+
+
+async def start_driver(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
+    """Start a client; a cancellation waits until its first question to a broker has ended, BOOTSTRAP_WITHIN_S at most.
+
+    The driver leaves the connection of that question open where the question is cancelled.
+    """
+    starting = asyncio.create_task(client.start())
+    try:
+        await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        until_s = time.monotonic() + ending.left_s(BOOTSTRAP_WITHIN_S)
+        while not (starting.done() or _has_asked(client)) and (left_s := until_s - time.monotonic()) > 0:
+            await asyncio.wait({starting}, timeout=min(left_s, LOOK_S))
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        raise
+
+
+def _has_asked(client: AIOKafkaConsumer | AIOKafkaProducer) -> bool:
+    """Whether a broker has answered the first question: then the driver keeps its knowledge of them fresh in a task."""
+    return driver_of(client)._sync_task is not None
+
+
+async def stop_soon(client: AIOKafkaConsumer | AIOKafkaProducer) -> bool:
+    """Stop a client within STOP_WITHIN_S, or what the end of the process leaves of it; whether it ended in order.
+
+    The driver's own stop waits for a topic that takes no records, however long, and for a broker that does not answer.
+    """
+    try:
+        async with asyncio.timeout(ending.left_s(STOP_WITHIN_S)):
+            await client.stop()
+    except TimeoutError:
+        await _abandon(client)
+        if isinstance(client, AIOKafkaProducer):
+            log.warning("records were given up at the end of a producer, as the brokers did not take them")
+        else:
+            log.warning("a consumer ended without leaving its group, as the brokers did not answer")
+        return False
+    return True
+
+
+async def _abandon(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
+    """End the tasks of a client and close its connections, without a request to a broker."""
+    driver = driver_of(client)
+    is_producer = isinstance(client, AIOKafkaProducer)
+    inner = (client._sender, client._message_accumulator) if is_producer else (client._coordinator, client._fetcher)
+    tasks = [task for task in asyncio.all_tasks() if _works_for(task) in (driver, *inner)]
+    for task in tasks:
+        task.cancel()
+    for connection in list(driver._conns.values()):
+        if connection._writer is not None:
+            connection._writer.transport.abort()  # closing would wait for a peer that reads nothing
+    await driver.close()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    if is_producer:
+        client._message_accumulator.fail_all(KafkaTimeoutError("the producer has ended"))
+
+
+def _works_for(task: "asyncio.Task[Any]") -> object:
+    """The object of the driver whose method a task runs; the driver keeps some of its tasks in local variables only."""
+    frame = getattr(task.get_coro(), "cr_frame", None)
+    return frame.f_locals.get("self", task) if frame is not None else task
+
+
+def driver_of(client: AIOKafkaConsumer | AIOKafkaProducer) -> Any:
+    """What of a client holds its connections."""
+    return client.client if isinstance(client, AIOKafkaProducer) else client._client

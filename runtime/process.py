@@ -1,0 +1,209 @@
+"""What a long-running part says of itself over HTTP: `/healthz`, `/readyz` and `/metrics`.
+
+A bounded pool of workers for one cluster, so that a slow or dead cluster delays no other.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable
+from contextlib import asynccontextmanager
+from typing import Any, Generic, TypeVar
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class WorkerPool(Generic[K, V]):
+    """Works on the items of a queue, oldest first, at most `workers` at once and never on two of one key: an older one
+    that is slow would undo what a newer one has done.
+
+    An exception of the work ends the pool, and with it the process: work tells its troubles by other ways.
+    """
+
+    def __init__(self, work: Callable[[V], Awaitable[None]], *, workers: int, limit: int) -> None:
+        self._work, self._workers, self._limit = work, workers, limit
+        self._queue: dict[K, V] = {}
+        self._arrived = asyncio.Event()
+        self._busy: set[K] = set()
+        self._ended = asyncio.Event()
+
+    def put(self, key: K, item: V) -> V | None:
+        """Queue an item (one that waits under this key keeps its place); returns the oldest one if the queue
+        overflows.
+        """
+        self._queue[key] = item
+        self._arrived.set()
+        if len(self._queue) <= self._limit:
+            return None
+        return self._queue.pop(next(iter(self._queue)))
+
+    def waiting(self, key: K) -> V | None:
+        """The item that waits under this key."""
+        return self._queue.get(key)
+
+    def take_back(self, key: K) -> V | None:
+        """Remove an item that has not been begun; None: it is not waiting."""
+        item = self._queue.pop(key, None)
+        self._ended.set()
+        return item
+
+    def take_all(self) -> list[V]:
+        """Remove everything that has not been begun."""
+        items = list(self._queue.values())
+        self._queue.clear()
+        self._ended.set()
+        return items
+
+    async def idle(self) -> None:
+        """Wait until nothing is being worked on and nothing waits."""
+        while self._queue or self._busy:
+            self._ended.clear()
+            await self._ended.wait()
+
+    def __len__(self) -> int:
+        return len(self._queue) + len(self._busy)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._workers):
+                group.create_task(self._worker())
+
+    async def _worker(self) -> None:
+        while True:
+            while (key := self._next()) is None:
+                self._arrived.clear()
+                await self._arrived.wait()
+            item = self._queue.pop(key)
+            self._busy.add(key)
+            try:
+                await self._work(item)
+            finally:
+                self._busy.discard(key)
+                self._ended.set()
+                self._arrived.set()  # what waits under this key may go now
+
+    def _next(self) -> K | None:
+        return next((key for key in self._queue if key not in self._busy), None)
+
+
+Lines = Callable[[], list[str]]
+
+
+class PartHealth:
+    """What a part says about itself. `waiting_for`: what is not ready yet, by name; empty: ready.
+
+    A problem of one cluster is no reason to be unready, since the others go on. It shows in `notes` and in the metrics.
+    """
+
+    def __init__(self, *waiting_for: str) -> None:
+        self.registry = CollectorRegistry()
+        self.waiting_for: dict[str, str] = {name: "starting" for name in waiting_for}
+        self._notes: dict[str, str] = {}
+        self.port = 0
+        self.became_ready = asyncio.Event()
+
+    def ready(self, name: str) -> None:
+        """Record that this component of the part is up."""
+        self.waiting_for.pop(name, None)
+        if not self.waiting_for:
+            self.became_ready.set()
+
+    def unready(self, name: str, why: str) -> None:
+        """Record that this component is not up (any more)."""
+        self.waiting_for[name] = why
+
+    def note(self, name: str, text: str | None) -> None:
+        """Remember a problem for readers of /readyz; None: it is over."""
+        if text is None:
+            self._notes.pop(name, None)
+        else:
+            self._notes[name] = text
+
+    def forget(self, beginning: str) -> None:
+        """Drop the problems whose names begin like this."""
+        self._notes = {name: text for name, text in self._notes.items() if not name.startswith(beginning)}
+
+    def problems(self) -> list[str]:
+        """List what the part waits for."""
+        return [f"[-] {name}: {why}" for name, why in sorted(self.waiting_for.items())]
+
+    def notes(self) -> list[str]:
+        """List problems that do not keep the part from being ready."""
+        return [f"[!] {name}: {why}" for name, why in sorted(self._notes.items())]
+
+    @asynccontextmanager
+    async def served(self, host: str, port: int | None) -> AsyncIterator[None]:
+        """Serve while the context is open, and keep the port in `port`."""
+        server = health_server(self.registry, self.problems, notes=self.notes, host=host, port=port)
+        async with server as self.port:
+            yield
+
+    async def accompany(self, running: Coroutine[Any, Any, None], announce: Callable[[int], None] | None) -> None:
+        """Await a part; announce its port once it is ready (0: it serves none).
+
+        The first error of its task groups is raised as itself: it ended the part, the others followed.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                waiting = group.create_task(self._announce(announce or (lambda _: None)))
+                await running
+                waiting.cancel()
+        except BaseExceptionGroup as errors:
+            error: BaseException = errors
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
+            raise error from errors
+
+    async def _announce(self, announce: Callable[[int], None]) -> None:
+        await self.became_ready.wait()
+        announce(self.port)
+
+
+@asynccontextmanager
+async def health_server(
+    registry: CollectorRegistry, problems: Lines, *, notes: Lines = list, host: str = "127.0.0.1", port: int | None = 0
+) -> AsyncIterator[int]:
+    """Serve health and metrics while the context is open; gives the port.
+
+    Args:
+        problems: what keeps the part from doing its work now; empty when it is ready.
+        notes: further lines of /readyz.
+        port: 0: a free one; None: nothing is served, and the port given is 0.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    if port is None:
+        yield 0
+        return
+    runner = web.AppRunner(_application(registry, problems, notes), access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+def _application(registry: CollectorRegistry, problems: Lines, notes: Lines) -> web.Application:
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_: web.Request) -> web.Response:
+        found = problems()
+        lines = [*(found or ["ok"]), *notes()]
+        return web.Response(text="".join(f"{line}\n" for line in lines), status=503 if found else 200)
+
+    async def metrics(_: web.Request) -> web.Response:
+        # The metrics of thousands of HPAs take a while to write; the part goes on meanwhile.
+        body = await asyncio.to_thread(generate_latest, registry)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    application = web.Application()
+    application.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])
+    return application

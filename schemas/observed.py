@@ -1,0 +1,449 @@
+"""Entries of metrics: what the metrics APIs answered, and pushed samples.
+
+Entries of HPAs: their objects, full lists of them, and commands about them.
+
+Entries of pods: what a decision needs of them.
+
+Pods that keep once what they have in common: a fleet has many pods, and few shapes of them.
+
+Entries of scale subresources, and an observer's reports about itself: heartbeats, cluster reports.
+"""
+
+from functools import lru_cache
+from sys import intern
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, structs
+
+from schemas.kubernetes.quantity import wrap_i64
+
+Origin = Literal["cluster", "central"]
+Mode = Literal["off", "shadow", "enforce"]
+
+
+class AutoscalerSet(
+    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="autoscalerSet"
+):
+    """An HPA was created or changed. In the log `hpa` is a valid, defaulted autoscaling/v2 object (JSON); on the
+    public topic any version.
+
+    `origin` `central`: lives only in fleethpa; uid and generation are given by the fold. `mode` sets its mode with it
+    (central only). `manager`: field manager that last wrote the spec in the cluster, where the API shows it;
+    `managerTime` when. No decision depends on it. `renewed`: an observer says a central one again, before its record
+    expires, for observers that start later; the fold passes it over, so it can undo nothing. An object with a field
+    `ignored` is a stub of one that exceeds a limit (`schemas.fitting`).
+    """
+
+    hpa: dict[str, Any]
+    origin: Origin = "cluster"
+    mode: Mode | None = None
+    author: str = ""
+    reason: str = ""
+    session: str = ""
+    manager: str = ""
+    manager_time: int = 0
+    renewed: bool = False
+
+
+class AutoscalerDeleted(
+    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="autoscalerDeleted"
+):
+    """An HPA was deleted; empty `uid`: the one with this name."""
+
+    name: str
+    uid: str = ""
+    origin: Origin = "cluster"
+    author: str = ""
+    reason: str = ""
+    session: str = ""
+
+
+class AutoscalerList(
+    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="autoscalerList"
+):
+    """A chunk of a full list of a namespace's HPAs, as `PodList`; removes only what came from the cluster.
+
+    `rivals`: other objects that drive a target in this namespace, such as KEDA ScaledObjects:
+    `[{"kind","name","target":{"group","kind","name"}}]`.
+    `managers`: name of an HPA of this chunk → `[manager, managerTime]`, as `AutoscalerSet` has them.
+    """
+
+    list_id: str
+    hpas: list[dict[str, Any]]
+    chunk: int = 0
+    chunks: int = 1
+    rivals: list[dict[str, Any]] = []
+    session: str = ""
+    managers: dict[str, tuple[str, int]] = {}
+
+
+class Command(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="command"):
+    """`mode`, `pause` or `resume`, for one HPA (`name`), a namespace (empty `name`), a cluster or everything.
+
+    Of an HPA or a namespace its record names cluster and namespace; else the scope is `cluster` (`*`: every cluster),
+    and ingest copies it into every partition. `pause` and `resume` are on `fleethpa.settings`, which never expires, and
+    so is `mode` of clusters; `mode` of HPAs and namespaces is on `fleethpa.autoscalers`. `pauseKind`: `all`, or only
+    `scaleUp` / `scaleDown`. `until`: when a pause ends by itself (0: never).
+    """
+
+    command: Literal["mode", "pause", "resume"]
+    name: str = ""
+    cluster: str = ""
+    mode: Mode | None = None
+    pause_kind: Literal["all", "scaleUp", "scaleDown"] = "all"
+    until: int = 0
+    author: str = ""
+    reason: str = ""
+
+    @property
+    def is_about_pauses(self) -> bool:
+        """Whether it makes or ends a pause."""
+        return self.command != "mode"
+
+
+class Container(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """A container: its name and requests (quantity texts); `restartAlways` marks a sidecar init container."""
+
+    name: str
+    requests: dict[str, str] = {}
+    restart_always: bool = False
+
+
+class Pod(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """What a decision needs of a pod.
+
+    `ready` is the status of the Ready condition (`True`, `False`, `Unknown`), None without one; `readyAt` its
+    lastTransitionTime (None: zero time). `podRequests` are pod-level requests (None: not set).
+    """
+
+    name: str
+    uid: str = ""
+    labels: dict[str, str] = {}
+    phase: str = "Running"
+    start: int | None = None
+    ready: str | None = None
+    ready_at: int | None = None
+    deleting: bool = False
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+    pod_requests: dict[str, str] | None = None
+    overhead: dict[str, str] = {}
+    owner: str = ""
+
+
+class PodSet(
+    Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="podSet"
+):
+    """A pod was created or changed."""
+
+    pod: Pod
+    session: str = ""
+
+
+class PodDeleted(
+    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="podDeleted"
+):
+    """A pod is gone."""
+
+    name: str
+    session: str = ""
+
+
+class PodList(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="podList"):
+    """A chunk of a full list of a namespace's pods; the last chunk (`chunk == chunks - 1`) removes the pods that no
+    chunk of `listId` named.
+    """
+
+    list_id: str
+    pods: list[Pod]
+    chunk: int = 0
+    chunks: int = 1
+    session: str = ""
+
+
+def shared(pod: Pod) -> Pod:
+    """Give an equal pod that has in common with others what pods of one workload have in common: memory."""
+    try:
+        containers, init_containers, pod_requests, overhead = shared_shape(shape_of(pod))
+        labels = _shared_labels(_ENCODER.encode(pod.labels))
+    except msgspec.ValidationError:
+        return pod  # not as an API server has it: ingest will say what is wrong
+    return structs.replace(
+        pod,
+        labels=labels,
+        containers=containers,
+        init_containers=init_containers,
+        pod_requests=pod_requests,
+        overhead=overhead,
+        phase=intern(pod.phase),
+        ready=None if pod.ready is None else intern(pod.ready),
+        owner=_same(pod.owner),
+    )
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_LABELS = msgspec.msgpack.Decoder(dict[str, str])
+_Shape = tuple[list[Container], list[Container], dict[str, str] | None, dict[str, str]]
+_SHAPE = msgspec.msgpack.Decoder(_Shape)
+
+
+def shape_of(pod: Pod) -> bytes:
+    """Give a key of what a pod requests: pods of one shape have the same."""
+    return _ENCODER.encode((pod.containers, pod.init_containers, pod.pod_requests, pod.overhead))
+
+
+@lru_cache(maxsize=8192)
+def _shared_labels(labels: bytes) -> dict[str, str]:
+    return _LABELS.decode(labels)
+
+
+@lru_cache(maxsize=8192)
+def shared_shape(shape: bytes) -> _Shape:
+    """Give containers, init containers, pod-level requests and overhead of a shape, the same objects each time."""
+    known: _Shape = _SHAPE.decode(shape)
+    return known
+
+
+@lru_cache(maxsize=8192)
+def _same(text: str) -> str:
+    return text
+
+
+Reason = Literal["unreachable", "forbidden", "failing"]
+"""Why something cannot be seen: no answer came, the right to see it is missing, or the answer was another error."""
+
+
+REFUSED_PART = "refusedReports"
+"""The `part` of the trouble that ingest adds to the reports of an agent of which it refused something."""
+
+
+class Target(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """A scale subresource of a namespace, by group, kind and name (the version plays no part)."""
+
+    kind: str
+    name: str
+    group: str = ""
+
+
+class ScaleSet(
+    Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="scaleSet"
+):
+    """What `/scale` of a target shows, or (`error`) why it cannot be read, in the API server's words.
+
+    `manager`: field manager that last wrote `spec.replicas`, where the API shows it; `managerTime` when.
+    """
+
+    target: Target
+    error: str | None = None
+    spec_replicas: int = 0
+    status_replicas: int = 0
+    selector: str = ""
+    resource_version: str = ""
+    uid: str = ""
+    manager: str = ""
+    manager_time: int = 0
+    session: str = ""
+
+
+class Serving(
+    Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="serving"
+):
+    """A reconciler is alive and carries out what is decided for these clusters. Every 10 s per reconciler.
+
+    `problems`: cluster → why nothing can be written there now. Ingest copies it into every partition of the log.
+    """
+
+    session: str
+    clusters: list[str]
+    problems: dict[str, str] = {}
+
+
+class Heartbeat(
+    Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="heartbeat"
+):
+    """The observer session is alive and what it sent about this namespace still holds. Every 10 s per session and
+    namespace.
+
+    `watches`: what it watches (`pods`, `autoscalers`, `scales`); `problems`: watch → error, where a watch is down or
+    forbidden; `reasons`: watch → why, for each of the problems.
+    """
+
+    session: str
+    watches: list[str] = []
+    problems: dict[str, str] = {}
+    reasons: dict[str, Reason] = {}
+
+
+class ObserverTrouble(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """One thing that an observer cannot do in a cluster.
+
+    `part`: `apiServer`; a watch (`pods`, `autoscalers`, `scaledobjects`, or of what HPAs scale, by kind and group:
+    `scales/Widget.example.com`); reads of `/scale` (`scales`, and `scaleReads/Widget.example.com` where the right is
+    missing); a metrics API (`metrics.k8s.io`, `custom.metrics.k8s.io`, `external.metrics.k8s.io`); `canary`, the proof
+    that no native controller runs; `nativeEvidence`, something written in the native controller's name although it was
+    proven absent; or `membership`, what the object that names the cluster reports of it, in a last report why it left;
+    `refusedReports`, which ingest adds: what it refused lately of an agent's reports. `since`: when it began, by the
+    observer's clock (ms). `namespaces`: where, at most 20 of them by name, `namespaceCount` in all; none: in the whole
+    cluster. `rights`: what is missing, for `forbidden`, as `verb resource.group` or `verb resource.group/subresource`.
+    """
+
+    part: str
+    reason: Reason
+    since: int
+    error: str = ""
+    namespaces: list[str] = []
+    namespace_count: int = 0
+    rights: list[str] = []
+
+
+class ClusterReport(
+    Struct,
+    frozen=True,
+    gc=False,
+    kw_only=True,
+    rename="camel",
+    omit_defaults=True,
+    tag_field="kind",
+    tag="clusterReport",
+):
+    """An observer session's report on a whole cluster: every 10 s, and at once when a trouble begins or ends.
+
+    Its record names neither cluster nor namespace. `instance`: name of the observer, the same after a restart.
+    `started`: when the session began (ms). `troubles`: all there are now, so an empty list says that all is well.
+    `stopped`: the last report of an observer that was stopped on purpose. No decision depends on it.
+    """
+
+    cluster: str
+    session: str
+    instance: str = ""
+    started: int = 0
+    troubles: list[ObserverTrouble] = []
+    stopped: bool = False
+
+
+MetricsApiName = Literal["resource", "pods", "object", "external"]
+MetricType = Literal["Resource", "ContainerResource", "Pods", "Object", "External"]
+
+
+# --- metrics APIs: what they answered ---------------------------------------------------------------------------------
+
+
+class PodUsage(Struct, frozen=True, gc=False, array_like=True):
+    """One PodMetrics item: `[pod, time, windowMs, [[container, {resource: milli}], …]]`, containers in answered
+    order.
+    """
+
+    pod: str
+    time: int
+    window_ms: int
+    containers: list[tuple[str, dict[str, int]]]
+
+
+class PodValue(Struct, frozen=True, gc=False, array_like=True):
+    """One MetricValue of a pod: `[pod, milli, time, windowMs]`."""
+
+    pod: str
+    milli: int
+    time: int
+    window_ms: int = 60_000
+
+
+def window_of_seconds_ms(seconds: int) -> int:
+    """Give a MetricValue's `windowSeconds` in milliseconds: through Go's 64 bit of nanoseconds, which wrap."""
+    nanoseconds = wrap_i64(seconds * 10**9)
+    return nanoseconds // 10**6 if nanoseconds >= 0 else -(-nanoseconds // 10**6)
+
+
+class AnswerIdentity(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """What a metrics API was asked (see `MetricAnswer`)."""
+
+    api: MetricsApiName
+    selector: str = ""
+    metric: str = ""
+    metric_selector: str = ""
+    group_kind: str = ""
+    object: str = ""
+
+
+class MetricAnswer(AnswerIdentity, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """One answer of a metrics API to one query; replaces the previous answer to the same query completely.
+
+    `api` says which API and so which fields matter:
+    - `resource`: `selector` (string form of the target's pod selector) → `usages`;
+    - `pods`: `metric`, `metricSelector`, `selector` → `values`;
+    - `object`: `metric`, `metricSelector`, `groupKind` (`Kind.group`, no dot for the core group), `object` → `milli`,
+      `time`;
+    - `external`: `metric`, `metricSelector` → `items` (`[milli, time]`, in answered order).
+    `error`: the API's own message, without the controller's prefixes; then nothing else counts. An empty list is a
+    valid answer, not an error.
+
+    An answer that is too large for one record comes in `parts` of one `answerId`, which no other answer has, numbered
+    by `part` from 0, each with a share of the items. It replaces the former answer when all parts have come; one that
+    lacks a part replaces nothing.
+    """
+
+    error: str | None = None
+    usages: list[PodUsage] = []
+    values: list[PodValue] = []
+    milli: int = 0
+    time: int = 0
+    items: list[tuple[int, int]] = []
+    answer_id: str = ""
+    part: int = 0
+    parts: int = 1
+
+
+def query_of(answer: MetricAnswer) -> tuple[str, str, str, str, str, str]:
+    """What was asked: the identity under which a newer answer replaces this one."""
+    return (
+        answer.api,
+        answer.selector,
+        answer.metric,
+        answer.metric_selector,
+        answer.group_kind,
+        answer.object,
+    )
+
+
+class Answers(
+    Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="answers"
+):
+    """Answers of the metrics APIs for one namespace, asked together."""
+
+    items: list[MetricAnswer]
+    session: str = ""
+
+
+# --- pushed samples ---------------------------------------------------------------------------------------------------
+
+
+class Point(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """One pushed sample (OpenTelemetry, Prometheus, our JSON).
+
+    `type` says whose value it is: `Resource`/`ContainerResource`/`Pods` carry `pod`, `Object` carries `objectKind`
+    and `object`, `External` carries only `labels`. `temporality` `cumulative` (with `startTime` where known) and
+    `delta` pass through ingest as they are; the fold makes rates. `utilization`: the value is a share of the request
+    (milli of 1, so 670 is 67 %), as OpenTelemetry's `*_request_utilization`.
+    """
+
+    type: MetricType
+    metric: str
+    milli: int
+    time: int
+    pod: str = ""
+    container: str = ""
+    object_kind: str = ""
+    object: str = ""
+    labels: dict[str, str] = {}
+    temporality: Literal["gauge", "delta", "cumulative"] = "gauge"
+    start_time: int = 0
+    utilization: bool = False
+
+
+class Samples(
+    Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="samples"
+):
+    """Pushed samples of one namespace."""
+
+    points: list[Point]

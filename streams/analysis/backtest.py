@@ -1,0 +1,313 @@
+"""Backtest of one HPA: the recording against a candidate, in the open or the closed loop.
+
+A long recording in little memory: evaluations reduced to what the closed loop and the search read of them.
+
+Kept: time, scale, pods, settings, guards, the load of each metric. Not kept: samples of single pods, status and memory,
+which the models have of their own but for the first evaluation. `metric_load`, and so everything built on it, gives the
+same for a reduced evaluation as for the whole one.
+
+Open loop: the candidate is asked at every recorded evaluation, and the world goes on as it was recorded.
+
+Samples, pods and scale are the recorded ones; only the candidate's memory (recommendations and scale events) is its
+own. The recorded rescales are its scale events, as the native controller's are a shadow HPA's. Nothing that the
+candidate wants has an effect, so nothing is assumed.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct, structs
+
+from schemas.keys import HpaId
+from streams.analysis.answer import Answer, answer
+from streams.analysis.candidate import CandidateError, Tried, check_metrics
+from streams.analysis.closedloop import ClosedLoop, StartUp, StartUpClock, start_up
+from streams.analysis.load import load_samples, need, serving_at
+from streams.analysis.measures import Measures, Moment, Scores, measure, scores
+from streams.history.evaluations import Evaluated, HpaEvent
+from streams.hpa.evaluation import EMPTY_HISTORY, History
+from streams.hpa.metrics import tolerance_band
+from streams.hpa.normalize import store_scale_event
+from streams.hpa.observation import NO_PODS, MetricReading, Observation, PodSamples, Scale, TargetPods
+from streams.state.lostmetrics import EvaluationInputs, WriteEnded
+
+
+class Condensed:
+    """The evaluations of one HPA, oldest first, those with an unknown scale left out."""
+
+    def __init__(self, hpa: HpaId) -> None:
+        self.hpa = hpa
+        self.inputs: list[EvaluationInputs] = []
+        self._clock = StartUpClock()
+        self._pods: TargetPods = NO_PODS
+        self._known: dict[Any, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def add(self, inputs: EvaluationInputs) -> None:
+        """Take in an evaluation."""
+        seen = inputs.observation
+        if not isinstance(seen.scale, Scale):
+            return
+        if seen.pods is not self._pods:
+            if seen.pods.rows != self._pods.rows:
+                self._clock.see(inputs)
+                self._pods = seen.pods
+            seen = structs.replace(seen, pods=self._pods)
+        if not self.inputs:
+            self._clock.see(inputs)
+            self.inputs.append(structs.replace(inputs, observation=self._reduced(inputs, seen), moves=()))
+            return
+        self.inputs.append(
+            structs.replace(
+                inputs,
+                decision="",
+                observation=self._reduced(inputs, seen),
+                status={},
+                history=EMPTY_HISTORY,
+                guards=self._same(inputs.guards),
+                settings=self._same(inputs.settings),
+                moves=(),
+                native_moves=(),
+            )
+        )
+
+    def start_up(self) -> StartUp:
+        """How long new pods took until they took load."""
+        return self._clock.start_up()
+
+    def _same(self, value: Any) -> Any:
+        """The first object that equals this one: equal settings and guards are kept once."""
+        return self._known.setdefault(value, value)
+
+    def _reduced(self, inputs: EvaluationInputs, seen: Observation) -> Observation:
+        answers: list[MetricReading | None] = []
+        for spec, given in zip(inputs.autoscaler.metrics, seen.answers, strict=False):
+            answers.append(load_samples(spec, given, seen.pods) if isinstance(given, PodSamples) else given)
+        return structs.replace(seen, scale=self._same(seen.scale), answers=tuple(answers))
+
+
+def condensed(hpa: HpaId, recorded: Iterable[EvaluationInputs]) -> Condensed:
+    """A recording that is in memory already."""
+    made = Condensed(hpa)
+    for each in recorded:
+        made.add(each)
+    return made
+
+
+class Compared(Struct, frozen=True):
+    """One recorded evaluation and what the candidate said to it."""
+
+    inputs: EvaluationInputs
+    recorded: Answer
+    candidate: Answer
+
+    @property
+    def agrees(self) -> bool:
+        """Same number from the metrics, same result, held by the same limits."""
+        one, other = self.recorded, self.candidate
+        same = (one.final, one.evaluation.proposal, one.constraints) == (
+            other.final,
+            other.evaluation.proposal,
+            other.constraints,
+        )
+        return same and _proposals(one) == _proposals(other)
+
+
+def _proposals(made: Answer) -> list[int | None]:
+    metrics = made.evaluation.metrics
+    return sorted(
+        [metric.calculation.proposal if metric.calculation else None for metric in metrics],
+        key=lambda p: (p is None, p),
+    )
+
+
+def open_loop(events: Iterable[HpaEvent], tried: Tried | None) -> list[Compared]:
+    """Ask a candidate (None: whatever spec was deployed) at each evaluation of one HPA.
+
+    The first evaluation hands its memory to the candidate, as an edit of the spec would.
+    """
+    memory = Memory(tried.on if tried is not None else _as_it_was)
+    return [memory.evaluate(event.inputs) for event in events if memory.takes(event) and isinstance(event, Evaluated)]
+
+
+def _as_it_was(inputs: EvaluationInputs) -> EvaluationInputs:
+    return inputs
+
+
+class Memory:
+    """The recommendations and scale events of whoever sees the recording through `change`."""
+
+    def __init__(self, change: Callable[[EvaluationInputs], EvaluationInputs]) -> None:
+        self.change = change
+        self.history: History | None = None
+        self.newest: EvaluationInputs | None = None
+
+    def takes(self, event: HpaEvent) -> bool:
+        """Note the end of a write; tell whether the event is an evaluation."""
+        if isinstance(event, WriteEnded):
+            if self.history is not None:
+                self.history = EMPTY_HISTORY if event.restart else self.history
+                if event.applied:
+                    self._moved(event.desired_replicas - event.current_replicas, event.evaluated_ms)
+            return False
+        return True
+
+    def evaluate(self, inputs: EvaluationInputs) -> Compared:
+        """Ask the candidate what it would do."""
+        recorded = answer(inputs)
+        changed = self.change(inputs)
+        self.newest = changed
+        if self.history is None:
+            self.history = inputs.history
+        elif inputs.history.recommendations is None:
+            # A restart or a new beginning: what was remembered is gone for both.
+            self.history = inputs.history
+        else:
+            for before, after, at_ms in inputs.native_moves:
+                self._moved(after - before, at_ms)
+        made = answer(_with_history(changed, self.history))
+        self.history = made.evaluation.history
+        return Compared(inputs, recorded, made)
+
+    def _moved(self, change: int, at_ms: int) -> None:
+        if self.newest is None or self.history is None or not change:
+            return
+        autoscaler = self.newest.autoscaler
+        rules = autoscaler.scale_up if change > 0 else autoscaler.scale_down
+        if rules is not None:
+            self.history = store_scale_event(self.history, change, rules.longest_ms, at_ms)
+
+
+def _with_history(inputs: EvaluationInputs, history: History) -> EvaluationInputs:
+    return structs.replace(inputs, history=history)
+
+
+Model = Literal["open", "closed"]
+
+
+class Backtest(Struct, frozen=True, kw_only=True):
+    """What a candidate would have done for one HPA.
+
+    `recorded`, `candidate`: each measured against its own targets. `candidate_at_recorded_target`: the candidate's
+    replicas against the deployed targets; None where these are the same. `…_scores`: the same with the scores of the
+    literature. `agreed`: evaluations with the recorded answer (open loop). `deployed`: the deployed spec in the closed
+    loop, which shows the model's own error.
+    """
+
+    hpa: HpaId
+    model: Model
+    evaluations: int
+    since_ms: int
+    until_ms: int
+    recorded: Measures
+    candidate: Measures
+    recorded_scores: Scores
+    candidate_scores: Scores
+    recorded_moments: list[Moment]
+    candidate_moments: list[Moment]
+    candidate_at_recorded_target: Measures | None = None
+    candidate_scores_at_recorded_target: Scores | None = None
+    agreed: int = 0
+    deployed: Measures | None = None
+    start_up: StartUp | None = None
+    edits: int = 0
+    """Other generations of the spec that were in force meanwhile."""
+
+
+def backtest(events: Sequence[HpaEvent], tried: Tried, model: Model) -> Backtest:
+    """Try a candidate on the events of one HPA.
+
+    Raises:
+        CandidateError: it cannot be tried on this recording.
+    """
+    inputs = [event.inputs for event in events if isinstance(event, Evaluated)]
+    inputs = [each for each in inputs if isinstance(each.observation.scale, Scale)]
+    if not inputs:
+        raise CandidateError(f"{tried.hpa}: no evaluation with a known scale in this period")
+    check_metrics(tried, inputs)
+    made = _open(events, tried) if model == "open" else _closed(inputs, tried)
+    return structs.replace(made, edits=len({each.generation for each in inputs}) - 1)
+
+
+def _tolerance(inputs: EvaluationInputs) -> float:
+    return tolerance_band(inputs.autoscaler, inputs.settings)[1] - 1.0
+
+
+def recorded_moments(inputs: Sequence[EvaluationInputs]) -> list[Moment]:
+    """What ran, and the load on it."""
+    found = []
+    for each in inputs:
+        scale, pods, answers = each.observation.scale, each.observation.pods, each.observation.answers
+        if isinstance(scale, Scale):
+            ready, count = serving_at(answers, pods), scale.spec_replicas
+            load = need(each.autoscaler, answers, pods)
+            found.append(Moment(each.now_ms, count, ready, load, count >= each.autoscaler.max_replicas))
+    return found
+
+
+def _closed(inputs: Sequence[EvaluationInputs], tried: Tried) -> Backtest:
+    begin = start_up(inputs)
+    recorded = recorded_moments(inputs)
+    deployed = ClosedLoop(None, begin.ms).run(inputs)
+    made = _compared("closed", inputs, tried, recorded, ClosedLoop(tried, begin.ms).run(inputs), begin.ms)
+    last = inputs[-1]
+    return structs.replace(made, deployed=measure(deployed, _tolerance(last), last.period_ms), start_up=begin)
+
+
+def _open(events: Sequence[HpaEvent], tried: Tried) -> Backtest:
+    compared = [each for each in open_loop(events, tried) if isinstance(each.inputs.observation.scale, Scale)]
+    recorded, moments = [], []
+    for each in compared:
+        inputs, changed = each.inputs, tried.on(each.inputs)
+        pods, now_ms = inputs.observation.pods, inputs.now_ms
+        load = need(inputs.autoscaler, inputs.observation.answers, pods)
+        own = need(changed.autoscaler, changed.observation.answers, pods)
+        final, wanted = each.recorded.final, each.candidate.final
+        recorded.append(Moment(now_ms, final, final, load, final >= inputs.autoscaler.max_replicas))
+        moments.append(Moment(now_ms, wanted, wanted, own, wanted >= changed.autoscaler.max_replicas))
+    made = _compared("open", [each.inputs for each in compared], tried, recorded, moments, 0)
+    return structs.replace(made, agreed=sum(each.agrees for each in compared))
+
+
+def _compared(
+    model: Model,
+    inputs: Sequence[EvaluationInputs],
+    tried: Tried,
+    recorded: list[Moment],
+    moments: list[Moment],
+    start_up_ms: int,
+) -> Backtest:
+    """What both models have in common: measures and scores of two series."""
+    last = inputs[-1]
+    own, was = tried.autoscaler, last.autoscaler
+    at_recorded = _at_recorded(last, tried, recorded, moments)
+    return Backtest(
+        hpa=tried.hpa,
+        model=model,
+        evaluations=len(recorded),
+        since_ms=inputs[0].now_ms,
+        until_ms=last.now_ms,
+        recorded=measure(recorded, _tolerance(last), last.period_ms),
+        candidate=measure(moments, _tolerance(tried.on(last)), last.period_ms),
+        recorded_scores=scores(recorded, last.period_ms, was.min_replicas, was.max_replicas, start_up_ms),
+        candidate_scores=scores(moments, last.period_ms, own.min_replicas, own.max_replicas, start_up_ms),
+        recorded_moments=recorded,
+        candidate_moments=moments,
+        candidate_at_recorded_target=measure(at_recorded, _tolerance(last), last.period_ms) if at_recorded else None,
+        candidate_scores_at_recorded_target=(
+            scores(at_recorded, last.period_ms, own.min_replicas, own.max_replicas, start_up_ms)
+            if at_recorded
+            else None
+        ),
+    )
+
+
+def _at_recorded(
+    last: EvaluationInputs, tried: Tried, recorded: Sequence[Moment], moments: Sequence[Moment]
+) -> list[Moment] | None:
+    """The candidate's replicas under the load as the deployed targets count it; None: the targets are the same."""
+    if frozenset((m.name, m.target) for m in last.autoscaler.metrics) == tried.targets:
+        return None
+    return [structs.replace(own, need=was.need) for own, was in zip(moments, recorded, strict=True)]

@@ -1,0 +1,186 @@
+"""The load in a recorded evaluation: totals over the pods that took it, and how many pods they need at target.
+
+What one pod carries, as a multiple of a metric's target: the same measure of overload for every spec.
+
+The cycle of a load: after what time it repeats itself, from its autocorrelation.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from streams.hpa import autoscaler as kinds
+from streams.hpa.autoscaler import Autoscaler, MetricSpec
+from streams.hpa.observation import ExternalSamples, MetricReading, ObjectSample, PodRow, PodSamples, TargetPods
+
+USUAL = 0.99
+"""Share of the time for which a load per pod must have been carried or not reached, to count as usual."""
+
+
+def capacity_of(spec: MetricSpec, ratios: Sequence[float], high: float) -> float:
+    """What a pod carries at a metric, as a multiple of its target.
+
+    For a utilization this is the request. For other metrics nothing says what a pod can carry but the recording: the
+    load that it rarely exceeded. Never less than the upper end of the tolerance, which every HPA allows.
+
+    Args:
+        spec: the metric.
+        ratios: recorded loads per pod, over the target.
+        high: the highest ratio at which the HPA changes nothing.
+    """
+    if spec.calculation == kinds.UTILIZATION:
+        return max(100 / spec.target, high)
+    ordered = sorted(ratios)
+    return max(high, ordered[int(len(ordered) * USUAL)] if ordered else high)
+
+
+_BINS = 512
+_LIKE = 0.4
+"""Autocorrelation from which a load is said to repeat itself."""
+
+
+def cycle_ms(times_ms: Sequence[int], load: Sequence[float | None]) -> int | None:
+    """The shortest time after which the load resembles itself; None: it does not, within two thirds of the series.
+
+    Whoever asks for two periods compares with the length of the series: a period beyond its half was seen once.
+    """
+    values = _binned(times_ms, load)
+    if len(values) < 16:
+        return None
+    mean = sum(values) / len(values)
+    apart = [value - mean for value in values]
+    if sum(each * each for each in apart) <= 1e-12 * max(1.0, mean * mean) * len(apart):
+        return None
+    found = [_likeness(apart, lag) for lag in range(len(apart) * 2 // 3)]
+    dipped = next((lag for lag, value in enumerate(found) if value < 0), None)
+    if dipped is None:
+        return None
+    best = max(range(dipped, len(found)), key=lambda lag: found[lag])
+    if found[best] < _LIKE:
+        return None
+    # Multiples of a cycle resemble as much: the first summit that is nearly as high is the cycle.
+    for lag in range(dipped + 1, best):
+        if found[lag] >= 0.85 * found[best] and found[lag - 1] <= found[lag] >= found[lag + 1]:
+            best = lag
+            break
+    return round(best * (times_ms[-1] - times_ms[0]) / len(values))
+
+
+def _likeness(apart: list[float], lag: int) -> float:
+    one, other = apart[: len(apart) - lag], apart[lag:]
+    scale = (sum(a * a for a in one) * sum(b * b for b in other)) ** 0.5
+    return sum(a * b for a, b in zip(one, other, strict=True)) / scale if scale else 0.0
+
+
+def _binned(times_ms: Sequence[int], load: Sequence[float | None]) -> list[float]:
+    """Means over equal times; an empty bin repeats the one before."""
+    if len(times_ms) < 2 or times_ms[-1] <= times_ms[0]:
+        return []
+    bins = min(_BINS, len(times_ms))
+    begin_ms, length_ms = times_ms[0], times_ms[-1] - times_ms[0] + 1
+    sums, counts = [0.0] * bins, [0] * bins
+    for time_ms, value in zip(times_ms, load, strict=True):
+        if value is not None:
+            at = (time_ms - begin_ms) * bins // length_ms
+            sums[at] += value
+            counts[at] += 1
+    found: list[float] = []
+    for total, count in zip(sums, counts, strict=True):
+        found.append(total / count if count else (found[-1] if found else 0.0))
+    return found
+
+
+_NO_SAMPLES: dict[str, tuple[int, int, int]] = {}
+
+
+class MetricLoad(Struct, frozen=True, gc=False):
+    """One metric's load. `total_milli`: over all pods that took load at `time_ms` (per-pod metrics), or the value of
+    the object or of all series. `pods`: how many took it. `request_milli`: what one of them requests on average; 0: no
+    request.
+    """
+
+    total_milli: float
+    pods: int
+    time_ms: int | None
+    request_milli: float = 0.0
+    window_ms: int = 0
+
+
+class LoadSamples(PodSamples, frozen=True):
+    """An answer of which only the load is kept; there are no samples."""
+
+    load: MetricLoad
+
+
+def serving(pod: PodRow, at_ms: int | None) -> bool:
+    """Whether a pod took load at a moment: running, ready since before, not on its way out."""
+    ready = pod.phase == "Running" and pod.ready == "True" and not pod.deleting
+    return ready and (at_ms is None or pod.ready_at_ms <= at_ms)
+
+
+def metric_load(spec: MetricSpec, answer: MetricReading | None, pods: TargetPods) -> MetricLoad | None:
+    """Give a metric's load; None where it has no usable answer."""
+    if isinstance(answer, LoadSamples):
+        return answer.load
+    if isinstance(answer, ObjectSample):
+        return MetricLoad(answer.value_milli, pods.running_ready, answer.time_ms)
+    if isinstance(answer, ExternalSamples):
+        return MetricLoad(sum(answer.values_milli), pods.running_ready, answer.newest_ms)
+    if isinstance(answer, PodSamples):
+        return _of_pods(spec, answer, pods)
+    return None
+
+
+def _of_pods(spec: MetricSpec, answer: PodSamples, pods: TargetPods) -> MetricLoad | None:
+    """Pods without a sample are taken to have the others' average."""
+    took = [pod for pod in pods.active if serving(pod, answer.newest_ms)]
+    seen = [pod for pod in took if pod.name in answer.samples]
+    if not seen:
+        return None
+    average = sum(answer.samples[pod.name][0] for pod in seen) / len(seen)
+    requests = [pod.template.request(spec.resource, spec.container) for pod in seen] if spec.resource else []
+    known = [each for each in requests if isinstance(each, int)]
+    window_ms = answer.samples[seen[0].name][2]
+    request = sum(known) / len(known) if known else 0.0
+    return MetricLoad(average * len(took), len(took), answer.newest_ms, request, window_ms)
+
+
+def needed(spec: MetricSpec, load: MetricLoad) -> float | None:
+    """How many pods carry the load at the spec's target; None: that cannot be said (no request)."""
+    if spec.target <= 0:
+        return None
+    if spec.calculation == kinds.UTILIZATION:
+        per_pod = load.request_milli * spec.target / 100
+        return load.total_milli / per_pod if per_pod else None
+    if spec.calculation in (kinds.OBJECT_VALUE, kinds.EXTERNAL_VALUE):
+        # The formula itself takes such a value to be shared by the pods that were there.
+        return load.total_milli / spec.target * load.pods
+    return load.total_milli / spec.target
+
+
+def load_samples(spec: MetricSpec, answer: PodSamples, pods: TargetPods) -> PodSamples:
+    """The answer without its samples, for who asks for its load, its sum and its times; whole where it has no load."""
+    load = metric_load(spec, answer, pods)
+    if load is None:
+        return answer
+    return LoadSamples(_NO_SAMPLES, answer.total_milli, answer.oldest_ms, answer.newest_ms, load)
+
+
+def need(autoscaler: Autoscaler, answers: tuple[MetricReading | None, ...], pods: TargetPods) -> float | None:
+    """The pods that the most demanding metric needs; None where no metric says."""
+    found = []
+    for spec, answer in zip(autoscaler.metrics, answers, strict=False):
+        load = metric_load(spec, answer, pods)
+        pods_needed = needed(spec, load) if load is not None else None
+        if pods_needed is not None:
+            found.append(pods_needed)
+    return max(found, default=None)
+
+
+def serving_at(answers: tuple[MetricReading | None, ...], pods: TargetPods) -> int:
+    """How many pods took load when the newest sample was made."""
+    times = [answer.newest_ms for answer in answers if isinstance(answer, PodSamples | ExternalSamples)]
+    times += [answer.time_ms for answer in answers if isinstance(answer, ObjectSample)]
+    known = [each for each in times if each is not None]
+    at_ms = max(known) if known else None
+    return sum(serving(pod, at_ms) for pod in pods.active)

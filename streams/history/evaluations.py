@@ -1,0 +1,208 @@
+"""What the log shows of the syncs of a cluster's own HPA controller, and what it held right before each of them.
+
+From a log to the inputs of its evaluations: fold it with a probe and give each evaluation with its record.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import structs
+
+from schemas.decisions import log_offset_of
+from schemas.entries import Entry, LogRecord
+from schemas.keys import HpaId, split_namespace_key
+from schemas.observed import AutoscalerList, AutoscalerSet, ScaleSet
+from streams.archive.segments import PlainRecord
+from streams.history.past import LogGoneError, Past
+from streams.history.recorded import Recorded
+from streams.hpa.observation import Scale
+from streams.state.evaluator import Evaluator
+from streams.state.lostmetrics import EvaluationInputs, WriteEnded
+from streams.state.moves import tells_of_a_write
+from streams.state.namespacekeys import target_key
+from streams.state.partition import Partition
+
+_TRACES = (b'"autoscalerSet"', b'"autoscalerList"', b'"scaleSet"')
+_REMEMBERED_PERIODS = 2
+"""Sync periods within which the status of a sync follows its scale."""
+
+
+class NativeSync(NamedTuple):
+    """A status that the cluster's own controller wrote for an HPA in shadow.
+
+    `inputs`: what an evaluation right before that sync's first trace in the log would have read. `rescaled`: with this
+    status the controller says that it has changed the replicas.
+    """
+
+    inputs: EvaluationInputs
+    status: dict[str, Any]
+    rescaled: bool
+
+
+class NativeTraces:
+    """Follows a log partition, record by record, before each of them is applied.
+
+    A controller changes the scale, then the status; an observer may report the two in either order and in different
+    records. What the controller saw is what the log holds before the first of them.
+    """
+
+    def __init__(self, wanted: Callable[[HpaId], bool]) -> None:
+        self._wanted = wanted
+        self._before_scale: dict[HpaId, EvaluationInputs] = {}
+
+    def before(self, partition: Partition, record: PlainRecord) -> Iterator[NativeSync]:
+        """Give the syncs of wanted HPAs that a record, which the partition has not applied yet, tells of."""
+        value = record[2]
+        if not any(kind in value for kind in _TRACES):
+            return
+        for entry in msgspec.json.decode(value, type=LogRecord).entries:
+            for name, hpa in _traces(partition, entry):
+                found = HpaId(*split_namespace_key(entry.key), name)
+                inputs = _inputs_before(partition, found, record) if self._wanted(found) else None
+                if inputs is None:
+                    continue
+                if hpa is None:
+                    self._before_scale[found] = inputs
+                elif (sync := self._sync(partition, inputs, hpa)) is not None:
+                    yield sync
+
+    def _sync(self, partition: Partition, inputs: EvaluationInputs, hpa: dict[str, Any]) -> NativeSync | None:
+        row, status = partition.state.hpas[inputs.hpa].row, hpa.get("status") or {}
+        metadata = hpa["metadata"]
+        same = metadata.get("uid", row.uid) == row.uid and int(metadata.get("generation") or 0) == row.generation
+        if not same or status == inputs.status:
+            return None
+        scaled = self._before_scale.pop(inputs.hpa, None)
+        if scaled is not None and _precedes(scaled, inputs) and _sees(scaled, status) and not _sees(inputs, status):
+            return NativeSync(scaled, status, tells_of_a_write(inputs.status, status))
+        return NativeSync(inputs, status, tells_of_a_write(inputs.status, status))
+
+
+def _traces(partition: Partition, entry: Entry) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Give the names of HPAs whose status (their object) or scale (None) an entry may change."""
+    body = entry.body
+    if isinstance(body, AutoscalerSet) and body.origin == "cluster":
+        yield body.hpa["metadata"]["name"], body.hpa
+    elif isinstance(body, AutoscalerList):
+        yield from ((hpa["metadata"]["name"], hpa) for hpa in body.hpas)
+    elif isinstance(body, ScaleSet):
+        namespace = partition.state.namespaces.get(entry.key)
+        if namespace is not None:
+            yield from ((key.name, None) for key in sorted(namespace.by_target.get(target_key(body.target), ())))
+
+
+def _inputs_before(partition: Partition, name: HpaId, record: PlainRecord) -> EvaluationInputs | None:
+    """Say what an evaluation right before a record, at its time, would read; None: there is no such HPA in shadow."""
+    state = partition.state
+    hpa = state.hpas.get(name)
+    if hpa is None or hpa.row.gone or hpa.row.deleted:
+        return None
+    namespace = state.namespace(name.cluster, name.namespace)
+    inputs = Evaluator(state, namespace, hpa, state.settings(name.cluster)).inputs()
+    return structs.replace(inputs, now_ms=max(state.now_ms, record[1])) if inputs.follows_native else None
+
+
+def _precedes(scaled: EvaluationInputs, inputs: EvaluationInputs) -> bool:
+    return inputs.now_ms - scaled.now_ms <= _REMEMBERED_PERIODS * inputs.period_ms
+
+
+def _sees(inputs: EvaluationInputs, status: dict[str, Any]) -> bool:
+    scale = inputs.observation.scale
+    return isinstance(scale, Scale) and scale.spec_replicas == status.get("currentReplicas", 0)
+
+
+class Evaluated(NamedTuple):
+    """An evaluation of the log: what it read and the decision record that the log gives for it."""
+
+    inputs: EvaluationInputs
+    value: bytes
+
+
+HpaEvent = Evaluated | WriteEnded | NativeSync
+
+
+def hpa_of(event: HpaEvent) -> HpaId:
+    """Return whose event it is."""
+    return event.hpa if isinstance(event, WriteEnded) else event.inputs.hpa
+
+
+def events(
+    partition: Partition,
+    records: Iterable[PlainRecord],
+    wanted: Callable[[HpaId], bool],
+    traces: NativeTraces | None = None,
+) -> Iterator[HpaEvent]:
+    """Fold `records` onto `partition` and give what became of the wanted HPAs, in the order of the log.
+
+    `traces`: gives the syncs of the clusters' own controllers, too, each before the record that tells of it.
+    """
+    told: list[EvaluationInputs | WriteEnded] = []
+
+    def probe(each: EvaluationInputs | WriteEnded) -> None:
+        if wanted(each.hpa):
+            told.append(each)
+
+    for offset, timestamp_ms, value in records:
+        if traces is not None:
+            yield from traces.before(partition, (offset, timestamp_ms, value))
+        told.clear()
+        decisions = partition.apply(offset, timestamp_ms, value, probe=probe)
+        if not told:
+            continue
+        values = {decision.id: decision.value for decision in decisions}
+        for each in told:
+            yield Evaluated(each, values[each.decision]) if isinstance(each, EvaluationInputs) else each
+
+
+async def evaluation_of(past: Past, recorded: Recorded) -> Evaluated:
+    """Return the inputs of a decision, after checking that the log gives exactly that decision again.
+
+    Raises:
+        LogGoneError: the log does not hold them any more, or gives another decision.
+    """
+    id_ = recorded.decision.id
+    offset = log_offset_of(id_)
+    partition = await past.restored(recorded.partition, below=offset)
+    async with aclosing(past.following(partition, upto=offset)) as records:
+        async for record in records:
+            for each in events(partition, [record.plain], lambda _: True):
+                if isinstance(each, Evaluated) and each.inputs.decision == id_:
+                    return _checked(each, recorded)
+    raise LogGoneError(f"the log holds no evaluation {id_}")
+
+
+def _checked(found: Evaluated, recorded: Recorded) -> Evaluated:
+    if found.value != recorded.value:
+        id_ = recorded.decision.id
+        raise LogGoneError(f"the log gives another decision {id_} than the recorded one: fleethpa verify {id_}")
+    return found
+
+
+async def events_between(
+    past: Past,
+    number: int,
+    since_ms: int,
+    until_ms: int | None,
+    wanted: Callable[[HpaId], bool],
+    *,
+    native: bool = False,
+) -> AsyncGenerator[HpaEvent, None]:
+    """Give what became of HPAs of a log partition in a time: evaluations with their inputs, and ends of writes.
+
+    `native`: and the syncs of the cluster's own controller.
+
+    The bytes of the decision records, which would be most of a long window, are left out.
+
+    Raises:
+        LogGoneError: the log does not reach back to the start.
+    """
+    traces = NativeTraces(wanted) if native else None
+    partition = await past.restored(number, before_ms=since_ms)
+    async with aclosing(past.following(partition, until_ms=until_ms)) as records:
+        async for record in records:
+            for each in events(partition, [record.plain], wanted, traces):
+                now_ms = each.now_ms if isinstance(each, WriteEnded) else each.inputs.now_ms
+                if now_ms >= since_ms:
+                    yield Evaluated(each.inputs, b"") if isinstance(each, Evaluated) else each

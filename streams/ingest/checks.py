@@ -1,0 +1,195 @@
+"""Checks of samples: answers of metrics APIs and pushed points.
+
+Numbers that fields may hold.
+
+Checks of pods: names, times and requests.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TypeVar
+
+from schemas import fitting, limits
+from schemas.kubernetes.quantity import QuantityError, parse_quantity
+from schemas.limits import POD_QUANTITY, Limit, OverLimitError
+from schemas.observed import Answers, Container, MetricAnswer, Pod, PodList, PodUsage, PodValue, Point, Samples
+from streams.ingest.keynames import check_namespace, check_object, check_text, is_object
+from streams.ingest.pieces import MAX_TIME_MS, Refusal
+from streams.ingest.points import check_time
+
+MAX_REPLICAS = 2**31 - 1
+MAX_I64 = 2**63 - 1
+
+
+def check_limit(limit: Limit, value: int, of: str) -> None:
+    """Check a size or a number against a limit of everything that comes from outside.
+
+    Raises:
+        Refusal: `overLimit`, naming the object, the limit and the value.
+    """
+    try:
+        limits.check(limit, value, of)
+    except OverLimitError as error:
+        raise Refusal("overLimit", str(error)) from error
+
+
+def check_i64(value: int, field: str) -> None:
+    """Check that a number fits signed 64 bit, or raise a refusal."""
+    check_range(value, field, -MAX_I64 - 1, MAX_I64)
+
+
+def check_moment(time_ms: int | None, field: str) -> None:
+    """Check a time that may be absent (None or 0), or raise a refusal."""
+    if time_ms is not None:
+        check_range(time_ms, field, 0, MAX_TIME_MS)
+
+
+def check_chunk(list_id: str, chunk: int, chunks: int) -> None:
+    """Check the numbering of a chunk of a full list, or raise a refusal."""
+    check_text(list_id, "listId")
+    check_range(chunks, "chunks", 1, limits.ANSWER_PARTS.most)
+    check_range(chunk, "chunk", 0, chunks - 1)
+
+
+def check_range(value: int, field: str, minimum: int, maximum: int) -> None:
+    """Check that a number lies within its bounds.
+
+    Raises:
+        Refusal: `outOfRange`.
+    """
+    if not minimum <= value <= maximum:
+        raise Refusal("outOfRange", f"{field} is {value}, must be {minimum} to {maximum}")
+
+
+def check_pod_list(body: PodList) -> None:
+    """Check a chunk of a full list.
+
+    Raises:
+        Refusal: naming the first pod at fault: a list with a hole would remove that pod.
+    """
+    check_chunk(body.list_id, body.chunk, body.chunks)
+    for pod in body.pods:
+        check_pod(pod)
+
+
+def check_pod(pod: Pod) -> None:
+    """Check one pod.
+
+    Raises:
+        Refusal: naming the pod and the field.
+    """
+    check_object(pod.name, "pod name")
+    check_moment(pod.start, f"start of pod {pod.name}")
+    check_moment(pod.ready_at, f"readyAt of pod {pod.name}")
+    for container in (*pod.containers, *pod.init_containers):
+        _container(container, pod.name)
+    _amounts(pod.pod_requests or {}, f"podRequests of pod {pod.name}")
+    _amounts(pod.overhead, f"overhead of pod {pod.name}")
+
+
+def _container(container: Container, pod: str) -> None:
+    check_namespace(container.name)
+    _amounts(container.requests, f"requests of {pod}/{container.name}")
+
+
+def _amounts(amounts: Mapping[str, str], field: str) -> None:
+    for resource, text in amounts.items():
+        # Checked before the cache, which would keep whatever is sent.
+        if problem := _problem(text) if len(text) <= POD_QUANTITY.most else "longer than any quantity":
+            raise Refusal("invalid", f"{field}: {resource} {text[:40]!r}: {problem}")
+
+
+@lru_cache(maxsize=16_384)
+def _problem(text: str) -> str:
+    try:
+        quantity = parse_quantity(text)
+    except QuantityError as error:
+        return str(error)
+    return "must not be negative" if quantity.sign() < 0 else ""
+
+
+T = TypeVar("T")
+
+
+def check_answers(body: Answers | Samples) -> None:
+    """Check a batch of answers or of pushed points.
+
+    Raises:
+        Refusal: naming the first item at fault.
+    """
+    if isinstance(body, Samples):
+        for index, point in enumerate(body.points):
+            _at(f"points[{index}]", check_point, point)
+        return
+    for index, answer in enumerate(body.items):
+        _at(f"items[{index}]", _answer, answer)
+
+
+def _at(place: str, check: Callable[[T], None], item: T) -> None:
+    try:
+        check(item)
+    except Refusal as refusal:
+        raise Refusal(refusal.code, f"{place}: {refusal.text}") from refusal
+
+
+def _answer(answer: MetricAnswer) -> None:
+    if answer.api != "resource":
+        check_text(answer.metric, "metric")
+    if answer.api == "object":
+        check_text(answer.group_kind, "groupKind")
+        check_text(answer.object, "object")
+        check_i64(answer.milli, "milli")
+        check_moment(answer.time, "time")
+    if answer.parts != 1 or answer.part:
+        check_text(answer.answer_id, "answerId")
+        check_range(answer.parts, "parts", 1, limits.ANSWER_PARTS.most)
+        check_range(answer.part, "part", 0, answer.parts - 1)
+    for usage in answer.usages:
+        _check_pod(usage)
+        for container, amounts in usage.containers:
+            for resource, milli in amounts.items():
+                if not -MAX_I64 <= milli <= MAX_I64:
+                    raise Refusal("outOfRange", f"{resource} of {usage.pod}/{container} does not fit 64 bit")
+    for value in answer.values:
+        _check_pod(value)
+        check_i64(value.milli, f"value of {value.pod}")
+    for milli, time_ms in answer.items:
+        check_i64(milli, "items")
+        check_moment(time_ms, "time of an item")
+
+
+def _check_pod(sample: PodUsage | PodValue) -> None:
+    # A negative window counts, as upstream has it.
+    if is_object(sample.pod) and 0 <= sample.time <= MAX_TIME_MS and -MAX_TIME_MS <= sample.window_ms <= MAX_TIME_MS:
+        return
+    check_object(sample.pod, "pod")
+    check_moment(sample.time, "time")
+    check_range(sample.window_ms, "windowMs", -MAX_TIME_MS, MAX_TIME_MS)
+
+
+def check_point(point: Point) -> None:
+    """Check that a pushed point says what its type needs and that its value is possible.
+
+    Raises:
+        Refusal: naming the field.
+    """
+    try:
+        fitting.check_point(point)
+    except OverLimitError as error:
+        raise Refusal("overLimit", str(error)) from error
+    check_text(point.metric, "metric")
+    check_i64(point.milli, "milli")
+    check_time(point.time, "time")
+    check_moment(point.start_time, "startTime")
+    is_resource = point.type in ("Resource", "ContainerResource")
+    if is_resource or point.type == "Pods":
+        check_object(point.pod, f"pod of a {point.type} sample")
+    if point.type == "ContainerResource":
+        check_namespace(point.container)
+    if point.type == "Object":
+        check_text(point.object_kind, "objectKind")
+        check_object(point.object, "object")
+    if is_resource and point.milli < 0:
+        raise Refusal("outOfRange", f"{point.metric} of pod {point.pod} is negative, which a resource cannot be")
+    if point.utilization and not is_resource:
+        raise Refusal("invalid", f"utilization goes only with Resource and ContainerResource, not {point.type}")

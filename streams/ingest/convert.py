@@ -1,0 +1,238 @@
+"""One record of a public topic in, pieces for the log and refusals out. Whatever the bytes are, nothing is raised.
+
+Which format a record has: from the `content-type` header, else from the content.
+
+prometheus-kafka-adapter JSON: one sample per record, the value a text, times in whole seconds.
+
+Source: Telefonica/prometheus-kafka-adapter, serializers.go.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import orjson
+
+from schemas import limits, topics
+from schemas.entries import PublicRecord
+from schemas.observed import Point, Samples
+from schemas.topics import Headers
+from streams.ingest import otlp, own
+from streams.ingest import otlp as otlp_json
+from streams.ingest import own as topickinds
+from streams.ingest.bodies import SourcePlace, normalize
+from streams.ingest.checks import check_limit, check_point
+from streams.ingest.mapping import Resolver
+from streams.ingest.otlp import SourceSeries
+from streams.ingest.pieces import MAX_TIME_MS, Conversion, Piece, RawRecord, Refusal, header
+from streams.ingest.points import time_to_ms
+
+OTLP_PROTO = "otlp_proto"
+OTLP_JSON = "otlp_json"
+PROMETHEUS = "prometheus"
+RECORD = "fleethpa"
+SAMPLE = "fleethpa_sample"
+
+FORMATS = (OTLP_PROTO, OTLP_JSON, PROMETHEUS, RECORD, SAMPLE)
+
+_PROTOBUF_TYPES = frozenset({"application/x-protobuf", "application/protobuf", "application/vnd.google.protobuf"})
+_KNOWN = (
+    "OTLP metrics (protobuf or JSON), prometheus-kafka-adapter JSON, "
+    'or fleethpa JSON ({"v":1,"entries":[…]} or {"v":1,"metric":…})'
+)
+
+
+def is_protobuf(value: bytes, headers: Headers) -> bool:
+    """Whether the value is OTLP protobuf: by its header, else by its first byte (field 1, length-delimited)."""
+    declared = header(headers, "content-type").partition(";")[0].strip().lower()
+    if declared in _PROTOBUF_TYPES:
+        return True
+    return value[:1] == b"\x0a" and not declared.endswith("json") and not _is_json_after_blank(value)
+
+
+def _is_json_after_blank(value: bytes) -> bool:
+    """A JSON text may begin with line feeds, each of which is the byte 0x0a too."""
+    return value[:4096].lstrip(b" \t\r\n")[:1] == b"{" and _parses(value)
+
+
+def _parses(value: bytes) -> bool:
+    try:
+        orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def check_size(value: bytes | None) -> bytes:
+    """Give the value back unless it is absent, empty or absurdly large.
+
+    Raises:
+        Refusal: `empty`, `overLimit`.
+    """
+    if not value:
+        raise Refusal("empty", "the record has no value")
+    # Unread: no accepted producer sends larger ones, and reading one costs memory.
+    check_limit(limits.PUBLIC_RECORD, len(value), "this topic")
+    return value
+
+
+def parse_document(value: bytes) -> dict[str, Any]:
+    """Read a JSON object in which no key occurs twice.
+
+    Raises:
+        Refusal: `malformed`, `duplicateKey`, `unknownFormat`.
+    """
+    try:
+        document = orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        if value.lstrip()[:1] not in (b"{", b"["):
+            raise Refusal("unknownFormat", f"first byte 0x{value[0]:02x}: expected {_KNOWN}") from error
+        raise Refusal("malformed", f"not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise Refusal("unknownFormat", f"a JSON {type(document).__name__}: expected an object: {_KNOWN}")
+    _refuse_duplicates(value, document)
+    return document
+
+
+def _refuse_duplicates(value: bytes, document: dict[str, Any]) -> None:
+    """fleethpa's own producers use the same encoder, so equal bytes prove cheaply that no key is duplicate."""
+    try:
+        if orjson.dumps(document) != value:
+            json.loads(value, object_pairs_hook=_unique)
+    except (orjson.JSONEncodeError, RecursionError) as error:
+        # orjson reads four times as deep as it writes, and all that is taken is written again.
+        raise Refusal("malformed", "not JSON that can be used: nested too deeply") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> None:
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise Refusal("duplicateKey", f"key {key[:80]!r} occurs twice in one JSON object")
+        seen.add(key)
+
+
+def of_document(document: dict[str, Any]) -> str:
+    """Tell JSON formats apart by their top-level keys.
+
+    Raises:
+        Refusal: `unknownFormat`.
+    """
+    if "resourceMetrics" in document:
+        return OTLP_JSON
+    if "v" in document:
+        return RECORD if "entries" in document or "metric" not in document else SAMPLE
+    if "value" in document and "timestamp" in document and ("labels" in document or "name" in document):
+        return PROMETHEUS
+    keys = ", ".join(sorted(document)[:8]) or "none"
+    raise Refusal("unknownFormat", f"JSON with keys {keys[:200]}: expected {_KNOWN}")
+
+
+def read(document: dict[str, Any]) -> SourceSeries:
+    """Read one sample.
+
+    Raises:
+        Refusal: `wrongType`, `badTime`.
+    """
+    labels = document.get("labels")
+    labels = {} if labels is None else labels
+    if not isinstance(labels, dict) or not all(isinstance(text, str) for text in labels.values()):
+        raise Refusal("wrongType", "labels must be an object of texts")
+    name = document.get("name") or labels.get("__name__")
+    if not isinstance(name, str) or not name:
+        raise Refusal("wrongType", "name must be a non-empty text")
+    value = document["value"]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise Refusal("wrongType", f"value must be a decimal text, got {type(value).__name__}")
+    attributes = {label: text for label, text in labels.items() if label != "__name__"}
+    return SourceSeries(name, attributes, value, time_to_ms(document["timestamp"], "timestamp"))
+
+
+_TYPED = frozenset({topics.SAMPLES, topics.PODS, topics.SCALES, topics.OUTCOMES, topics.BREAKER})
+"""Topics whose bodies hold no free JSON, so that a decoder of their types reads what a reader of any JSON would."""
+
+_CLUSTER_HEADERS = ("cluster", "k8s.cluster.name", "fleethpa-cluster")
+
+
+def convert(raw: RawRecord, resolver: Resolver) -> Conversion:
+    """Convert one record. `refusals` has what is invalid; the valid parts are still converted."""
+    received_ms = min(max(raw.timestamp_ms, 0), MAX_TIME_MS)
+    found = Conversion(time_ms=received_ms, received_ms=received_ms)
+    try:
+        _convert(raw, resolver, found)
+    except Refusal as refusal:
+        found.refuse(refusal)
+    return found
+
+
+def _convert(raw: RawRecord, resolver: Resolver, found: Conversion) -> None:
+    value = check_size(raw.value)
+    if is_protobuf(value, raw.headers):
+        found.format = OTLP_PROTO
+        _foreign(otlp.read_protobuf(value), raw, resolver, found)
+        return
+    if raw.topic in _TYPED and (known := own.read_as_written(value)) is not None:
+        found.format = RECORD
+        _record(known, raw, found)
+        return
+    document = parse_document(value)
+    found.format = of_document(document)
+    if found.format == RECORD:
+        _record(own.read_record(document), raw, found)
+    elif found.format == SAMPLE:
+        _take(found, [own.read_sample(document, found.time_ms)], raw.topic)
+    elif found.format == OTLP_JSON:
+        _foreign(otlp_json.read_json(document), raw, resolver, found)
+    else:
+        _foreign([read(document)], raw, resolver, found)
+
+
+def _record(record: PublicRecord, raw: RawRecord, found: Conversion) -> None:
+    if not 0 <= record.time <= MAX_TIME_MS:
+        raise Refusal("badTime", f"time is {record.time}: expected milliseconds since 1970, up to the year 9999")
+    found.time_ms = record.time or found.time_ms
+    place = SourcePlace(raw.topic, record.cluster, record.namespace)
+    for index, body in enumerate(record.entries):
+        try:
+            piece = normalize(body, place, found.refuse)
+        except Refusal as refusal:
+            found.refuse(Refusal(refusal.code, f"entries[{index}]: {refusal.text}"))
+            continue
+        found.pieces.append(piece)
+        found.points += len(body.points) if isinstance(body, Samples) else 0
+
+
+def _foreign(series: Iterable[SourceSeries | Refusal], raw: RawRecord, resolver: Resolver, found: Conversion) -> None:
+    cluster = next((text for name in _CLUSTER_HEADERS if (text := header(raw.headers, name))), "")
+    _take(found, _resolved(series, raw.topic, cluster, resolver, found), raw.topic)
+
+
+def _resolved(
+    series: Iterable[SourceSeries | Refusal], topic: str, cluster: str, resolver: Resolver, found: Conversion
+) -> Iterator[tuple[str, str, Point]]:
+    for each in series:
+        try:
+            if isinstance(each, Refusal):
+                raise each
+            yield resolver.resolve(each, topic, cluster)
+        except Refusal as refusal:
+            found.refuse(refusal)
+
+
+def _take(found: Conversion, points: Iterable[tuple[str, str, Point]], topic: str) -> None:
+    """Group points by namespace, in order of first appearance."""
+    if not topickinds.takes_foreign(topic):
+        raise Refusal("wrongTopic", f"{found.format} is not read from {topic}; send it to {topics.SAMPLES}")
+    groups: dict[tuple[str, str], list[Point]] = {}
+    for cluster, namespace, point in points:
+        try:
+            check_point(point)
+        except Refusal as refusal:
+            found.refuse(Refusal(refusal.code, f"{cluster}/{namespace}: {refusal.text}"))
+            continue
+        groups.setdefault((cluster, namespace), []).append(point)
+        found.points += 1
+    for (cluster, namespace), group in groups.items():
+        for start in range(0, len(group), limits.POINTS.most):
+            chunk = group[start : start + limits.POINTS.most]
+            found.pieces.append(Piece(cluster, namespace, Samples(points=chunk)))

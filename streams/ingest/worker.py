@@ -1,0 +1,127 @@
+"""One ingest worker from start to stop: what is checked first, its clients, its health server."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.errors import KafkaError
+
+from runtime.kafkaclients import (
+    FETCH_MAX_WAIT_MS,
+    FETCH_MIN_BYTES,
+    aiokafka_kwargs,
+    know_topics,
+    started,
+    strict_producer,
+)
+from runtime.process import health_server
+from runtime.records import follow_entries
+from schemas.agents import AgentRegistry, AgentSet
+from schemas.topics import LOG, REJECTED
+from streams.ingest.agentloop import AgentWorker
+from streams.ingest.logwriter import IngestMetrics, LogWriter
+from streams.ingest.loop import Worker
+from streams.ingest.mapping import IngestConfig
+from streams.ingest.preflight import check_topics, explained, last_times
+
+
+async def run_ingest(
+    config: IngestConfig, stop: asyncio.Event, announce: Callable[[int], None] = lambda port: None
+) -> None:
+    """Turn public topics into the log until `stop` is set.
+
+    Args:
+        announce: called with the port of the health server once the worker runs (0: no server).
+
+    Raises:
+        IngestError: Kafka cannot be reached or denies something, a topic is missing, or was deleted and created again.
+    """
+    try:
+        await _run(config, stop, announce)
+    except KafkaError as error:
+        raise explained(error, config.kafka) from error
+
+
+async def _run(config: IngestConfig, stop: asyncio.Event, announce: Callable[[int], None]) -> None:
+    partitions = await check_topics(config)
+    times = await last_times(config, range(partitions)) if config.is_playback else None
+    async with AsyncExitStack() as stack:
+        producer = strict_producer(config.kafka, compression_type="lz4")
+        await stack.enter_async_context(started(producer))
+        await know_topics(producer, LOG, REJECTED)
+        consumer = _consumer(config)
+        metrics = IngestMetrics()
+        registry, changed = AgentRegistry(), asyncio.Event()
+        writer = LogWriter(producer, times)
+        worker = Worker(config, consumer, writer, metrics, partitions, registry)
+        agents = AgentWorker(config, registry, changed, writer, metrics, partitions)
+        consumer.subscribe(list(config.topics), listener=worker)
+        await stack.enter_async_context(started(consumer))
+        server = health_server(
+            metrics.registry, worker.problems, notes=agents.notes, host=config.web_host, port=config.web_port
+        )
+        announce(await stack.enter_async_context(server))
+        await _run_together(config, stop, worker, agents, registry, changed)
+
+
+async def _run_together(
+    config: IngestConfig,
+    stop: asyncio.Event,
+    worker: Worker,
+    agents: AgentWorker,
+    registry: AgentRegistry,
+    changed: asyncio.Event,
+) -> None:
+    """Read the public topics and those of agents, once it is known which clusters have agents."""
+
+    def registered(entry: AgentSet, _: int) -> None:
+        if registry.apply(entry):
+            changed.set()
+
+    known = asyncio.Event()
+    following = asyncio.create_task(follow_entries(config.kafka, AgentSet, registered, known.set))
+    work = [following]
+    try:
+        await _first_of(following, asyncio.create_task(known.wait()), asyncio.create_task(stop.wait()))
+        # Playback takes its time from the sources: an agent, which could name any time, has no say in that.
+        work += [asyncio.create_task(worker.run(stop))]
+        work += [] if config.is_playback else [asyncio.create_task(agents.run(stop))]
+        await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+        following.cancel()
+        failed = [task for task in work if task.done() and not task.cancelled() and task.exception() is not None]
+        if not failed:
+            await asyncio.wait(work)
+        for task in failed or work[1:]:
+            task.result()
+    finally:
+        for task in work:
+            task.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+
+
+async def _first_of(watched: "asyncio.Task[None]", *others: "asyncio.Task[Any]") -> None:
+    """Wait until one has ended; an error of the first is raised."""
+    await asyncio.wait({watched, *others}, return_when=asyncio.FIRST_COMPLETED)
+    for task in others:
+        task.cancel()
+    if watched.done():
+        watched.result()
+
+
+def _consumer(config: IngestConfig) -> AIOKafkaConsumer:
+    return AIOKafkaConsumer(
+        **aiokafka_kwargs(config.kafka),
+        group_id=config.group,
+        group_instance_id=config.member or None,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        # One worker owns the same partition number in all topics, so that it sees all of a namespace.
+        partition_assignment_strategy=(RangePartitionAssignor,),
+        session_timeout_ms=config.session_timeout_ms,
+        heartbeat_interval_ms=max(config.session_timeout_ms // 4, 100),
+        fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
+        fetch_min_bytes=FETCH_MIN_BYTES,
+    )

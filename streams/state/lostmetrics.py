@@ -1,0 +1,395 @@
+"""Partial view: pods or metrics of a namespace that vanish together, or metrics that fall together, are not believed.
+
+The view of a namespace is compared with what was seen in the last four sync periods. While it is partial, scale-downs
+in the namespace are held: until what was lost is back, half an hour at most. Everything here is read from the namespace
+alone (not from HPA rows, which may be ahead of it after a crash), so that what is found depends on the log only.
+Counts are pods or answers, totals are sums of metric values in milli, times are log time in Unix milliseconds.
+
+Replicas to go to while an HPA's metrics are lost: the annotation `fleethpa.io/fallback`, as KEDA's `fallback`.
+
+What a probe of `Partition.apply` receives: the exact inputs of each evaluation and the end of each write.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from msgspec import Struct, structs
+
+from schemas import limits
+from schemas.decisions import Step
+from schemas.keys import HpaId
+from schemas.observed import Mode, Origin
+from streams.hpa.autoscaler import Autoscaler, ControllerSettings
+from streams.hpa.evaluation import Evaluation, History, Pending
+from streams.hpa.observation import Observation, PodRow
+from streams.state.budget import Left
+from streams.state.membership import canonical_selector, is_selector
+from streams.state.namespace import Namespace
+from streams.state.rows import SeenRow, ViewRow
+
+ANNOTATION: Final = "fleethpa.io/fallback"
+CONSTRAINT: Final = "Fallback"
+_FORM: Final = re.compile(r"failureThreshold=([1-9][0-9]{0,5}),\s*replicas=([0-9]{1,9})", re.ASCII)
+
+
+class Fallback(Struct, frozen=True, gc=False):
+    """`failure_threshold`: failed evaluations in a row (one per sync period); `replicas`: what to scale to then."""
+
+    failure_threshold: int
+    replicas: int
+
+
+@lru_cache(maxsize=1024)
+def parse_fallback(text: str) -> Fallback | None:
+    """Read the annotation; None: it is empty or cannot be read, and there is no fallback then."""
+    form = _FORM.fullmatch(text.strip())
+    return Fallback(int(form[1]), int(form[2])) if form is not None else None
+
+
+def is_lost(evaluation: Evaluation) -> bool:
+    """Tell whether no metric gave a number, or one is missing and the others would scale down."""
+    return evaluation.path == "metricsFailed"
+
+
+def with_fallback(
+    evaluation: Evaluation, autoscaler: Autoscaler, fallback: Fallback | None, failures: int
+) -> tuple[Evaluation, Step | None]:
+    """Give the evaluation with a write to the fallback's replicas, and its step; unchanged where it does not apply.
+
+    Args:
+        failures: evaluations in a row that failed, this one included.
+    """
+    result = evaluation.result
+    if fallback is None or result is None or not is_lost(evaluation) or failures < fallback.failure_threshold:
+        return evaluation, None
+    current = evaluation.current_replicas or 0
+    wanted = max(autoscaler.min_replicas, min(autoscaler.max_replicas, fallback.replicas))
+    detail = {"failures": failures, "failureThreshold": fallback.failure_threshold}
+    step = Step(step="fallback", in_=current, out=wanted, detail=detail)
+    if wanted == current or not current:
+        return evaluation, step if current else None
+    rules = autoscaler.scale_up if wanted > current else autoscaler.scale_down
+    pending = Pending(
+        current_replicas=current,
+        desired_replicas=wanted,
+        reason=f"fallback, as the metrics have failed {fallback.failure_threshold} times in a row",
+        name=autoscaler.name,
+        reference=autoscaler.reference,
+        generation=autoscaler.generation,
+        to_zero=False,
+        conditions=list(result.status.get("conditions") or []),
+        current_metrics=result.status.get("currentMetrics"),
+        events=(*result.events, *result.events_after_write),
+        error=result.error,
+        error_label=result.error_label,
+        metric_results=result.metric_results,
+        longest_period_ms=rules.longest_ms if rules is not None else None,
+    )
+    changed = structs.replace(evaluation, desired_replicas=wanted, reason=pending.reason, result=None, pending=pending)
+    return changed, step
+
+
+class ProbeGuards(Struct, frozen=True, gc=False):
+    """What may prevent a wanted write of an enforced HPA. `paused_*`: the pause's reason, empty without one.
+
+    `removal`, `addition`: what the budgets leave to it; None: no budget bounds it.
+    """
+
+    frozen: bool = False
+    paused_up: str = ""
+    paused_down: str = ""
+    hold_on_overflow: bool = True
+    max_step: int | None = None
+    removal: Left | None = None
+    addition: Left | None = None
+    partial_view: str = ""
+    """Why scale-downs in the namespace are held, and until when at most; empty: they are not."""
+    partial_until_ms: int = 0
+
+
+class EvaluationInputs(Struct, frozen=True, kw_only=True):
+    """Everything that one evaluation reads: `decide` and the guards give its decision from nothing else.
+
+    `status`: the stored status before it. `history`: memory before it, already emptied where the log said restart
+    (`restart`: why). `now_ms`: time as of which it decides, up to 2 s ahead of the log (`streams.state.timing.as_of`).
+    `native_moves`: (from, to, time ms) of the native controller's writes since the evaluation before.
+    `moves`: the last changes of the replicas, up to what this evaluation sees (`streams.state.moves.Move`); no decision
+    depends on them.
+    """
+
+    decision: str
+    hpa: HpaId
+    partition: int
+    offset: int
+    now_ms: int
+    mode: Mode
+    origin: Origin
+    generation: int
+    spec: dict[str, Any]
+    autoscaler: Autoscaler
+    status: dict[str, Any]
+    observation: Observation
+    history: History
+    settings: ControllerSettings
+    period_ms: int
+    guards: ProbeGuards
+    restart: str = ""
+    fallback: Fallback | None = None
+    """Replicas for lost metrics; counts where `failures`, the evaluations in a row that failed, this one as well if it
+    does, reach its threshold."""
+    failures: int = 0
+    native_moves: tuple[tuple[int, int, int], ...] = ()
+    moves: tuple[tuple[int, int, int, str], ...] = ()
+    follows_native: bool = False
+    """In shadow beside a native controller, whose writes take the place of outcomes: its scale events are the HPA's."""
+
+
+class WriteEnded(Struct, frozen=True, kw_only=True):
+    """A wanted write came to its end. `evaluated_ms`: the time of its scale event, as of which it was wanted.
+
+    `restart`: the log said restart since, so the memory was emptied before.
+    """
+
+    hpa: HpaId
+    decision: str
+    current_replicas: int
+    desired_replicas: int
+    now_ms: int
+    wanted_ms: int
+    evaluated_ms: int
+    applied: bool
+    restart: bool
+
+
+Probe = Callable[[EvaluationInputs | WriteEnded], None]
+
+
+PERIODS = 4
+"""Sync periods whose observations say what should be there."""
+LEAST = 3
+"""Fewer pods, metrics or targets are never a partial view."""
+LONGEST_HOLD_MS = 1_800_000
+_LATE_MS = 5_000
+_SIGHT_BYTES = 400
+_SEPARATOR = "\x00"
+_TENTH = 10
+_PODS, _METRICS = "pods", "metrics"
+_NO_ROW = ViewRow()
+
+
+class _Sight(NamedTuple):
+    """One thing that is seen now.
+
+    `here`: ready pods of a target, or how many of its ready pods have a value of a metric (1 or 0 for a metric of no
+    pods). `most`: what that can be at most now. `total`: sum of the values; None: not a metric. `time_ms`: of the
+    answer.
+    """
+
+    kind: str
+    group: str
+    name: str
+    here: int
+    most: int
+    total: int | None
+    time_ms: int
+
+    @property
+    def key(self) -> str:
+        return _SEPARATOR.join((self.kind, self.group, self.name))
+
+
+class _Loss(Struct, frozen=True):
+    kind: str
+    now: int
+    before: int
+
+    @property
+    def is_partial(self) -> bool:
+        """More than half is gone, and at least three."""
+        lost = self.before - self.now
+        return lost >= LEAST and lost * 2 > self.before
+
+    def __str__(self) -> str:
+        what = "ready pods are seen" if self.kind == _PODS else "metric values of ready pods are seen"
+        return f"{self.now} of {self.before} {what}"
+
+
+def _within(sights: dict[str, _Sight]) -> dict[str, _Sight]:
+    """Those that the view has room for, the first by name: of each it keeps the name three times and some numbers."""
+    kept, size = {}, 0
+    for key in sorted(sights):
+        size += 3 * len(key.encode()) + _SIGHT_BYTES
+        if size > limits.ROW_VIEW.most:
+            break
+        kept[key] = sights[key]
+    return kept
+
+
+def look_at_view(namespace: Namespace, now_ms: int, period_ms: int, age_limit_ms: int) -> None:
+    """Compare what is seen of a namespace now with what was seen before, and hold or release its scale-downs."""
+    if not namespace.open_view():
+        return
+    view = namespace.view
+    sights = _within({sight.key: sight for sight in _sights(namespace, now_ms, period_ms, age_limit_ms)})
+    if view.since_ms and now_ms - view.since_ms >= LONGEST_HOLD_MS:
+        # What is seen after half an hour is what there is.
+        view = _NO_ROW
+    held = bool(view.since_ms)
+    seen = {key: _with(view.seen.get(key, []), sight, now_ms, period_ms) for key, sight in sights.items()}
+    reference = view.reference if held else _reference(seen, sights)
+    fallen = _still_fallen(view, sights, now_ms - period_ms - _LATE_MS) | _fallen(view, sights, now_ms)
+    reason = _reason(_losses(reference, sights), fallen)
+    if not reason:
+        namespace.view = ViewRow(seen, fallen=fallen)
+    elif held:
+        namespace.view = ViewRow(seen, view.since_ms, view.reason, reference, fallen)
+    else:
+        namespace.view = ViewRow(seen, now_ms, reason, reference, fallen)
+
+
+def partial_view(namespace: Namespace, now_ms: int) -> str:
+    """Say why scale-downs in a namespace are held now; empty: its view is whole."""
+    view = namespace.view
+    if not view.since_ms or now_ms - view.since_ms >= LONGEST_HOLD_MS:
+        return ""
+    return f"held: the view of namespace {namespace.key} is partial: {view.reason}"
+
+
+def view_step(pending: Pending, reason: str, until_ms: int) -> Step:
+    """Give the step of a decision whose removals are held."""
+    detail = {"reason": reason.rpartition(": ")[2]}
+    return Step(
+        step="partialView", in_=pending.desired_replicas, out=pending.current_replicas, detail=detail, until=until_ms
+    )
+
+
+def _sights(namespace: Namespace, now_ms: int, period_ms: int, age_limit_ms: int) -> Iterator[_Sight]:
+    groups: dict[str, frozenset[str]] = {}
+    for target in sorted(namespace.by_target):
+        scale = namespace.scales.get(target)
+        if scale is None or scale.error is not None or not is_selector(scale.selector):
+            continue
+        ready = frozenset(pod.name for pod in namespace.membership.matching(scale.selector).rows if _is_ready(pod))
+        groups[canonical_selector(scale.selector) or scale.selector] = ready
+        yield _Sight(_PODS, "/".join(target), "", len(ready), scale.spec_replicas, None, now_ms)
+    yield from _answered(namespace, groups, now_ms - 2 * period_ms - _LATE_MS)
+    yield from _pushed(namespace, groups, now_ms - age_limit_ms)
+
+
+def _is_ready(pod: PodRow) -> bool:
+    return pod.phase == "Running" and pod.ready == "True" and not pod.deleting
+
+
+def _answered(namespace: Namespace, groups: dict[str, frozenset[str]], oldest_ms: int) -> Iterator[_Sight]:
+    for query, row in namespace.answers.items():
+        if row.time_ms < oldest_ms:
+            continue
+        answer, time_ms = row.answer, row.time_ms
+        name = _SEPARATOR.join((query[0], *query[2:]))
+        if query[0] in ("object", "external"):
+            values = [milli for milli, _ in answer.items] if query[0] == "external" else [answer.milli]
+            known = answer.error is None and bool(values)
+            yield _Sight(
+                _METRICS, name.replace(_SEPARATOR, "|"), "", int(known), 1, sum(values) if known else None, time_ms
+            )
+            continue
+        ready = groups.get(query[1])
+        if ready is None:
+            continue
+        totals: dict[str, int] = {}
+        count = 0
+        for usage in answer.usages:
+            count += usage.pod in ready
+            for _, resources in usage.containers:
+                for resource, milli in resources.items():
+                    totals[resource] = totals.get(resource, 0) + milli
+        for value in answer.values:
+            count += value.pod in ready
+            totals[""] = totals.get("", 0) + value.milli
+        yield _Sight(_METRICS, query[1], name, count, len(ready), None, time_ms)
+        for resource, total in totals.items():
+            yield _Sight("total", query[1], f"{name}{_SEPARATOR}{resource}", 0, 0, total, time_ms)
+
+
+def _pushed(namespace: Namespace, groups: dict[str, frozenset[str]], oldest_ms: int) -> Iterator[_Sight]:
+    for key, samples in namespace.series.items():
+        name = _SEPARATOR.join(key)
+        if key[0] in ("Object", "External"):
+            fresh = [row for row in samples.values() if row.time_ms >= oldest_ms and row.milli is not None]
+            total, newest = sum(row.milli or 0 for row in fresh), max((row.time_ms for row in fresh), default=0)
+            yield _Sight(
+                _METRICS, name.replace(_SEPARATOR, "|"), "", int(bool(fresh)), 1, total if fresh else None, newest
+            )
+            continue
+        for group, ready in groups.items():
+            own = [row for pod in ready if (row := samples.get(pod)) is not None and row.time_ms >= oldest_ms]
+            total, newest = sum(row.milli or 0 for row in own), max((row.time_ms for row in own), default=0)
+            yield _Sight(_METRICS, group, name, len(own), len(ready), total if own else None, newest)
+
+
+def _with(known: list[SeenRow], sight: _Sight, now_ms: int, period_ms: int) -> list[SeenRow]:
+    """Add what is seen now to what was seen in the last periods: one entry per answer, or per period."""
+    kept = [each for each in known if each.time_ms > now_ms - PERIODS * period_ms - _LATE_MS]
+    last = kept[-1] if kept else None
+    if last is not None and (sight.time_ms == last.answer_ms or now_ms - last.time_ms < period_ms // 2):
+        total = sight.total if sight.total is not None else last.total
+        kept[-1] = structs.replace(last, count=max(last.count, sight.here), total=total, answer_ms=sight.time_ms)
+        return kept
+    return [*kept, SeenRow(now_ms, sight.here, sight.total, sight.time_ms)]
+
+
+def _reference(seen: dict[str, list[SeenRow]], sights: dict[str, _Sight]) -> dict[str, int]:
+    return {key: max(each.count for each in seen[key]) for key, sight in sights.items() if sight.most}
+
+
+def _losses(reference: dict[str, int], sights: dict[str, _Sight]) -> list[_Loss]:
+    """Sum up what should be there and what is, over all pods and over all metrics.
+
+    Pods and values that are gone because their target is smaller now are not lost.
+    """
+    now, before = {_PODS: 0, _METRICS: 0}, {_PODS: 0, _METRICS: 0}
+    for key, count in reference.items():
+        sight = sights.get(key)
+        if sight is None or sight.kind not in now:
+            continue
+        should = min(count, sight.most)
+        before[sight.kind] += should
+        now[sight.kind] += min(should, sight.here)
+    return [_Loss(kind, now[kind], before[kind]) for kind in (_PODS, _METRICS)]
+
+
+def _fallen(view: ViewRow, sights: dict[str, _Sight], now_ms: int) -> dict[str, tuple[int, int]]:
+    """Give the metrics that fell by more than 90 % with their newest answer: (total before, when)."""
+    found = {}
+    for key, sight in sights.items():
+        known = view.seen.get(key)
+        if key in view.fallen or sight.total is None or not known or known[-1].answer_ms == sight.time_ms:
+            continue
+        before = known[-1].total
+        if before is not None and sight.total * _TENTH < before:
+            found[key] = (before, now_ms)
+    return found
+
+
+def _still_fallen(view: ViewRow, sights: dict[str, _Sight], since_ms: int) -> dict[str, tuple[int, int]]:
+    """Give those that fell before and are still low: of the last period, or any while scale-downs are held."""
+    return {
+        key: (before, at_ms)
+        for key, (before, at_ms) in view.fallen.items()
+        if (view.since_ms or at_ms > since_ms) and not _is_back(sights.get(key), before)
+    }
+
+
+def _is_back(sight: _Sight | None, before: int) -> bool:
+    return sight is not None and sight.total is not None and sight.total * _TENTH >= before
+
+
+def _reason(losses: list[_Loss], fallen: dict[str, tuple[int, int]]) -> str:
+    """Say what makes the view partial; empty: nothing does."""
+    for loss in losses:
+        if loss.is_partial:
+            return str(loss)
+    groups = {key.split(_SEPARATOR)[1] for key in fallen}
+    return f"the metrics of {len(groups)} targets fell by more than 90% at once" if len(groups) >= LEAST else ""

@@ -1,0 +1,482 @@
+"""The whole state of one log partition while it is assigned: the partition row, its namespaces and its HPAs.
+
+Evaluations that a pushed sample brings between two sync periods (setting `evaluateOn: sample`).
+
+A sample brings one if, with it, a metric asks for other replicas than there are, and its ratio has left the tolerance
+around what the last evaluation saw. So a metric that stays where it is brings none, even if nothing more can be done
+about it. What a sample has brought is kept in the row (`early_ms`) until then, so that no rebalance moves it; only
+records with samples set or remove it.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from schemas import limits
+from schemas.decisions import InputPosition
+from schemas.keys import EVERY_CLUSTER, HpaId
+from streams.hpa.autoscaler import MetricSpec
+from streams.hpa.evaluation import Calculation, Evaluation
+from streams.hpa.metrics import evaluate_metric, tolerance_band
+from streams.hpa.observation import Scale, TargetPods
+from streams.state.budget import BudgetBook
+from streams.state.clustersettings import Effective, effective
+from streams.state.gather import observe_metric, observe_scale, plan
+from streams.state.guards import asked_mode
+from streams.state.held import Room, encoded_size, part_of_growth, refused_again
+from streams.state.hpastate import Hpa, Schedule, remembered
+from streams.state.lostmetrics import Probe, look_at_view
+from streams.state.namespace import EXPIRY_SLOTS, Namespace
+from streams.state.partitionrow import AgentRow, PartitionRow
+from streams.state.rowcodec import RowIndex
+from streams.state.rows import NOTHING_APPLIED, Growth, HpaRow, MetricKey, SeriesKey, is_series
+from streams.state.timing import note_arrival
+
+_NOBODY: tuple[HpaId, ...] = ()
+
+
+class Usage:
+    """What a cluster stores in a partition as of the end of a record."""
+
+    def __init__(self) -> None:
+        self.bytes = self.hpas = self.namespaces = 0
+
+
+class State:
+    """State of one partition. `offset` and `now_ms` are those of the record that is being applied."""
+
+    def __init__(self, row: PartitionRow) -> None:
+        self.row = row
+        self.offset = row.offset
+        self.now_ms = row.clock_ms
+        self.hpas: dict[HpaId, Hpa] = {}
+        self.namespaces: dict[str, Namespace] = {}
+        self.schedule = Schedule()
+        self.ready_or_due: set[HpaId] = set()
+        """HPAs to look at in this record: it brings an answer or outcome for them, or their time has come."""
+        self.checkpoint_offset = row.offset
+        """Offset of the newest partition row that is written."""
+        self.checkpoint_now = False
+        """A row holds so much of the time since the last checkpoint that the next one comes before another record."""
+        self.probe: Probe | None = None
+        """Told the inputs of each evaluation of this record; None: nobody asks."""
+        self.budget = BudgetBook()
+        """Removals and additions of this partition's HPAs; empty while no budget is set."""
+        self.views: set[str] = set()
+        """Namespaces of which this record changes what is seen, where a partial view is looked for."""
+        self.sampled: dict[tuple[str, SeriesKey], set[str]] = {}
+        """(namespace, metric) -> pods or label sets of which this record brings a sample, where one may bring an
+        evaluation.
+        """
+        self.index = RowIndex()
+        self.removed: dict[str, int] = {}
+        """Keys of rows of what was removed since the last checkpoint -> log offset of the record that removed it."""
+        self.former: dict[HpaId, Hpa] = {}
+        """The tombstones among it, which are stored once more: no namespace may be ahead of them after a crash."""
+        self._parked: dict[str, set[HpaId]] = {}
+        """By namespace, the HPAs that were due and not evaluated since their mode is off."""
+        self._settings: dict[str, Effective] = {}
+        self._position: InputPosition | None = None
+        self.usage: dict[str, Usage] = {}
+        """By cluster."""
+        self._ahead: dict[int, list[tuple[Namespace, Growth]]] = {}
+        """Log offset -> by what parts that are ahead of the log grew with that record."""
+        self._forgotten: dict[str, list[Growth]] = {}
+        """Namespace that was forgotten since the last checkpoint -> how it grew and was forgotten."""
+        self._row_bytes: dict[str, int] = {}
+        """Limit -> bytes in the partition's row."""
+        self._begun: list[Namespace] = []
+        self._births: dict[str, set[str]] = {}
+        """Cluster -> namespaces that this record names first."""
+
+    def input_position(self, sources: list[str]) -> InputPosition:
+        """Say which prefix of the log a decision of this record follows from.
+
+        `sources`: per metric the newest source position; empty for a record that does not name them.
+        """
+        row, known = self.row, self._position
+        if known is None or known.offset != self.offset:
+            position = InputPosition(partition=row.number, offset=self.offset, hash=row.log_hash.hex())
+            known = self._position = position
+        if not sources:
+            return known
+        return InputPosition(partition=known.partition, offset=known.offset, hash=known.hash, sources=sources)
+
+    def settings(self, cluster: str) -> Effective:
+        """Settings of a cluster as of this record."""
+        known = self._settings.get(cluster)
+        if known is None:
+            known = self._settings[cluster] = effective(self.row.settings, cluster)
+        return known
+
+    def namespace(self, cluster: str, name: str) -> Namespace:
+        """Give a namespace, made on first use."""
+        key = f"{cluster}/{name}"
+        known = self.namespaces.get(key)
+        if known is None:
+            known = self.namespaces[key] = Namespace(cluster, name)
+            known.held.load_growths(self._forgotten.pop(key, ()))
+            self._begin(known)
+        elif known.offset != self.offset:
+            self._begin(known)
+        return known
+
+    def _begin(self, namespace: Namespace) -> None:
+        namespace.begin(self.offset, self.now_ms)
+        namespace.room = self._room(namespace.cluster)
+        self._begun.append(namespace)
+
+    # --- limits of a cluster ------------------------------------------------------------------------------------------
+
+    def _room(self, cluster: str) -> Room:
+        used = self.usage.get(cluster)
+        agent = self._agent(cluster)
+        most = limits.CLUSTER_HPAS.most if agent is None else agent.max_hpas
+        if used is None:
+            return Room(limits.CLUSTER_BYTES.most, most)
+        return Room(limits.CLUSTER_BYTES.most - used.bytes, most - used.hpas)
+
+    def _agent(self, cluster: str) -> AgentRow | None:
+        """The agent of a cluster, which was registered with limits of its own; None: it has none now."""
+        agent = self.row.agents.get(cluster)
+        return None if agent is None or agent.left else agent
+
+    def admits(self, cluster: str, name: str, is_sample: bool) -> bool:
+        """Whether an entry of a namespace is taken: it is known, or one more is within the limits of the cluster.
+
+        Pushed samples make no namespace known: anybody can send one for any name. What is refused is noted.
+        """
+        key = f"{cluster}/{name}"
+        known = self.namespaces.get(key)
+        born = NOTHING_APPLIED if known is None else known.born
+        births = self._births.setdefault(cluster, set())
+        if key in births or NOTHING_APPLIED < born < self.offset:
+            return True
+        if known is not None and born >= self.offset and known.held.lives_before(self.offset) > 0:
+            return True  # its rows are of a later life
+        used = self.usage.get(cluster)
+        if is_sample:
+            self.refuse(cluster, limits.UNKNOWN_NAMESPACES, name)
+        elif used is None and len(self.usage) + len(self._births) > limits.CLUSTERS.most:
+            self.refuse(EVERY_CLUSTER, limits.CLUSTERS, cluster)
+        elif (0 if used is None else used.namespaces) + len(births) >= self._most_namespaces(cluster):
+            self.refuse(cluster, limits.CLUSTER_NAMESPACES, name)
+        else:
+            births.add(key)
+            namespace = self.namespace(cluster, name)
+            if namespace.open():
+                namespace.born = self.offset
+                namespace.held.begin_life(self.offset)
+            return True
+        return False
+
+    def _most_namespaces(self, cluster: str) -> int:
+        agent = self._agent(cluster)
+        return limits.CLUSTER_NAMESPACES.most if agent is None else agent.max_namespaces
+
+    def refuse(self, cluster: str, limit: limits.Limit, name: str) -> None:
+        """Note in the partition's row what a cluster has too much of; of unknown clusters together."""
+        whose = cluster if cluster in self.usage else EVERY_CLUSTER
+        refused = self.row.refused.setdefault(whose, {})
+        refused[limit.what] = refused_again(refused.get(limit.what), name, self.now_ms)
+
+    def put_bounded(self, limit: limits.Limit, rows: dict[str, Any], key: str, forms: Sequence[Any]) -> None:
+        """Store something in the partition's row: the first of its forms that fits, the last one in any case.
+
+        Of more clusters than there may be, nothing is stored.
+        """
+        if key not in rows and len(rows) >= limits.CLUSTERS.most:
+            self.refuse(EVERY_CLUSTER, limits.CLUSTERS, key)
+            return
+        held = self._held_in(limit, rows) - (encoded_size(rows[key]) if key in rows else 0)
+        for form in forms:
+            size = encoded_size(form)
+            if held + size <= limit.most:
+                break
+        rows[key] = form
+        self._row_bytes[limit.what] = held + size
+
+    def put_or_refuse(self, limit: limits.Limit, rows: dict[str, Any], key: str, row: Any) -> bool:
+        """Store something in the partition's row; if it grows and has no room it is noted, and the one before stays."""
+        before = encoded_size(rows[key]) if key in rows else 0
+        size = encoded_size(row)
+        if size > before and self._held_in(limit, rows) - before + size > limit.most:
+            self.refuse(key, limit, key)
+            return False
+        self.put_bounded(limit, rows, key, (row,))
+        return True
+
+    def recount(self) -> None:
+        """Count anew what the partition's row has, as it was changed in another way."""
+        self._row_bytes.clear()
+
+    def drop_bounded(self, limit: limits.Limit, rows: dict[str, Any], key: str) -> None:
+        """Remove something from the partition's row."""
+        if key in rows:
+            self._row_bytes[limit.what] = self._held_in(limit, rows) - encoded_size(rows[key])
+            del rows[key]
+
+    def _held_in(self, limit: limits.Limit, rows: dict[str, Any]) -> int:
+        known = self._row_bytes.get(limit.what)
+        return sum([encoded_size(row) for row in rows.values()]) if known is None else known
+
+    def count_loaded(self, namespace: Namespace) -> None:
+        """Add a restored namespace to the sums of its cluster, as of the last record that the partition applied."""
+        held, offset = namespace.held, self.row.offset
+        size, hpas, lives = held.bytes, held.hpas, int(namespace.born != NOTHING_APPLIED)
+        for key, growths in held.growths.items():
+            part = part_of_growth(*key, len(namespace.applied))
+            for growth in growths if namespace.applied[part] > offset else ():
+                if growth.offset > offset:
+                    self._ahead.setdefault(growth.offset, []).append((namespace, growth))
+                    size, hpas, lives = size - growth.bytes, hpas - growth.hpas, lives - growth.lives
+        self._add_usage(namespace.cluster, size, hpas, lives)
+
+    def drop_namespace(self, namespace: Namespace) -> None:
+        """Remove a namespace, and what it holds from the sums of its cluster."""
+        held = namespace.held
+        size, hpas, lives = held.bytes - held.unsettled_bytes, held.hpas - held.unsettled_hpas, 1 - held.unsettled_lives
+        for offset, each in self._ahead.items():
+            for growth in [growth for other, growth in each if other is namespace]:
+                size, hpas, lives = size - growth.bytes, hpas - growth.hpas, lives - growth.lives
+            self._ahead[offset] = [(other, growth) for other, growth in each if other is not namespace]
+        self._add_usage(namespace.cluster, -size, -hpas, -lives)
+        held.unsettled_bytes = held.unsettled_hpas = held.unsettled_lives = 0
+        self._forgotten[namespace.key] = held.end_life(self.offset)
+        del self.namespaces[namespace.key]
+
+    def forget_removed(self) -> None:
+        """Forget what was removed: a checkpoint says so."""
+        for known in (self.removed, self.former, self._forgotten):
+            known.clear()
+
+    def _add_usage(self, cluster: str, size: int, hpas: int, namespaces: int) -> None:
+        if not (size or hpas or namespaces):
+            return
+        used = self.usage.get(cluster)
+        if used is None:
+            used = self.usage[cluster] = Usage()
+        used.bytes += size
+        used.hpas += hpas
+        used.namespaces += namespaces
+        if not (used.bytes or used.hpas or used.namespaces):
+            del self.usage[cluster]
+
+    def settle(self) -> None:
+        """Bring the sums of the clusters to the end of this record."""
+        for namespace, growth in self._ahead.pop(self.offset, ()):
+            self._add_usage(namespace.cluster, growth.bytes, growth.hpas, growth.lives)
+        for namespace in self._begun:
+            held = namespace.held
+            self._add_usage(namespace.cluster, held.unsettled_bytes, held.unsettled_hpas, held.unsettled_lives)
+            held.unsettled_bytes = held.unsettled_hpas = held.unsettled_lives = 0
+            self.checkpoint_now |= held.is_full
+            held.is_full = False
+        self._begun.clear()
+        self._births.clear()
+
+    def expire(self, before_ms: int) -> None:
+        """Drop what is too old, of each namespace once a minute of log time; `before_ms`: that of the record before."""
+        before, now = before_ms // 1000, self.now_ms // 1000
+        slots = {second % EXPIRY_SLOTS for second in range(max(before, now - EXPIRY_SLOTS) + 1, now + 1)}
+        if slots:
+            for namespace in [each for each in self.namespaces.values() if each.expiry_slot in slots]:
+                self.namespace(namespace.cluster, namespace.name).expire()
+
+    def sees(self, namespace: Namespace) -> None:
+        """Note that this record changes what is seen of a namespace."""
+        if self.settings(namespace.cluster).partial_view:
+            self.views.add(namespace.key)
+
+    def look_at_views(self) -> None:
+        """Look at the view of the namespaces that were noted, before any of their HPAs is evaluated."""
+        for key in sorted(self.views):
+            namespace = self.namespaces[key]
+            settings = self.settings(namespace.cluster)
+            look_at_view(namespace, self.now_ms, settings.sync_period_ms, settings.sample_age_limit_ms)
+        self.views.clear()
+
+    def hpa(self, name: HpaId) -> Hpa:
+        """Give an HPA, made as a tombstone on first use."""
+        known = self.hpas.get(name)
+        if known is None:
+            row = HpaRow(cluster=name.cluster, namespace=name.namespace, name=name.name, gone=True)
+            if (former := self.former.get(name)) is not None:
+                row.former_uids = remembered(former.row.former_uids, former.row.uid)
+            known = self.hpas[name] = Hpa(self.row.number, row)
+        return known
+
+    def settings_changed(self, cluster: str = EVERY_CLUSTER) -> None:
+        """Drop values derived from the settings of a cluster, look at its HPAs, and plan its parked ones again."""
+        if cluster == EVERY_CLUSTER:
+            self._settings.clear()
+            concerned = list(self.hpas.values())
+        else:
+            self._settings.pop(cluster, None)
+            concerned = [hpa for hpa in self.hpas.values() if hpa.id.cluster == cluster]
+        for hpa in concerned:
+            self.refresh(hpa)
+            self.ready_or_due.add(hpa.id)
+        for key in list(self._parked):
+            if cluster in (EVERY_CLUSTER, key.partition("/")[0]):
+                self.wake_parked(key)
+
+    def park(self, hpa: Hpa) -> None:
+        """Plan no visit of an HPA that is due, until its spec, its mode or the settings change."""
+        self._parked.setdefault(f"{hpa.id.cluster}/{hpa.id.namespace}", set()).add(hpa.id)
+
+    def unpark(self, hpa: Hpa) -> None:
+        """Note that the visits of an HPA are planned again."""
+        if self._parked:
+            self._parked.get(f"{hpa.id.cluster}/{hpa.id.namespace}", set()).discard(hpa.id)
+
+    def wake_parked(self, namespace: str) -> None:
+        """Plan the HPAs of a namespace (`cluster/name`) again that were not evaluated because their mode was off."""
+        for name in sorted(self._parked.pop(namespace, ())):
+            self.schedule.plan(self.hpas[name])
+
+    def forget_parked(self) -> None:
+        """Forget the namespaces in which no HPA is parked any more."""
+        self._parked = {key: left for key, names in self._parked.items() if (left := names & self.hpas.keys())}
+
+    def refresh(self, hpa: Hpa) -> None:
+        """Compute again which answers an HPA waits for: its spec, its scale's selector or the settings changed."""
+        namespace = self.namespace(hpa.id.cluster, hpa.id.namespace)
+        if hpa.autoscaler is None:
+            hpa.queries = ()
+            watched: tuple[MetricKey, ...] = ()
+        else:
+            scale = namespace.scales.get(hpa.target)
+            selector = scale.selector if scale is not None else ""
+            spec = hpa.spec if hpa.fresh_spec is None else hpa.fresh_spec
+            hpa.fresh_spec = None
+            hpa.queries = plan(hpa.autoscaler, spec, selector, self.settings(hpa.id.cluster).sources)
+            watched = tuple(sorted({query.key for query in hpa.queries if query.key is not None}))
+        questions = tuple([key for key in watched if not is_series(key)])
+        hpa.polled = bool(questions)
+        awaits = questions if 0 < len(questions) < len(watched) else watched
+        if awaits != hpa.awaits:
+            hpa.awaits = awaits
+            self.ready_or_due.add(hpa.id)
+        if watched != hpa.watched:
+            namespace.watch(hpa.id, hpa.watched, watched)
+            hpa.watched = watched
+
+    def notify(self, namespace: Namespace, key: MetricKey) -> None:
+        """An answer or sample arrived: visit the HPAs that wait for it."""
+        known = namespace.arrivals.get(key)
+        arrival = note_arrival(known, self.now_ms, self.settings(namespace.cluster).sync_period_ms)
+        if arrival is not known:
+            namespace.put_arrival(key, arrival)
+            self.ready_or_due.update(namespace.watchers.get(key, _NOBODY))
+
+    def note_sample(self, namespace: Namespace, key: SeriesKey, name: str) -> None:
+        """Note that a pushed sample arrived, where settings let one bring an evaluation."""
+        names = self.sampled.get((namespace.key, key))
+        if names is not None:
+            names.add(name)
+        elif key in namespace.watchers and self.settings(namespace.cluster).sample_floor_ms is not None:
+            self.sampled[namespace.key, key] = {name}
+
+    def add(self, name: HpaId, hpa: Hpa) -> None:
+        """Add a restored HPA."""
+        self.hpas[name] = hpa
+        namespace = self.namespace(name.cluster, name.namespace)
+        for _, selector in hpa.row.registered:
+            if selector:
+                namespace.membership.track(selector)
+                namespace.register(selector, name.name)
+        self.refresh(hpa)
+
+    def tidy(self, namespace: Namespace) -> None:
+        """Drop what was made from the rest and nobody uses, before the namespace is stored."""
+        for selector, names in list(namespace.registered.items()):
+            if len(namespace.registered) <= len(namespace.scales) + 8:
+                break
+            known = tuple([name for name in names if self._has_registered(namespace, name, selector)])
+            if known:
+                namespace.registered[selector] = known
+            else:
+                del namespace.registered[selector]
+        namespace.tidy()
+
+    def _has_registered(self, namespace: Namespace, name: str, selector: str) -> bool:
+        hpa = self.hpas.get(HpaId(namespace.cluster, namespace.name, name))
+        return hpa is not None and any(text == selector for _, text in hpa.row.registered)
+
+    def hpas_to_store(self) -> list[Hpa]:
+        """HPAs whose row has changed, and tombstones that were removed, in key order."""
+        changed = {name: hpa for name, hpa in self.hpas.items() if hpa.dirty}
+        return [hpa for _, hpa in sorted(({**self.former, **changed}).items())]
+
+    def holds(self, hpa: Hpa, namespace: Namespace) -> bool:
+        """Tell whether the rows of an HPA already contain this record: it was applied before a crash."""
+        return hpa.applied >= self.offset or namespace.ahead
+
+
+_OF_PODS = ("Resource", "ContainerResource", "Pods")
+
+
+def ratios_of(evaluation: Evaluation) -> tuple[float | None, ...]:
+    """Give usage over target per metric of an evaluation; None where a metric gave none."""
+    return tuple([None if each.calculation is None else each.calculation.ratio for each in evaluation.metrics])
+
+
+def plan_sampled(state: State) -> None:
+    """Plan an evaluation of the HPAs whose metrics this record's samples have moved; what they moved back is not."""
+    for name in sorted(_sampled(state)):
+        hpa = state.hpas[name]
+        namespace = state.namespace(name.cluster, name.namespace)
+        if not state.holds(hpa, namespace):
+            _plan(state, namespace, hpa)
+    state.sampled.clear()
+
+
+def _sampled(state: State) -> set[HpaId]:
+    """Give the HPAs of which this record has samples: of pods of their targets, or of a series that has no pods."""
+    found: set[HpaId] = set()
+    for (key, series), pods in state.sampled.items():
+        namespace = state.namespaces[key]
+        for name in namespace.watchers.get(series, ()):
+            scale = namespace.scales.get(state.hpas[name].target)
+            if scale is not None and (series[0] not in _OF_PODS or namespace.membership.has_any(scale.selector, pods)):
+                found.add(name)
+    return found
+
+
+def _plan(state: State, namespace: Namespace, hpa: Hpa) -> None:
+    row, settings = hpa.row, state.settings(hpa.id.cluster)
+    floor_ms, autoscaler = settings.sample_floor_ms, hpa.autoscaler
+    if floor_ms is None or autoscaler is None or row.deleted or len(row.ratios) != len(hpa.queries):
+        return
+    if asked_mode(namespace, hpa.id.name, settings) == "off":
+        return
+    scale = observe_scale(namespace, autoscaler, namespace.scales.get(hpa.target), state.now_ms)
+    if not isinstance(scale, Scale):
+        return
+    pods = namespace.membership.matching(scale.selector)
+    low, high = tolerance_band(autoscaler, settings.controller)
+    moved = any(
+        calculation.proposal != scale.spec_replicas
+        and (calculation.ratio < low * before or calculation.ratio > high * before)
+        for before, calculation in _calculations(state, namespace, hpa, scale, pods)
+    )
+    early_ms = max(row.evaluated_ms + floor_ms, state.now_ms) if moved else 0
+    if early_ms != row.early_ms:
+        row.early_ms, hpa.dirty = early_ms, True
+        state.schedule.plan(hpa)
+
+
+def _calculations(
+    state: State, namespace: Namespace, hpa: Hpa, scale: Scale, pods: TargetPods
+) -> Iterator[tuple[float, Calculation]]:
+    """Per pushed metric with a value now and at the last evaluation: its ratio then, and what it is now."""
+    settings, autoscaler = state.settings(hpa.id.cluster), hpa.autoscaler
+    specs: tuple[MetricSpec, ...] = () if autoscaler is None else autoscaler.metrics
+    for query, spec, before in zip(hpa.queries, specs, hpa.row.ratios, strict=True):
+        if query.series is None or before is None or autoscaler is None:
+            continue
+        answer, _ = observe_metric(namespace, query, pods, settings, state.now_ms)
+        band = tolerance_band(autoscaler, settings.controller)
+        found = evaluate_metric(spec, answer, scale, pods, band, settings.controller, state.now_ms).calculation
+        if found is not None:
+            yield before, found

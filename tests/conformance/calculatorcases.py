@@ -1,0 +1,94 @@
+"""One metric, one call of the replica calculator."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from msgspec import structs
+
+from schemas.kubernetes.shape import Json
+from streams.hpa.autoscaler import ControllerSettings, MetricSpec, compile_autoscaler
+from streams.hpa.calculator import bounds
+from streams.hpa.evaluation import MetricEvaluation
+from streams.hpa.metrics import evaluate_metric
+from streams.hpa.observation import Scale
+from tests.conformance.caseinputs import EPOCH_MS, NamespacePods, answer, template
+from tests.conformance.compare import AnswerDifference, differences
+
+
+def check(cases: Iterable[Json]) -> Iterator[tuple[int, list[AnswerDifference]]]:
+    """Give (1, differences) of each case."""
+    for case in cases:
+        ours = _out(case, _evaluate(case))
+        yield 1, list(differences(case["out"], ours, "out"))
+
+
+def _evaluate(case: Json) -> MetricEvaluation:
+    settings = ControllerSettings(
+        cpu_initialization_period_ms=case["cpuInitializationPeriodMs"],
+        initial_readiness_delay_ms=case["initialReadinessDelayMs"],
+    )
+    band = bounds(float(case["toleranceDown"]), float(case["toleranceUp"]))
+    pods = NamespacePods(case.get("pods") or [], [template(shape) for shape in case["templates"]], case["labels"])
+    scale = Scale(case["currentReplicas"], case["currentReplicas"], case["selector"])
+    spec = _spec(case)
+    return evaluate_metric(
+        spec,
+        answer(case["metric"], spec.type),
+        scale,
+        pods.select(case["selector"]),
+        band,
+        settings,
+        EPOCH_MS + case["now"],
+    )
+
+
+def _out(case: Json, metric: MetricEvaluation) -> Json:
+    calculation = metric.calculation
+    if calculation is None:
+        return {"replicas": 0, "error": metric.error}
+    out: dict[str, Any] = {"replicas": calculation.proposal, "usage": calculation.value}
+    if case["kind"] == "resource":
+        out |= {"utilization": calculation.value, "usage": calculation.average_milli}
+    return out
+
+
+def _spec(case: Json) -> MetricSpec:
+    """Compile a metric of this kind; the calculator is below the layer that puts text before its errors."""
+    hpa = {
+        "metadata": {"name": "hpa", "namespace": "ns"},
+        "spec": {
+            "scaleTargetRef": {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"},
+            "maxReplicas": 1,
+            "metrics": [_metric(case)],
+        },
+    }
+    return structs.replace(compile_autoscaler(hpa).metrics[0], target=case["target"], inner_prefix="")
+
+
+def _metric(case: Json) -> Json:
+    service = {"kind": "Service", "name": "svc", "apiVersion": "v1"}
+    per_pod = {"type": "AverageValue", "averageValue": "1"}
+    total = {"type": "Value", "value": "1"}
+    external = {"name": "m", "selector": {}}
+    match case["kind"]:
+        case "resource":
+            return _resource(case, {"type": "Utilization", "averageUtilization": 1})
+        case "rawResource":
+            return _resource(case, per_pod)
+        case "pods":
+            return {"type": "Pods", "pods": {"metric": {"name": "m"}, "target": per_pod}}
+        case "object" | "objectPerPod" as kind:
+            target = total if kind == "object" else per_pod
+            return {"type": "Object", "object": {"metric": {"name": "m"}, "describedObject": service, "target": target}}
+        case "external" | "externalPerPod" as kind:
+            target = total if kind == "external" else per_pod
+            return {"type": "External", "external": {"metric": external, "target": target}}
+        case kind:
+            raise ValueError(f"unknown calculator kind {kind!r}")
+
+
+def _resource(case: Json, target: Json) -> Json:
+    source = {"name": case["resource"], "target": target}
+    if case.get("container"):
+        return {"type": "ContainerResource", "containerResource": {**source, "container": case["container"]}}
+    return {"type": "Resource", "resource": source}

@@ -1,0 +1,119 @@
+"""The scores of the literature on hand-made series, each value worked out from its formula."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.analysis.measures import Moment, by_hours, demand, oracle, scores
+
+PERIOD_MS = 60_000
+HOUR = [index * PERIOD_MS for index in range(60)]
+
+
+def series(*steps: tuple[int, float | None, int, int]) -> list[Moment]:
+    """Moments of one minute each: (how many, need, ready, replicas)."""
+    moments: list[Moment] = []
+    for count, need, ready, replicas in steps:
+        moments += [Moment((len(moments) + n) * PERIOD_MS, replicas, ready, need, False) for n in range(count)]
+    return moments
+
+
+def test_perfect_supply_has_no_fault() -> None:
+    found = scores(series((60, 4.0, 4, 4)), PERIOD_MS, 1, 10)
+
+    assert (found.under_accuracy, found.over_accuracy, found.under_share, found.over_share) == (0, 0, 0, 0)
+    assert (found.hours, found.replica_hours, found.oracle_replica_hours, found.slack) == (1, 4, 4, 0)
+    assert found.oracle_ratio == 1
+
+
+def test_half_an_hour_with_half_of_the_pods() -> None:
+    found = scores(series((30, 4.0, 2, 2), (30, 4.0, 4, 4)), PERIOD_MS, 1, 10)
+
+    assert found.under_accuracy == pytest.approx(0.25)  # half of the demand is missing for half of the time
+    assert found.under_share == pytest.approx(0.5)
+    assert found.over_accuracy == 0
+    assert found.adaptations_per_hour == 1
+
+
+def test_twice_the_pods_all_the_time() -> None:
+    found = scores(series((60, 2.0, 4, 4)), PERIOD_MS, 1, 10)
+
+    assert (found.over_accuracy, found.over_share, found.slack) == (1, 1, 0.5)
+
+
+def test_replicas_that_min_replicas_demands_are_too_many_for_the_load_and_right_for_the_oracle() -> None:
+    found = scores(series((60, 2.0, 4, 4)), PERIOD_MS, 4, 10)
+
+    assert (found.over_share, found.over_accuracy) == (1, 1)
+    assert found.oracle_ratio == 1
+
+
+def test_a_pod_that_starts_is_paid_for_and_supplies_nothing() -> None:
+    found = scores(series((60, 4.0, 2, 4)), PERIOD_MS, 1, 10)
+
+    assert (found.under_accuracy, found.over_share, found.replica_hours) == (0.5, 0, 4)
+
+
+def test_several_hpas_are_weighed_by_their_time_and_their_replicas() -> None:
+    one = scores(series((60, 4.0, 2, 2)), PERIOD_MS, 1, 10)
+    other = scores(series((20, 2.0, 4, 4)), PERIOD_MS, 1, 10)
+    both = by_hours([one, other])
+
+    assert both.under_accuracy == pytest.approx(0.5 * 60 / 80)
+    assert both.slack == pytest.approx(1 - (2 * 1 + 2 / 3) / both.replica_hours)
+    assert both.hours == pytest.approx(80 / 60)
+    assert by_hours([]).hours == 0
+
+
+def test_load_beyond_the_maximum_is_missing_while_the_oracle_stays_within_it() -> None:
+    found = scores(series((60, 8.0, 4, 4)), PERIOD_MS, 1, 4)
+
+    assert found.under_accuracy == pytest.approx(0.5)
+    assert found.oracle_replica_hours == 4
+
+
+def test_opposite_movements_are_instability_and_lagging_ones_are_not() -> None:
+    apart = series((30, 2.0, 4, 4), (1, 4.0, 2, 2), (29, 4.0, 2, 2))
+    lagging = series((30, 2.0, 2, 2), (5, 4.0, 2, 2), (25, 4.0, 4, 4))
+
+    assert scores(apart, PERIOD_MS, 1, 10).instability == pytest.approx(1 / 60)
+    assert scores(lagging, PERIOD_MS, 1, 10).instability == 0
+
+
+def test_time_without_known_load_is_left_out() -> None:
+    found = scores(series((30, None, 9, 9), (30, 2.0, 2, 2)), PERIOD_MS, 1, 10)
+
+    assert (found.hours, found.replica_hours, found.over_share) == (0.5, 1, 0)
+
+
+def test_nothing_known_scores_nothing() -> None:
+    assert scores(series((3, None, 1, 1)), PERIOD_MS, 1, 2).hours == 0
+
+
+@pytest.mark.parametrize(
+    ("need", "replicas"), [(0.0, 1), (0.2, 1), (1.0, 1), (1.0000000000001, 1), (1.01, 2), (7.5, 8)]
+)
+def test_demand_is_whole_pods_and_at_least_one(need: float, replicas: int) -> None:
+    assert demand(need) == replicas
+
+
+def test_an_oracle_with_start_up_starts_pods_before_the_load_comes() -> None:
+    moments = series((3, 1.0, 1, 1), (2, 5.0, 5, 5), (3, 1.0, 1, 1))
+
+    assert oracle(moments, 1, 10) == [1, 1, 1, 5, 5, 1, 1, 1]
+    assert oracle(moments, 1, 10, 2 * PERIOD_MS) == [1, 5, 5, 5, 5, 1, 1, 1]
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.floats(0, 40)), min_size=1, max_size=60),
+    st.integers(0, 10),
+)
+def test_an_oracle_with_start_up_is_the_maximum_of_its_window(needs: list[float | None], periods: int) -> None:
+    moments = [Moment(n * PERIOD_MS, 1, 1, need, False) for n, need in enumerate(needs)]
+    plain = oracle(moments, 2, 30)
+    expected = [
+        None if own is None else max(each for each in plain[n : n + periods + 1] if each is not None)
+        for n, own in enumerate(plain)
+    ]
+
+    assert oracle(moments, 2, 30, periods * PERIOD_MS) == expected

@@ -1,0 +1,133 @@
+"""The shadow report: agreement with the native controller, and every difference in its class."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from fleethpa.simulator.load import SineLoad, StepLoad
+from schemas.keys import HpaId
+from streams.analysis.shadowreport import ShadowReport, shadow_report
+from streams.history.evaluations import NativeTraces, events
+from streams.state.partition import Partition
+from tests.partition_kit import LogBuilder
+from tests.shadow_kit import ShadowWorld
+
+WEB = HpaId("eu", "shop", "web")
+
+
+def report(log: LogBuilder) -> ShadowReport:
+    traces = NativeTraces(lambda _: True)
+    found = shadow_report(WEB, list(events(Partition.empty(0), list(log.records), lambda _: True, traces)))
+    assert found is not None
+    return found
+
+
+def test_beside_the_same_algorithm_it_agrees_and_is_ready() -> None:
+    made = report(ShadowWorld(SineLoad(400, 250, 900)).run(52))
+    assert made.decisions >= 200
+    assert made.rescales == made.rescales_agreed >= 10
+    assert made.agreement > 0.8
+    # It samples at another moment than the native controller evaluates: nothing else sets them apart.
+    assert set(made.counts.values()) == {0, made.counts["timing"]}
+    assert made.ready, made.reasons
+    assert all(each.why for each in made.differences)
+
+
+@pytest.mark.parametrize(
+    ("world", "kind"),
+    [
+        pytest.param({"native_sees": lambda milli: milli * 13 // 10}, "metric", id="it read other values"),
+        pytest.param({"native_spec": {"maxReplicas": 6}}, "limit", id="it was held by a limit"),
+        pytest.param(
+            {
+                "native_spec": {
+                    "metrics": [
+                        {
+                            "type": "Resource",
+                            "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 45}},
+                        }
+                    ]
+                }
+            },
+            "semantics",
+            id="it follows another rule",
+        ),
+    ],
+)
+def test_each_difference_has_its_class(world: dict[str, Any], kind: str) -> None:
+    made = report(ShadowWorld(**world).run(25))
+    assert made.counts[kind] > 0, made.counts
+    assert kind == "semantics" or not made.counts["semantics"], made.counts
+    assert not made.ready
+    assert made.reasons
+
+
+def test_a_native_controller_that_was_late_is_a_matter_of_timing() -> None:
+    """However late it was: its next status shows the values that fleethpa saw, so it had not synced since then."""
+    world = ShadowWorld(StepLoad(200, 400, 600), native_away=range(598, 690), noise=0.0)
+    made = report(world.run(14))
+    late = [each for each in made.differences if "had not synced" in each.why]
+    assert len(late) >= 3
+    assert made.counts["semantics"] == 0, made.differences
+
+
+def test_a_native_controller_that_saw_the_same_and_did_nothing_is_not_excused() -> None:
+    """Its status has the values of fleethpa's sample all the time: it was not late, it decided otherwise."""
+    world = ShadowWorld(StepLoad(200, 400, 600), native_spec={"behavior": {"scaleUp": {"tolerance": "5"}}}, noise=0.0)
+    assert report(world.run(14)).counts["semantics"] > 0
+
+
+def test_little_evidence_is_not_enough() -> None:
+    made = report(ShadowWorld().run(5))
+    assert not made.ready
+    assert "decisions were compared" in made.reasons[0]
+
+
+def test_another_hand_is_not_a_difference() -> None:
+    world = ShadowWorld()
+    world.hand = {603: 12}
+    made = report(world.run(15))
+    assert made.counts["semantics"] == made.counts["metric"] == 0
+
+
+def test_an_enforced_hpa_has_no_report() -> None:
+    assert shadow_report(WEB, []) is None
+
+
+def test_an_hpa_that_was_never_scaled_is_not_called_ready_without_saying_so() -> None:
+    made = report(ShadowWorld(StepLoad(240, 240, 60)).run(40))
+    assert (made.rescales, made.ready) == (0, True), made.reasons
+    assert made.not_seen[0].startswith("a rescale under the present spec that fleethpa gives too")
+    assert made.not_seen[1] == "a whole day: the comparison covers 40 minutes of the present spec"
+
+
+def test_a_spec_that_was_changed_is_compared_anew() -> None:
+    """What agreed under the spec before says nothing about this one."""
+    world = ShadowWorld(SineLoad(400, 250, 900))
+    world.changes_spec_at = 50 * 60
+    made = report(world.run(55))
+    assert made.decisions > 180
+    assert not made.ready
+    assert re.search(
+        r"only \d+ decisions were compared under the present spec \(\d+ in all\), 40 are needed", made.reasons[0]
+    )
+    assert re.search(r"about \d minutes more", made.reasons[0])
+    assert made.not_seen[-1] == "a whole day: the comparison covers 5 minutes of the present spec"
+
+
+def test_replicas_that_something_else_writes_are_no_evidence() -> None:
+    world = ShadowWorld(native_away=range(700, 3000))
+    world.hand = {second: 6 + second % 2 for second in range(700, 3000, 15)}
+    made = report(world.run(50))
+    assert made.skipped > made.decisions
+    assert not made.ready
+    assert any("something else wrote the replicas" in each for each in made.reasons), made.reasons
+
+
+def test_what_is_missing_says_how_long_it_will_take() -> None:
+    made = report(ShadowWorld().run(5))
+    lacking = 40 - made.decisions
+    assert f"about {-(-lacking // 4)} minutes more" in made.reasons[0]

@@ -1,0 +1,89 @@
+"""What a reconciler says of itself: whom it serves, for as long as it reads decisions."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from aiokafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
+
+from reconciler.apply.clusterwriters import FAILED_SHOWN_MS, FailedWrites, failed_after, failed_text
+from reconciler.apply.process import Reconciler, ReconcilerConfig
+from schemas.connection import KafkaSettings
+from schemas.decisions import Decision, InputPosition
+from schemas.entries import Outcome
+from schemas.observed import Serving
+
+
+class Topic:
+    """Takes what is published; raises what it is given first."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors, self.taken = list(errors), asyncio.Queue[Serving]()
+
+    async def send(self, topic: str, cluster: str, namespace: str, bodies: list[Any], time_ms: int) -> None:
+        assert (topic, cluster, namespace) == ("fleethpa.scales", "", "")
+        if self.errors:
+            raise self.errors.pop(0)
+        self.taken.put_nowait(bodies[0])
+
+
+def reconciler(topic: Topic) -> Reconciler:
+    made = Reconciler(ReconcilerConfig(kafka=KafkaSettings(), clusters=(), heartbeat_ms=0))
+    made._publisher = topic  # type: ignore[assignment]
+    return made
+
+
+async def test_it_is_heard_again_when_the_brokers_are_back() -> None:
+    topic = Topic(KafkaTimeoutError(), KafkaTimeoutError())
+    made = reconciler(topic)
+    beating = asyncio.create_task(made._beat())
+    while topic.errors:
+        made._reading.set()
+        await asyncio.sleep(0)
+    made._reading.set()
+    assert (await topic.taken.get()).clusters == []
+    beating.cancel()
+    with suppress(asyncio.CancelledError):
+        await beating
+
+
+async def test_it_is_not_heard_while_it_reads_no_decisions() -> None:
+    topic = Topic()
+    made = reconciler(topic)
+    beating = asyncio.create_task(made._beat())
+    made._reading.set()
+    await topic.taken.get()
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert topic.taken.empty(), "the topic of decisions was not looked at again"
+    beating.cancel()
+    with suppress(asyncio.CancelledError):
+        await beating
+
+
+async def test_a_right_that_is_missing_ends_it() -> None:
+    made = reconciler(Topic(TopicAuthorizationFailedError("fleethpa.scales")))
+    made._reading.set()
+    with pytest.raises(TopicAuthorizationFailedError):
+        await made._beat()
+
+
+def _ended(failed: FailedWrites, name: str, result: Any, at_ms: int, error: str = "") -> FailedWrites:
+    decision = Decision(
+        id="0-1", seq=1, prev="", cluster="east", namespace="shop", name=name, uid="u", time="2026-11-22T08:00:00Z",
+        input=InputPosition(partition=0, offset=1, hash=""), mode="enforce", origin="central",
+    )  # fmt: skip
+    return failed_after(
+        failed, decision, Outcome(decision="0-1", name=name, uid="u", result=result, error=error), at_ms
+    )
+
+
+def test_hpas_that_cannot_be_scaled_are_named_until_a_write_of_each_succeeds_or_two_minutes_have_passed() -> None:
+    failed = _ended({}, "web", "failed", 1_000, "denied")
+    failed = _ended(failed, "api", "failed", 2_000, "no right")
+    assert failed_text(failed, 2_000) == "the last write of 2 HPAs failed, shop/api: no right"
+    failed = _ended(failed, "api", "applied", 3_000)
+    assert failed_text(failed, 3_000) == "the last write of 1 HPA failed, shop/web: denied"
+    assert failed_text(failed, 1_000 + FAILED_SHOWN_MS) == ""
+    assert _ended(failed, "db", "applied", 1_000 + FAILED_SHOWN_MS) == {}

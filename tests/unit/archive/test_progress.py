@@ -1,0 +1,40 @@
+"""The progress of long reading: how much is done, where that is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleethpa.frame.sources import log_length, share_done
+from streams.archive.layout import LOG
+from streams.archive.segments import ArchivedRecord, ArchiveError
+from tests.memorypast import MemoryPast
+
+
+@pytest.mark.parametrize(
+    ("done", "due", "said"),
+    [
+        pytest.param(5, 0, "", id="nobody knows how much there is"),
+        pytest.param(0, 200, "0% ", id="nothing done"),
+        pytest.param(50, 200, "25% ", id="a quarter"),
+        pytest.param(300, 200, "99% ", id="more than was expected is not the end"),
+    ],
+)
+def test_the_share_that_is_done(done: int, due: int, said: str) -> None:
+    assert share_done(done, due) == said
+
+
+def records(first: int, count: int) -> list[ArchivedRecord]:
+    return [ArchivedRecord(offset, 1_000, b"", (), b"") for offset in range(first, first + count)]
+
+
+async def test_the_length_of_a_log_counts_what_is_kept_of_all_partitions() -> None:
+    past = MemoryPast({(LOG, 0): records(7, 3), (LOG, 1): []}, partitions=2)
+    assert await log_length(past) == 3
+
+
+async def test_a_damaged_archive_is_left_to_the_work_itself() -> None:
+    class Damaged(MemoryPast):
+        async def log_offsets(self, partition: int) -> range:
+            raise ArchiveError("damaged")
+
+    assert await log_length(Damaged({})) == 0

@@ -1,0 +1,543 @@
+"""`adopt` and `release` in bulk: nothing is moved twice, nothing is lost, wherever the command is killed."""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from fleethpa.changes import handover
+from fleethpa.changes.handover import Place, parse_place
+from fleethpa.frame.errors import CommandError
+from fleethpa.frame.writer import Fate, SentRecord
+from reconciler.clusters.clustererrors import ApiError
+from reconciler.core.objectbodies import STAND_IN_LABEL
+from schemas.agents import AgentSet
+from schemas.entries import WHOLE_PARTITION_KEY, Body
+from schemas.keys import HpaId
+from schemas.observed import AutoscalerList, AutoscalerSet, Command
+from schemas.settings import ClusterSettings, SettingsSet
+from streams.analysis.revisions import history
+from streams.state.foldhpas import ownership
+from streams.state.guards import pause_in_force
+from streams.state.partition import Partition
+from tests.unit.cli_kit import Cli, Fleet, hpa
+
+Json = dict[str, Any]
+KEY = "east/shop"
+NAMES = ("api", "queue", "web")
+
+
+class Killed(BaseException):
+    """The command ends here, as by SIGKILL."""
+
+
+class Cluster:
+    """One namespace of a cluster with its native controller, the log, and an observer that is late until asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.fleet, self.folder = Fleet(), folder
+        self.real: dict[str, Json] = {}
+        self.births, self.effects, self.killed_at = 0, 0, 0
+        self.native_runs, self.refuses, self.by_agent, self.agent_is_silent = True, "", False, False
+        self.check: Callable[[], None] = lambda: None
+        self.fleet.append(
+            SettingsSet(cluster="*", settings=ClusterSettings(native_controller="present")), key=WHOLE_PARTITION_KEY
+        )
+        self.fleet.append(AutoscalerList(list_id="first", hpas=[], session="s"))
+        self.cli = Cli(monkeypatch, self.fleet)
+        monkeypatch.setattr("fleethpa.frame.session.Session.now_ms", lambda session: self.fleet.now_ms)
+        monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(folder))
+
+        @asynccontextmanager
+        async def opened(config: Any) -> AsyncIterator["Cluster"]:
+            yield self
+
+        monkeypatch.setattr("fleethpa.frame.writer.open_writer", opened)
+        monkeypatch.setattr(handover, "open_client", lambda session, cluster: self)
+        monkeypatch.setattr(handover, "rest", self.rest)
+        monkeypatch.setattr(handover, "REPORTED_S", 0.2)
+
+    # --- the log, as a command writes it ------------------------------------------------------------------------------
+
+    partitions = 1
+
+    async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
+        self.effect()
+        observed = [body for body in bodies if getattr(body, "origin", "central") == "cluster"]
+        assert not (self.by_agent and observed), "ingest would refuse what only the agent may say"
+        self.fleet.append(*bodies)
+        self.check()
+        return SentRecord(subject, "fleethpa.autoscalers", 0, 0)
+
+    async def fates(self, waiting: Iterable[SentRecord], timeout_s: float) -> list[Fate]:
+        return [Fate(pending, "logged") for pending in waiting]
+
+    # --- the API server -----------------------------------------------------------------------------------------------
+
+    async def get(self, path: str) -> Json:
+        name = path.partition("?")[0].rpartition("/")[2]
+        if name == "horizontalpodautoscalers":
+            # Two pages, whose items do not say what they are, as those of an API server.
+            items = [{part: each[part] for part in each if part not in ("kind", "apiVersion")} for each in self._all()]
+            return {"items": items[1:]} if "continue=" in path else {"items": items[:1], "metadata": {"continue": "x"}}
+        if name not in self.real:
+            raise ApiError(404, f"{name} not found")
+        return self._all()[sorted(self.real).index(name)]
+
+    def _all(self) -> list[Json]:
+        """The native controller gives every object a status, and keeps what stands in it."""
+        for each in self.real.values():
+            if self.native_runs:
+                each["status"] = (each.get("status") or {}) | {"observedGeneration": 1}
+        return [self.real[name] for name in sorted(self.real)]
+
+    async def request(self, method: str, path: str, body: Json) -> Json:
+        if path.endswith("?dryRun=All"):
+            if body["metadata"]["name"] == self.refuses:
+                raise ApiError(403, "admission webhook said no")
+            return body
+        self.effect()
+        name = path.removesuffix("/status").rpartition("/")[2]
+        if method == "POST":
+            if body["metadata"]["name"] in self.real:
+                raise ApiError(409, "already exists")
+            self.births += 1
+            body = body | {"metadata": body["metadata"] | {"uid": f"uid-{self.births}", "generation": 1}}
+            self.real[body["metadata"]["name"]] = body
+        elif method == "PUT":
+            self.real[name]["status"] = body["status"]
+        else:
+            assert body["preconditions"]["uid"] == self.real[name]["metadata"]["uid"]
+            del self.real[name]
+        self.check()
+        return body
+
+    async def close(self) -> None:
+        pass
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def effect(self) -> None:
+        self.effects += 1
+        if self.effects == self.killed_at:
+            raise Killed
+
+    def add_native(self, *names: str, **metadata: Any) -> None:
+        for name in names:
+            self.births += 1
+            made = hpa(name)
+            made["metadata"] |= {"uid": f"uid-{self.births}"} | metadata
+            self.real[name] = made
+            self.fleet.append(AutoscalerSet(hpa=made, session="s"))
+        self.fleet.checkpoint()
+
+    def add_central(self, *names: str, mode: Any = "enforce", **metadata: Any) -> None:
+        for name in names:
+            made = hpa(name)
+            made["metadata"] |= metadata
+            self.fleet.append(AutoscalerSet(hpa=made, origin="central", mode=mode, author="eva"))
+        self.fleet.checkpoint()
+
+    async def rest(self, seconds: float) -> None:
+        if not self.agent_is_silent:
+            self.observe()
+        self.check()
+
+    def add_agent(self) -> None:
+        self.by_agent = True
+        self.fleet.append(AgentSet(cluster="east", incarnation=1), key=WHOLE_PARTITION_KEY)
+
+    def observe(self) -> None:
+        self.fleet.append(AutoscalerList(list_id=f"l{len(self.fleet.log)}", hpas=self._all(), session="s"))
+        self.fleet.checkpoint()
+
+    def time_passes(self) -> None:
+        """More than a minute; the observer tells what is there."""
+        self.fleet.append(after_ms=61_000)
+        self.observe()
+
+    def run(self, *arguments: str) -> Result:
+        self.fleet.checkpoint()
+        where = ("--export", str(self.folder)) if arguments[0] == "adopt" else ()
+        return self.cli(*arguments, *where, "--yes", "--reason", "moving")
+
+    # --- what is ------------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> Any:
+        return self.fleet.partition.state
+
+    def central(self) -> set[str]:
+        return {hpa.name for hpa, claim in ownership(self.state).claims.items() if claim.origin == "central"}
+
+    def writing(self) -> set[str]:
+        """Those that fleethpa scales."""
+        namespace, row = self.state.namespaces[KEY], self.state.row
+        return {
+            hpa.name
+            for hpa, claim in ownership(self.state).claims.items()
+            if claim.mode == "enforce" and not pause_in_force(namespace, hpa.name, row, True, self.fleet.now_ms)
+        }
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
+    return Cluster(monkeypatch, tmp_path)
+
+
+def none_is_scaled_twice(cluster: Cluster) -> Callable[[], None]:
+    def check() -> None:
+        assert not cluster.writing() & cluster.real.keys()
+
+    return check
+
+
+# --- killed -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("killed_at", range(1, 17))
+@pytest.mark.parametrize("by_agent", [False, True], ids=["", "agent"])
+@pytest.mark.parametrize("verb", ["adopt", "release"])
+def test_killed_before_any_step_one_of_the_two_scales_and_the_next_run_ends_it(
+    cluster: Cluster, verb: str, killed_at: int, by_agent: bool
+) -> None:
+    if by_agent:
+        cluster.add_agent()
+    (cluster.add_native if verb == "adopt" else cluster.add_central)(*NAMES)
+    cluster.check, cluster.killed_at = none_is_scaled_twice(cluster), killed_at
+    with contextlib.suppress(Killed):
+        cluster.run(verb, "east")
+    cluster.time_passes()
+    assert cluster.writing() | cluster.real.keys() == set(NAMES)
+    assert not cluster.writing() & cluster.real.keys()
+    again = cluster.run(verb, "east/shop")
+    assert again.exit_code == 0, again.stderr
+    cluster.time_passes()
+    left = cluster.real.keys() if verb == "adopt" else cluster.central()
+    assert left == set()
+    assert (cluster.writing() if verb == "adopt" else cluster.real.keys()) == set(NAMES)
+
+
+def test_every_step_was_tried(cluster: Cluster) -> None:
+    cluster.add_native(*NAMES)
+    assert cluster.run("adopt", "east").exit_code == 0
+    adopting = cluster.effects
+    assert cluster.run("release", "east").exit_code == 0
+    assert (adopting, cluster.effects - adopting) == (9, 15)
+
+
+def test_an_interrupted_run_is_continued_at_once(cluster: Cluster) -> None:
+    """Before the observer has seen anything, and while the pauses of the first run last."""
+    cluster.add_central(*NAMES)
+    cluster.check, cluster.killed_at = none_is_scaled_twice(cluster), 6
+    with pytest.raises(Killed):
+        cluster.run("release", "east")
+    assert len(cluster.real) == 2
+    assert cluster.run("release", "east").exit_code == 0
+    assert cluster.real.keys() == set(NAMES)
+    assert not cluster.central()
+
+
+def test_a_deletion_that_the_log_lacks_is_recorded_by_the_next_run(cluster: Cluster) -> None:
+    cluster.add_native("web")
+    cluster.killed_at = 3
+    with pytest.raises(Killed):
+        cluster.run("adopt", "east/shop/web")
+    assert (cluster.real, cluster.writing()) == ({}, set())
+    assert "native HPA east/shop/web deleted" in cluster.run("adopt", "east/shop/web").stdout
+    assert cluster.writing() == {"web"}
+    assert "nothing to adopt (1 HPA, all central)" in cluster.run("adopt", "east/shop/web").stdout
+
+
+# --- release ----------------------------------------------------------------------------------------------------------
+
+
+def test_release_makes_native_hpas_of_the_present_specs(cluster: Cluster) -> None:
+    cluster.add_native("web")
+    assert cluster.run("adopt", "east/shop/web").exit_code == 0
+    changed = hpa("web", maxReplicas=33)
+    cluster.fleet.append(AutoscalerSet(hpa=changed, origin="central", author="eva"))
+    result = cluster.run("release", "east/shop/web")
+    assert (result.exit_code, result.stdout) == (0, "hpa east/shop/web released\n")
+    assert cluster.real["web"]["spec"]["maxReplicas"] == 33
+    (now,) = ownership(cluster.state).claims.values()
+    assert (now.origin, now.asked, now.mode) == ("cluster", "shadow", "shadow")
+
+
+def test_history_says_who_released_an_hpa_and_why(cluster: Cluster) -> None:
+    cluster.add_central("web")
+    cluster.run("release", "east")
+    changes = history(Partition.empty(0), cluster.fleet.log, HpaId("east", "shop", "web"))
+    assert ("released", "anna", "moving") in [(each.what, each.author, each.reason) for each in changes]
+
+
+def test_a_dry_run_asks_the_api_server_and_changes_nothing(cluster: Cluster) -> None:
+    cluster.add_central("api", "web")
+    cluster.refuses = "api"
+    result = cluster.run("release", "east", "--dry-run")
+    assert (result.exit_code, cluster.effects) == (1, 0)
+    assert (
+        "east/shop/api cannot be released\n  The API server would refuse it: admission webhook said no."
+        in result.stderr
+    )
+    assert "hpa east/shop/web: create the native HPA" in result.stdout
+    assert cluster.run("release", "east").exit_code == 1
+    assert (set(cluster.real), cluster.central(), cluster.writing()) == ({"web"}, {"api"}, {"api"})
+
+
+def test_release_asks(cluster: Cluster) -> None:
+    cluster.add_central("api", "web")
+    cluster.fleet.checkpoint()
+    result = cluster.cli("release", "east")
+    assert (result.exit_code, cluster.effects) == (2, 0)
+    assert "release gives 2 HPAs of east back to the native controller of east" in result.stderr
+
+
+def _shadow(cluster: Cluster) -> None:
+    cluster.fleet.append(Command(command="mode", name="web", mode="shadow"))
+
+
+def _off(cluster: Cluster) -> None:
+    cluster.fleet.append(Command(command="mode", name="web", mode="off"))
+
+
+def _paused(cluster: Cluster) -> None:
+    cluster.fleet.append(Command(command="pause", name="web", author="bob", reason="holiday"))
+
+
+def _paused_down(cluster: Cluster) -> None:
+    cluster.fleet.append(Command(command="pause", name="web", pause_kind="scaleDown"))
+
+
+def _namespace_paused(cluster: Cluster) -> None:
+    cluster.fleet.append(Command(command="pause"))
+
+
+def _frozen(cluster: Cluster) -> None:
+    cluster.fleet.append(SettingsSet(cluster="east", settings=ClusterSettings(frozen=True)), key=WHOLE_PARTITION_KEY)
+
+
+@pytest.mark.parametrize(
+    ("hold", "why"),
+    [
+        (_shadow, "mode shadow"),
+        (_off, "mode off"),
+        (_paused, "holiday"),
+        (_paused_down, "paused: scaleDown"),
+        (_namespace_paused, "for east/shop"),
+        (_frozen, "cluster east is frozen"),
+    ],
+)
+def test_what_fleethpa_does_not_scale_is_released_only_where_that_is_said(
+    cluster: Cluster, hold: Callable[[Cluster], None], why: str
+) -> None:
+    cluster.add_central("web")
+    hold(cluster)
+    result = cluster.run("release", "east")
+    assert (result.exit_code, cluster.real) == (1, {})
+    assert "east/shop/web is not released (" in result.stderr
+    assert why in result.stderr
+    told = cluster.run("release", "east", "--include-held")
+    assert (told.exit_code, set(cluster.real)) == (0, {"web"})
+    assert "warning: the native controller will scale what fleethpa does not: east/shop/web" in told.stderr
+
+
+def test_the_pause_of_a_namespace_counts_beside_that_of_an_earlier_run(cluster: Cluster) -> None:
+    cluster.add_central("web")
+    cluster.killed_at = 2
+    with pytest.raises(Killed):
+        cluster.run("release", "east")
+    _namespace_paused(cluster)
+    assert "web is not released (paused: namespace shop)" in cluster.run("release", "east").stderr
+
+
+def test_a_native_hpa_of_the_same_name_with_another_spec_is_not_overwritten(cluster: Cluster) -> None:
+    cluster.add_native("web")
+    cluster.real["web"]["spec"] |= {"maxReplicas": 7}
+    cluster.add_central("web")
+    result = cluster.run("release", "east")
+    assert result.exit_code == 1
+    assert "maxReplicas 7→20" in result.stderr
+    assert cluster.effects == 0
+
+
+def test_a_native_hpa_of_another_name_on_the_target_stops_it(cluster: Cluster) -> None:
+    cluster.add_native("old")
+    cluster.real["old"]["spec"] |= {"scaleTargetRef": hpa("web")["spec"]["scaleTargetRef"]}
+    cluster.add_central("web", mode="shadow")
+    result = cluster.run("release", "east", "--include-held")
+    assert (result.exit_code, cluster.effects) == (1, 0)
+    assert "the native HPA shop/old drives its target" in result.stderr
+    assert "save it with kubectl --context east get hpa old -n shop -o yaml > old.yaml, then" in result.stderr
+
+
+def test_without_a_native_controller_nothing_is_released(cluster: Cluster) -> None:
+    cluster.add_central("web")
+    absent = SettingsSet(cluster="east", settings=ClusterSettings(native_controller="absent"))
+    cluster.fleet.append(absent, key=WHOLE_PARTITION_KEY)
+    result = cluster.run("release", "east")
+    assert (result.exit_code, cluster.effects) == (1, 0)
+    assert "cluster east has no native HPA controller" in result.stderr
+    assert "native-controller=present" not in result.stderr, "a setting switches no controller on"
+    assert "switch it on, then" in result.stderr
+
+
+def test_where_no_native_controller_looks_the_central_ones_go_on(cluster: Cluster) -> None:
+    cluster.add_central(*NAMES)
+    cluster.native_runs = False
+    result = cluster.run("release", "east", "--native-wait", "0s")
+    assert result.exit_code == 1
+    assert "the native controller of cluster east has not looked at 3 HPAs within 0 s" in result.stderr
+    assert (cluster.real, cluster.writing()) == ({}, set(NAMES))
+
+
+def test_a_target_at_zero_is_told_to_be_there_by_scaling(cluster: Cluster) -> None:
+    zero = {
+        "type": "ScaledToZero",
+        "status": "True",
+        "reason": "ScaledToZero",
+        "message": "",
+        "lastTransitionTime": "2026-11-22T08:00:00Z",
+    }
+    status = {"currentReplicas": 0, "desiredReplicas": 0, "lastScaleTime": "2026-11-22T08:00:00Z", "conditions": [zero]}
+    cluster.add_central("web")
+    cluster.state.hpas[HpaId("east", "shop", "web")].row.status = status
+    cluster.state.hpas[HpaId("east", "shop", "web")].dirty = True
+    cluster.native_runs = False
+    cluster.run("release", "east", "--native-wait", "0s")
+    assert cluster.real == {}
+    cluster.native_runs = True
+    assert cluster.run("release", "east").exit_code == 0
+    assert cluster.real["web"]["status"] == status | {"observedGeneration": 1}
+
+
+def test_marks_of_gitops_tools_do_not_come_along(cluster: Cluster) -> None:
+    labels = {"app": "web", "app.kubernetes.io/instance": "shop"}
+    annotations = {"note": "kept", "argocd.argoproj.io/tracking-id": "shop:x"}
+    cluster.add_central("web", labels=labels, annotations=annotations)
+    result = cluster.run("release", "east")
+    metadata = cluster.real["web"]["metadata"]
+    assert (metadata["labels"], metadata["annotations"]) == ({"app": "web"}, {"note": "kept"})
+    assert "app.kubernetes.io/instance, argocd.argoproj.io/tracking-id" in result.stderr
+
+
+# --- adopt ------------------------------------------------------------------------------------------------------------
+
+
+def test_adopt_takes_a_whole_cluster_and_saves_every_hpa(cluster: Cluster) -> None:
+    cluster.add_native(*NAMES)
+    result = cluster.run("adopt", "east")
+    assert result.exit_code == 0
+    assert "adopt deletes 3 native HPAs in east" in result.stderr
+    assert sorted(path.name for path in cluster.folder.iterdir()) == [f"east.shop.{name}.yaml" for name in NAMES]
+    assert (cluster.real, cluster.writing()) == ({}, set(NAMES))
+
+
+def test_adopt_leaves_what_another_controller_owns(cluster: Cluster) -> None:
+    owner = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "queue", "controller": True}
+    cluster.add_native("queue", ownerReferences=[owner])
+    cluster.add_native("web")
+    result = cluster.run("adopt", "east/shop")
+    assert (result.exit_code, set(cluster.real), cluster.writing()) == (1, {"queue"}, {"web"})
+    assert "east/shop/queue is not adopted: ScaledObject/queue owns it" in result.stderr
+
+
+@pytest.mark.parametrize("hold", [_paused, _namespace_paused, _frozen])
+def test_what_would_be_scaled_by_nobody_is_not_adopted(cluster: Cluster, hold: Callable[[Cluster], None]) -> None:
+    cluster.add_native("web")
+    hold(cluster)
+    result = cluster.run("adopt", "east")
+    assert (result.exit_code, cluster.effects) == (1, 0)
+    assert "Nothing would scale it any more" in result.stderr
+
+
+def test_adopt_says_which_central_specs_it_replaces(cluster: Cluster) -> None:
+    cluster.add_native("web")
+    cluster.fleet.append(AutoscalerSet(hpa=hpa("web", maxReplicas=5), origin="central", mode="shadow"))
+    assert "the central HPA east/shop/web gets the native spec: maxReplicas 5→20" in cluster.run("adopt", "east").stderr
+
+
+def test_of_a_group_that_could_not_all_be_deleted_the_log_knows_what_is_gone(cluster: Cluster) -> None:
+    cluster.add_native(*NAMES)
+    removed = cluster.request
+
+    async def fails(method: str, path: str, body: Json) -> Json:
+        if method == "DELETE" and path.endswith("/queue"):
+            raise ApiError(500, "no quorum")
+        return await removed(method, path, body)
+
+    cluster.request = fails  # type: ignore[method-assign]
+    assert cluster.run("adopt", "east").exit_code == 3
+    assert (set(cluster.real), cluster.writing()) == ({"queue", "web"}, {"api"})
+
+
+# --- agents -----------------------------------------------------------------------------------------------------------
+
+
+def test_where_an_agent_observes_commands_wait_for_its_report(cluster: Cluster) -> None:
+    cluster.add_agent()
+    cluster.add_native(*NAMES)
+    cluster.check = none_is_scaled_twice(cluster)
+    adopted = cluster.run("adopt", "east")
+    assert (adopted.exit_code, cluster.writing()) == (0, set(NAMES))
+    assert "native HPA east/shop/web deleted" in adopted.stdout
+    released = cluster.run("release", "east")
+    assert (released.exit_code, set(cluster.real), cluster.central()) == (0, set(NAMES), set())
+
+
+def test_an_agent_that_says_nothing_is_named(cluster: Cluster) -> None:
+    cluster.add_agent()
+    cluster.add_native("web")
+    cluster.add_central("api")
+    cluster.agent_is_silent = True
+    adopted = cluster.run("adopt", "east")
+    assert adopted.exit_code == 0
+    assert "the agent of cluster east has not reported that east/shop/web is gone" in adopted.stderr
+    released = cluster.run("release", "east/shop/api")
+    assert released.exit_code == 3
+    assert "the agent of cluster east has not reported the native HPA east/shop/api" in released.stderr
+    assert (set(cluster.real), cluster.writing()) == (set(), {"api"})
+
+
+@pytest.mark.parametrize("verb", ["adopt", "release"])
+def test_what_the_stand_in_keeps_is_neither_adopted_nor_released(cluster: Cluster, verb: str) -> None:
+    cluster.add_central("web")
+    kept = hpa("web")
+    kept["metadata"] |= {"uid": "uid-9", "labels": {STAND_IN_LABEL: "true"}}
+    cluster.real["web"] = kept
+    result = cluster.run(verb, "east")
+    assert (set(cluster.real), cluster.central(), cluster.effects) == ({"web"}, {"web"}, 0), result.output
+
+
+# --- back and forth ---------------------------------------------------------------------------------------------------
+
+
+def test_back_and_forth(cluster: Cluster) -> None:
+    cluster.add_native(*NAMES)
+    cluster.check = none_is_scaled_twice(cluster)
+    before = {name: each["spec"] for name, each in cluster.real.items()}
+    for _ in range(3):
+        assert cluster.run("adopt", "east").exit_code == 0
+        assert (cluster.real, cluster.writing()) == ({}, set(NAMES))
+        assert cluster.run("release", "east").exit_code == 0
+        assert {name: each["spec"] for name, each in cluster.real.items()} == before
+        assert not cluster.central()
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [("east", Place("east")), ("east/shop", Place("east", "shop")), ("east/shop/web", Place("east", "shop", "web"))],
+)
+def test_a_place_is_a_cluster_a_namespace_or_an_hpa(text: str, place: Place) -> None:
+    assert parse_place(text, "adopt") == place
+    assert str(place) == text
+
+
+@pytest.mark.parametrize("text", ["", "east/", "/shop", "a/b/c/d"])
+def test_what_is_no_place_is_refused(text: str) -> None:
+    with pytest.raises(CommandError, match="is not CLUSTER"):
+        parse_place(text, "adopt")

@@ -1,0 +1,308 @@
+"""Schedules: what holds when, what is published, and what apply, diff and rollouts make of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fleethpa.changes.manifests import check_hpa, read_input
+from fleethpa.changes.schedules import (
+    ANNOTATION,
+    due,
+    kept_by,
+    made,
+    next_change_ms,
+    rule_at,
+    schedule_of,
+    spec_at,
+    with_schedule,
+)
+from fleethpa.fleet.state import read_state
+from fleethpa.frame.configuration import load
+from fleethpa.frame.errors import CommandError
+from fleethpa.processes import scheduler as schedulerpart
+from fleethpa.processes.scheduler import Scheduler, SchedulerConfig, run_scheduler
+from schemas.observed import AutoscalerSet
+from tests.published import fits
+from tests.unit.cli.test_cli_write import GOOD, Broker
+from tests.unit.cli_kit import Cli, Fleet
+
+NAME = "east/shop/web"
+RULES = ("Mon-Fri 07:00-20:00 minReplicas=5", "Mon 12:00-13:00 minReplicas=7,cpu=70%")
+MANIFEST = GOOD.replace(
+    "maxReplicas: 8",
+    "minReplicas: 2\n  maxReplicas: 8\n  metrics:\n"
+    "    - {type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}",
+)
+
+
+def at(text: str) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+MONDAY_NOON, MONDAY_NIGHT = at("2026-01-05T12:30"), at("2026-01-05T23:00")
+
+
+def body(tmp_path: Path, text: str = MANIFEST) -> dict[str, Any]:
+    path = tmp_path / "hpa.yaml"
+    path.write_text(text)
+    found, errors = check_hpa(read_input((str(path),)).hpas[0], "shop")
+    assert not errors
+    return found
+
+
+def values(spec: dict[str, Any]) -> tuple[int, int]:
+    return spec["minReplicas"], spec["metrics"][0]["resource"]["target"]["averageUtilization"]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    """A fleet with a cluster's own HPA `checkout` and a central one, `web`."""
+    found = Fleet()
+    found.settle()
+    found.append(AutoscalerSet(hpa=body(tmp_path), origin="central", mode="shadow"))
+    found.checkpoint()
+    return found
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    found = Broker()
+
+    @asynccontextmanager
+    async def opened(config: Any) -> AsyncIterator[Broker]:
+        yield found
+
+    monkeypatch.setattr("fleethpa.frame.writer.open_writer", opened)
+    return found
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, fleet: Fleet, broker: Broker, tmp_path: Path) -> Cli:
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    return Cli(monkeypatch, fleet)
+
+
+def carried_out(fleet: Fleet, broker: Broker) -> AutoscalerSet:
+    """Put into the log what was written last."""
+    _, _, written = broker.written[-1]
+    assert isinstance(written, AutoscalerSet)
+    fleet.append(written)
+    return written
+
+
+# --- what holds when --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("moment", "expected"),
+    [
+        pytest.param("2026-01-05T06:59", (2, 50), id="before"),
+        pytest.param("2026-01-05T07:00", (5, 50), id="the first rule"),
+        pytest.param("2026-01-05T12:00", (7, 70), id="the last rule that holds wins"),
+        pytest.param("2026-01-06T12:00", (5, 50), id="another day: what the other rule sets is as before"),
+        pytest.param("2026-01-10T12:00", (2, 50), id="the weekend"),
+    ],
+)
+def test_the_spec_of_a_moment(tmp_path: Path, moment: str, expected: tuple[int, int]) -> None:
+    hpa = body(tmp_path)
+    schedule = made(hpa, RULES, "UTC")
+
+    assert values(spec_at(hpa, schedule, at(moment))) == expected
+    changed = with_schedule(hpa, schedule, spec_at(hpa, schedule, MONDAY_NOON))
+    assert values(spec_at(changed, schedule, at(moment))) == expected  # from whatever it has now
+
+
+def test_the_next_change_is_found_to_the_minute(tmp_path: Path) -> None:
+    schedule = made(body(tmp_path), RULES, "Europe/Berlin")
+
+    assert next_change_ms(schedule, at("2026-01-05T10:00")) == at("2026-01-05T11:00")
+    assert next_change_ms(schedule, at("2026-01-09T20:00")) == at("2026-01-12T06:00")  # from Friday to Monday
+    always = made(body(tmp_path), ("daily 00:00-24:00 minReplicas=3",), "UTC")
+    assert next_change_ms(always, MONDAY_NOON) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("daily 07:00-08:00 speed=3", "no such field or metric"),
+        ("daily 07:00-08:00 minReplicas=20", "is invalid"),
+        ("daily 07:00-08:00 minReplicas=many", "takes a whole number"),
+        ("at night minReplicas=3", "is not a rule"),
+        ("daily 07:00-08:00", "is not a rule"),
+    ],
+)
+def test_a_rule_that_does_not_fit_is_refused_at_once(tmp_path: Path, rule: str, said: str) -> None:
+    with pytest.raises(CommandError) as caught:
+        made(body(tmp_path), (rule,), "UTC")
+    assert said in caught.value.text()
+
+
+def test_a_manifest_that_is_applied_keeps_the_schedule_and_sets_what_holds_otherwise(tmp_path: Path) -> None:
+    hpa = body(tmp_path)
+    held = with_schedule(hpa, made(hpa, RULES, "UTC"), hpa["spec"])
+    applied = body(
+        tmp_path, MANIFEST.replace("minReplicas: 2", "minReplicas: 3").replace("maxReplicas: 8", "maxReplicas: 9")
+    )
+
+    found = kept_by(held, applied, MONDAY_NOON)
+    schedule = schedule_of(found)
+    assert schedule is not None
+    assert schedule.otherwise == ["minReplicas=3", "cpu=50%"]
+    assert values(found["spec"]) == (7, 70)
+    assert found["spec"]["maxReplicas"] == 9
+    assert values(spec_at(found, schedule, MONDAY_NIGHT)) == (3, 50)
+    assert kept_by(hpa, applied, MONDAY_NOON) is applied  # without a schedule nothing is kept
+
+
+# --- the verbs --------------------------------------------------------------------------------------------------------
+
+
+def test_create_publishes_the_hpa_with_its_schedule_and_what_holds_now(run: Cli, broker: Broker) -> None:
+    made_ = run("schedule", "create", NAME, "--rule", "daily 00:00-24:00 minReplicas=4", "--reason", "PAY-2")
+
+    assert made_.exit_code == 0, made_.output
+    assert made_.stdout == f"hpa {NAME} has a schedule\n"
+    [(_, _, written)] = broker.written
+    assert isinstance(written, AutoscalerSet)
+    assert (written.origin, written.author, written.reason) == ("central", "anna", "PAY-2")
+    assert values(written.hpa["spec"]) == (4, 50)
+    found = schedule_of(written.hpa)
+    assert found is not None
+    assert found.otherwise == ["minReplicas=2"]
+
+
+def test_a_schedule_is_listed_replaced_and_deleted(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    assert "No central HPA has a schedule" in run("schedule", "list", "-A").stderr
+    run("schedule", "create", NAME, "--rule", "daily 00:00-24:00 minReplicas=4")
+    carried_out(fleet, broker)
+
+    listed = run("schedule", "list", "-A").stdout
+    assert "daily 00:00-24:00 minReplicas=4" in listed
+    document = fits("ScheduleList", run("schedule", "list", "-A", "-o", "json").stdout)
+    assert document["items"][0]["inForce"] == "daily 00:00-24:00 minReplicas=4"
+
+    run("schedule", "create", NAME, "--rule", "daily 00:00-24:00 cpu=80%")
+    replaced = carried_out(fleet, broker)
+    assert values(replaced.hpa["spec"]) == (2, 80)  # what the old rule set is undone
+
+    assert run("schedule", "delete", NAME).stdout == f"hpa {NAME} has no schedule any more\n"
+    deleted = carried_out(fleet, broker)
+    assert values(deleted.hpa["spec"]) == (2, 50)
+    assert ANNOTATION not in deleted.hpa["metadata"].get("annotations", {})
+    assert "it has no schedule" in run("schedule", "delete", NAME).stdout
+
+
+def test_a_dry_run_writes_nothing_and_a_clusters_own_hpa_is_refused(run: Cli, broker: Broker) -> None:
+    rule = ("--rule", "daily 00:00-24:00 minReplicas=4")
+    assert run("schedule", "create", NAME, *rule, "--dry-run").stdout == f"hpa {NAME} has a schedule (dry run)\n"
+    refused = run("schedule", "create", "east/shop/checkout", *rule)
+    assert (refused.exit_code, "lives in its cluster" in refused.stderr) == (1, True)
+    assert broker.written == []
+
+
+@pytest.mark.parametrize(("rule", "zone"), [("at night minReplicas=3", "UTC"), ("Mon 07:00-08:00 cpu=70%", "Nowhere")])
+def test_a_rule_is_read_before_a_broker_is_asked(monkeypatch: pytest.MonkeyPatch, rule: str, zone: str) -> None:
+    """Without a fleet: nothing answers at the brokers that are configured."""
+    refused = Cli(monkeypatch)("schedule", "create", NAME, "--rule", rule, "--time-zone", zone)
+    assert refused.exit_code == 2, refused.output
+
+
+def test_several_hpas_are_asked_about(run: Cli, fleet: Fleet, broker: Broker, tmp_path: Path) -> None:
+    fleet.append(AutoscalerSet(hpa=body(tmp_path, MANIFEST.replace("web", "api")), origin="central", mode="shadow"))
+    several = run("schedule", "create", "web", "api", "-n", "shop", "--rule", "daily 00:00-24:00 minReplicas=4")
+    assert (several.exit_code, broker.written) == (2, [])
+    assert "add --yes" in several.stderr
+
+
+def test_apply_and_diff_leave_what_the_schedule_has_set(run: Cli, fleet: Fleet, broker: Broker, tmp_path: Path) -> None:
+    run("schedule", "create", NAME, "--rule", "daily 00:00-24:00 minReplicas=4")
+    carried_out(fleet, broker)
+
+    assert run("apply", "-f", "-", stdin=MANIFEST).stdout == f"hpa {NAME} unchanged\n"
+    (tmp_path / "web.yaml").write_text(MANIFEST)
+    assert run("diff", "-f", str(tmp_path / "web.yaml")).exit_code == 0
+    applied = run("apply", "-f", "-", stdin=MANIFEST.replace("maxReplicas: 8", "maxReplicas: 9"))
+    assert applied.exit_code == 0, applied.output
+    _, _, written = broker.written[-1]
+    assert isinstance(written, AutoscalerSet)
+    assert (written.hpa["spec"]["minReplicas"], written.hpa["spec"]["maxReplicas"]) == (4, 9)
+    assert schedule_of(written.hpa) is not None
+
+
+# --- the scheduler ----------------------------------------------------------------------------------------------------
+
+
+async def look(fleet: Fleet, broker: Broker, now_ms: int) -> int:
+    scheduler = Scheduler(SchedulerConfig(config=load({}), clock=lambda: now_ms))
+    return await scheduler.look(fleet.past(), broker)  # type: ignore[arg-type]  # stands for the writer
+
+
+async def test_the_scheduler_publishes_what_is_due_and_then_nothing(
+    fleet: Fleet, broker: Broker, tmp_path: Path
+) -> None:
+    hpa = body(tmp_path)
+    fleet.append(AutoscalerSet(hpa=with_schedule(hpa, made(hpa, RULES, "UTC"), hpa["spec"]), origin="central"))
+
+    for now_ms, expected, rule in (
+        (MONDAY_NOON, (7, 70), RULES[1]),
+        (at("2026-01-05T14:00"), (5, 50), RULES[0]),
+        (MONDAY_NIGHT, (2, 50), "no rule holds"),
+    ):
+        assert await look(fleet, broker, now_ms) == 1
+        written = carried_out(fleet, broker)
+        assert values(written.hpa["spec"]) == expected
+        assert (written.author, written.reason) == ("scheduler", f"schedule: {rule}")
+        assert await look(fleet, broker, now_ms) == 0
+
+
+async def test_what_cannot_be_followed_is_reported_and_stops_no_other(fleet: Fleet, tmp_path: Path) -> None:
+    hpa = body(tmp_path)
+    schedule = made(hpa, RULES, "UTC")
+    fleet.append(AutoscalerSet(hpa=with_schedule(hpa, schedule, hpa["spec"]), origin="central"))
+    other = body(tmp_path, MANIFEST.replace("web", "api"))
+    broken = with_schedule(other, msgspec.structs.replace(schedule, rules=["never"]), other["spec"])
+    fleet.append(AutoscalerSet(hpa=broken, origin="central"))
+    spoilt = body(tmp_path, MANIFEST.replace("web", "job"))
+    spoilt["metadata"]["annotations"] = {ANNOTATION: "{}"}
+    fleet.append(AutoscalerSet(hpa=spoilt, origin="central"))
+
+    writes, problems = due(await read_state(fleet.past()), MONDAY_NOON)
+    assert [write.subject.split()[1] for write in writes] == [NAME]
+    assert len(problems) == 2
+
+
+async def test_it_gets_ready_after_its_first_look_and_ends_when_told(
+    fleet: Fleet, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, ports = asyncio.Event(), list[int]()
+
+    @asynccontextmanager
+    async def past(*_: Any) -> AsyncIterator[Any]:
+        yield fleet.past()
+
+    @asynccontextmanager
+    async def writer(_: Any) -> AsyncIterator[Any]:
+        yield broker
+
+    monkeypatch.setattr(schedulerpart, "open_past", past)
+    monkeypatch.setattr(schedulerpart, "open_writer", writer)
+
+    def announce(port: int) -> None:
+        ports.append(port)
+        stop.set()
+
+    await asyncio.wait_for(run_scheduler(SchedulerConfig(config=load({})), stop, announce), 10)
+    assert ports == [0]
+
+
+def test_no_rule_is_in_force_outside_of_its_times(tmp_path: Path) -> None:
+    schedule = made(body(tmp_path), RULES, "UTC")
+    assert rule_at(schedule, MONDAY_NIGHT) is None

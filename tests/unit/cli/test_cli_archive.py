@@ -1,0 +1,407 @@
+"""Every read verb over an archive with nothing running: answers, machine formats, wrong inputs, time travel."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import orjson
+import pytest
+
+from schemas.keys import partition_for
+from streams.archive.archiver import Archiver, SegmentLimits
+from streams.archive.layout import DECISIONS
+from streams.history.archivepast import ArchivePast
+from streams.history.past import Enough
+from streams.history.recorded import Expander, Recorded, expanded
+from tests.archive_kit import ENFORCING, Topics, in_order, topics_of, write_archive
+from tests.generated_log import Fleet
+from tests.published import fits
+from tests.unit.cli_kit import Cli
+
+FLEET = Fleet(hpas=6, namespaces=3, minutes=3, partitions=2, metrics=2, seed=7, churn=0.5, settings=ENFORCING)
+
+
+@pytest.fixture(scope="module")
+def made() -> Topics:
+    return topics_of(FLEET)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory, made: Topics) -> Path:
+    return write_archive(tmp_path_factory.mktemp("archive"), FLEET, topics=made)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    return Cli(monkeypatch)
+
+
+def decisions_of(made: Topics) -> int:
+    return sum(len(records) for (topic, _), records in made.items() if topic == DECISIONS)
+
+
+def an_id(made: Topics) -> str:
+    return str(orjson.loads(made[DECISIONS, 1][10].value)["id"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        pytest.param("HpaList", ["get", "hpa", "-A", "-o", "json"], id="get hpa"),
+        pytest.param("HpaList", ["get", "hpa", "-A", "-o", "json", "--at", "1m"], id="get hpa in the past"),
+        pytest.param("ClusterList", ["get", "clusters", "-o", "json"], id="get clusters"),
+        pytest.param("DecisionList", ["decisions", "-A", "-o", "json"], id="decisions"),
+        pytest.param("Decision", ["explain", "c0/ns0/app0", "-o", "json"], id="explain"),
+        pytest.param("AuditReport", ["audit", "verify", "-o", "json", "--jobs", "1"], id="audit verify"),
+        pytest.param("ReplayReport", ["replay", "-o", "json", "--jobs", "1"], id="replay"),
+        pytest.param("ReplayReport", ["replay", "--hpa", "c0/ns1/app1", "-o", "json"], id="replay of one HPA"),
+    ],
+)
+def test_machine_output_of_read_verbs_fits_the_published_schemas(
+    run: Cli, root: Path, kind: str, arguments: list[str]
+) -> None:
+    result = run(*arguments, "--from", str(root))
+    assert result.exit_code in (0, 5), result.output
+    document = fits(kind, result.stdout)
+    assert document.get("items", [1])
+    assert document.get("ok", True)
+
+
+@pytest.mark.parametrize("verb", [("get", "hpa", "-A"), ("get", "clusters"), ("describe", "c0/ns0/app0")], ids=" ".join)
+def test_a_time_after_the_end_of_an_archive_is_named(run: Cli, root: Path, verb: tuple[str, ...]) -> None:
+    after = run(*verb, "--from", str(root), "--at", "2026-01-01T00:05:00Z")
+    assert re.search(r"ends at 2026-01-01T00:03:00\.\d+Z, before 2026-01-01T00:05:00\.000Z", after.stderr)
+    assert after.stdout == run(*verb, "--from", str(root)).stdout or verb[0] != "get"
+    within = run(*verb, "--from", str(root), "--at", "2026-01-01T00:02:00Z")
+    assert "ends at" not in within.stderr
+
+
+def test_describe_of_the_past_shows_its_last_decisions(run: Cli, root: Path) -> None:
+    page = run("describe", "c0/ns0/app0", "--from", str(root), "--at", "2026-01-01T00:01:00Z").stdout
+    assert "2026-01-01T00:00:5" in page
+    assert "T00:01:0" not in page
+    assert "T00:02" not in page
+
+
+def test_decisions_takes_a_time_as_audit_list_does(run: Cli, root: Path) -> None:
+    since = ("--since", "2026-01-01T00:02:30Z", "-A", "-o", "json", "--from", str(root))
+    listed, audited = (orjson.loads(run(*verb, *since).stdout)["items"] for verb in (["decisions"], ["audit", "list"]))
+    assert listed == audited
+    assert listed[0]["time"] >= "2026-01-01T00:02:30Z"
+
+
+@pytest.mark.parametrize("said", [["c0/ns0/app0@1m"], ["c0/ns0/app0", "--at", "1m"]])
+def test_explain_takes_a_moment_as_every_other_verb_does(run: Cli, root: Path, said: list[str]) -> None:
+    result = run("explain", *said, "--from", str(root), "-o", "json")
+    assert "2026-01-01T00:01:30Z" < fits("Decision", result.stdout)["time"] <= "2026-01-01T00:01:59.999Z"
+
+
+def test_names_are_looked_up_before_the_whole_past_is_read(
+    run: Cli, tmp_path: Path, made: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_archive(tmp_path / "archive", FLEET, topics=made, segment_ms=4_000)
+    asked: list[tuple[tuple[int, ...] | None, int]] = []
+    tail = ArchivePast.tail
+
+    async def watched(past: ArchivePast, enough: Enough, partitions: Any = None, upto_ms: Any = None) -> Any:
+        found = await tail(past, enough, partitions, upto_ms)
+        asked.append((None if partitions is None else tuple(partitions), sum(map(len, found.values()))))
+        return found
+
+    monkeypatch.setattr(ArchivePast, "tail", watched)
+    assert run("explain", "app0", "-n", "ns0", "--from", str(root), "--no-counterfactuals").exit_code == 0
+    assert asked[-1][0] == (partition_for("c0/ns0", 2),)
+    newest = orjson.loads(made[DECISIONS, 0][-1].value)["id"]
+    assert run("explain", newest + "x", "--from", str(root)).exit_code == 4
+    assert asked[-1][1] < len(made[DECISIONS, 0])
+
+
+@pytest.mark.parametrize("verb", [["decisions"], ["audit", "list"]])
+def test_a_list_reads_other_partitions_no_further_back_than_it_must(
+    run: Cli, tmp_path: Path, made: Topics, monkeypatch: pytest.MonkeyPatch, verb: list[str]
+) -> None:
+    root = write_archive(tmp_path / "archive", FLEET, topics=made, segment_ms=2_000)
+    read: dict[int, int] = {}
+    tail = ArchivePast.tail
+
+    async def watched(past: ArchivePast, enough: Enough, partitions: Any = None, upto_ms: Any = None) -> Any:
+        found = await tail(past, enough, partitions, upto_ms)
+        read.update({number: len(decisions) for number, decisions in found.items()})
+        return found
+
+    monkeypatch.setattr(ArchivePast, "tail", watched)
+    home = partition_for("c0/ns0", 2)
+    other = 1 - home
+    for named in (["c0/ns0/app0"], ["app0", "-n", "ns0"], ["-n", "ns0"], ["-A", "-C", "c0"]):
+        read.clear()
+        result = run(*verb, *named, "--last", "3", "-o", "json", "--from", str(root))
+        assert len(fits("DecisionList", result.stdout)["items"]) == 3
+        assert read[home] < len(made[DECISIONS, home])
+        assert read.get(other, 0) < len(made[DECISIONS, other])
+
+
+def test_describe_reads_the_last_decisions_of_all_hpas_once_and_not_the_whole_past(
+    run: Cli, tmp_path: Path, made: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_archive(tmp_path / "archive", FLEET, topics=made, segment_ms=4_000)
+    asked: list[int] = []
+    tail = ArchivePast.tail
+
+    async def watched(past: ArchivePast, enough: Enough, partitions: Any = None, upto_ms: Any = None) -> Any:
+        found = await tail(past, enough, partitions, upto_ms)
+        asked.append(sum(map(len, found.values())))
+        return found
+
+    monkeypatch.setattr(ArchivePast, "tail", watched)
+    assert run("describe", "hpa", "-A", "--from", str(root)).stdout.count("Last decisions:") == FLEET.hpas
+    assert len(asked) == 1
+    monkeypatch.setattr("fleethpa.fleet.decisions._LOOKED_BACK_MS", 30_000)
+    monkeypatch.setattr("fleethpa.fleet.decisions.LAST_DECISIONS", 1_000)
+    assert run("describe", "hpa", "-A", "--from", str(root)).exit_code == 0
+    assert asked[-1] < decisions_of(made)
+
+
+def test_a_long_past_is_expanded_a_few_times_only(
+    tmp_path: Path, made: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, stretches = write_archive(tmp_path, FLEET, topics=made, segment_ms=4_000), list[int]()
+
+    def counted(partition: int, records: Iterable[tuple[int, bytes]]) -> tuple[Expander, list[Recorded]]:
+        stretch = list(records)
+        stretches.append(len(stretch))
+        return expanded(partition, stretch)
+
+    monkeypatch.setattr("streams.history.past.expanded", counted)
+    found = asyncio.run(ArchivePast(root).tail(lambda *_: False, [0]))[0]
+    assert [each.offset for each in found] == list(range(len(made[DECISIONS, 0])))
+    assert sum(stretches) <= 3 * len(found)
+
+
+def test_verify_derives_one_decision_again(run: Cli, root: Path, made: Topics) -> None:
+    result = run("verify", an_id(made), "--from", str(root), "-o", "json")
+    document = fits("DecisionVerification", result.stdout)
+    assert (result.exit_code, document["identical"]) == (0, True)
+    assert run("verify", an_id(made), "--from", str(root)).stdout.endswith("identical  to the byte\n")
+
+
+def test_verify_of_a_changed_decision_names_the_number_that_differs(run: Cli, tmp_path: Path, made: Topics) -> None:
+    record = made[DECISIONS, 1][10]
+    body = orjson.loads(record.value) | {"maxReplicas": 4711}
+    changed = [*made[DECISIONS, 1]]
+    changed[10] = record._replace(value=orjson.dumps(body))
+    write_archive(tmp_path / "a", FLEET, topics=made | {(DECISIONS, 1): changed})
+    for verb in (["verify", body["id"]], ["replay"], ["audit", "verify"]):
+        result = run(*verb, "--from", str(tmp_path / "a"))
+        assert result.exit_code == 1
+        assert "maxReplicas: recorded 4711" in result.stdout
+        assert body["id"] in result.stdout
+
+
+def queried(query: str) -> list[tuple[Any, ...]]:
+    found = duckdb.sql(query)
+    assert found is not None
+    return found.fetchall()
+
+
+@pytest.mark.parametrize("window", [(), ("--since", "1m"), ("--since", "2m", "--until", "1m")], ids=" ".join)
+def test_exports_have_a_row_for_each_decision_in_every_format(
+    run: Cli, root: Path, made: Topics, tmp_path: Path, window: tuple[str, ...]
+) -> None:
+    name = str(tmp_path / "d.parquet")
+    assert run("export", "decisions", "--from", str(root), "--out", name, *window).exit_code == 0
+    rows = list(
+        csv.DictReader(io.StringIO(run("export", "decisions", "--from", str(root), "-o", "csv", *window).stdout))
+    )
+    lines = run("export", "decisions", "--from", str(root), "-o", "jsonl", *window).stdout.splitlines()
+    count, names, shorts = queried(
+        f"select count(*), count(distinct id), count(*) filter (short and len(metrics) > 10) from '{name}'"
+    )[0]
+    assert count == names == len(rows) == len(lines)
+    assert count == decisions_of(made) if not window else 0 < count < decisions_of(made)
+    assert 0 < shorts < count
+    assert {row["id"] for row in rows} == {orjson.loads(line)["id"] for line in lines}
+    assert all(int(row["final_desired_replicas"]) >= 1 for row in rows)
+
+
+def test_a_partitioned_export_is_read_back_by_folder(run: Cli, root: Path, made: Topics, tmp_path: Path) -> None:
+    arguments = ["--out", str(tmp_path / "x"), "--partition-by", "cluster,namespace,date"]
+    assert run("export", "decisions", "--from", str(root), *arguments).exit_code == 0
+    found = queried(
+        f"select namespace, count(*) from read_parquet('{tmp_path}/x/**/*.parquet', hive_partitioning=true) group by 1"
+    )
+    assert sorted(name for name, _ in found) == ["ns0", "ns1", "ns2"]
+    assert sum(count for _, count in found) == decisions_of(made)
+
+
+# --- time travel ------------------------------------------------------------------------------------------------------
+
+
+def test_the_past_is_shown_as_it_was_shown_then(run: Cli, made: Topics, tmp_path: Path) -> None:
+    root = tmp_path / "archive"
+    shown: dict[int, tuple[str, str]] = {}
+    archiver = Archiver(root, FLEET.partitions, SegmentLimits(segment_ms=50_000))
+    everything = in_order(made)
+    for at, (topic, number, record) in enumerate(everything):
+        archiver.append(topic, number, record)
+        last = at + 1 == len(everything) or everything[at + 1][2].timestamp_ms > record.timestamp_ms
+        if at % 150 > 140 and last:
+            archiver.flush()
+            shown.setdefault(record.timestamp_ms, looked(run, root))
+    archiver.finish()
+    assert len(shown) > 4
+    assert len(set(shown.values())) > 4
+    for time_ms, then in shown.items():
+        assert looked(run, root, "--at", rfc3339(time_ms)) == then
+
+
+def looked(run: Cli, root: Path, *at: str) -> tuple[str, str]:
+    listed = run("get", "hpa", "-A", "-o", "json", "--from", str(root), *at)
+    page = run("describe", "-A", "--from", str(root), *at)
+    # 5: nobody applies what this fleet wants, so from some moment on an HPA has a problem.
+    assert {listed.exit_code, page.exit_code} <= {0, 5}, listed.output + page.output
+    return listed.stdout, page.stdout
+
+
+def rfc3339(time_ms: int) -> str:
+    from fleethpa.show.times import rfc3339 as print_time
+
+    return print_time(time_ms)
+
+
+@pytest.mark.parametrize("behind_ms", [3 * 3_600_000, -3 * 3_600_000], ids=["late", "of a clock that is behind"])
+def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_same(
+    run: Cli, root: Path, made: Topics, tmp_path: Path, behind_ms: int
+) -> None:
+    shifted = {
+        (topic, number): [
+            each._replace(timestamp_ms=each.timestamp_ms + behind_ms) if topic == DECISIONS else each
+            for each in records
+        ]
+        for (topic, number), records in made.items()
+    }
+    other = write_archive(tmp_path / "a", FLEET, topics=shifted)
+    for arguments in (
+        ("get", "hpa", "-A", "-o", "json", "--at", "2026-01-01T00:02:00Z"),
+        ("describe", "-A", "--at", "2026-01-01T00:02:00Z"),
+        ("export", "decisions", "-o", "csv", "--until", "2026-01-01T00:02:00Z"),
+        ("export", "decisions", "-o", "csv", "--since", "2026-01-01T00:01:00Z", "--until", "2026-01-01T00:02:00Z"),
+        ("explain", "c0/ns0/app0@2026-01-01T00:02:00Z", "--no-counterfactuals"),
+    ):
+        answers = [run(*arguments, "--from", str(folder)) for folder in (root, other)]
+        assert answers[0].exit_code == answers[1].exit_code == 0
+        assert len(answers[0].stdout.splitlines()) > 5
+        # The next steps name the archive that was read.
+        assert answers[0].stdout.replace(str(root), "DIR") == answers[1].stdout.replace(str(other), "DIR")
+
+
+# --- wrong inputs -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        pytest.param(["describe", "c0/ns0/nobody"], 4, "no HPA c0/ns0/nobody", id="describe of an unknown HPA"),
+        pytest.param(
+            ["replay", "--hpa", "c0/ns0/nobody"], 4, "no decision of c0/ns0/nobody", id="replay of an unknown HPA"
+        ),
+        pytest.param(["replay", "--hpa", "app0"], 2, "is not the name of an HPA", id="replay of half a name"),
+        pytest.param(["replay", "--since", "2030-01-01T00:00:00Z"], 4, "in the window", id="a window after the end"),
+        pytest.param(["replay", "--since", "1m", "--until", "2m"], 2, "window is empty", id="a window that ends first"),
+        pytest.param(
+            ["export", "decisions", "--since", "1m", "--until", "2m"], 2, "window is empty", id="empty export"
+        ),
+        pytest.param(
+            ["audit", "verify", "--since", "2030-01-01T00:00:00Z"], 2, "window is empty", id="verify the future"
+        ),
+        pytest.param(["audit", "verify", "--since", "yesterday"], 2, "is not a valid time", id="no time"),
+        pytest.param(["audit", "verify", "--public-key", "/no/key"], 2, "no such file", id="no public key"),
+        pytest.param(["verify", "0-99999-uid"], 4, "no decision", id="verify an unknown decision"),
+        pytest.param(["verify", "77-1-uid"], 4, "no partition 77", id="verify in an unknown partition"),
+        pytest.param(["verify", "hello"], 2, "is not the ID of a decision", id="verify what is no id"),
+        pytest.param(["get", "hpa", "-A", "--at", "5h"], 4, "nothing as old as", id="before the log began"),
+        pytest.param(["get", "hpa", "-A", "--at", "noon"], 2, "is not a valid time", id="at no time"),
+        pytest.param(
+            ["get", "hpa", "-A", "--at", "99999999d"], 4, "nothing as old as 1970", id="before time itself began"
+        ),
+        pytest.param(["replay", "--until", "99999999d"], 4, "in the window", id="a window before time itself began"),
+        pytest.param(
+            ["audit", "list", "-A", "--since", "9999-12-31T23:59:59-10:00"],
+            2,
+            "is not a valid time",
+            id="after the year 9999",
+        ),
+        pytest.param(
+            ["get", "hpa", "-A", "--at", "2026-01-01T00:01:00"], 2, "with its zone", id="at a time of no zone"
+        ),
+        pytest.param(
+            ["get", "hpa", "-A", "-C", "mars*,x"], 0, "no cluster matches mars*,x; known are c0", id="no cluster"
+        ),
+        pytest.param(["decisions", "-A", "--limited-by", "Nope"], 2, "is not one of", id="no limit of that name"),
+        pytest.param(["decisions", "-A", "--since", "soon"], 2, "is not a valid time", id="decisions since no time"),
+        pytest.param(["decisions", "-A", "--reason", "Nope"], 0, "No decisions of any namespace match", id="no such"),
+        pytest.param(["explain", "c0/ns0/app0@"], 2, "has no time after the @", id="explain at nothing"),
+        pytest.param(["explain", "c0/ns0/app0@1m", "--at", "2m"], 2, "exclude each other", id="explain at two moments"),
+        pytest.param(
+            ["what-if", "c0/ns0/app0@noon", "--set", "maxReplicas=9"], 2, "is not a valid time", id="what-if then"
+        ),
+        pytest.param(["explain", "0-10-x", "--at", "1m"], 2, "is the ID of a decision", id="explain an id at a moment"),
+        pytest.param(["explain", "0-10-x", "--change"], 2, "is the ID of a decision", id="explain an id that changed"),
+        pytest.param(["get", "hpa", "-A", "--at", "1m", "-w"], 2, "exclude each other", id="watching the past"),
+        pytest.param(["export", "decisions", "--partition-by", "moon", "--out", "x"], 2, "unknown", id="unknown key"),
+        pytest.param(["export", "decisions", "--out", "/no/such/dir/x"], 2, "/no/such/dir/x", id="no place to write"),
+    ],
+)
+def test_wrong_input_has_its_exit_code_and_a_clear_message(
+    run: Cli, root: Path, arguments: list[str], code: int, text: str
+) -> None:
+    result = run(*arguments, "--from", str(root))
+    assert result.exit_code == code, result.output
+    assert text in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_second_key_is_never_made_over_the_first(run: Cli) -> None:
+    assert run("audit", "keygen").exit_code == 0
+    again = run("audit", "keygen")
+    assert (again.exit_code, "exists" in again.stderr) == (2, True)
+
+
+def test_an_export_that_fails_leaves_what_stood_there(run: Cli, root: Path, tmp_path: Path) -> None:
+    broken, out = tmp_path / "archive", tmp_path / "out.parquet"
+    shutil.copytree(root, broken)
+    last = max((broken / "decisions" / "1").glob("*.seg"))
+    last.write_bytes(last.read_bytes()[:-3])
+    out.write_text("of last week")
+    assert run("export", "decisions", "--out", str(out), "--from", str(broken)).exit_code == 2
+    assert run("export", "decisions", "nobody", "-n", "ns0", "--out", str(out), "--from", str(root)).exit_code == 4
+    assert out.read_text() == "of last week"
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["out.parquet"]
+
+
+@pytest.mark.parametrize("output", ["parquet", "csv", "jsonl"])
+def test_an_export_to_many_folders_opens_a_few_files_at_a_time(
+    run: Cli, root: Path, made: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    monkeypatch.setattr("fleethpa.questions.exports.MOST_OPEN", 1)
+    monkeypatch.setattr("fleethpa.questions.exports.MOST_HELD", 5)
+    result = run(
+        "export", "decisions", "-o", output, "--partition-by", "cluster,namespace", "--out", str(tmp_path / "out"),
+        "--from", str(root),
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    files = list((tmp_path / "out").rglob("*.*"))
+    assert {path.stem for path in files} >= {"decisions", "decisions-1"}
+    assert f"{decisions_of(made):,} decisions in {len(files)} files" in result.stderr
+    reader = {"csv": "read_csv", "jsonl": "read_json", "parquet": "read_parquet"}[output]
+    found = queried(f"select count(distinct id) from {reader}('{tmp_path}/out/**/decisions*.{output}')")
+    assert found == [(decisions_of(made),)]

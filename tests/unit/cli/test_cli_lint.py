@@ -1,0 +1,256 @@
+"""`lint` and `diff`: manifests checked without a cluster, and beside what stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fleethpa.changes.manifests import read_input
+from fleethpa.show.words import counted, sorted_spec
+from tests.published import fits
+from tests.unit.cli_kit import Cli, Fleet, hpa
+
+HPA_ = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
+
+
+def manifest(name: str = "checkout", **spec: Any) -> dict[str, Any]:
+    """An HPA as users write it."""
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "checkout"}
+    metrics = [resource("cpu", 60)]
+    return {
+        **HPA_,
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 20, "metrics": metrics} | spec,
+    }
+
+
+def annotated(name: str, value: str) -> dict[str, Any]:
+    body = manifest()
+    body["metadata"]["annotations"] = {f"fleethpa.io/{name}": value}
+    return body
+
+
+def resource(name: str, utilization: int) -> dict[str, Any]:
+    target = {"type": "Utilization", "averageUtilization": utilization}
+    return {"type": "Resource", "resource": {"name": name, "target": target}}
+
+
+def deployment(resources: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    containers = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}, {"name": "proxy", **(resources or {})}]
+    pod = {"containers": containers} | spec.pop("pod", {})
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "checkout", "namespace": "shop"},
+        "spec": {"template": {"spec": pod}} | spec,
+    }
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    return Cli(monkeypatch)
+
+
+def written(*bodies: dict[str, Any]) -> str:
+    Path("all.yaml").write_text("---\n".join(yaml.safe_dump(body) for body in bodies))
+    return "all.yaml"
+
+
+WELL_LIMITED = {"resources": {"limits": {"cpu": "1"}}}
+
+
+@pytest.mark.parametrize(
+    ("bodies", "rules"),
+    [
+        pytest.param([manifest()], [], id="a sound HPA"),
+        pytest.param([manifest(maxReplicas=1)], ["invalid"], id="what the API server refuses"),
+        pytest.param([manifest(), manifest("again")], ["same-target"], id="two of one target"),
+        pytest.param([annotated("fallback", "replicas=3")], ["fallback"], id="a fallback that cannot be read"),
+        pytest.param([annotated("fallback", "failureThreshold=3,replicas=6")], [], id="a fallback"),
+        pytest.param([annotated("budget", "exempted")], ["budget"], id="an exemption that is none"),
+        pytest.param([manifest(minReplicas=20)], ["fixed-size"], id="no room between minimum and maximum"),
+        pytest.param([manifest(metrics=[resource("cpu", 91)])], ["no-headroom"], id="a target just below the request"),
+        pytest.param([manifest(metrics=[resource("cpu", 90)])], [], id="just reachable"),
+        pytest.param(
+            [manifest(metrics=[resource("cpu", 90)], behavior={"scaleUp": {"tolerance": "200m"}})],
+            ["no-headroom"],
+            id="not reachable with its own tolerance",
+        ),
+        pytest.param(
+            [manifest(behavior={"scaleUp": {"selectPolicy": "Disabled"}})], ["never-up"], id="upwards switched off"
+        ),
+        pytest.param(
+            [manifest(behavior={"scaleDown": {"selectPolicy": "Disabled"}})], ["never-down"], id="downwards off"
+        ),
+        pytest.param(
+            [manifest(behavior={"scaleDown": {"stabilizationWindowSeconds": 0}})], ["no-window"], id="no window"
+        ),
+        pytest.param(
+            [manifest(behavior={"scaleUp": {"stabilizationWindowSeconds": 0}})], [], id="no window upwards is usual"
+        ),
+        pytest.param(
+            [manifest(metrics=[resource("cpu", 60), resource("cpu", 70)])], ["duplicate-metric"], id="a metric twice"
+        ),
+        pytest.param([manifest(metrics=[resource("memory", 60)])], ["memory-only"], id="memory alone"),
+        pytest.param([manifest(metrics=[resource("memory", 60), resource("cpu", 60)])], [], id="memory beside cpu"),
+        pytest.param([manifest(), deployment(WELL_LIMITED)], [], id="a target whose limits are its requests"),
+        pytest.param([manifest(), deployment()], ["no-request"], id="a container without request"),
+        pytest.param(
+            [manifest(), deployment(pod={"resources": {"requests": {"cpu": "2"}}})], [], id="requests of the whole pod"
+        ),
+        pytest.param(
+            [manifest(), deployment(WELL_LIMITED, pod={"initContainers": [{"name": "once"}]})],
+            [],
+            id="an init container that ends",
+        ),
+        pytest.param(
+            [manifest(), deployment(WELL_LIMITED, pod={"initContainers": [{"name": "s", "restartPolicy": "Always"}]})],
+            ["no-request"],
+            id="a sidecar without request",
+        ),
+        pytest.param([manifest(), deployment(WELL_LIMITED, replicas=3)], ["fixed-replicas"], id="a fixed count"),
+    ],
+)
+def test_each_rule(run: Cli, bodies: list[dict[str, Any]], rules: list[str]) -> None:
+    file = written(*bodies)
+    done = run("lint", "-f", file, "-o", "json")
+    items = fits("FindingList", done.stdout)["items"]
+    assert [each["rule"] for each in items] == rules
+    errors = [each for each in items if each["level"] == "error"]
+    assert done.exit_code == (1 if errors else 0)
+    assert run("lint", "-f", file, "--strict").exit_code == (1 if rules else 0)
+    shown = run("lint", "-f", file)
+    assert all(each["message"] in shown.stdout for each in items)
+    assert f"{counted(len(errors), 'error')}, {counted(len(items) - len(errors), 'warning')}" in shown.stderr
+
+
+def test_a_container_metric_asks_for_the_request_of_its_container_alone(run: Cli) -> None:
+    target = {"type": "Utilization", "averageUtilization": 50}
+    of_main = {"type": "ContainerResource", "containerResource": {"name": "cpu", "container": "main", "target": target}}
+    assert run("lint", "-f", written(manifest(metrics=[of_main]), deployment())).stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(("lint", "-f", "none.yaml"), "cannot be read", id="lint: a missing file"),
+        pytest.param(("lint", "-f", "other.yaml"), "no HorizontalPodAutoscaler", id="lint: no HPA"),
+        pytest.param(("diff", "-f", "none.yaml"), "cannot be read", id="diff: a missing file"),
+        pytest.param(("diff", "-f", "other.yaml"), "no HorizontalPodAutoscaler", id="diff: no HPA"),
+        pytest.param(("diff", "-f", "bad.yaml"), "is invalid", id="diff: an invalid HPA"),
+        pytest.param(("diff", "-f", "good.yaml", "--from", "nowhere"), "no such folder", id="diff: no archive"),
+    ],
+)
+def test_wrong_input_is_exit_2(run: Cli, arguments: tuple[str, ...], said: str) -> None:
+    Path("other.yaml").write_text(yaml.safe_dump(deployment()))
+    Path("bad.yaml").write_text(yaml.safe_dump(manifest(maxReplicas=1)))
+    Path("good.yaml").write_text(yaml.safe_dump(manifest()))
+    done = run(*arguments)
+    assert (done.exit_code, said in done.stderr) == (2, True), done.output
+
+
+# --- diff -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
+    """A fleet whose `checkout` has two metrics."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    fleet = Fleet()
+    fleet.settle(3, 300)
+    return Cli(monkeypatch, fleet)
+
+
+def as_it_stands() -> dict[str, Any]:
+    body = hpa()
+    return {**HPA_, "metadata": {"name": "checkout", "namespace": "shop"}, "spec": body["spec"]}
+
+
+def test_the_same_spec_is_no_difference_whatever_is_left_to_defaults(beside: Cli) -> None:
+    done = beside("diff", "-f", written(as_it_stands()))
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "1 compared, 0 different" in done.stderr
+
+
+def test_a_difference_is_shown_as_lines_and_as_json(beside: Cli) -> None:
+    body = as_it_stands()
+    body["spec"] |= {"maxReplicas": 16}
+    done = beside("diff", "-f", written(body))
+    assert done.exit_code == 1
+    assert "-maxReplicas: 20" in done.stdout
+    assert "+maxReplicas: 16" in done.stdout
+    assert "--- east/shop/checkout (in force)" in done.stdout
+    assert "fleethpa backtest -f all.yaml" in done.stderr
+    item = fits("DifferenceList", beside("diff", "-f", "all.yaml", "-o", "json").stdout)["items"][0]
+    assert (item["what"], item["changes"]) == ("changed", ["maxReplicas 20→16"])
+    assert "\x1b[32m+maxReplicas" in beside("diff", "-f", "all.yaml", "--color", "always").stdout
+
+
+def test_the_order_of_metrics_does_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from schemas.observed import AutoscalerSet
+
+    monkeypatch.chdir(tmp_path)
+    metrics = [resource("cpu", 60), resource("memory", 70)]
+    fleet = Fleet()
+    fleet.append(AutoscalerSet(hpa=hpa(metrics=metrics), session="s"))
+    body = as_it_stands()
+    body["spec"]["metrics"] = metrics[::-1]
+    assert Cli(monkeypatch, fleet)("diff", "-f", written(body)).exit_code == 0
+    body["spec"]["metrics"] = [resource("memory", 71), metrics[0]]
+    assert "+      averageUtilization: 71" in Cli(monkeypatch, fleet)("diff", "-f", written(body)).stdout
+
+
+def test_an_hpa_that_is_not_there_is_new_where_it_is_asked_for(beside: Cli) -> None:
+    file = written(as_it_stands() | {"metadata": {"name": "other", "namespace": "shop"}})
+    done = beside("diff", "-f", file, "-C", "east", "-o", "json")
+    item = fits("DifferenceList", done.stdout)["items"][0]
+    assert (done.exit_code, item["what"], item["before"]) == (1, "new", None)
+    assert "--- /dev/null" in beside("diff", "-f", file).stdout
+    assert beside("diff", "-f", file, "-C", "mars").exit_code == 4
+
+
+def test_a_fleet_that_nobody_has_heard_of_is_no_agreement(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = Cli(monkeypatch, Fleet())("diff", "-f", written(manifest()))
+    assert (done.exit_code, "no cluster is known" in done.stderr) == (2, True)
+    assert done.stdout == ""
+
+
+def test_metrics_stand_in_an_order_that_their_targets_do_not_change() -> None:
+    def described(name: str, value: str) -> dict[str, Any]:
+        # The API's own order of members: the target stands before the metric.
+        found = {"describedObject": {"kind": "Service", "name": "web"}, "target": {"type": "Value", "value": value}}
+        return {"type": "Object", "object": found | {"metric": {"name": name}}}
+
+    ordered = sorted_spec({"metrics": [described("a", "1"), described("b", "2")]})["metrics"]
+    changed = sorted_spec({"metrics": [described("b", "2"), described("a", "3")]})["metrics"]
+    assert [each["object"]["metric"]["name"] for each in ordered] == ["a", "b"]
+    assert [each["object"]["metric"]["name"] for each in changed] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(["replicas"], id="a list"),
+        pytest.param("replicas", id="a text"),
+        pytest.param({"template": 4}, id="a template that is a number"),
+        pytest.param({"template": {"spec": {"containers": 4, "initContainers": {}}}}, id="containers that are no list"),
+        pytest.param({"template": {"spec": {"containers": [1, {"name": "x", "resources": 5}]}}}, id="a container of 1"),
+        pytest.param(
+            {"template": {"spec": {"containers": [{"name": "x", "resources": {"requests": []}}]}}}, id="requests: []"
+        ),
+    ],
+)
+def test_a_target_of_the_wrong_form_ends_neither_lint_nor_apply(run: Cli, spec: Any) -> None:
+    target = deployment() | {"spec": spec}
+    path = written(manifest(), target)
+    result = run("lint", "-f", path)
+    assert result.exit_code == 0, result.output
+    assert "internal error" not in result.stderr
+    assert read_input((path,)).fixed_replicas("Deployment", "checkout", "shop") is None

@@ -1,0 +1,596 @@
+"""Read verbs over a fleet in memory: get, describe, decisions, explain, status."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleethpa.fleet.decisionpage import explanation
+from fleethpa.fleet.finding import asked_id, only, short_id, short_ids
+from fleethpa.fleet.state import read_state
+from fleethpa.frame.errors import CommandError
+from fleethpa.show.table import Column, Widths, table
+from schemas.keys import HpaId
+from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
+from streams.history.recorded import Expander, Recorded
+from tests.published import fits
+from tests.unit.cli_kit import Cli, Fleet, FleetPast, hpa
+
+HEADER = "NAMESPACE  NAME  CLUSTER  REFERENCE  TARGETS  MINPODS  MAXPODS  REPLICAS  MODE  AGE  PROBLEM"
+CHECKOUT = HpaId("east", "shop", "checkout")
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    """`checkout` runs 3 pods at 100 % of 60 %: 5 are wanted, and written."""
+    made = Fleet()
+    made.settle(replicas=3, usage_milli=500)
+    made.applied(5)
+    return made
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, fleet: Fleet, tmp_path: Path) -> Cli:
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    return Cli(monkeypatch, fleet)
+
+
+# --- get --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checkpointed", [False, True], ids=["from the log alone", "from rows and the log since"])
+def test_get_shows_kubectls_columns_cluster_and_mode(run: Cli, fleet: Fleet, checkpointed: bool) -> None:
+    if checkpointed:
+        fleet.checkpoint()
+    fleet.observe(5, 300)
+    lines = run("get", "hpa", "-A").stdout.splitlines()
+    assert "  ".join(lines[0].split()) == HEADER
+    cells = [cell for cell in lines[1].split("  ") if cell]
+    assert [cell.strip() for cell in cells[:5]] == ["shop", "checkout", "east", "Deployment/checkout", "cpu: 100%/60%"]
+    assert [cell.strip() for cell in cells[5:9]] == ["2", "20", "3", "enforce"]
+
+
+def test_get_json_yaml_and_jsonl_agree_and_fit_the_schema(run: Cli) -> None:
+    document = fits("HpaList", run("get", "hpa", "-A", "-o", "json").stdout)
+    assert document["items"][0]["spec"]["maxReplicas"] == 20
+    assert yaml.safe_load(run("get", "hpa", "-A", "-o", "yaml").stdout) == document
+    assert [orjson.loads(line) for line in run("get", "hpa", "-A", "-o", "jsonl").stdout.splitlines()] == document[
+        "items"
+    ]
+
+
+def test_get_name_csv_and_no_headers(run: Cli) -> None:
+    assert run("get", "hpa", "-A", "-o", "name").stdout == "hpa/east/shop/checkout\n"
+    header, row = run("get", "hpa", "-A", "-o", "csv").stdout.splitlines()
+    assert header.startswith("namespace,name,cluster,reference,targets")
+    assert row.startswith("shop,checkout,east,Deployment/checkout,")
+    assert "NAMESPACE" not in run("get", "hpa", "-A", "--no-headers").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        pytest.param(["-n", "shop"], True, id="its namespace"),
+        pytest.param(["-n", "other"], False, id="another namespace"),
+        pytest.param([], False, id="the default namespace, as kubectl"),
+        pytest.param(["-A", "-C", "ea*"], True, id="a cluster glob"),
+        pytest.param(["-A", "-C", "west"], False, id="another cluster"),
+        pytest.param(["-A", "-l", "app=checkout"], True, id="its label"),
+        pytest.param(["-A", "-l", "app notin (checkout)"], False, id="a set selector that excludes it"),
+        pytest.param(["shop/checkout"], True, id="namespace and name"),
+        pytest.param(["east/shop/checkout"], True, id="its whole name"),
+    ],
+)
+def test_selection(run: Cli, arguments: list[str], found: bool) -> None:
+    result = run("get", "hpa", *arguments)
+    assert result.exit_code == 0, result.output
+    assert ("checkout" in result.stdout) is found
+    assert found or "No HPAs found" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        pytest.param("checkout", "There is east/shop/checkout.", id="in another namespace"),
+        pytest.param("west/shop/checkout", "There is east/shop/checkout.", id="in another cluster"),
+        pytest.param("mars/shop/none", "known are east", id="a cluster that is not known"),
+    ],
+)
+def test_a_name_that_is_not_there_exits_4_and_points_at_the_nearest(run: Cli, name: str, said: str) -> None:
+    result = run("get", "hpa", name)
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert said in result.stderr
+    assert run("get", "hpa", name, "--ignore-not-found").exit_code == 0
+
+
+def test_a_silent_cluster_keeps_its_rows_and_exits_5(run: Cli, fleet: Fleet) -> None:
+    for _ in range(5):
+        fleet.append(after_ms=10_000, by="ingest")
+    fleet.checkpoint()
+    result = run("get", "hpa", "-A")
+    assert result.exit_code == 5
+    assert "checkout" in result.stdout
+    assert "cluster east: its observer has been silent since" in result.stderr
+
+
+def test_get_clusters(run: Cli, fleet: Fleet) -> None:
+    fleet.checkpoint()
+    document = fits("ClusterList", run("get", "clusters", "-o", "json").stdout)
+    assert [(c["name"], c["state"], c["hpas"], c["modes"]) for c in document["items"]] == [
+        ("east", "up", 1, {"enforce": 1})
+    ]
+    assert run("get", "clusters", "mars").exit_code == 4
+
+
+async def test_what_the_log_says_since_the_rows_counts(fleet: Fleet) -> None:
+    fleet.checkpoint()
+    fleet.append(AutoscalerSet(hpa=hpa(maxReplicas=9), author="anna", reason="PAY-1"))
+    fleet.append(Command(command="pause", name="checkout", author="bob", reason="INC-42"))
+    view = (await read_state(fleet.past())).hpas[CHECKOUT]
+    assert (view.spec["maxReplicas"], view.author) == (9, "anna")
+    assert "by bob" in view.paused
+    assert view.paused.endswith("INC-42")
+    fleet.append(AutoscalerDeleted(name="checkout"))
+    assert CHECKOUT not in (await read_state(fleet.past())).hpas
+
+
+async def test_a_resume_of_one_direction_leaves_the_pause_of_the_other(fleet: Fleet) -> None:
+    fleet.checkpoint()
+    for kind in ("scaleUp", "scaleDown"):
+        fleet.append(Command(command="pause", name="checkout", pause_kind=kind))
+    fleet.append(Command(command="resume", name="checkout", pause_kind="scaleUp"))
+    assert (await read_state(fleet.past())).hpas[CHECKOUT].paused.startswith("scaleDown")
+    fleet.append(Command(command="resume", name="checkout"))
+    assert not (await read_state(fleet.past())).hpas[CHECKOUT].paused
+
+
+async def test_what_a_full_list_since_the_rows_no_longer_names_is_gone(fleet: Fleet) -> None:
+    fleet.checkpoint()
+    fleet.append(AutoscalerSet(hpa=hpa("central"), origin="central"))
+    lists = [AutoscalerList(list_id="b", hpas=[hpa(name)], chunk=n, chunks=2) for n, name in enumerate(("api", "web"))]
+    fleet.append(lists[0])
+    assert CHECKOUT in (await read_state(fleet.past())).hpas
+    fleet.append(lists[1])
+    names = {str(hpa) for hpa in (await read_state(fleet.past())).hpas}
+    assert names == {"east/shop/api", "east/shop/central", "east/shop/web"}
+    fleet.checkpoint()
+    assert {str(hpa) for hpa in (await read_state(fleet.past())).hpas} == names
+
+
+async def test_an_adopted_hpa_stays_when_the_native_one_goes(fleet: Fleet) -> None:
+    fleet.append(AutoscalerSet(hpa=hpa(), origin="central", mode="enforce"))
+    fleet.append(AutoscalerDeleted(name="checkout", origin="cluster"))
+    assert (await read_state(fleet.past())).hpas[CHECKOUT].origin == "central"
+    fleet.append(AutoscalerDeleted(name="checkout", origin="central"))
+    assert CHECKOUT not in (await read_state(fleet.past())).hpas
+    fleet.append(AutoscalerSet(hpa=hpa(), origin="central", renewed=True))
+    assert CHECKOUT not in (await read_state(fleet.past())).hpas
+
+
+async def test_a_pause_ends_by_itself(fleet: Fleet) -> None:
+    fleet.append(Command(command="pause", name="checkout", until=fleet.now_ms + 5_000))
+    assert (await read_state(fleet.past())).hpas[CHECKOUT].paused
+    fleet.append(after_ms=6_000)
+    assert not (await read_state(fleet.past())).hpas[CHECKOUT].paused
+
+
+def test_a_paused_hpa_shows_in_mode_and_problems(run: Cli, fleet: Fleet) -> None:
+    assert run("get", "hpa", "-A", "--problem").stdout == ""
+    fleet.append(Command(command="pause", name="checkout", reason="INC-42"))
+    assert "enforce (paused)" in run("get", "hpa", "-A", "--problem").stdout
+
+
+def test_problem_lists_each_problem_with_its_cause(run: Cli, fleet: Fleet) -> None:
+    fleet.append(after_ms=16_000)
+    fleet.observe(5, 100, error="the server is currently unable to handle the request (get pods.metrics.k8s.io)")
+    text = run("get", "hpa", "-A", "--problem").stdout
+    assert text.splitlines()[1].endswith(
+        "no metrics: the server is currently unable to handle the request (get pods.metrics.k8s.io)"
+    ), text
+    assert run("get", "hpa", "-A").stdout.splitlines()[1].endswith("  no metrics")
+    document = fits("HpaList", run("get", "hpa", "-A", "-o", "json").stdout)
+    assert document["items"][0]["problems"][0].startswith("no metrics: the server")
+
+
+def test_hpas_of_a_cluster_with_the_same_cause_share_a_line(run: Cli, fleet: Fleet) -> None:
+    names = ["checkout", *(f"web-{number}" for number in range(40))]
+    fleet.append(AutoscalerList(list_id="many", hpas=[hpa(name) for name in names], session="s"))
+    fleet.append(*[Command(command="mode", name=name, mode="off", author="anna") for name in names])
+    fleet.append(Command(command="pause", name="checkout", author="anna", reason="INC-42"))
+    status = run("status", "-A")
+    assert status.exit_code == 1
+    assert "east (41 HPAs)" in status.stdout, status.stdout
+    assert "mode off: nothing is decided" in status.stdout
+    assert len(status.stdout.splitlines()) == 2
+    problems = run("get", "hpa", "-A", "--problem").stdout.splitlines()
+    assert [line for line in problems if "mode off" in line] == ["east (41 HPAs): mode off: nothing is decided"]
+    assert [line.split()[1] for line in problems if "INC-42" in line] == ["checkout"]
+    assert len(run("get", "hpa", "-A", "--problem", "-o", "wide").stdout.splitlines()) == 42
+
+
+@pytest.mark.parametrize("width", [80, 90, 110, 200])
+def test_the_table_fits_the_terminal_and_keeps_what_tells_the_state(
+    run: Cli, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = run("get", "hpa", "-A").stdout.splitlines()
+    assert max(map(len, lines)) <= width
+    assert {"NAMESPACE", "NAME", "CLUSTER", "TARGETS", "REPLICAS", "MODE", "PROBLEM"} <= set(lines[0].split())
+    assert ("REFERENCE" in lines[0]) == (width > 110)
+    assert "REFERENCE" in run("get", "hpa", "-A", "-o", "wide").stdout
+
+
+def test_lines_of_a_watch_stay_under_each_other() -> None:
+    columns = [Column[tuple[str, str]]("NAME", lambda each: each[0]), Column("STATE", lambda each: each[1])]
+    widths = Widths()
+    first = table([("a", "up"), ("longer-name", "up")], columns, widths=widths)
+    later = table([("b", "down")], columns, headers=False, widths=widths)
+    assert first[0].index("STATE") == later[0].index("down")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["hpas", "-A"], id="the plural"),
+        pytest.param(["horizontalpodautoscalers", "-A"], id="the whole word"),
+        pytest.param(["HPA", "-A"], id="upper case"),
+        pytest.param(["hpa/checkout", "-n", "shop"], id="type and name with a slash"),
+        pytest.param(["hpa/east/shop/checkout"], id="as -o name prints it"),
+        pytest.param(["hpa", "hpa/east/shop/checkout"], id="as -o name prints it, behind the type"),
+    ],
+)
+def test_get_takes_types_as_kubectl_writes_them(run: Cli, words: list[str]) -> None:
+    made = run("get", *words, "-o", "name")
+    assert (made.exit_code, made.stdout) == (0, "hpa/east/shop/checkout\n"), made.output
+
+
+@pytest.mark.parametrize(
+    ("type_", "said"),
+    [
+        ("pods", "Next: kubectl --context CLUSTER get pods"),
+        ("hpaa", "Did you mean `hpa`?"),
+        ("clustres", "Next: fleethpa get clusters"),
+        ("decisions", "Next: fleethpa decisions -A"),
+    ],
+)
+def test_get_of_another_type_says_what_lists_it(run: Cli, type_: str, said: str) -> None:
+    made = run("get", type_, "-A")
+    assert (made.exit_code, made.stdout) == (2, "")
+    assert said in made.stderr
+
+
+# --- describe ---------------------------------------------------------------------------------------------------------
+
+
+def test_describe_is_kubectls_page_and_ours(run: Cli) -> None:
+    text = run("describe", "hpa", "east/shop/checkout").stdout
+    head, _, tail = text.partition("\n\n")
+    assert head.startswith("Name:")
+    assert "Conditions:" in head
+    assert re.search(r"(?m)^  TIME +REPLICAS +ID +WHY$", tail)
+    for word in (
+        "Cluster:",
+        "Mode:",
+        "Paused:",
+        "Inputs:",
+        "Last decisions:",
+        "3 → 5",
+        "Next: fleethpa explain east/shop/checkout",
+    ):
+        assert word in tail
+
+
+# --- decisions --------------------------------------------------------------------------------------------------------
+
+
+def test_decisions_are_listed_oldest_first_and_fit_the_schema(run: Cli, fleet: Fleet) -> None:
+    document = fits("DecisionList", run("decisions", "-A", "-o", "json").stdout)
+    seqs = [item["seq"] for item in document["items"]]
+    assert seqs == sorted(seqs)
+    assert len(seqs) == len(fleet.decisions())
+    assert {"evaluation", "completion"} <= {item["record"] for item in document["items"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        pytest.param(["--changes"], ["evaluation", "completion"], id="changes and their ends"),
+        pytest.param(["--last", "1"], ["completion"], id="the newest"),
+        pytest.param(["--limited-by", "MaxReplicas"], [], id="by a limit that did not bind"),
+        pytest.param(["--reason", "cpu*above target", "--changes"], ["evaluation", "completion"], id="by reason"),
+        pytest.param(["--since", "1s"], [], id="none is that young"),
+    ],
+)
+def test_decision_filters(run: Cli, arguments: list[str], expected: list[str]) -> None:
+    lines = run("decisions", "-A", "-o", "jsonl", *arguments).stdout.splitlines()
+    assert [orjson.loads(line)["record"] for line in lines][-len(expected) :] == expected
+    assert expected or not lines
+
+
+def test_following_prints_each_decision_once(run: Cli, fleet: Fleet) -> None:
+    lines = run("decisions", "-A", "--follow", "-o", "jsonl").stdout.splitlines()
+    assert [orjson.loads(line)["id"] for line in lines] == [r.decision.id for r in fleet.decisions()]
+    refused = run("decisions", "-A", "--follow", "-o", "json")
+    assert refused.exit_code == 2
+    assert "use -o jsonl" in refused.stderr
+
+
+@pytest.mark.parametrize("output", ["table", "wide"])
+def test_following_prints_a_header_in_every_table(run: Cli, output: str) -> None:
+    told = run("decisions", "-A", "--follow", "-o", output).stdout.splitlines()
+    bare = run("decisions", "-A", "--follow", "-o", output, "--no-headers").stdout.splitlines()
+    assert (told[0].split()[0], told[0].split()[-1]) == ("TIME", "WHY")
+    assert told[1:] == bare
+
+
+def test_an_expander_skips_repeats_and_tells_what_it_lacks(fleet: Fleet) -> None:
+    for _ in range(4):
+        fleet.observe(5, 310)
+        fleet.append(after_ms=15_500)
+    values = list(enumerate(fleet.values))
+    expander = Expander()
+    taken: list[Recorded] = [r for offset, value in values + values if (r := expander.take(0, offset, value))]
+    assert [r.decision.seq for r in taken] == list(range(1, len(values) + 1))
+    assert any(r.short for r in taken)
+    late = Expander()
+    short = next(r for r in taken if r.short)
+    assert late.take(0, short.offset, short.value) is None
+    assert late.lacking
+
+
+@pytest.mark.parametrize("verb", ["explain", "what-if"])
+def test_explain_and_what_if_take_short_ids(run: Cli, fleet: Fleet, verb: str) -> None:
+    evaluation = next(r.decision.id for r in fleet.decisions() if r.decision.kind == "evaluation")
+    more = ["--set", "maxReplicas=9"] if verb == "what-if" else []
+    for asked in (short_id(evaluation), evaluation[:6], f"decision/{evaluation}"):
+        made = run(verb, asked, *more)
+        assert evaluation in made.output, made.output
+
+
+def test_lists_print_short_ids_and_csv_whole_ones(run: Cli, fleet: Fleet) -> None:
+    ids = [r.decision.id for r in fleet.decisions()]
+    shown = run("decisions", "-A").stdout
+    assert all(short_id(id_) in shown for id_ in ids)
+    assert all(id_ in run("decisions", "-A", "-o", "csv").stdout for id_ in ids)
+
+
+ONE, OTHER = "1-82-763c32fd-de02-44c1", "1-82-763c32fd-ffff-44c1"
+
+
+@pytest.mark.parametrize(
+    ("asked", "known", "found"),
+    [
+        pytest.param("1-82-763c32fd", [ONE, f"{ONE}-c"], ONE, id="the evaluation rather than the end of its write"),
+        pytest.param("1-82-763c32fd-c", [ONE, f"{ONE}-c"], f"{ONE}-c", id="the end of a write"),
+        pytest.param("1-82-763c32fd", [f"{ONE}-c"], f"{ONE}-c", id="the end of a write, where nothing else is there"),
+        pytest.param(ONE, [ONE, f"{ONE}1"], ONE, id="a whole ID that another begins with"),
+        pytest.param("1-82-7", [ONE, "2-82-7aaa", "1-8-7aaa"], ONE, id="another place"),
+        pytest.param("1-82-8", [ONE], None, id="none"),
+    ],
+)
+def test_a_short_id_names_one_decision(asked: str, known: list[str], found: str | None) -> None:
+    read = asked_id(asked)
+    assert read is not None
+    assert only(read, known) == found
+
+
+def test_an_ambiguous_id_lists_its_candidates() -> None:
+    read = asked_id("1-82-763c")
+    assert read is not None
+    with pytest.raises(CommandError) as raised:
+        only(read, [ONE, OTHER])
+    assert raised.value.code == 2
+    assert raised.value.cause.splitlines() == ["1-82-763c32fd-d", "1-82-763c32fd-f"]
+
+
+@given(st.sets(st.from_regex(r"[01]-[0-3]-[ab]{1,12}(-c)?", fullmatch=True), min_size=1))
+def test_short_ids_of_a_list_name_their_decisions(ids: set[str]) -> None:
+    for id_, short in short_ids(ids).items():
+        read = asked_id(short)
+        assert read is not None
+        assert only(read, ids) == id_
+
+
+# --- explain ----------------------------------------------------------------------------------------------------------
+
+
+def test_explain_shows_every_number_of_a_change(run: Cli) -> None:
+    text = run("explain", "east/shop/checkout").stdout
+    for part in (
+        "SCALE UP  3 → 5",
+        "winner: cpu",
+        "applied in",
+        "scale.resourceVersion 8",
+        "100%/60% = 1.667",
+        "ceil(3 × 1.667 = 5.00)",  # noqa: RUF001
+        "outside tolerance",
+        "◀ winner",
+        "stabilization",
+        "Inputs   log 0@",
+        "Would change the answer",
+        "cpu ≤",
+    ):
+        assert part in text, text
+
+
+def test_explain_json_is_the_record(run: Cli, fleet: Fleet) -> None:
+    document = fits("Decision", run("explain", "east/shop/checkout", "-o", "json").stdout)
+    assert document["id"] == [r.decision.id for r in fleet.decisions() if r.decision.kind == "evaluation"][-1]
+
+
+def test_explain_finds_by_id_by_time_and_by_change(run: Cli, fleet: Fleet) -> None:
+    first = fleet.decisions()[0].decision
+    fleet.append(after_ms=16_000)
+    fleet.observe(5, 310)
+    assert "NO CHANGE at 5" in run("explain", "east/shop/checkout").stdout
+    assert "SCALE UP  3 → 5" in run("explain", "east/shop/checkout", "--change").stdout
+    assert first.id in run("explain", first.id).stdout
+    assert first.id in run("explain", "checkout", "-n", "shop", "--at", first.time).stdout
+    assert run("explain", "east/shop/checkout", "--at", "2001-01-01T00:00:00Z").exit_code == 4
+    assert run("explain", "east/shop/checkout", "--at", "yesterday").exit_code == 2
+    assert run("explain", "0-99-nobody").exit_code == 4
+
+
+def test_explain_of_what_did_not_change_says_what_held_it(fleet: Fleet) -> None:
+    fleet.append(after_ms=16_000)
+    fleet.observe(5, 100)
+    decision = [r.decision for r in fleet.decisions() if r.decision.kind == "evaluation"][-1]
+    text = "\n".join(explanation(decision, None, now_ms=fleet.now_ms))
+    assert "HELD at 5 by scale-down stabilization until 2026-" in text
+    assert "; metrics ask for 2" in text
+    assert "held by the recommendation 5 of" in text
+
+
+def test_explain_of_a_missing_metric_says_so(fleet: Fleet) -> None:
+    fleet.append(after_ms=16_000)
+    fleet.observe(5, 100, error="the server is currently unable to handle the request")
+    decision = fleet.decisions()[-1].decision
+    text = "\n".join(explanation(decision, None, now_ms=fleet.now_ms))
+    assert "NO CHANGE at 5: cpu: the server is currently unable to handle the request" in text
+    assert "FailedGetResourceMetric" in text
+
+
+def test_colours_are_in_explain_only_when_asked_for(run: Cli) -> None:
+    assert "\x1b[" not in run("explain", "east/shop/checkout").stdout
+    assert "\x1b[32m" in run("explain", "east/shop/checkout", "--color", "always").stdout
+
+
+# --- status -----------------------------------------------------------------------------------------------------------
+
+
+def test_status_exits_1_until_replicas_are_as_desired(run: Cli, fleet: Fleet) -> None:
+    result = run("status", "east/shop/checkout")
+    assert (result.exit_code, result.stdout) == (1, "east/shop/checkout  3 replicas, 5 desired\n")
+    fleet.append(after_ms=16_000)
+    fleet.observe(5, 310)
+    settled = run("status", "east/shop/checkout", "--watch", "--timeout", "5s")
+    assert (settled.exit_code, settled.stdout) == (0, "east/shop/checkout  ok\n")
+
+
+def test_status_of_nothing_says_where_there_is_something(run: Cli) -> None:
+    result = run("status")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "No HPAs found in namespace default; there are 1 elsewhere: fleethpa status -A" in result.stderr
+
+
+def test_status_watch_that_does_not_settle_exits_124(run: Cli) -> None:
+    assert run("status", "east/shop/checkout", "--watch", "--timeout", "200ms").exit_code == 124
+
+
+# --- completion -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "typed", "expected"),
+    [
+        pytest.param("fleethpa explain", "ea", ["east/shop/checkout"], id="an HPA's name"),
+        pytest.param("fleethpa get hpa", "we", [], id="nothing that begins so"),
+        pytest.param("fleethpa", "expl", ["explain"], id="a verb"),
+        pytest.param("fleethpa mode", "sh", ["shadow"], id="a choice"),
+    ],
+)
+def test_completion(run: Cli, words: str, typed: str, expected: list[str]) -> None:
+    from click.shell_completion import ShellComplete
+
+    from fleethpa.cli.main import cli
+
+    complete = ShellComplete(cli, {}, "fleethpa", "_FLEETHPA_COMPLETE")
+    assert [item.value for item in complete.get_completions(words.split()[1:], typed)] == expected
+
+
+# --- the state now and then -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checkpoint_at", [None, 0, 4, 9], ids=["never", "at first", "amid", "late"])
+async def test_the_state_now_is_the_state_at_this_moment(checkpoint_at: int | None) -> None:
+    """Whatever was stored when, `get` and `get --at` show the same: both are the fold of the log."""
+    fleet, key = Fleet(), "east/shop"
+    steps: list[Any] = [
+        lambda: fleet.settle(replicas=3, usage_milli=500),
+        lambda: fleet.applied(5),
+        lambda: fleet.observe(5, 300),
+        lambda: fleet.append(Command(command="pause", name="checkout", author="anna", until=fleet.now_ms + 500)),
+        lambda: fleet.observe(5, 700),
+        lambda: fleet.append(Command(command="mode", name="checkout", mode="shadow"), after_ms=20_000),
+        lambda: fleet.observe(5, 900),
+        lambda: fleet.append(AutoscalerSet(hpa=hpa("cart"), session="s")),
+        lambda: fleet.append(AutoscalerDeleted(name="checkout", session="s"), after_ms=20_000),
+        lambda: fleet.append(AutoscalerList(list_id="b", hpas=[hpa("cart", maxReplicas=7)], session="s")),
+    ]
+    for number, step in enumerate(steps):
+        step()
+        if number == checkpoint_at:
+            fleet.checkpoint()
+        now, then = await read_state(fleet.past()), await read_state(fleet.past(fleet.now_ms))
+        assert now.hpas == then.hpas, key
+        assert now.clusters == then.clusters
+        assert now.forgotten == then.forgotten
+
+
+async def test_a_shadow_hpa_shows_what_fleethpa_would_do_not_the_native_status(fleet: Fleet) -> None:
+    fleet.append(Command(command="mode", name="checkout", mode="shadow"))
+    fleet.append(after_ms=20_000)
+    fleet.observe(5, 450)
+    fleet.append(after_ms=20_000)
+    fleet.observe(5, 450)
+    fleet.checkpoint()
+    newest = fleet.decisions()[-1].decision
+    view = (await read_state(fleet.past())).hpas[CHECKOUT]
+    assert (newest.mode, newest.final_desired_replicas) == ("shadow", 8)
+    assert (view.mode, view.last_decision, view.status["desiredReplicas"]) == ("shadow", newest.id, 8)
+
+
+async def test_the_state_of_a_fleet_whose_decider_is_far_behind_is_what_it_decided_last(fleet: Fleet) -> None:
+    fleet.checkpoint()
+    decided_ms = fleet.now_ms
+    for _ in range(5):
+        fleet.append(after_ms=60_000)
+    state = await read_state(FleetPast(fleet, live=True))
+    assert state.clock_ms < decided_ms + 180_000
+    assert state.end_ms == fleet.now_ms
+    assert (await read_state(FleetPast(fleet))).clock_ms == fleet.now_ms
+
+
+def test_following_says_which_namespace_is_looked_at(run: Cli) -> None:
+    nowhere = run("decisions", "--follow")
+    assert "No HPAs found in namespace default; there are 1 elsewhere" in nowhere.stderr
+    assert "waiting for one to appear" in nowhere.stderr
+    assert "following 1 HPA of namespace shop" in run("decisions", "--follow", "-n", "shop").stderr
+    assert "following 1 HPA of any namespace" in run("audit", "tail", "-A").stderr
+
+
+@pytest.mark.parametrize("option", [("--last", "3"), ("--until", "1h")], ids=" ".join)
+def test_following_has_no_end_to_count_from(run: Cli, option: tuple[str, str]) -> None:
+    result = run("decisions", "-A", "--follow", *option)
+    assert (result.exit_code, f"--follow and {option[0]} exclude each other" in result.stderr) == (2, True)
+
+
+def test_a_deleted_hpa_is_found_and_an_unknown_one_is_not_searched_for(run: Cli, fleet: Fleet) -> None:
+    fleet.append(AutoscalerDeleted(name="checkout", session="s"), after_ms=20_000)
+    fleet.append(after_ms=20_000)
+    fleet.checkpoint()
+    assert "deleted" in run("history", "checkout", "-n", "shop").stdout
+    assert run("explain", "checkout", "-n", "shop").exit_code == 0
+    fleet.log[:] = []  # whoever read it would find nothing
+    for verb in ("history", "explain", "decisions"):
+        result = run(verb, "nosuch", "-n", "shop")
+        assert (result.exit_code, "no HPA nosuch" in result.stderr) == (4, True), result.output
+
+
+def test_a_history_of_no_hpa_says_where_none_is(run: Cli) -> None:
+    result = run("history", "hpa", "-n", "elsewhere")
+    assert (result.exit_code, "no HPA of namespace elsewhere" in result.stderr) == (4, True), result.output
+
+
+def test_wide_decisions_show_what_became_of_the_write(run: Cli, fleet: Fleet) -> None:
+    wide = run("decisions", "-A", "-o", "wide").stdout
+    header = wide.splitlines()[0]
+    assert all(name in header for name in ("REASON", "WINNER", "LIMITED BY", "APPLIED", "GENERATION", "BY", "ID"))
+    assert "applied" in wide

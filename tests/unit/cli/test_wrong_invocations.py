@@ -1,0 +1,287 @@
+"""What people type wrong, over all verbs: each is answered with its exit code and with words that say what to do.
+
+None of these is a fault of fleethpa (70), shows a traceback, writes anything, or ends in silence.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.documented import ROOT
+from tests.unit.cli_kit import Cli, Fleet
+
+FILES: dict[str, bytes] = {
+    "hpa.yaml": (ROOT / "examples" / "checkout.yaml").read_bytes(),
+    "binary.yaml": b"\xff\xfe\x00",
+    "empty.yaml": b"",
+    "tab.yaml": b"a:\n\t- b",
+    "deep.json": b"[" * 5_000,
+    "large.yaml": b"# " + b"x" * 10_500_000,
+    "file": b"not a folder, not a key",
+    "config.yaml": b"brokerz: a:1\n",
+    "list.yaml": b"- brokers\n",
+    "client.properties": b"security.protocol=NOPE\n",
+}
+"""What the commands read, in the working folder; beside it there is an empty folder `folder`."""
+
+WRONG = (
+    # Verbs and their parts.
+    ("''", 2, "unknown verb ''"),
+    ("gte", 2, "Did you mean `get`?"),
+    ("audit lst", 2, "Did you mean `list`?"),
+    ("run observr", 2, "Did you mean `observer`?"),
+    ("export all", 2, "Known are"),
+    ("topics ini", 2, "fleethpa topics init --help"),
+    ("--bogus", 2, "No such option"),
+    ("version --foo", 2, "No such option"),
+    # Connection and configuration.
+    ("decisions -A --config nosuch.yaml", 2, "No such file or directory"),
+    ("config view --config config.yaml", 2, "brokerz is no"),
+    ("config view --config binary.yaml", 2, "It is not UTF-8 text: byte 0xff at position 0"),
+    ("config view --config list.yaml", 2, "must be a mapping"),
+    (
+        "topics check --brokers 127.0.0.1:abc",
+        2,
+        "a number from 1 to 65535, got 'abc' (from --brokers)",
+    ),
+    ("topics check --brokers a:99999", 2, "a number from 1 to 65535"),
+    ("topics check --brokers ''", 2, "--brokers is empty"),
+    ("topics check --brokers PLAINTEXT://a:1", 2, "without one"),
+    ("topics check --kafka-config client.properties", 2, "security.protocol must be one of"),
+    ("topics check", 2, "no Kafka brokers are known"),
+    ("get hpa -A --from ''", 2, "--from is empty"),
+    ("replay --from nosuch", 2, "no such folder"),
+    ("replay --from file", 2, "is a file, not a folder"),
+    ("replay --from folder", 2, "archive.json"),
+    ("get hpa -A --timeout 0s", 2, "leaves no time"),
+    ("get hpa -A --timeout -5s", 2, "is not a duration"),
+    ("get hpa -A --time noon", 2, "'noon' is not one of"),
+    # Names, namespaces, clusters, labels, times.
+    ("get hpa east/shop/", 2, "[CLUSTER/][NAMESPACE/]NAME"),
+    ("get hpa a/b/c/d", 2, "[CLUSTER/][NAMESPACE/]NAME"),
+    ("get hpa east/shop/chekout", 4, "Did you mean east/shop/checkout?"),
+    ("describe chekout -n shop", 4, "Did you mean east/shop/checkout?"),
+    ("explain чекаут", 4, "no HPA чекаут in namespace default"),
+    ("get hpa -n ''", 2, "-n is empty"),
+    ("get hpa -A -C ''", 2, "-C is empty"),
+    ("get hpa -A -n shop", 2, "exclude each other"),
+    ("get hpa -n shop -l a=b=c", 2, "is not a label selector"),
+    ("get hpa -n shop -l app=nope", 0, "with -l app=nope; 1 there have the labels app"),
+    ("get hpa -A -C nosuch", 0, "no cluster matches nosuch; known are east"),
+    ("get clusters eats", 4, "Did you mean east?"),
+    ("get hpa -A --at yesterday", 2, "2026-11-21T08:00:15Z"),
+    ("get hpa -A -o jsonpath={.items", 2, "a brace is not closed"),
+    ("get hpa -A -o xml", 2, "'xml' is not one of"),
+    ("explain", 2, "Missing argument"),
+    ("explain east/shop/checkout@", 2, "east/shop/checkout@2h"),
+    ("explain 0-99999-uid", 4, "no decision 0-99999-uid"),
+    ("verify abc", 2, "is not the ID of a decision"),
+    ("decisions -A --since tomorrow", 2, "2026-11-21T08:00:15Z"),
+    ("status nosuch", 4, "no HPA nosuch"),
+    ("doctor --only foo", 2, "Known are kafka"),
+    ("shadow-report --since x", 2, "2026-11-21T08:00:15Z"),
+    ("export decisions -o xml", 2, "'xml' is not one of"),
+    # Questions to the log.
+    ("what-if east/shop/checkout", 2, "what-if what?"),
+    ("what-if east/shop/checkout --set foo=1", 2, "no such field or metric"),
+    ("what-if east/shop/checkout --set maxReplicas=1.5", 2, "takes a whole number"),
+    ("what-if east/shop/checkout --metric cpu", 2, "--metric cpu=90%"),
+    ("what-if east/shop/checkout -f empty.yaml", 2, "no HPA shop/checkout"),
+    ("backtest", 2, "backtest what?"),
+    ("backtest -f hpa.yaml --fail-if nonsense", 2, "worst_overload>1.5"),
+    ("backtest -f hpa.yaml --html nosuch/x.html", 2, "Its folder does not exist"),
+    ("backtest -f empty.yaml", 2, "no HorizontalPodAutoscaler found"),
+    ("backtest checkout --schedule nights", 2, "A rule has days, times and settings"),
+    ("backtest checkout --schedule 'Mo 07:00-08:00 minReplicas=3'", 2, "'Mo' is not a day"),
+    ("backtest checkout --schedule 'daily 07:00-08:00 minReplicas=3' --time-zone Mars", 2, "not a time zone"),
+    ("backtest checkout --forecast 7d --model open", 2, "need --model closed"),
+    ("backtest checkout --forecast 2d --emit-schedule", 2, "needs --forecast 1d or 7d"),
+    ("backtest checkout --set cpu=70% --emit-schedule", 2, "needs --forecast 1d or 7d"),
+    ("backtest checkout --forecast 7d --emit-schedule -o json", 2, "excludes --emit-yaml and -o"),
+    ("backtest checkout --forecast 7d --schedule 'daily 07:00-08:00 minReplicas=3'", 2, "exclude each other"),
+    ("backtest east/shop/checkout --schedule 'daily 07:00-08:00 speed=3'", 2, "no such field or metric"),
+    ("tune east/shop/checkout --objective fast", 2, "is not one of"),
+    ("regret -A --price cheap", 2, "a number from 0 on"),
+    ("page --host 0.0.0.0", 2, "is reached from other machines"),
+    ("page --port 99999", 2, "is not in the range"),
+    ("history nosuch", 4, "no HPA nosuch"),
+    ("history east/shop/checkout a b", 2, "one HPA at a time"),
+    ("history east/shop/checkout --revision 9", 4, "The log knows 1."),
+    ("history east/shop/checkout --revision 1 -o csv", 2, "Use -o yaml or -o json"),
+    ("rollout", 2, "no manifest is named"),
+    ("rollout -f hpa.yaml", 2, "no cluster is named"),
+    ("rollout -f hpa.yaml -C east --wave 0", 2, "is not a number of clusters"),
+    ("rollout resume nosuch", 4, "no rollout nosuch"),
+    ("rollout begin", 2, "unknown command 'begin'"),
+    ("schedule create checkout", 2, "Missing option '--rule'"),
+    ("schedule create east/shop/checkout --rule 'daily 07:00-08:00 minReplicas=3'", 1, "fleethpa adopt east"),
+    ("schedule begin", 2, "unknown command 'begin'"),
+    ("rollback east/shop/checkout", 1, "fleethpa history east/shop/checkout --revision N -o yaml | kubectl"),
+    ("rollback nosuch", 4, "no HPA nosuch"),
+    ("rollback east/shop/checkout --to-revision 0", 2, "not in the range"),
+    # Manifests.
+    ("lint", 2, "Missing option '-f'"),
+    ("lint -f ''", 2, "-f is empty"),
+    ("lint -f nosuch", 2, "No such file or directory"),
+    ("lint -f folder", 2, "no manifests found"),
+    ("lint -f binary.yaml", 2, "It is not UTF-8 text"),
+    ("lint -f tab.yaml", 2, "line 2, column 1"),
+    ("lint -f deep.json", 2, "nested too deep"),
+    ("lint -f large.yaml", 2, "is too large"),
+    ("lint -f https://example.com/hpa.yaml", 2, "curl -fsSL https://example.com/hpa.yaml"),
+    ("lint -f file:///etc/hosts", 2, "-f /etc/hosts"),
+    ("lint -f hpa.yaml --validate maybe", 2, "'maybe' is not one of"),
+    ("diff -f hpa.yaml -C nosuch", 4, "no cluster matches 'nosuch'"),
+    ("apply -f -", 2, "The input is empty"),
+    ("apply -f hpa.yaml -C ''", 2, "-C is empty"),
+    ("apply -f hpa.yaml -n other", 2, "the namespaces do not match"),
+    ("apply -f hpa.yaml --wait soon --dry-run", 2, "--wait 'soon' is not a duration"),
+    ("apply -f hpa.yaml --dry-run=client", 2, "does not take a value"),
+    # Changes.
+    ("delete", 2, "delete what?"),
+    ("delete -f empty.yaml", 2, "no HorizontalPodAutoscaler found"),
+    ("delete -l app=nope -n shop", 0, "with -l app=nope"),
+    ("adopt east/", 2, "is not CLUSTER[/NAMESPACE[/NAME]]"),
+    ("adopt nosuch --kubeconfig nosuch", 2, "cannot be used"),
+    ("release a/b/c/d", 2, "is not CLUSTER[/NAMESPACE[/NAME]]"),
+    ("release east --native-wait soon", 2, "--native-wait 'soon' is not a duration"),
+    ("pause", 2, "pause what?"),
+    ("pause east/shop/checkout --for -1h", 2, "is not a duration"),
+    ("pause -n nosuch -C east", 4, "no namespace nosuch"),
+    ("pause -C '' --for 1h", 2, "-C is empty"),
+    ("resume -C eats", 4, "Did you mean east?"),
+    ("mode enfroce east/shop/checkout", 2, "'enfroce' is not one of"),
+    ("mode enforce", 2, "mode what?"),
+    ("settings east =5s", 2, "'=5s' is not a setting"),
+    ("settings east sync-period=5", 2, "30s, 5m, 2h or 1h30m"),
+    ("settings east namespace=off", 2, "namespace.shop=off"),
+    ("settings east source.Foo=api", 2, "source.External"),
+    # Processes and their tools.
+    ("clusters rbac --namespace 'A B'", 2, "--namespace 'A B' is not a name"),
+    ("clusters check --kubeconfig nosuch", 2, "kubeconfig nosuch cannot be used"),
+    ("archive --to folder --key file --brokers a:1", 2, "is not a private key in PEM form"),
+    ("archive --to folder --segment-size 0", 2, "not in the range"),
+    ("audit verify --jobs 0", 2, "not in the range"),
+    ("ingest reset nosuch 0", 2, "add --yes"),
+    ("ingest check nosuch.json", 2, "No such file or directory"),
+    ("ingest check --header foo", 2, "is not NAME=VALUE"),
+    ("topics init --partitions 0", 2, "not in the range"),
+    ("topics engine 99999", 2, "run a newer release"),
+    ("guardrails lint nosuch.yaml", 2, "nosuch.yaml"),
+    ("run decider --web-port 99999", 2, "not in the range"),
+    ("run ingest --mapping nosuch", 2, "--mapping nosuch cannot be used"),
+    ("dev --control-port -1", 2, "not in the range"),
+    ("dev --context nosuch --kubeconfig nosuch", 2, "cannot be used"),
+    ("completion powershell", 2, "'powershell' is not one of"),
+)
+"""(what is typed, exit code, what standard error says)."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("wrong")
+    (made / "folder").mkdir()
+    for name, content in FILES.items():
+        (made / name).write_bytes(content)
+    return made
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Fleet:
+    made = Fleet()
+    made.settle()
+    made.checkpoint()
+    return made
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, fleet: Fleet, folder: Path, tmp_path: Path) -> Cli:
+    @asynccontextmanager
+    async def opened(config: Any) -> AsyncIterator[None]:
+        raise AssertionError("a wrong command must not write")
+        yield
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("fleethpa.frame.writer.open_writer", opened)
+    # The fleet's past has fixed times, and some windows end at the present.
+    monkeypatch.setattr("fleethpa.frame.session.Session.now_ms", lambda session: fleet.now_ms)
+    return Cli(monkeypatch, fleet)
+
+
+@pytest.mark.parametrize(("line", "code", "said"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_wrong_command_is_answered_with_what_to_do(run: Cli, line: str, code: int, said: str) -> None:
+    result = run(*shlex.split(line), stdin="")
+    assert (result.exit_code, said in result.stderr) == (code, True), result.stderr
+    assert "Traceback" not in result.stderr
+    if code == 2:
+        assert result.stdout == ""
+
+
+def test_the_table_covers_every_verb_that_can_be_called_wrongly() -> None:
+    from fleethpa.cli.main import VERBS
+
+    typed = {shlex.split(line)[0] for line, _, _ in WRONG}
+    assert set(VERBS) - typed == {"demo"}
+    assert len(WRONG) >= 60
+
+
+# --- as a process -----------------------------------------------------------------------------------------------------
+
+
+def _process(
+    arguments: list[str],
+    folder: Path,
+    stdin: int | None = subprocess.DEVNULL,
+    stdout: int | None = subprocess.PIPE,
+    stderr: int | None = subprocess.PIPE,
+    preexec_fn: Callable[[], None] | None = None,
+) -> subprocess.CompletedProcess[bytes]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("FLEETHPA_")}
+    environ |= {"FLEETHPA_RUNTIME_DIR": str(folder), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-m", "fleethpa", *arguments],
+        cwd=folder,
+        env=environ,
+        timeout=60,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        preexec_fn=preexec_fn,
+    )
+
+
+def test_a_reader_that_has_gone_is_not_an_error(folder: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = _process(["--help"], folder, stdout=writing)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_closed_streams_leave_the_exit_code(folder: Path) -> None:
+    done = _process(["lint", "-f", "nosuch"], folder, stdin=None, stdout=None, stderr=None, preexec_fn=_close_streams)
+    assert done.returncode == 2
+
+
+def _close_streams() -> None:
+    for descriptor in (0, 1, 2):
+        os.close(descriptor)
+
+
+def test_brokers_that_do_not_answer_are_exit_3_within_the_time_limit(folder: Path) -> None:
+    done = _process(["get", "hpa", "-A", "--brokers", "127.0.0.1:1", "--timeout", "30s"], folder)
+    assert done.returncode == 3
+    assert b"cannot talk to Kafka at 127.0.0.1:1" in done.stderr
+    assert b"Traceback" not in done.stderr

@@ -1,0 +1,227 @@
+"""Questions to the metrics APIs, their paths, their answers and error texts."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.core import metricanswers
+from reconciler.core.apierrors import error_text
+from reconciler.core.objectbodies import Asking, asking_of
+from schemas.kubernetes.selectors import Selector, parse_selector
+from schemas.observed import MetricAnswer, Target
+
+TARGET = Target(group="apps", kind="Deployment", name="web")
+CPU = {"type": "Resource", "resource": {"name": "cpu"}}
+
+
+def hpa(*metrics: dict[str, Any], name: str = "web") -> Asking:
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+    return asking_of({"metadata": {"name": name}, "spec": {"scaleTargetRef": reference, "metrics": list(metrics)}})
+
+
+def external(name: str, selector: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"type": "External", "external": {"metric": {"name": name} | ({"selector": selector} if selector else {})}}
+
+
+def described(kind: str, name: str, api_version: str = "") -> dict[str, Any]:
+    about = {"kind": kind, "name": name} | ({"apiVersion": api_version} if api_version else {})
+    return {"type": "Object", "object": {"metric": {"name": "m"}, "describedObject": about}}
+
+
+def test_nothing_is_asked_about_metrics_that_are_pushed() -> None:
+    hpas, selectors = [hpa(CPU, external("q"))], {TARGET: "app=web"}
+    assert metricanswers.queries(hpas, selectors, {"Resource"}) == [MetricAnswer(api="external", metric="q")]
+    assert metricanswers.queries(hpas, selectors, {"Resource", "External"}) == []
+
+
+def test_a_question_that_several_metrics_share_is_asked_once() -> None:
+    memory = {"type": "ContainerResource", "containerResource": {"name": "memory", "container": "c"}}
+    asked = metricanswers.queries([hpa(CPU, memory, external("q")), hpa(external("q"))], {TARGET: "app=web"})
+    assert asked == [MetricAnswer(api="resource", selector="app=web"), MetricAnswer(api="external", metric="q")]
+
+
+def test_pod_metrics_wait_for_the_selector_others_do_not() -> None:
+    assert metricanswers.queries([hpa(CPU, external("q"))], {}) == [MetricAnswer(api="external", metric="q")]
+    assert metricanswers.queries([hpa(CPU)], {TARGET: ""}) == []
+
+
+def test_a_metric_whose_selector_cannot_be_read_is_not_asked_for() -> None:
+    bad = external("q", {"matchExpressions": [{"key": "a", "operator": "Near"}]})
+    assert metricanswers.queries([hpa(bad)], {}) == []
+
+
+@pytest.mark.parametrize(
+    ("metric", "resource", "path"),
+    [
+        pytest.param(
+            {"type": "Pods", "pods": {"metric": {"name": "rps", "selector": {"matchLabels": {"v": "1"}}}}},
+            "",
+            "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/*/rps"
+            "?labelSelector=app%3Dweb&metricLabelSelector=v%3D1",
+            id="pods",
+        ),
+        pytest.param(
+            described("Ingress", "main", "networking.k8s.io/v1"),
+            "ingresses.networking.k8s.io",
+            "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/ingresses.networking.k8s.io/main/m",
+            id="object of a group",
+        ),
+        pytest.param(
+            described("Namespace", "other"),
+            "",
+            "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/metrics/m",
+            id="the core Namespace is the HPA's own, whatever it is called",
+        ),
+        pytest.param(
+            described("Namespace", "other", "acme.io/v1"),
+            "namespaces.acme.io",
+            "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/namespaces.acme.io/other/m",
+            id="a Namespace of another group is an object like others",
+        ),
+    ],
+)
+def test_custom_paths(metric: dict[str, Any], resource: str, path: str) -> None:
+    (query,) = metricanswers.queries([hpa(metric)], {TARGET: "app=web"})
+    assert metricanswers.custom_path(query, "shop", "v1beta2", resource) == path
+
+
+def test_resource_and_external_paths() -> None:
+    assert metricanswers.resource_path("shop") == "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods"
+    assert metricanswers.resource_path("shop", "a in (x,y)").endswith("/pods?labelSelector=a+in+%28x%2Cy%29")
+    (query,) = metricanswers.queries([hpa(external("queue", {"matchLabels": {"queue": "orders"}}))], {})
+    expected = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue?labelSelector=queue%3Dorders"
+    assert metricanswers.external_path(query, "shop") == expected
+
+
+def usage(pod: str, **labels: str) -> dict[str, Any]:
+    containers = [{"name": "app", "usage": {"cpu": "275538812n", "memory": "1Ki"}}]
+    metadata = {"name": pod, "labels": labels}
+    return {"metadata": metadata, "timestamp": "2026-11-21T12:00:00Z", "window": "15.5s", "containers": containers}
+
+
+def pod_metrics(*items: dict[str, Any]) -> metricanswers.PodMetricsList:
+    return msgspec.convert({"items": items}, metricanswers.PodMetricsList)
+
+
+def test_one_list_is_split_by_labels_and_no_match_is_an_empty_answer() -> None:
+    asked = [MetricAnswer(api="resource", selector=text) for text in ("app=a", "app in (a,b)", "app=c")]
+    found = metricanswers.split_usages(asked, pod_metrics(usage("p1", app="a"), usage("p2", app="b")))
+    assert [[each.pod for each in answer.usages] for answer in found] == [["p1"], ["p1", "p2"], []]
+    assert all(answer.error is None for answer in found)
+    first = found[0].usages[0]
+    assert (first.time, first.window_ms) == (1_795_262_400_000, 15_500)
+    assert first.containers == [("app", {"cpu": 276, "memory": 1_024_000})]
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("ab"), st.sampled_from("xyz")), max_size=12))
+def test_each_selector_gets_its_items_in_their_order(labels: list[dict[str, str]]) -> None:
+    asked = [MetricAnswer(api="resource", selector=text) for text in ("a=x", "a in (x,y)", "!a", "b!=z,a")]
+    items = [usage(f"p{number}", **each) for number, each in enumerate(labels)]
+    found = metricanswers.split_usages(asked, pod_metrics(*items))
+    for query, answer in zip(asked, found, strict=True):
+        matches = parse_selector(query.selector).matches
+        assert [each.pod for each in answer.usages] == [f"p{n}" for n, each in enumerate(labels) if matches(each)]
+
+
+@pytest.mark.parametrize("workloads", [1, 10, 300])
+def test_each_workloads_question_looks_at_its_own_pods_alone(workloads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, matches = [0], Selector.matches
+
+    def counted(selector: Selector, labels: dict[str, str]) -> bool:
+        looked[0] += 1
+        return matches(selector, labels)
+
+    monkeypatch.setattr(Selector, "matches", counted)
+    asked = [MetricAnswer(api="resource", selector=f"app=web-{number},tier=a") for number in range(workloads)]
+    items = [usage(f"p{number}", app=f"web-{number}", tier="a") for number in range(workloads)]
+    found = metricanswers.split_usages(asked, pod_metrics(*items))
+    assert [[each.pod for each in answer.usages] for answer in found] == [[f"p{n}"] for n in range(workloads)]
+    assert looked[0] == workloads
+
+
+def test_items_without_labels_cannot_be_split() -> None:
+    assert metricanswers.has_labels(pod_metrics(usage("p")))
+    assert not metricanswers.has_labels(pod_metrics({"metadata": {"name": "p"}}))
+
+
+@pytest.mark.parametrize(
+    ("value", "milli"),
+    [
+        pytest.param(5, 5000, id="a number"),
+        pytest.param(0.25, 250, id="a number with a fraction"),
+        pytest.param(" 5m ", 5, id="a text with spaces around it"),
+    ],
+)
+def test_a_quantity_is_read_as_gos_decoder_reads_it(value: Any, milli: int) -> None:
+    external_item, pod_item = {"value": value}, {"metadata": {"name": "p"}, "containers": [_using(value)]}
+
+    assert metricanswers.fill(MetricAnswer(api="external"), {"items": [external_item]}).items == [(milli, 0)]
+    assert metricanswers.fill(MetricAnswer(api="resource"), {"items": [pod_item]}).usages[0].containers == [
+        ("c", {"cpu": milli})
+    ]
+
+
+def _using(value: Any) -> dict[str, Any]:
+    return {"name": "c", "usage": {"cpu": value}}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "window_ms"),
+    [
+        pytest.param(0, 0, id="none"),
+        pytest.param(2**63 - 1, -1000, id="beyond 64 bit of nanoseconds it wraps, as Go's duration does"),
+    ],
+)
+def test_a_pods_window_is_a_go_duration(seconds: int, window_ms: int) -> None:
+    item = {"describedObject": {"name": "p"}, "value": "1", "windowSeconds": seconds}
+
+    assert metricanswers.fill(MetricAnswer(api="pods"), {"items": [item]}).values[0].window_ms == window_ms
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_an_object_answer_must_be_exactly_one(count: int) -> None:
+    item = {"value": "5", "timestamp": "2026-11-21T12:00:00Z"}
+    answer = metricanswers.fill(MetricAnswer(api="object", metric="m"), {"items": [item] * count})
+    text = f"the custom metrics API server returned {count} results when we asked for exactly one"
+    assert answer.error == text
+
+
+STATUS = b'{"kind":"Status","status":"Failure","message":"metrics backend says no","code":503}'
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "text"),
+    [
+        pytest.param(503, STATUS, "metrics backend says no", id="the Status' own message"),
+        pytest.param(
+            503,
+            b"service unavailable\n",
+            "the server is currently unable to handle the request (get pods.metrics.k8s.io)",
+            id="a body that is no Status",
+        ),
+        pytest.param(
+            404,
+            b"404 page not found",
+            "the server could not find the requested resource (get pods.metrics.k8s.io)",
+            id="an API that is not there",
+        ),
+        pytest.param(
+            500,
+            b"boom",
+            'an error on the server ("boom") has prevented the request from succeeding (get pods.metrics.k8s.io)',
+            id="any other error of the server quotes it",
+        ),
+        pytest.param(
+            500,
+            b"",
+            'an error on the server ("unknown") has prevented the request from succeeding (get pods.metrics.k8s.io)',
+            id="a server that says nothing",
+        ),
+        pytest.param(403, b"Forbidden: no", "Forbidden: no (get pods.metrics.k8s.io)", id="a proxy that forbids"),
+    ],
+)
+def test_error_texts_are_the_api_servers_or_client_gos(status: int, body: bytes, text: str) -> None:
+    assert error_text(status, body, "get", "pods.metrics.k8s.io") == text

@@ -1,0 +1,266 @@
+"""Which status and event writes bring an HPA in line with a decision."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from reconciler.clusters.manifests import manifests
+from reconciler.core import statusplan
+from reconciler.core.guardsettings import GuardSettings
+from reconciler.core.statusplan import EventBudget, HpaAnswer, LiveHpa, live_hpa
+from schemas.codec import encode
+from schemas.decisions import Decision, InputPosition
+from schemas.settings import ClusterSettings, SettingsSet
+
+
+def cpu(average: str) -> list[dict[str, Any]]:
+    return [{"type": "Resource", "resource": {"name": "cpu", "current": {"averageValue": average}}}]
+
+
+STATUS = {
+    "currentReplicas": 2,
+    "desiredReplicas": 0,
+    "currentMetrics": cpu("226512"),
+    "conditions": [{"type": "AbleToScale", "status": "True"}],
+}
+DECISION = Decision(
+    id="0-7-u1",
+    seq=1,
+    prev="",
+    cluster="east",
+    namespace="shop",
+    name="web",
+    uid="u1",
+    time="2026-11-21T12:00:00.500Z",
+    input=InputPosition(partition=0, offset=7, hash=""),
+    scale_target_ref={"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+    mode="enforce",
+    status=STATUS,
+    events=[("Normal", "SuccessfulRescale", "New size: 5; reason: x")],
+)
+LIVE: dict[str, Any] = {"metadata": {"uid": "u1", "resourceVersion": "4"}, "spec": {"maxReplicas": 3}, "status": {}}
+
+
+def kept(**changes: Any) -> LiveHpa:
+    return live_hpa(msgspec.json.decode(encode(LIVE | changes), type=HpaAnswer))
+
+
+def test_a_status_that_differs_is_put_under_the_version_just_read() -> None:
+    managed = LIVE["metadata"] | {"labels": {"team": "shop"}}
+    body = statusplan.status_update(DECISION, kept(metadata=managed | {"managedFields": [{"manager": "kubectl"}]}))
+    assert body is not None
+    assert msgspec.json.decode(encode(body)) == {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": managed,
+        "spec": LIVE["spec"],
+        "status": STATUS,
+    }
+
+
+@pytest.mark.parametrize(
+    "metadata", [{}, {"uid": "u1"}, {"uid": "u1", "resourceVersion": ""}, {"resourceVersion": "4"}]
+)
+def test_an_answer_that_no_write_can_follow_is_refused(metadata: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="no uid or no resource version"):
+        kept(metadata=metadata)
+
+
+def test_a_status_that_is_no_json_for_us_is_written_anew() -> None:
+    for status in (b'{"conditions":"\\ud800"}', b'"ready"', b"[1]"):
+        assert statusplan.status_update(DECISION, structs.replace(kept(), status=status)) is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        pytest.param({}, True, id="the very same"),
+        pytest.param({"desiredReplicas": None}, True, id="zero and absent are one"),
+        pytest.param({"lastScaleTime": None}, True, id="null and absent are one"),
+        pytest.param({"desiredReplicas": 3}, False, id="another count"),
+        pytest.param({"conditions": []}, False, id="a condition less"),
+        pytest.param({"lastScaleTime": "2026-11-21T12:00:00Z"}, False, id="a time more"),
+        pytest.param(
+            {
+                "currentMetrics": [
+                    {"type": "Resource", "resource": {"name": "cpu", "current": {"averageValue": "226512000m"}}}
+                ]
+            },
+            True,
+            id="a quantity in other words",
+        ),
+        pytest.param(
+            {"currentMetrics": cpu("2")},
+            False,
+            id="another quantity",
+        ),
+        pytest.param({"currentMetrics": cpu("many")}, False, id="a text that is no quantity"),
+        pytest.param({"currentMetrics": {"type": "Resource"}}, False, id="an object for a list"),
+        pytest.param({"conditions": "none"}, False, id="a text for a list"),
+        pytest.param({"selector": ""}, False, id="an empty text is not absent"),
+        pytest.param({"selector": {}}, True, id="an empty object is absent"),
+    ],
+)
+def test_statuses_are_compared_by_meaning(change: dict[str, Any], same: bool) -> None:
+    assert statusplan.same_status(STATUS | change, STATUS) is same
+    assert (statusplan.status_update(DECISION, kept(status=STATUS | change)) is None) is same
+
+
+def test_an_hpa_of_another_uid_is_another_hpa() -> None:
+    assert statusplan.status_update(structs.replace(DECISION, uid="u2"), kept()) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "events"),
+    [
+        pytest.param({}, True, True, id="an enforced HPA of the cluster shows both"),
+        pytest.param({"mode": "shadow"}, False, False, id="shadow shows nothing"),
+        pytest.param({"mode": "shadow", "shows_refusal": True}, True, True, id="a refusal that is fleethpa's to tell"),
+        pytest.param({"mode": "off"}, False, False, id="off shows nothing"),
+        pytest.param({"origin": "central"}, False, True, id="a central HPA has no status to show"),
+        pytest.param({"status": None, "events": []}, False, False, id="nothing to show"),
+    ],
+)
+def test_who_shows_what(change: dict[str, Any], status: bool, events: bool) -> None:
+    decision = structs.replace(DECISION, **change)
+    assert (statusplan.wants_status(decision), statusplan.wants_events(decision)) == (status, events)
+
+
+def test_an_event_looks_like_upstreams() -> None:
+    (event,) = statusplan.event_writes(DECISION)
+    assert event.body["involvedObject"] == {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "namespace": "shop",
+        "name": "web",
+        "uid": "u1",
+    }
+    assert event.body["source"] == {"component": "horizontal-pod-autoscaler"}
+    assert (event.body["type"], event.body["reason"], event.body["count"]) == ("Normal", "SuccessfulRescale", 1)
+    assert event.body["firstTimestamp"] == "2026-11-21T12:00:00Z"
+
+
+def test_equal_events_share_a_name_and_others_do_not() -> None:
+    (one,) = statusplan.event_writes(DECISION)
+    (same,) = statusplan.event_writes(structs.replace(DECISION, id="0-9-u1", time="2026-11-21T12:09:00.000Z"))
+    (other,) = statusplan.event_writes(
+        structs.replace(DECISION, events=[("Normal", "SuccessfulRescale", "New size: 6")])
+    )
+    (reborn,) = statusplan.event_writes(structs.replace(DECISION, uid="u2"))
+    assert one.name == same.name
+    assert len({one.name, other.name, reborn.name}) == 3
+
+
+def test_an_event_is_counted_once_per_decision() -> None:
+    (event,) = statusplan.event_writes(DECISION)
+    standing = event.body | {"metadata": event.body["metadata"] | {"resourceVersion": "5"}}
+    assert statusplan.again(event, standing) is None
+    (later,) = statusplan.event_writes(structs.replace(DECISION, id="0-9-u1", time="2026-11-21T12:09:00.000Z"))
+    patch = statusplan.again(later, standing)
+    assert patch is not None
+    assert (patch["count"], patch["lastTimestamp"]) == (2, "2026-11-21T12:09:00Z")
+    assert patch["metadata"]["resourceVersion"] == "5"
+
+
+def test_the_events_of_a_central_hpa_are_about_its_target() -> None:
+    (event,) = statusplan.event_writes(structs.replace(DECISION, origin="central"), "t1")
+    about = event.body["involvedObject"]
+    assert (about["kind"], about["name"], about["uid"], about["apiVersion"]) == ("Deployment", "web", "t1", "apps/v1")
+
+
+def test_25_events_at_once_then_one_per_five_minutes() -> None:
+    budget = EventBudget()
+    assert [budget.take("u", 0) for _ in range(26)] == [True] * 25 + [False]
+    assert not budget.take("u", 299_999)
+    assert budget.take("u", 300_000)
+    assert not budget.take("u", 300_001)
+    assert budget.take("other", 0)
+
+
+def test_an_idle_budget_is_forgotten() -> None:
+    budget = EventBudget(burst=1, refill_ms=10)
+    assert budget.take("u", 0)
+    budget.forget_idle(9)
+    assert not budget.take("u", 9)
+    budget.forget_idle(30)
+    assert budget.take("u", 30)
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_settings_of_a_cluster_go_before_the_fleets_and_frozen_holds_from_either() -> None:
+    settings = GuardSettings()
+    assert not settings.guards("east").frozen
+    settings.apply(SettingsSet(cluster="*", settings=ClusterSettings(max_step=10, frozen=True, sync_period_ms=30_000)))
+    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(max_step=3, frozen=False)))
+    assert (settings.guards("east").frozen, settings.guards("east").max_step) == (True, 3)
+    assert settings.guards("west").max_step == 10
+    assert settings.sync_period_ms("east", 15_000) == 30_000
+    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(max_step=0)))
+    assert settings.guards("east").max_step is None
+
+
+def test_settings_that_ingest_rejects_leave_what_holds_and_no_api_is_hammered() -> None:
+    settings = GuardSettings()
+    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(max_step=3, sync_period_ms=30_000)))
+    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(max_step=-1, sync_period_ms=0)))
+    assert (settings.guards("east").max_step, settings.sync_period_ms("east", 15_000)) == (3, 30_000)
+    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(sync_period_ms=1)))
+    assert settings.sync_period_ms("east", 15_000) == 1_000
+
+
+def test_a_setting_that_is_taken_away_is_the_fleets_or_the_default_again() -> None:
+    settings = GuardSettings()
+    settings.apply(SettingsSet(cluster="*", settings=ClusterSettings(max_step=10)))
+    own = ClusterSettings(max_step=3, sync_period_ms=30_000, frozen=True)
+    settings.apply(SettingsSet(cluster="east", settings=own))
+    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(), unset=["maxStep", "syncPeriodMs", "frozen"]))
+    assert (settings.guards("east").frozen, settings.guards("east").max_step) == (False, 10)
+    assert settings.sync_period_ms("east", 15_000) == 15_000
+
+
+# --- permissions ------------------------------------------------------------------------------------------------------
+
+
+def verbs(documents: list[Any]) -> set[str]:
+    return {verb for each in documents for rule in each.get("rules", ()) for verb in rule["verbs"]}
+
+
+def test_observing_asks_for_no_write() -> None:
+    assert verbs(manifests(enforce=False)) == {"get", "list", "watch"}
+    assert {"update", "create", "patch"} <= verbs(manifests(enforce=True))
+    assert not any("secrets" in rule["resources"] for each in manifests(enforce=True) for rule in each.get("rules", ()))
+
+
+def test_with_namespaces_there_is_a_role_and_a_binding_in_each() -> None:
+    documents = manifests(enforce=True, namespaces=("a", "b"))
+    assert [(each["kind"], each["metadata"]["namespace"]) for each in documents] == [
+        ("Role", "a"),
+        ("RoleBinding", "a"),
+        ("Role", "b"),
+        ("RoleBinding", "b"),
+    ]
+    assert documents[1]["subjects"][0]["namespace"] == "fleethpa-system"
+
+
+def test_which_metrics_are_pushed_is_set_per_type_for_a_cluster_or_for_the_fleet() -> None:
+    settings = GuardSettings()
+    assert settings.pushed("east") == frozenset()
+    settings.apply(SettingsSet(cluster="*", settings=ClusterSettings(sources={"Pods": "samples"})))
+    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(sources={"External": "samples"})))
+    assert (settings.pushed("east"), settings.pushed("west")) == (frozenset({"Pods", "External"}), frozenset({"Pods"}))
+    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(sources={"Pods": "api"})))
+    assert settings.pushed("east") == frozenset()
+    settings.apply(SettingsSet(cluster="*", settings=ClusterSettings(), unset=["sources"]))
+    assert settings.pushed("west") == frozenset()
+
+
+def test_how_often_values_are_shown_is_set_per_cluster_or_for_the_fleet() -> None:
+    settings = GuardSettings()
+    assert settings.status_every_ms("east") == 0
+    settings.apply(SettingsSet(cluster="*", settings=ClusterSettings(status_every_ms=60_000)))
+    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(status_every_ms=0)))
+    assert (settings.status_every_ms("east"), settings.status_every_ms("west")) == (0, 60_000)

@@ -1,0 +1,181 @@
+"""Taking partitions over while takes of what was fetched before are still under way."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+
+import pytest
+
+from runtime.kafkaclients import OffsetBounds
+from schemas.connection import KafkaSettings
+from streams.decider import assignment
+from streams.decider.assignment import DeciderConfig
+from streams.decider.owned import OwnedPartition, own_row
+from streams.decider.tail import Exit, Fence, LastRecord, RecordedTail, TailHead, TailReader
+from streams.state.partition import Partition
+from tests.generated_log import Fleet, partition_log
+
+CONFIG = DeciderConfig(kafka=KafkaSettings(bootstrap_servers="127.0.0.1:9"))
+
+
+class SlowReader(TailReader):
+    """A reader of an empty decisions topic, which takes its time to connect."""
+
+    def __init__(self, *_: object) -> None:
+        self.go_on = asyncio.Event()
+        self.stops = 0
+        self._standing = []
+
+    async def start(self, numbers: Iterable[int], from_offsets: Mapping[int, int], applied: Mapping[int, int]) -> None:
+        await self.go_on.wait()
+
+    async def stop(self) -> None:
+        self.stops += 1
+
+    def log_bounds(self, number: int) -> OffsetBounds:
+        return OffsetBounds(0, 0)
+
+    def applied_record(self, number: int) -> LastRecord | None:
+        return None
+
+    def standing(self, number: int, recovered: TailHead) -> RecordedTail:
+        standing = RecordedTail.none(number)
+        self._standing.append(standing)
+        return standing
+
+
+async def test_a_take_while_partitions_are_loaded_leaves_their_reader_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = SlowReader()
+    monkeypatch.setattr(assignment, "TailReader", lambda *_: reader)
+    owner = assignment.Assignment(CONFIG, 1, Fence(60.0), rows=dict)
+    loading = asyncio.create_task(owner.load([0]))
+    await asyncio.sleep(0)
+    await owner.after_take()
+    assert reader.stops == 0
+    reader.go_on.set()
+    assert await loading == {0: 0}
+    await owner.after_take()
+    assert reader.stops == 0
+    owner.take_over()
+    await owner.after_take()
+    assert reader.stops == 1
+
+
+LOG_RECORDS = 25
+
+
+def stored_rows(number: int) -> dict[bytes, bytes]:
+    """The rows of a partition of a few HPAs, as a checkpoint left them."""
+    partition = Partition.empty(number)
+    for record in partition_log(Fleet(hpas=3, namespaces=2, minutes=1))[:LOG_RECORDS]:
+        partition.apply(*record)
+    return dict([*partition.checkpoint(), own_row(number, partition.applied_offset, 0)])
+
+
+async def nothing_to_write(_: Iterable[OwnedPartition]) -> None:
+    """A checkpoint of what has not changed since the one before."""
+
+
+class PromptReader(SlowReader):
+    """The same, without a delay, beside a log that goes on after the rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on.set()
+
+    def log_bounds(self, number: int) -> OffsetBounds:
+        return OffsetBounds(0, LOG_RECORDS)
+
+
+async def test_rows_of_owned_partitions_are_not_held_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assignment, "TailReader", lambda *_: PromptReader())
+    before, other = stored_rows(number=1), stored_rows(number=2)
+    table = {**before, **other}
+    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), rows=lambda: table)
+    assert await owner.load([1]) == {1: LOG_RECORDS}
+    assert table == {**before, **other}  # as long as another assignment may come before this one is taken over
+    owner.take_over()
+    assert table == other
+    await owner.leave(nothing_to_write)
+    assert table == {**before, **other}
+    assert not owner.owned
+    assert await owner.load([1]) == {1: LOG_RECORDS}
+
+
+async def test_nothing_holds_the_state_of_a_partition_that_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assignment, "TailReader", lambda *_: PromptReader())
+    table = stored_rows(number=1)
+    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), rows=lambda: table)
+    await owner.load([1])
+    owner.take_over()
+    state = weakref.ref(owner.owned[1].partition)
+    await owner.leave(nothing_to_write)
+    gc.collect()
+    assert state() is None
+
+
+async def test_rows_are_not_put_back_at_the_end_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assignment, "TailReader", lambda *_: PromptReader())
+    table = stored_rows(number=1)
+    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), rows=lambda: table)
+    await owner.load([1])
+    owner.take_over()
+    await owner.leave(nothing_to_write, for_good=True)
+    assert not table
+
+
+async def test_partitions_that_were_never_given_up_end_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    class EndedError(Exception):
+        pass
+
+    def die(code: Exit, reason: str) -> None:
+        assert code == Exit.STALLED
+        raise EndedError
+
+    monkeypatch.setattr(assignment, "TailReader", lambda *_: PromptReader())
+    monkeypatch.setattr(assignment, "die", die)
+    table = stored_rows(number=1)
+    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), rows=lambda: table)
+    await owner.load([1])
+    owner.take_over()
+    with pytest.raises(EndedError):
+        await owner.load([1])
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["the same log", "a log that was cut and has grown again"])
+async def test_the_record_that_the_state_goes_up_to_is_compared_with_the_log(
+    monkeypatch: pytest.MonkeyPatch, cut: bool
+) -> None:
+    class EndedError(Exception):
+        pass
+
+    def die(code: Exit, reason: str) -> None:
+        raise EndedError(int(code), reason)
+
+    record = partition_log(Fleet(hpas=3, namespaces=2, minutes=1))[LOG_RECORDS - 1]
+    found = LastRecord(record[1], sha256(b"another" if cut else record[2]).digest())
+
+    class GrownReader(PromptReader):
+        def applied_record(self, number: int) -> LastRecord | None:
+            return found
+
+    monkeypatch.setattr(assignment, "TailReader", lambda *_: GrownReader())
+    monkeypatch.setattr(assignment, "die", die)
+    rows = stored_rows(number=1)
+    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), rows=lambda: rows)
+    if not cut:
+        assert await owner.load([1]) == {1: LOG_RECORDS}
+        return
+    with pytest.raises(EndedError) as ended:
+        await owner.load([1])
+    code, reason = ended.value.args
+    assert code == Exit.NEEDS_OPERATOR
+    for told in (sha256(record[2]).hexdigest(), found.digest.hex(), f"at offset {LOG_RECORDS - 1}", "Next: put back"):
+        assert told in reason
+
+
+def test_a_record_that_has_expired_is_not_compared() -> None:
+    partition = Partition.restore(1, stored_rows(number=1))
+    assignment.check_same_log(partition, None)

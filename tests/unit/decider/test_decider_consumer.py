@@ -1,0 +1,145 @@
+"""What the decider's consumer hands to Faust: the log records of a fetch as one message, rows merged, nothing stale."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from aiokafka import ConsumerRecord
+from faust.types import TP
+
+from streams.decider import strict
+from streams.decider.app import DeciderApp, create_app
+from streams.decider.assignment import DeciderConfig
+from streams.decider.strict import LogRecords, StrictConsumer
+
+CONFIG = DeciderConfig()
+LOG = [TP(CONFIG.log_topic, number) for number in range(3)]
+ROWS = TP(CONFIG.changelog_topic, 1)
+Fetched = Mapping[TP, Sequence[ConsumerRecord]]
+
+
+def record(tp: TP, offset: int) -> ConsumerRecord:
+    value = b"%d" % offset
+    return ConsumerRecord(tp.topic, tp.partition, offset, 1_760_000_000_123, 1, b"key", value, None, 3, len(value), ())
+
+
+class Rig:
+    """A consumer that is started without brokers: `fetches` are what they would give."""
+
+    def __init__(self) -> None:
+        self.app: DeciderApp = create_app(CONFIG, len(LOG))
+        self.app.finalize()
+        self.consumer: StrictConsumer = self.app.consumer
+        self.merged: list[tuple[bytes, bytes]] = []
+        self.fetches: list[Fetched] = []
+        self.app.transport.merge = lambda key, value: self.merged.append((key, value))
+        self.app.topics._acking_topics.add(CONFIG.log_topic)
+        self.consumer._set_active_tps({*LOG, ROWS})
+        self.consumer.resume_flow()
+        self.consumer._getmany = self._fetch
+
+    async def _fetch(self, **_: Any) -> Fetched:
+        return self.fetches.pop(0) if self.fetches else {}
+
+    def getmany(self) -> AsyncIterator[tuple[TP, Any]]:
+        return self.consumer.getmany(timeout=1.0)
+
+    async def messages(self, fetched: Fetched) -> list[Any]:
+        """The messages of one fetch, each acknowledged before the next is asked for."""
+        self.fetches.append(fetched)
+        found = []
+        async for _, message in self.getmany():
+            message.ack(self.consumer)
+            found.append(message)
+        return found
+
+
+@pytest.fixture
+async def rig() -> Rig:
+    return Rig()
+
+
+def of(message: LogRecords) -> list[tuple[int, int]]:
+    return [(record.partition, record.offset) for record in message.records]
+
+
+async def test_the_log_records_of_a_fetch_are_one_message_with_each_partition_in_order(rig: Rig) -> None:
+    [message] = await rig.messages({LOG[0]: [record(LOG[0], 7), record(LOG[0], 8)], LOG[2]: [record(LOG[2], 3)]})
+    assert of(message) == [(0, 7), (0, 8), (2, 3)]
+    assert (message.tp, message.offset) == (LOG[2], 3)
+
+
+async def test_a_large_fetch_is_several_messages(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strict, "MOST_RECORDS", 2)
+    found = await rig.messages({LOG[0]: [record(LOG[0], offset) for offset in range(5)]})
+    assert [of(message) for message in found] == [[(0, 0), (0, 1)], [(0, 2), (0, 3)], [(0, 4)]]
+
+
+async def test_partitions_that_are_not_active_are_left_out(rig: Rig) -> None:
+    rig.consumer.pause_partitions({LOG[0]})
+    [message] = await rig.messages({LOG[0]: [record(LOG[0], 7)], LOG[1]: [record(LOG[1], 1)]})
+    assert of(message) == [(1, 1)]
+
+
+async def test_rows_are_merged_and_the_last_one_says_how_far_the_recovery_is(rig: Rig) -> None:
+    [last] = await rig.messages({ROWS: [record(ROWS, 4), record(ROWS, 5)]})
+    assert rig.merged == [(b"key", b"4"), (b"key", b"5")]
+    assert (last.tp, last.offset, type(last) is LogRecords) == (ROWS, 5, False)
+
+
+async def test_the_next_message_waits_until_the_agent_has_the_one_before(rig: Rig) -> None:
+    rig.fetches += [{LOG[0]: [record(LOG[0], 0)]}, {LOG[0]: [record(LOG[0], 1)]}]
+    first = [message async for _, message in rig.getmany()]
+    waiting = asyncio.ensure_future(anext(rig.getmany()))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    first[0].ack(rig.consumer)
+    _, second = await waiting
+    assert of(second) == [(0, 1)]
+
+
+async def test_a_rebalance_ends_the_wait_and_drops_what_was_fetched_before_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.fetches += [{LOG[0]: [record(LOG[0], 0)]}, {LOG[0]: [record(LOG[0], 1)]}, {LOG[0]: [record(LOG[0], 5)]}]
+    assert len([message async for _, message in rig.getmany()]) == 1
+    waiting = asyncio.ensure_future(anext(rig.getmany(), None))
+    await asyncio.sleep(0)
+    rig.consumer.stop_flow()
+    assert await waiting is None
+    monkeypatch.setattr(rig.consumer, "_seek_to_state", _nothing)
+    await rig.consumer.perform_seek()
+    rig.consumer.resume_flow()
+    assert [of(message) for message in [message async for _, message in rig.getmany()]] == [[(0, 5)]]
+
+
+async def test_what_was_fetched_before_a_seek_is_dropped(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strict, "MOST_RECORDS", 1)
+    monkeypatch.setattr(rig.consumer, "_seek_to_state", _nothing)
+    rig.fetches.append({LOG[0]: [record(LOG[0], 0), record(LOG[0], 1)]})
+    delivered = rig.getmany()
+    _, first = await anext(delivered)
+    first.ack(rig.consumer)
+    await rig.consumer.perform_seek()
+    assert await anext(delivered, None) is None
+
+
+async def test_an_ack_lets_the_offset_after_the_newest_record_of_each_partition_be_committed_once(rig: Rig) -> None:
+    await rig.messages({LOG[0]: [record(LOG[0], 7), record(LOG[0], 8)], LOG[2]: [record(LOG[2], 3)]})
+    await rig.messages({LOG[0]: [record(LOG[0], 9)]})
+    assert rig.consumer._filter_committable_offsets(LOG) == {LOG[0]: 10, LOG[2]: 4}
+    assert rig.consumer._filter_committable_offsets(LOG) == {}
+
+
+async def test_what_is_read_again_is_not_committed_again(rig: Rig) -> None:
+    rig.consumer._count_acks_from(LOG[0], 5, {LOG[0]: 9})
+    await rig.messages({LOG[0]: [record(LOG[0], offset) for offset in range(5, 8)]})
+    assert rig.consumer._filter_committable_offsets(LOG) == {}
+    await rig.messages({LOG[0]: [record(LOG[0], offset) for offset in range(8, 11)]})
+    assert rig.consumer._filter_committable_offsets(LOG) == {LOG[0]: 11}
+
+
+async def _nothing() -> None:
+    return None

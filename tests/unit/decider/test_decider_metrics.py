@@ -1,0 +1,174 @@
+"""What the decider tells Prometheus of HPAs and decisions, after a fold of a generated log."""
+
+import re
+from types import SimpleNamespace
+from typing import Any, cast
+
+import orjson
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from schemas.keys import HpaId
+from schemas.settings import ClusterSettings
+from streams.decider.metrics import HpaCollector, Metrics, Results
+from streams.decider.owned import OwnedPartition
+from streams.state.ledger import DecisionRecord
+from streams.state.partition import Partition
+from tests.generated_log import START_MS, Fleet, partition_log
+
+WEB = 'cluster="c0",hpa="app0",namespace="ns0"'
+
+
+ENFORCED = ClusterSettings(default_mode="enforce", native_controller="absent")
+
+
+@pytest.fixture(scope="module")
+def folded() -> tuple[Partition, list[DecisionRecord]]:
+    partition, made = Partition.empty(0), []
+    for record in partition_log(Fleet(hpas=2, namespaces=2, minutes=6, settings=ENFORCED)):
+        made += partition.apply(*record)
+    return partition, made
+
+
+def exposed(registry: CollectorRegistry) -> dict[str, float]:
+    lines = [line.rpartition(" ") for line in generate_latest(registry).decode().splitlines() if line[0] != "#"]
+    return {_sorted(name): float(value) for name, _, value in lines}
+
+
+def _sorted(sample: str) -> str:
+    name, brace, labels = sample.partition("{")
+    each = sorted(re.findall(r'\w+="[^"]*"', labels))
+    return f"{name}{{{','.join(each)}}}" if brace else name
+
+
+def of_hpas(partition: Partition) -> dict[str, float]:
+    registry = CollectorRegistry()
+    registry.register(HpaCollector(lambda: [cast(OwnedPartition, SimpleNamespace(partition=partition))]))
+    return exposed(registry)
+
+
+def test_every_hpa_is_told_with_its_bounds_status_and_conditions(
+    folded: tuple[Partition, list[DecisionRecord]],
+) -> None:
+    partition, _ = folded
+    found = of_hpas(partition)
+    row = partition.state.hpas[HpaId("c0", "ns0", "app0")].row
+    assert found[f'fleethpa_hpa_info{{{WEB},origin="cluster",target_kind="Deployment",target_name="app0"}}'] == 1
+    assert found[_sorted(f'fleethpa_hpa_mode{{{WEB},mode="enforce"}}')] == 1
+    assert found[f"fleethpa_hpa_spec_min_replicas{{{WEB}}}"] == 2
+    assert found[f"fleethpa_hpa_spec_max_replicas{{{WEB}}}"] == 12
+    assert found[f"fleethpa_hpa_paused{{{WEB}}}"] == 0
+    assert row.status is not None
+    assert found[f"fleethpa_hpa_status_desired_replicas{{{WEB}}}"] == row.status["desiredReplicas"]
+    assert found[f"fleethpa_hpa_last_decision_timestamp_seconds{{{WEB}}}"] * 1000 == row.last_decision_ms
+    active = f'fleethpa_hpa_status_condition{{{WEB},condition="ScalingActive",reason="ValidMetricFound",status="true"}}'
+    assert found[_sorted(active)] == 1
+
+
+def test_every_metric_is_told_with_target_value_and_newest_sample(
+    folded: tuple[Partition, list[DecisionRecord]],
+) -> None:
+    partition, made = folded
+    found = of_hpas(partition)
+    row = partition.state.hpas[HpaId("c0", "ns0", "app0")].row
+    assert row.status is not None
+    shown = row.status["currentMetrics"][0]["resource"]["current"]
+    utilization = f'{{{WEB},metric_name="cpu",metric_target_type="utilization"}}'
+    average = f'{{{WEB},metric_name="cpu",metric_target_type="average"}}'
+    assert found[_sorted(f"fleethpa_hpa_spec_target_metric{utilization}")] == 80
+    assert found[_sorted(f"fleethpa_hpa_status_target_metric{utilization}")] == shown["averageUtilization"]
+    assert shown["averageValue"] == f"{1000 * found[_sorted(f'fleethpa_hpa_status_target_metric{average}')]:.0f}m"
+    newest_ms = 1000 * found[_sorted(f'fleethpa_hpa_metric_last_sample_timestamp_seconds{{{WEB},metric_name="cpu"}}')]
+    used = [time_ms for one in made if row.uid in one.id for time_ms in _newest_used(orjson.loads(one.value))]
+    assert max(used) <= newest_ms <= partition.clock_ms
+
+
+def _newest_used(decision: dict[str, Any]) -> list[int]:
+    """Sample times that a full or a short record names."""
+    return [*decision.get("newest", ()), *(m["newest"] for m in decision.get("metrics", ()) if "newest" in m)]
+
+
+def test_a_deleted_hpa_is_told_no_more(folded: tuple[Partition, list[DecisionRecord]]) -> None:
+    partition, _ = folded
+    row = partition.state.hpas[HpaId("c0", "ns0", "app0")].row
+    row.deleted = True
+    try:
+        found = of_hpas(partition)
+    finally:
+        row.deleted = False
+    assert not [name for name in found if 'hpa="app0"' in name]
+    assert [name for name in found if 'hpa="app1"' in name]
+
+
+def test_decisions_are_counted_by_what_they_came_to_and_a_short_one_as_the_one_it_repeats(
+    folded: tuple[Partition, list[DecisionRecord]],
+) -> None:
+    _, made = folded
+    registry = CollectorRegistry()
+    results = Results(registry)
+    kinds = [results.count(decision, START_MS / 1000 + 360) for decision in made]
+    found = {name: value for name, value in exposed(registry).items() if name.startswith("fleethpa_decisions_total")}
+    assert {"full", "short", "completion"} == set(kinds)
+    assert sum(found.values()) == len(made)
+    for kind in ("full", "short", "completion"):
+        of_kind = {name: value for name, value in found.items() if f'kind="{kind}"' in name}
+        assert sum(of_kind.values()) == kinds.count(kind)
+        assert all('mode="enforce"' in name and "reason=" in name for name in of_kind)
+    assert any('action="scale_up"' in name or 'action="scale_down"' in name for name in found)
+
+
+def test_writes_are_counted_by_cluster_and_by_how_they_ended() -> None:
+    registry = CollectorRegistry()
+    results = Results(registry)
+    headers = [("ce_subject", b"/c/n/horizontalpodautoscaler/web"), ("ce_source", b"/clusters/c")]
+    for ended in (b"timeout", b"applied", b"timeout"):
+        value = b'{"kind":"completion","outcome":{"result":"%s"}}' % ended
+        results.count(DecisionRecord("0-1-u-c", "c/n", 1, value, cast(Any, headers)))
+    found = {name: value for name, value in exposed(registry).items() if name.startswith("fleethpa_writes_ended_total")}
+    assert found == {
+        'fleethpa_writes_ended_total{cluster="c",result="applied"}': 1,
+        'fleethpa_writes_ended_total{cluster="c",result="timeout"}': 2,
+    }
+
+
+def test_a_completion_of_the_engine_says_how_its_write_ended(
+    folded: tuple[Partition, list[DecisionRecord]],
+) -> None:
+    _, made = folded
+    registry = CollectorRegistry()
+    results = Results(registry)
+    completions = [results.count(decision) for decision in made].count("completion")
+    found = {name: value for name, value in exposed(registry).items() if name.startswith("fleethpa_writes_ended_total")}
+    assert sum(found.values()) == completions > 0
+    assert all('cluster="c0"' in name for name in found)
+
+
+def test_lag_is_from_the_newest_sample_to_the_record(folded: tuple[Partition, list[DecisionRecord]]) -> None:
+    _, made = folded
+    decision = next(one for one in made if b'"newest":' in one.value and b'"sameAs"' not in one.value)
+    found = re.search(rb'"newest":(\d+)', decision.value)
+    assert found
+    registry = CollectorRegistry()
+    Results(registry).count(decision, int(found[1]) / 1000 + 7)
+    assert exposed(registry)["fleethpa_decision_lag_seconds_sum"] == pytest.approx(7)
+
+
+def test_the_selector_of_a_metric_is_no_label() -> None:
+    reason = "external metric queue(&LabelSelector{MatchLabels:map[string]string{queue: a,},}) above target"
+    headers = [("ce_subject", b"/c/n/horizontalpodautoscaler/web")]
+    registry = CollectorRegistry()
+    value = b'{"reason":"%s"}' % reason.encode()
+    Results(registry).count(DecisionRecord("0-1-u", "c/n", 1, value, cast(Any, headers)))
+    assert any('reason="external metric queue above target"' in name for name in exposed(registry))
+
+
+def test_a_completion_is_counted_but_has_no_lag() -> None:
+    headers = [("ce_subject", b"/c/n/horizontalpodautoscaler/web"), ("ce_type", b"io.fleethpa.decision.v1")]
+    value = b'{"kind":"completion","mode":"enforce","direction":"ScaleUp","constraintsApplied":["MaxReplicas"]}'
+    metrics = Metrics()
+    metrics.decided(DecisionRecord("0-1-u-c", "c/n", 1, value, cast(Any, headers)))
+    found = exposed(metrics.registry)
+    labels = 'action="scale_up",kind="completion",limited_by="MaxReplicas",mode="enforce",reason=""'
+    assert found[f"fleethpa_decisions_total{{{labels}}}"] == 1
+    assert found["fleethpa_decision_lag_seconds_count"] == 0
+    assert found["fleethpa_evaluations_total"] == 0

@@ -1,0 +1,159 @@
+"""State rows in the table and on the changelog: which copy wins, what is written, and in which order."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import faust
+import pytest
+from faust.types import TP
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.decider import owned as checkpoint
+from streams.decider import recordbatches
+from streams.decider.app import RowStore, StateTable
+from streams.decider.owned import OwnedPartition, decisions_offset_of, own_row, split_rows, write_checkpoint
+from streams.decider.recordbatches import CrashPoint
+from streams.state.rowcodec import applied_offset, applied_prefix, merge_row, rows_by_partition
+
+
+@pytest.mark.parametrize("offset", [-1, 0, 1, 255, 2**40])
+def test_an_applied_offset_reads_back(offset: int) -> None:
+    assert applied_offset(applied_prefix(offset) + b"body") == offset
+
+
+@given(st.permutations([(-1, b"a"), (3, b"b"), (7, b"c"), (7, b"c"), (200, b"d"), (70_000, b"e")]))
+def test_the_copy_that_has_applied_most_wins_in_any_order(copies: list[tuple[int, bytes]]) -> None:
+    rows: dict[bytes, bytes] = {}
+    for applied, body in copies:
+        merge_row(rows, b"0|p", applied_prefix(applied) + body)
+    assert rows == {b"0|p": applied_prefix(70_000) + b"e"}
+
+
+@pytest.fixture
+def store() -> RowStore:
+    app = faust.App("test", broker="kafka://127.0.0.1:1", store="memory://", Table=StateTable, web_enabled=False)
+    return cast(RowStore, app.Table("state", key_type=bytes, value_type=bytes).data)
+
+
+async def test_recovery_merges_and_keeps_only_own_partitions(store: RowStore) -> None:
+    old, new, other = applied_prefix(4) + b"old", applied_prefix(5) + b"new", applied_prefix(9) + b"x"
+    for key, value in ((b"1|p", new), (b"1|p", old), (b"12|p", other)):
+        store.merge(key, value)
+    await store.on_recovery_completed({TP("changelog", 1)}, set())
+    assert dict(store.data) == {b"1|p": new}
+
+
+def test_rows_are_told_apart_by_their_whole_partition_number() -> None:
+    rows = {b"1|p": b"a", b"11|p": b"b", b"1|h/x/y/z": b"c", b"2|p": b"d"}
+    assert rows_by_partition(rows, [1, 3]) == {1: {b"1|p": b"a", b"1|h/x/y/z": b"c"}, 3: {}}
+
+
+@dataclass
+class FakePartition:
+    """The part of the core's machine that a checkpoint touches."""
+
+    number: int = 2
+    applied_offset: int = 41
+    rows: list[tuple[bytes, bytes]] = field(
+        default_factory=lambda: [
+            (b"2|h/c/n/a", applied_prefix(41) + b"hpa"),
+            (b"2|n/c/n#0", applied_prefix(41) + b"namespace"),
+            (b"2|p", applied_prefix(41) + b"partition"),
+        ]
+    )
+
+    def checkpoint(self) -> list[tuple[bytes, bytes]]:
+        return self.rows
+
+
+class FakeBatch:
+    """Holds two records."""
+
+    def __init__(self) -> None:
+        self.keys: list[bytes | None] = []
+
+    def append(self, *, timestamp: None, key: bytes | None, value: bytes, headers: object) -> object | None:
+        if len(self.keys) == 2:
+            return None
+        self.keys.append(key)
+        return self
+
+    def close(self) -> None:
+        pass
+
+
+class FakeProducer:
+    """Takes batches as aiokafka's producer does, and runs a hook after each."""
+
+    def __init__(self, after: Callable[[int], Awaitable[None] | None] = lambda _: None) -> None:
+        self.sent: list[tuple[str, bytes | None, int]] = []
+        self._after = after
+
+    async def send_batch(self, batch: FakeBatch, topic: str, *, partition: int) -> "asyncio.Future[Any]":
+        first = len(self.sent)
+        self.sent += [(topic, key, partition) for key in batch.keys]
+        self._after(len(self.sent))
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future.set_result(SimpleNamespace(offset=first))
+        return future
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recordbatches, "new_batch", FakeBatch)
+
+
+def owned_partition() -> OwnedPartition:
+    return OwnedPartition(cast(Any, FakePartition()), cast(Any, None), decisions_offset=17)
+
+
+async def write(producer: FakeProducer, ours: Callable[[], bool] = lambda: True, armed: str = "") -> int:
+    return await write_checkpoint(
+        owned_partition(), producer=producer, topic="c", still_ours=ours, faults=CrashPoint(armed)
+    )
+
+
+async def test_a_checkpoint_writes_the_cores_rows_in_order_then_its_own() -> None:
+    producer = FakeProducer()
+    await write(producer)
+    assert producer.sent == [("c", key, 2) for key in (b"2|h/c/n/a", b"2|n/c/n#0", b"2|p", b"2|d")]
+
+
+async def test_a_checkpoint_of_a_partition_that_was_lost_meanwhile_stops_at_a_prefix() -> None:
+    ours = [True]
+    producer = FakeProducer(after=lambda sent: ours.__setitem__(0, sent < 2))
+    await write(producer, ours=lambda: ours[0])
+    assert [key for _, key, _ in producer.sent] == [b"2|h/c/n/a", b"2|n/c/n#0"]
+
+
+async def test_a_crash_in_a_checkpoint_comes_after_the_named_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    class CrashedError(Exception):
+        pass
+
+    def crash() -> None:
+        raise CrashedError
+
+    monkeypatch.setattr(checkpoint, "crash", crash)
+    producer = FakeProducer()
+    with pytest.raises(CrashedError):
+        await write(producer, armed="checkpoint-row:2")
+    assert [key for _, key, _ in producer.sent] == [b"2|h/c/n/a", b"2|n/c/n#0"]
+
+
+def test_the_own_row_says_where_to_read_decisions_from_and_is_not_the_cores() -> None:
+    key, value = own_row(2, 41, 17)
+    core, own = split_rows({key: value, b"2|p": b"x", b"2|h/d": b"y"})
+    assert core == {b"2|p": b"x", b"2|h/d": b"y"}
+    assert decisions_offset_of(own) == 17
+    assert decisions_offset_of({}) == 0
+
+
+def test_an_armed_step_is_due_once_at_its_turn() -> None:
+    point = CrashPoint("after-publish*2")
+    steps = ["after-publish", "before-publish", "after-publish", "after-publish"]
+    assert [point.is_due(step) for step in steps] == [False, False, True, False]
+    assert not CrashPoint("").is_due("after-publish")

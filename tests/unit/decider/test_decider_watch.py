@@ -1,0 +1,133 @@
+"""What ends a decider by itself: fence, stalls, a broker clock that is behind; and what is ready."""
+
+import time
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
+
+import pytest
+
+from streams.decider import app as deciderhealth
+from streams.decider import owned
+from streams.decider import tail as fence
+from streams.decider.app import TICK
+from streams.decider.assignment import DeciderConfig
+from streams.decider.crashonly import Watchdog
+from streams.decider.metrics import Metrics
+from streams.decider.owned import OwnedPartition
+from streams.decider.tail import Exit, Fence
+from streams.state.ledger import DecisionRecord
+
+
+class DiedError(Exception):
+    """The process would have ended."""
+
+
+@pytest.fixture
+def deaths(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Exit, str]]:
+    """Ends of the process, which raise instead."""
+    seen: list[tuple[Exit, str]] = []
+
+    def die(code: Exit, reason: str, *, error: BaseException | None = None) -> NoReturn:
+        seen.append((code, reason))
+        raise DiedError(reason)
+
+    monkeypatch.setattr(fence, "die", die)
+    monkeypatch.setattr(owned, "die", die)
+    return seen
+
+
+class FakeStanding:
+    """Nothing stands."""
+
+    finished = True
+
+    async def at(self, _: int) -> dict[str, bytes]:
+        return {}
+
+
+class FakePartition:
+    """Counts what it is given."""
+
+    def __init__(self, applied_offset: int = 9) -> None:
+        self.number = 0
+        self.applied_offset = applied_offset
+
+    def apply(self, offset: int, timestamp_ms: int, value: bytes, standing: Any) -> list[DecisionRecord]:
+        self.applied_offset = offset
+        return [DecisionRecord(f"{offset} at {timestamp_ms}", "", 1, b"", [])]
+
+
+def partition(applied_offset: int = 9) -> OwnedPartition:
+    return OwnedPartition(cast(Any, FakePartition(applied_offset)), cast(Any, FakeStanding()), decisions_offset=0)
+
+
+def record(offset: int, timestamp_ms: int = 1_000) -> Any:
+    return SimpleNamespace(offset=offset, value=b"x", timestamp=timestamp_ms)
+
+
+async def test_a_record_already_applied_is_skipped_and_the_next_one_applied_with_its_exact_time() -> None:
+    one = partition()
+    assert await one.fold(record(9)) == []
+    [made] = await one.fold(record(10, 1_760_000_000_123))
+    assert made.id == "10 at 1760000000123"
+
+
+async def test_a_record_that_is_not_the_next_one_ends_the_process(deaths: list[tuple[Exit, str]]) -> None:
+    with pytest.raises(DiedError, match="offset 11 came, 10 is next"):
+        await partition().fold(record(11))
+    assert deaths[0][0] is Exit.SOFTWARE
+
+
+async def test_a_broker_clock_behind_the_newest_log_time_shows_in_readiness() -> None:
+    one = partition()
+    assignment = cast(Any, SimpleNamespace(owned={0: one}))
+    await one.fold(record(10, 100_000))
+    await one.fold(record(11, 40_000))
+    assert deciderhealth.problems(assignment, recovering=False) == []
+    await one.fold(record(12, 39_000))
+    assert deciderhealth.problems(assignment, recovering=False) == [
+        "log partition 0: the broker's clock is 61 s behind the newest log time"
+    ]
+    assert deciderhealth.problems(assignment, recovering=True) == ["recovering state rows or waiting for an assignment"]
+
+
+async def test_a_loop_that_stood_still_is_fenced(deaths: list[tuple[Exit, str]]) -> None:
+    one = Fence(limit_s=0.05)
+    one.check()  # nothing is owned yet
+    one.start()
+    one.check()
+    time.sleep(0.06)  # the loop stands still
+    with pytest.raises(DiedError, match="no longer the owner"):
+        one.check()
+    assert deaths[0][0] is Exit.FENCED
+
+
+def watchdog(one: OwnedPartition | None, *, ticks: bool = True, recovering: bool = False) -> Watchdog:
+    assignment = cast(Any, SimpleNamespace(owned={0: one} if one else {}))
+    config = DeciderConfig(ticks=ticks, stall_s=30, recovery_s=60)
+    return Watchdog(config, assignment, Metrics(), lambda: recovering)
+
+
+def test_recovery_that_does_not_end_is_a_stall() -> None:
+    dog = watchdog(None, recovering=True)
+    begun = time.monotonic()
+    assert dog.stall(begun + 59) == ""
+    assert dog.stall(begun + 61).startswith("recovery has not ended after 6")
+
+
+def test_records_that_wait_and_are_not_applied_are_a_stall() -> None:
+    one = partition(applied_offset=9)
+    dog = watchdog(one, ticks=False)
+    assert dog.stall(one.applied_at + 31) == ""
+    dog.saw_ends({0: 12})
+    assert dog.stall(one.applied_at + 29) == ""
+    assert dog.stall(one.applied_at + 31) == "log partition 0: nothing was applied for 31 s, but 2 records wait"
+
+
+def test_ticks_that_stop_are_a_stall() -> None:
+    one = partition()
+    assert watchdog(one).stall(one.applied_at + 31) == "log partition 0: no tick came for 31 s"
+
+
+def test_a_tick_is_a_log_record_without_entries() -> None:
+    assert TICK == b'{"v":1,"entries":[]}'

@@ -1,0 +1,49 @@
+"""The architecture page names the rooms and files that exist, all rooms, and few enough words."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+MOST_STEPS, MOST_WORDS = 15, 40
+
+
+def _section(title: str) -> str:
+    return PAGE.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def _packages() -> set[str]:
+    tops = ("schemas", "runtime", "streams", "reconciler", "fleethpa")
+    folders = {path.parent for top in tops for path in (ROOT / top).rglob("*.py")}
+    return {f"{folder.relative_to(ROOT)}/" for folder in folders if any(folder.glob("[!_]*.py"))}
+
+
+def test_every_package_with_modules_has_a_paragraph() -> None:
+    described = set(re.findall(r"`([a-z/]+/)`", _section("The rooms")))
+    assert _packages() <= described, "a room without a paragraph in docs/architecture.md"
+
+
+def test_every_file_and_folder_named_on_the_page_exists() -> None:
+    named = re.findall(r"`((?:schemas|runtime|streams|reconciler|fleethpa|tests|compose|docs)/[\w./-]*)`", PAGE)
+    assert len(named) > 40
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_every_name_beside_a_file_is_defined_there() -> None:
+    named = re.findall(r"`([\w/]+\.py)` · `(?:(\w+)\.)?(\w+)`", PAGE)
+    assert len(named) >= 8
+    for file, owner, name in named:
+        text = (ROOT / file).read_text(encoding="utf-8")
+        for each in filter(None, (owner, name)):
+            assert re.search(rf"\b(class|def) {each}\b", text), f"{file} defines no {each}"
+
+
+def test_the_path_of_a_sample_has_at_most_fifteen_steps() -> None:
+    steps = re.findall(r"^\d+\. ", _section("The path of one sample"), re.MULTILINE)
+    assert 0 < len(steps) <= MOST_STEPS
+
+
+def test_the_glossary_has_at_most_forty_words_each_explained() -> None:
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", _section("Glossary"), re.MULTILINE)[1:]
+    assert 0 < len(rows) <= MOST_WORDS
+    assert all(meaning.strip() for _, meaning in rows)

@@ -1,0 +1,228 @@
+"""compose/: what it runs are commands of this release, what its alerts ask for are metrics of this release."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+import jsonschema
+import orjson
+import pytest
+import yaml
+
+from fleethpa.cli.main import cli
+from reconciler.clusters.manifests import manifests
+from tests.kubernetes.manifests import CHART, chart_files, find_helm, plain
+
+ROOT = Path(__file__).parents[3]
+COMPOSE = ROOT / "compose"
+PLAIN = ("kubernetes/hub.yaml",)
+Document = dict[str, Any]
+
+
+@cache
+def documents(name: str) -> list[Document]:
+    """The documents of a file in compose/."""
+    return [document for document in yaml.safe_load_all((COMPOSE / name).read_text()) if document]
+
+
+def pods() -> Iterator[tuple[str, Document]]:
+    """Name and pod spec of every workload."""
+    for document in workloads():
+        yield document["metadata"]["name"], document["spec"]["template"]["spec"]
+
+
+def workloads() -> Iterator[Document]:
+    """Every object of the plain manifests that makes pods."""
+    for name in PLAIN:
+        yield from (document for document in documents(name) if "template" in document.get("spec", {}))
+
+
+def commands() -> Iterator[Any]:
+    """Every fleethpa command that compose/ runs."""
+    for name, service in documents("compose.yaml")[0]["services"].items():
+        if service["image"] == "fleethpa":
+            yield pytest.param(service["command"], id=f"compose runs {name}")
+    for name, pod in pods():
+        yield pytest.param(pod["containers"][0]["args"], id=f"Kubernetes runs {name}")
+
+
+def parse(arguments: list[str]) -> str:
+    """Parse a command line down to its last command, without running it; that command's path."""
+    context = cli.make_context("fleethpa", list(arguments))
+    while isinstance(context.command, click.Group):
+        name, command, rest = context.command.resolve_command(context, [*context.protected_args, *context.args])
+        assert command is not None
+        context = command.make_context(name, rest, parent=context)
+    return context.command_path
+
+
+@pytest.mark.filterwarnings("ignore:.*protected_args.*:DeprecationWarning")
+@pytest.mark.parametrize("arguments", list(commands()))
+def test_every_command_is_one_of_this_release(arguments: list[str]) -> None:
+    assert parse(arguments).split()[1:] == [word for word in arguments[:2] if not word.startswith("-")]
+
+
+@pytest.mark.filterwarnings("ignore:.*protected_args.*:DeprecationWarning")
+def test_an_unknown_option_would_be_found() -> None:
+    with pytest.raises(click.NoSuchOption):
+        parse(["run", "decider", "--no-such-option"])
+
+
+def test_containers_run_as_nobody_and_cannot_write_their_file_system() -> None:
+    for name, pod in pods():
+        assert pod["securityContext"]["runAsNonRoot"], name
+        container = pod["containers"][0]["securityContext"]
+        assert container["readOnlyRootFilesystem"], name
+        assert container["allowPrivilegeEscalation"] is False, name
+    assert "USER 65532" in (COMPOSE / "Dockerfile").read_text()
+
+
+def test_ports_are_served_to_other_pods_and_selectors_match_their_templates() -> None:
+    for document in workloads():
+        if document["kind"] in ("Deployment", "StatefulSet"):
+            template = document["spec"]["template"]
+            assert document["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+            arguments = template["spec"]["containers"][0]["args"]
+            prefix = "--" if arguments[0] == "page" else "--web-"
+            assert arguments[arguments.index(f"{prefix}host") + 1] == "0.0.0.0"
+            assert int(arguments[arguments.index(f"{prefix}port") + 1]) == 8080
+
+
+def test_the_page_in_a_cluster_asks_for_a_token_and_knows_its_name() -> None:
+    (pod,) = [pod for name, pod in pods() if name == "fleethpa-page"]
+    arguments = pod["containers"][0]["args"]
+    assert "--token-file" in arguments
+    assert "fleethpa-page.fleethpa-system.svc" in arguments
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_the_permissions_are_those_that_the_command_prints(name: str) -> None:
+    labels = {"app.kubernetes.io/name": "fleethpa"}
+    granted = [
+        document | {"metadata": document["metadata"] | {"labels": labels}}
+        for document in documents(name)
+        if document["kind"].startswith("ClusterRole")
+    ]
+    assert granted == manifests(enforce=True)
+
+
+@pytest.mark.parametrize("name", chart_files())
+def test_the_files_of_the_chart_say_what_the_code_says(name: str) -> None:
+    assert (CHART / "files" / name).read_text() == chart_files()[name], "run `make manifests`"
+
+
+def test_the_values_of_the_chart_are_as_their_schema_says() -> None:
+    schema = orjson.loads((CHART / "values.schema.json").read_bytes())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    jsonschema.validate(values, schema)
+    assert set(values) == set(schema["properties"]) - {"global"}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(values | {"replicas": 2}, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(values | {"mode": "hug"}, schema)
+
+
+def test_the_release_of_the_chart_is_this_one() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert chart["appVersion"] == project["version"]
+
+
+@pytest.mark.skipif(not find_helm(), reason="no helm on this machine")
+@pytest.mark.parametrize("name", PLAIN)
+def test_the_plain_manifests_are_those_of_the_chart(name: str) -> None:
+    path = COMPOSE / name
+    assert path.read_text() == plain(find_helm(), path.name), "run `make manifests`"
+
+
+def packages(name: str) -> dict[str, list[str]]:
+    """The packages of a lock file, with their versions, and the hashes of each."""
+    found: dict[str, list[str]] = {}
+    for line in (ROOT / name).read_text().splitlines():
+        if not line.startswith((" ", "#")):
+            found[line.split()[0]] = []
+        elif "--hash=" in line:
+            found[list(found)[-1]].append(line.strip(" \\"))
+    return found
+
+
+def test_the_image_installs_by_hash_also_what_builds_it() -> None:
+    text = (COMPOSE / "Dockerfile").read_text().replace("\\\n", "")
+    installs = [part for part in re.split(r"\n|&&", text) if "pip install" in part]
+    assert all("--require-hashes" in each or each.strip().endswith("--no-deps /wheels/*.whl") for each in installs)
+    build, dev = packages("requirements/build.lock"), packages("requirements/dev.lock")
+    assert all(hashes and hashes == dev[package] for package, hashes in build.items())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert set(project["build-system"]["requires"]) <= build.keys()
+
+
+def test_both_stages_of_the_image_have_the_base_that_the_build_names() -> None:
+    lines = (COMPOSE / "Dockerfile").read_text().splitlines()
+    assert [line.split()[1] for line in lines if line.startswith("FROM ")] == ["${BASE}", "${BASE}"]
+
+
+def test_what_the_dockerfile_copies_exists() -> None:
+    for line in (COMPOSE / "Dockerfile").read_text().splitlines():
+        if line.startswith("COPY ") and "--from" not in line:
+            for source in line.split()[1:-1]:
+                assert (ROOT / source).exists(), line
+
+
+def metrics_and_labels() -> dict[str, set[str]]:
+    """Every metric of the reference page, with its labels."""
+    lines = (ROOT / "docs/reference/metrics.md").read_text().splitlines()
+    rows = [line.split("|") for line in lines if line.startswith("| `fleethpa_")]
+    known: dict[str, set[str]] = {}
+    for _, name, kind, labels, *_ in rows:
+        own = known.setdefault(name.strip(" `"), set())
+        own |= set(re.findall(r"`(\w+)`", labels)) | ({"le"} if "histogram" in kind else set())
+    return known
+
+
+@pytest.mark.parametrize("name", ["prometheus-alerts.yaml", "grafana-dashboard.json"])
+def test_alerts_and_dashboards_ask_for_metrics_and_labels_that_exist(name: str) -> None:
+    known = metrics_and_labels()
+    text = (COMPOSE / name).read_text().replace('\\"', '"')
+    asked = re.findall(r"(fleethpa_\w+?)(?:_bucket)?(?:\{([^}]*)\})?(?![\w])", text)
+    assert asked
+    for metric, matchers in asked:
+        assert metric in known, metric
+        assert set(re.findall(r"(\w+)=~?", matchers)) <= known[metric], f"{metric}{{{matchers}}}"
+
+
+def test_every_alert_says_how_long_how_bad_and_what_to_do() -> None:
+    rules = documents("prometheus-alerts.yaml")[0]["groups"][0]["rules"]
+    assert all({"alert", "expr", "for", "labels", "annotations"} == rule.keys() for rule in rules)
+
+
+def test_the_runbook_of_every_alert_is_a_section_of_the_operations_page() -> None:
+    rules = documents("prometheus-alerts.yaml")[0]["groups"][0]["rules"]
+    page = (ROOT / "docs/operations.md").read_text()
+    anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"(?m)^#+ (.+)$", page)}
+    for rule in rules:
+        path, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+        assert (path, anchor) == ("docs/operations.md", rule["alert"].lower())
+        assert anchor in anchors
+
+
+def test_the_row_of_an_hpa_is_repeated_for_each_that_is_chosen() -> None:
+    dashboard = orjson.loads((COMPOSE / "grafana-dashboard.json").read_bytes())
+    rows = {panel["title"]: panel.get("repeat") for panel in dashboard["panels"] if panel["type"] == "row"}
+    assert rows == {"Fleet": None, "HPA $hpa": "hpa", "Pipeline": None, "Writes and audit": None}
+    variables = {variable["name"]: variable for variable in dashboard["templating"]["list"]}
+    assert variables["hpa"]["multi"]
+
+
+def test_panels_of_the_dashboard_do_not_overlap() -> None:
+    dashboard = orjson.loads((COMPOSE / "grafana-dashboard.json").read_bytes())
+    taken: dict[tuple[int, int], str] = {}
+    for panel in dashboard["panels"]:
+        at = panel["gridPos"]
+        for cell in [(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])]:
+            assert taken.setdefault(cell, panel["title"]) == panel["title"]
+            assert cell[0] < 24
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])

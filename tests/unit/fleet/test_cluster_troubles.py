@@ -1,0 +1,107 @@
+"""What is wrong in a cluster is named once, by its cause."""
+
+import re
+from typing import Any
+
+import pytest
+
+from fleethpa.fleet.troubles import troubles_of
+from schemas.observed import ObserverTrouble
+from streams.state.partitionrow import HandsRow, ReportRow, ServedRow
+
+NOW_MS = 1_795_269_600_000
+ALIVE = ServedRow(NOW_MS - 5_000)
+
+
+def report(*troubles: ObserverTrouble, heard_ms: int = NOW_MS - 5_000, **fields: Any) -> ReportRow:
+    return ReportRow("east", "o", "s", heard_ms, troubles=list(troubles), **fields)
+
+
+def trouble(part: str, reason: Any = "failing", **fields: Any) -> ObserverTrouble:
+    return ObserverTrouble(part=part, reason=reason, since=NOW_MS - 60_000, **fields)
+
+
+@pytest.mark.parametrize(
+    ("given", "kinds"),
+    [
+        pytest.param({}, [], id="nothing"),
+        pytest.param({"heard_ms": None}, ["observerSilent"], id="never observed"),
+        pytest.param({"heard_ms": NOW_MS - 30_001, "reports": []}, ["observerSilent"], id="silent for long"),
+        pytest.param({"heard_ms": NOW_MS - 30_000, "reports": []}, [], id="silent, not yet for long"),
+        pytest.param({"reports": [report(stopped=True)]}, ["observerSilent"], id="stopped on purpose, seen at once"),
+        pytest.param(
+            {"reports": [report(stopped=True, heard_ms=NOW_MS), report()]},
+            [],
+            id="one of two was stopped, as in a rolling update",
+        ),
+        pytest.param(
+            {"reports": [report(stopped=True, heard_ms=NOW_MS), report(heard_ms=NOW_MS - 30_001)]},
+            ["observerSilent"],
+            id="one of two was stopped, and the other is silent",
+        ),
+        pytest.param(
+            {"reports": [report(trouble("membership", error="it is gone"), stopped=True)], "served": None},
+            ["left"],
+            id="it left the fleet, so nothing else matters",
+        ),
+        pytest.param({"reports": [report(trouble("membership"))]}, ["unhealthy"], id="its object says it is ill"),
+        pytest.param(
+            {"heard_ms": NOW_MS - 60_000, "reports": [report(trouble("apiServer"), heard_ms=NOW_MS - 60_000)]},
+            ["observerSilent"],
+            id="what a silent observer said last is not known to hold",
+        ),
+        pytest.param(
+            {"reports": [report(trouble("pods")), report(heard_ms=NOW_MS - 9_000)]},
+            ["watchFailing"],
+            id="the newest of several reports",
+        ),
+        pytest.param(
+            {"reports": [report(trouble("apiServer", "unreachable"), trouble("metrics.k8s.io", "forbidden"))]},
+            ["apiServerAway", "metricsFailing"],
+            id="another cause beside an API server that is away",
+        ),
+        pytest.param(
+            {"reports": [report(trouble("external.metrics.k8s.io"), trouble("widgets.example.com", "forbidden"))]},
+            ["watchForbidden", "metricsFailing"],
+            id="watches before metrics",
+        ),
+        pytest.param({"reports": [report(trouble("canary"))]}, ["canaryFailing"], id="the canary"),
+        pytest.param({"served": None}, ["reconcilerSilent"], id="no reconciler"),
+        pytest.param({"served": None, "enforced": 0}, [], id="no reconciler, and none is needed"),
+        pytest.param({"served": ServedRow(NOW_MS - 30_001)}, ["reconcilerSilent"], id="a silent reconciler"),
+        pytest.param({"served": ServedRow(NOW_MS, "refused")}, ["reconcilerFailing"], id="one that cannot write"),
+        pytest.param(
+            {"served": ServedRow(NOW_MS, "refused"), "hands": HandsRow([(NOW_MS - 60_000, "stand-in", 3)])},
+            ["standIn"],
+            id="its stand-in is in charge, so that the hub cannot write",
+        ),
+        pytest.param({"hands": HandsRow([(NOW_MS, "hub/main/1", 5)])}, [], id="the hub has it back"),
+    ],
+)
+def test_each_cause_is_named_once(given: dict[str, Any], kinds: list[str]) -> None:
+    usual: dict[str, Any] = {"heard_ms": NOW_MS - 5_000, "reports": [report()], "served": ALIVE, "enforced": 2}
+    found = troubles_of("east", NOW_MS, **(usual | given))
+    assert [each.kind for each in found] == kinds
+    assert all(each.next_step and "\n" not in each.text for each in found)
+
+
+def test_where_is_named_as_long_as_it_is_short() -> None:
+    few = trouble("pods", namespaces=["data", "shop"], namespace_count=2)
+    many = trouble("scales", "forbidden", namespaces=["a", "b", "c"], namespace_count=40, rights=["list x.apps"])
+    texts = [
+        each.text
+        for each in troubles_of("east", NOW_MS, heard_ms=NOW_MS, reports=[report(few, many)], served=None, enforced=0)
+    ]
+    assert [re.sub(r" since \S+ \(1m\)", "", text) for text in texts] == [
+        "watching pods fails in data, shop",
+        "watching scales is forbidden in 40 namespaces, which needs list x.apps",
+    ]
+
+
+def test_a_stand_in_is_shown_with_the_reason_that_its_agent_reports() -> None:
+    usual: dict[str, Any] = {"heard_ms": NOW_MS, "reports": [report()], "enforced": 2}
+    hands = HandsRow([(NOW_MS - 60_000, "stand-in", 3)])
+    [fresh] = troubles_of("east", NOW_MS, **usual, served=ServedRow(NOW_MS, "no right\nto write"), hands=hands)
+    assert fresh.text.endswith("; its agent reports: no right")
+    [old] = troubles_of("east", NOW_MS, **usual, served=ServedRow(NOW_MS - 30_001, "no right"), hands=hands)
+    assert "its agent reports" not in old.text

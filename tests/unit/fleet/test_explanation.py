@@ -1,0 +1,158 @@
+"""The page of an explanation: every number on it follows from those beside it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from fleethpa.fleet.decisionpage import explanation
+from schemas.decisions import MetricDecision
+from schemas.observed import AutoscalerSet, Command
+from streams.history.recorded import Recorded, expanded
+from streams.state.partition import Partition
+from tests.generated_log import Fleet as Generated
+from tests.generated_log import partition_log
+from tests.unit.cli_kit import Cli, Fleet, hpa
+
+
+def _explained(metrics: int, seed: int) -> Iterator[tuple[Recorded, list[str]]]:
+    partition, values = Partition.empty(0), list[bytes]()
+    for each in partition_log(Generated(hpas=20, namespaces=2, minutes=4, metrics=metrics, seed=seed)):
+        values += [made.value for made in partition.apply(*each)]
+    for recorded in expanded(0, enumerate(values))[1]:
+        if recorded.decision.kind == "evaluation":
+            yield recorded, explanation(recorded.decision, None, now_ms=recorded.time_ms)
+
+
+def test_the_numbers_that_explain_prints_add_up() -> None:
+    products = 0
+    for recorded, lines in _explained(metrics=3, seed=0):
+        for line in lines:
+            if found := re.search(r"^\S+ +(\d+) .*ceil\(.* = ([\d.]+)\)", line):
+                assert math.ceil(float(found[2])) == int(found[1]), line
+                products += 1
+        outs = [step.out for step in recorded.decision.steps] or [recorded.decision.final_desired_replicas]
+        ins = [step.in_ for step in recorded.decision.steps if step.step != "metrics"]
+        assert ins == outs[: len(ins)]
+        assert outs[-1] == recorded.decision.final_desired_replicas
+    assert products > 500
+
+
+def test_replicas_that_are_not_known_are_not_shown_as_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    fleet.settle()
+    fleet.append(after_ms=60_000)  # no heartbeat: the scale counts as not read
+    run = Cli(monkeypatch, fleet)
+    text = run("explain", "east/shop/checkout", "--no-counterfactuals").stdout
+    assert "NO CHANGE, the replicas are not known: the scale cannot be read: " in text
+    assert re.search(
+        r"^current +- +the scale could not be read: failed to query scale subresource", text, re.MULTILINE
+    ), text
+    for verb in (("decisions",), ("audit", "list")):
+        last = run(*verb, "-A", "--no-headers", "--last", "1").stdout
+        assert last.split()[1:4] == ["east/shop/checkout", "-", "-"], last
+
+
+def test_what_a_cluster_says_moves_no_cursor() -> None:
+    fleet = Fleet()
+    fleet.settle()
+    fleet.append(after_ms=16_000)
+    fleet.observe(3, 300, error="\x1b[2J\x1b]0;title\x07no\rway\ttab")
+    lines = explanation(fleet.decisions()[-1].decision, None, now_ms=fleet.now_ms)
+    assert any("no way" in line for line in lines)
+    assert all(character.isprintable() for line in lines for character in line)
+
+
+@pytest.mark.parametrize(
+    ("metric", "line"),
+    [
+        pytest.param(
+            {"value": 6_002, "target": 10_000, "ratio": "0.6002", "pods_used": 5, "proposal": 4},
+            "6.002/10 = 0.600   ceil(5 × 0.600 = 3.001)   outside tolerance",  # noqa: RUF001
+            id="a product is shown with the decimals that round it up",
+        ),
+        pytest.param(
+            {"value": 11_071, "target": 10_000, "ratio": "1.1071", "proposal": 4},
+            "11.071/10 = 1.107   ceil(3 × 1.107 = 3.32)   outside tolerance",  # noqa: RUF001
+            id="of an external average the pods are those that the scale tells",
+        ),
+        pytest.param(
+            {"utilization": 18, "target_utilization": 80, "value": 1, "ratio": "0.225", "pods_used": 5, "proposal": 3}
+            | {"pods_missing": 1},
+            "18%/80% = 0.225   ceil(5 × 0.225 + 1 missing × 1.250 = 2.38)   "  # noqa: RUF001
+            "outside tolerance, missing pods counted as using all that they request",
+            id="missing pods count on the way down",
+        ),
+        pytest.param(
+            {"value": 20_000, "target": 10_000, "ratio": "2.0", "pods_used": 2, "proposal": 4, "pods_missing": 1},
+            "20/10 = 2.000   ceil(2 × 2.000 = 4.00)   outside tolerance, missing pods counted as using nothing",  # noqa: RUF001
+            id="missing pods use nothing on the way up",
+        ),
+    ],
+)
+def test_the_formula_of_a_metric_is_the_one_that_was_calculated(metric: dict[str, Any], line: str) -> None:
+    fleet = Fleet()
+    fleet.settle()
+    decision = structs.replace(
+        fleet.decisions()[0].decision,
+        current_replicas=6,
+        observed={"specReplicas": 6, "statusReplicas": 3},
+        metrics=[MetricDecision(type="External", name="queue", **metric)],
+    )
+    text = "\n".join(explanation(decision, None, now_ms=fleet.now_ms))
+    assert line in text, text
+
+
+@pytest.mark.parametrize(
+    ("spec", "command", "result", "row"),
+    [
+        pytest.param(
+            {"maxReplicas": 4},
+            None,
+            "NO CHANGE  at maxReplicas 4; metrics ask for 7    winner: cpu",
+            "  cpu higher               -    changes nothing: maxReplicas holds the replicas",
+            id="at maxReplicas",
+        ),
+        pytest.param(
+            {},
+            Command(command="pause", name="checkout", author="anna"),
+            "NO CHANGE at 4: held by a pause; metrics ask for 7    winner: cpu    "
+            "not written: this HPA is paused by anna",
+            "  cpu higher  -    changes nothing: a pause holds the replicas",
+            id="paused",
+        ),
+        pytest.param(
+            {},
+            Command(command="mode", name="checkout", mode="shadow"),
+            "SCALE UP  4 → 7    winner: cpu    not written: mode shadow",
+            None,
+            id="in shadow",
+        ),
+    ],
+)
+def test_explain_says_what_holds_the_count_and_why_nothing_is_written(
+    monkeypatch: pytest.MonkeyPatch, spec: dict[str, Any], command: Command | None, result: str, row: str | None
+) -> None:
+    fleet = Fleet()
+    fleet.settle(4, 300)
+    fleet.append(AutoscalerSet(hpa=hpa(**spec)), *([command] if command else []), after_ms=16_000)
+    fleet.observe(4, 500)
+    text = Cli(monkeypatch, fleet)("explain", "east/shop/checkout").stdout
+    assert f"Result     {result}\n" in text, text
+    assert "no higher value" not in text
+    if row:
+        assert re.sub(r" +", " ", row) in re.sub(r" +", " ", text), text
+
+
+def test_values_of_an_explanation_share_one_notation(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    fleet.settle(3, 500)
+    text = Cli(monkeypatch, fleet)("explain", "east/shop/checkout").stdout
+    compared = re.findall(r"at (\d+)(m?); was (\d+)(m?)", text)
+    assert compared, text
+    assert all(unit == other for _, unit, _, other in compared), text

@@ -1,0 +1,98 @@
+"""Verification over archives: what is right is found right, and the first wrong record is named."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from schemas.codec import encode
+from schemas.entries import WHOLE_PARTITION_KEY, Entry, LogRecord
+from schemas.settings import EngineSet
+from streams.archive.layout import LOG
+from streams.history.archivepast import ArchivePast
+from streams.history.parallel import ReplayPool
+from streams.history.verify import Report, checkpoints_of, verify, verify_partition
+from streams.state.rowcodec import applied_offset, decode_row, encode_row, row_kind
+from streams.state.rows import HpaRow
+from tests.archive_kit import SMALL, topics_of, write_archive
+from tests.damage import decided_anew
+
+
+async def verified(root: Path, since_ms: int | None = None, jobs: int = 1) -> list[Report]:
+    pool = ReplayPool(verify_partition, jobs)
+    reports = [report async for report in verify(ArchivePast(root), since_ms, checkpoints_of(root, None), pool)]
+    return sorted(reports, key=lambda report: report.partition)
+
+
+@pytest.mark.parametrize("finish", [True, False], ids=["complete", "with open segments"])
+async def test_an_archive_that_is_right_is_found_right(tmp_path: Path, finish: bool) -> None:
+    write_archive(tmp_path, finish=finish)
+    reports = await verified(tmp_path)
+    want = topics_of(SMALL)
+    assert [report.fault for report in reports] == ["", ""]
+    assert [report.decisions for report in reports] == [len(want["decisions", n]) for n in range(2)]
+    assert [report.log_records for report in reports] == [len(want["log", n]) for n in range(2)]
+    assert all(report.snapshots >= 3 for report in reports)
+    assert sum(report.decisions for report in reports) > 100
+
+
+async def test_several_processes_find_the_same_as_one(tmp_path: Path) -> None:
+    write_archive(tmp_path)
+    assert await verified(tmp_path, jobs=2) == await verified(tmp_path, jobs=1)
+
+
+async def test_an_engine_change_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("fold", "partition"):
+        monkeypatch.setattr(f"streams.state.{module}.ENGINE", 2)
+    made = topics_of(SMALL)
+    change = encode(LogRecord(v=1, entries=[Entry(key=WHOLE_PARTITION_KEY, body=EngineSet(engine=2))]))
+    log = made[LOG, 0]
+    tick = next(n for n, record in enumerate(log) if n > 100 and record.value == encode(LogRecord(v=1, entries=[])))
+    log[tick] = log[tick]._replace(value=change)
+    forged = decided_anew(made, 0)
+    assert forged is not None
+    write_archive(tmp_path, topics=forged)
+    reports = await verified(tmp_path)
+    assert [report.fault for report in reports] == ["", ""]
+    assert [report.engine_changes for report in reports] == [[(tick, 2)], []]
+
+
+async def test_a_late_window_starts_from_a_snapshot(tmp_path: Path) -> None:
+    write_archive(tmp_path)
+    whole, late = await verified(tmp_path), await verified(tmp_path, SMALL.start_ms + 180_000)
+    assert [report.fault for report in late] == ["", ""]
+    assert all(0 < b.log_records < a.log_records / 2 for a, b in zip(whole, late, strict=True))
+    assert all(report.start > 0 for report in late)
+
+
+def _stored_hpas(rows: dict[bytes, bytes], change: Callable[[bytes, bytes], bytes]) -> dict[bytes, bytes]:
+    return {key: change(key, value) if row_kind(key)[0] == "h" else value for key, value in rows.items()}
+
+
+def _with_another_uid(key: bytes, value: bytes) -> bytes:
+    row = decode_row(key, value)
+    assert isinstance(row, HpaRow)
+    return encode_row(applied_offset(value), structs.replace(row, uid="another"))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param(_with_another_uid, "is not what the log gives", id="another content"),
+        pytest.param(lambda key, value: b"\x7f" + value[1:], "is ahead of its partition", id="a later offset"),
+        pytest.param(lambda key, value: value[:-3], "cannot be read", id="torn"),
+    ],
+)
+async def test_rows_that_differ_in_more_than_their_layout_are_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes, bytes], bytes], said: str
+) -> None:
+    write_archive(tmp_path)
+    whole = ArchivePast.snapshot_at
+
+    def changed(self: ArchivePast, partition: int, offset: int) -> dict[bytes, bytes] | None:
+        found = whole(self, partition, offset)
+        return None if found is None else _stored_hpas(found, change)
+
+    monkeypatch.setattr(ArchivePast, "snapshot_at", changed)
+    assert all(said in report.fault for report in await verified(tmp_path))

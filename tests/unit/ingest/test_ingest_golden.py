@@ -1,0 +1,193 @@
+"""What was ever written reads for ever; the published schemas say what the code reads."""
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import orjson
+import pytest
+
+from schemas import topics
+from schemas.codec import decode, encode
+from schemas.entries import Body, LogRecord, PublicRecord
+from streams.ingest import convert as messageformats
+from streams.ingest import own as publishedschemas
+from streams.ingest import own as topickinds
+from streams.ingest.convert import convert
+from streams.ingest.mapping import Mapping, Resolver
+from streams.ingest.pieces import RawRecord
+from streams.ingest.preview import EXAMPLE_TIME_MS, check_record, example, kind_of
+from tests.published import checker
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "public"
+RECORDS = sorted(GOLDEN.glob("*.json"))
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in RECORDS])
+def test_every_kind_reads_for_ever_and_writes_the_same_bytes(path: Path) -> None:
+    value = path.read_bytes().rstrip(b"\n")
+    record = decode(value, PublicRecord)
+    assert [kind_of(body) for body in record.entries] == [path.stem]
+    assert encode(record) == value
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in RECORDS])
+def test_every_kind_passes_ingest(path: Path) -> None:
+    # A pause of one HPA, as the golden command is, belongs on the last topic that takes commands.
+    topic = topickinds.topics_of(path.stem)[-1 if path.stem == "command" else 0]
+    found = convert(RawRecord(topic, 0, 0, EXAMPLE_TIME_MS, path.read_bytes()), Resolver(Mapping()))
+    assert found.result == "ok", found.reason()
+
+
+def test_there_is_a_golden_record_of_every_kind() -> None:
+    known = {body.__struct_config__.tag for body in Body.__args__}
+    assert {path.stem for path in RECORDS} == known
+
+
+def test_no_kind_is_read_from_a_topic_of_another() -> None:
+    for path in RECORDS:
+        for topic in set(topics.PUBLIC_TOPICS) - set(topickinds.topics_of(path.stem)):
+            found = convert(RawRecord(topic, 0, 0, EXAMPLE_TIME_MS, path.read_bytes()), Resolver(Mapping()))
+            assert (found.result, found.code) == ("rejected", "wrongTopic")
+            assert found.reason().endswith(f"send it to {' or '.join(topickinds.topics_of(path.stem))}")
+
+
+def test_of_the_topic_of_another_producer_nothing_but_samples_is_read() -> None:
+    taken = set()
+    for path in RECORDS:
+        found = convert(RawRecord("shop.samples", 0, 0, EXAMPLE_TIME_MS, path.read_bytes()), Resolver(Mapping()))
+        assert found.result == "ok" or found.code == "wrongTopic"
+        taken |= {path.stem} if found.result == "ok" else set()
+    assert taken == {"samples"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in publishedschemas.PUBLISHED])
+def test_published_schemas_are_current(name: str) -> None:
+    """After a change: python -m streams.ingest.own."""
+    assert (publishedschemas.FOLDER / f"{name}.json").read_bytes() == publishedschemas.schema(name)
+
+
+def _schema(name: str) -> Any:
+    return checker(publishedschemas.FOLDER / f"{name}.json")
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in RECORDS])
+def test_records_fit_the_published_schema(path: Path) -> None:
+    _schema("public-record").validate(orjson.loads(path.read_bytes()))
+
+
+def test_the_sample_fits_its_published_schema_and_a_bad_one_does_not() -> None:
+    sample = orjson.loads(example(messageformats.SAMPLE))
+    _schema("sample").validate(sample)
+    with pytest.raises(jsonschema.ValidationError):
+        _schema("sample").validate(sample | {"type": "Custom"})
+
+
+def test_the_log_record_fits_its_published_schema() -> None:
+    log = orjson.loads(encode(LogRecord(v=1, entries=[])))
+    _schema("log-record").validate(log)
+
+
+@pytest.mark.parametrize("format_", [pytest.param(name, id=name) for name in messageformats.FORMATS])
+def test_every_example_is_read_whole(format_: str) -> None:
+    report = check_record(example(format_))
+    assert (report.format, report.result, report.reasons, report.left_out) == (format_, "ok", [], {})
+    assert set(report.keys) == {"prod-eu/shop"}
+
+
+MANIFEST_WITH_FIVE_ERRORS = {
+    "apiVersion": "autoscaling/v2",
+    "kind": "HorizontalPodAutoscaler",
+    "metadata": {"name": "checkout"},
+    "spec": {
+        "minReplicas": -1,
+        "maxReplicas": 0,
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "", "name": "checkout"},
+        "metrics": [{"type": "Resource"}],
+        "behavior": {"scaleDown": {"stabilizationWindowSeconds": 9_999}},
+    },
+}
+
+
+def test_all_errors_of_a_manifest_are_reported_together_as_kubectl_would() -> None:
+    body = {"kind": "autoscalerSet", "hpa": MANIFEST_WITH_FIVE_ERRORS}
+    report = check_record(orjson.dumps({"v": 1, "cluster": "east", "namespace": "shop", "entries": [body]}))
+    assert report.result == "rejected"
+    assert report.reasons == [
+        'entries[0]: HorizontalPodAutoscaler.autoscaling "checkout" is invalid: '
+        "[spec.scaleTargetRef.kind: Required value, "
+        "spec.metrics[0].resource: Required value: must populate information for the given metric source, "
+        "spec.behavior.scaleDown.stabilizationWindowSeconds: Invalid value: 9999: must be less than or equal to 3600, "
+        "spec.minReplicas: Invalid value: -1: must be greater than or equal to 0, "
+        "spec.maxReplicas: Required value]"
+    ]
+
+
+def test_a_bad_hpa_of_a_list_does_not_cost_the_others() -> None:
+    good = MANIFEST_WITH_FIVE_ERRORS | {
+        "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "c"}}
+    }
+    bad = MANIFEST_WITH_FIVE_ERRORS | {"metadata": {"name": "other"}}
+    body = {"kind": "autoscalerList", "listId": "1", "hpas": [bad, good]}
+    value = orjson.dumps({"v": 1, "cluster": "east", "namespace": "shop", "entries": [body]})
+    found = convert(RawRecord(topics.AUTOSCALERS, 0, 0, EXAMPLE_TIME_MS, value), Resolver(Mapping()))
+    assert found.result == "partial"
+    [hpa] = found.pieces[0].body.hpas  # type: ignore[union-attr]
+    assert (hpa["metadata"]["namespace"], hpa["spec"]["minReplicas"]) == ("shop", 1), "defaulted"
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "text"),
+    [
+        pytest.param("podSet", {"pod": {"name": "p", "start": -1}}, "start of pod p is -1", id="a negative time"),
+        pytest.param(
+            "podSet",
+            {"pod": {"name": "p", "containers": [{"name": "app", "requests": {"cpu": "-1"}}]}},
+            "cpu '-1': must not be negative",
+            id="a negative request",
+        ),
+        pytest.param(
+            "podSet",
+            {"pod": {"name": "p", "containers": [{"name": "app", "requests": {"cpu": "1e2147483648"}}]}},
+            "requests of p/app: cpu",
+            id="an absurd request",
+        ),
+        pytest.param("podList", {"chunk": 3, "chunks": 2}, "chunk is 3, must be 0 to 1", id="a chunk beyond the last"),
+        pytest.param("scaleSet", {"specReplicas": -1}, "specReplicas is -1", id="negative replicas"),
+        pytest.param("scaleSet", {"specReplicas": 2**31}, "specReplicas is 2147483648", id="too many replicas"),
+        pytest.param("outcome", {"statusReplicas": -1}, "statusReplicas is -1", id="negative replicas of an outcome"),
+        pytest.param("settings", {"cluster": "a/b"}, "cluster 'a/b'", id="settings of an impossible cluster"),
+        pytest.param("settings", {"settings": {"tolerance": "-0.1"}}, "must not be negative", id="negative tolerance"),
+        pytest.param("settings", {"settings": {"tolerance": "x"}}, "settings.tolerance 'x'", id="tolerance of text"),
+        pytest.param("settings", {"settings": {"syncPeriodMs": 0}}, "settings.syncPeriodMs is 0", id="no sync period"),
+        pytest.param("settings", {"settings": {"namespaces": {"A": "off"}}}, "namespace 'A'", id="an odd namespace"),
+        pytest.param("engine", {"engine": 0}, "engine is 0", id="engine zero"),
+        pytest.param("restart", {"reason": ""}, "reason ''", id="a restart without reason"),
+        pytest.param("watermarkReset", {"sourcePartition": -1}, "sourcePartition is -1", id="a negative partition"),
+        pytest.param("heartbeat", {"session": ""}, "session ''", id="a heartbeat of nobody"),
+        pytest.param("command", {"command": "mode", "mode": None}, "needs mode", id="a mode command without mode"),
+        pytest.param("autoscalerSet", {"mode": "off"}, "only with origin central", id="a mode of a cluster's HPA"),
+        pytest.param("autoscalerList", {"rivals": [{"kind": "X"}]}, "rivals[0] must be", id="a rival without target"),
+        pytest.param(
+            "autoscalerList",
+            {"rivals": [{"kind": "X", "name": "x", "target": {"kind": "Y", "name": "y", "group": [1]}}]},
+            "rivals[0] must be",
+            id="a rival whose target's group is no text",
+        ),
+        pytest.param("autoscalerList", {"managers": {"a": ["m", -1]}}, "managers[a]", id="a manager of no time"),
+        pytest.param("autoscalerSet", {"managerTime": -1}, "managerTime", id="a manager's time before all time"),
+        pytest.param(
+            "answers",
+            {"items": [{"api": "resource", "usages": [["p", 1, 1, [["app", {"cpu": 2**63}]]]]}]},
+            "does not fit 64 bit",
+            id="an answer beyond 64 bit",
+        ),
+        pytest.param("answers", {"items": [{"api": "external"}]}, "items[0]: metric ''", id="an answer to nothing"),
+    ],
+)
+def test_impossible_bodies_are_refused(kind: str, changes: dict[str, Any], text: str) -> None:
+    record = orjson.loads((GOLDEN / f"{kind}.json").read_bytes())
+    record["entries"][0] |= changes
+    report = check_record(orjson.dumps(record))
+    assert report.result == "rejected"
+    assert text in report.reasons[0]

@@ -1,0 +1,365 @@
+"""What an observer knows of a cluster, when it works for a namespace, and when it takes over."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from reconciler.core.objectbodies import Asking, KeptHpa, kept_hpa
+from reconciler.observer.clusterobserver import rival
+from reconciler.observer.clusterview import API_SERVER, ClusterState, ReadProblem, Troubles, scales_watch
+from reconciler.observer.metricpolls import Timetable
+from reconciler.observer.takeover import SILENCE_MS, OtherSessions
+from runtime.process import WorkerPool
+from schemas.keys import SessionName
+from schemas.observed import Heartbeat, Pod, ScaleSet, Target
+
+WEB = Target(group="apps", kind="Deployment", name="web")
+GEAR = Target(group="example.com", kind="Widget", name="gear")
+
+
+def failing(text: str) -> ReadProblem:
+    return ReadProblem("failing", text)
+
+
+def hpa(name: str, namespace: str = "shop", target: Target = WEB) -> tuple[str, str, KeptHpa]:
+    reference = {"kind": target.kind, "name": target.name, "apiVersion": f"{target.group}/v1"}
+    item = {"metadata": {"name": name, "namespace": namespace}, "spec": {"scaleTargetRef": reference}}
+    return namespace, name, kept_hpa(item)
+
+
+def test_a_list_of_the_cluster_speaks_for_every_namespace_that_has_or_had_hpas() -> None:
+    state = ClusterState()
+    assert state.replace_hpas("", [hpa("a"), hpa("b", "other")]) == {"shop", "other"}
+    assert state.replace_hpas("", [hpa("a")]) == {"shop", "other"}
+    assert state.active() == ["shop"]
+    assert state.replace_hpas("", [hpa("a")]) == {"shop"}
+
+
+def test_a_list_of_one_namespace_leaves_the_others_alone() -> None:
+    state = ClusterState()
+    state.replace_hpas("", [hpa("a"), hpa("b", "other")])
+    assert state.replace_hpas("shop", []) == {"shop"}
+    assert state.active() == ["other"]
+
+
+def test_a_central_hpa_makes_a_namespace_active_and_survives_a_list() -> None:
+    state = ClusterState()
+    state.set_central("shop", "c", Asking(WEB))
+    state.replace_hpas("", [])
+    assert state.active() == ["shop"]
+    assert state.namespace("shop").targets() == {WEB}
+    state.set_central("shop", "c", None)
+    assert not state.active()
+
+
+def test_pods_that_a_list_does_not_name_are_gone_and_repeats_tell_nothing() -> None:
+    state = ClusterState()
+    assert not state.pods_known("shop")
+    state.replace_pods("", [("shop", Pod(name="a")), ("shop", Pod(name="b"))])
+    assert state.replace_pods("", [("shop", Pod(name="b"))]) == {"shop"}
+    assert list(state.namespace("shop").pods) == ["b"]
+    assert state.pods_known("shop")
+    assert not state.set_pod("shop", Pod(name="b"))
+    assert state.set_pod("shop", Pod(name="b", phase="Failed"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "tells"),
+    [
+        pytest.param({"resource_version": "5"}, {"resource_version": "6"}, False, id="a version alone"),
+        pytest.param({"spec_replicas": 1}, {"spec_replicas": 2}, True, id="a count"),
+        pytest.param(
+            {"spec_replicas": 1, "resource_version": "10", "uid": "u"},
+            {"spec_replicas": 2, "resource_version": "9", "uid": "u"},
+            False,
+            id="an older read that comes late",
+        ),
+        pytest.param(
+            {"spec_replicas": 1, "resource_version": "10", "uid": "u"},
+            {"spec_replicas": 2, "resource_version": "9", "uid": "v"},
+            True,
+            id="a lower version of another object",
+        ),
+        pytest.param({"spec_replicas": 1, "resource_version": "10"}, {"error": "gone"}, True, id="an error"),
+    ],
+)
+def test_scales_are_told_when_they_say_something_new(before: Any, after: Any, tells: bool) -> None:
+    state = ClusterState()
+    assert state.set_scale("shop", ScaleSet(target=WEB, **before))
+    assert state.set_scale("shop", ScaleSet(target=WEB, **after)) is tells
+
+
+def test_scales_are_a_problem_only_where_reading_them_fails_as_well() -> None:
+    state = ClusterState()
+    state.replace_hpas("", [hpa("a"), hpa("b", target=GEAR)])
+    state.problem(scales_watch("Widget", "example.com"), "", failing("no matches for kind"))
+    assert not state.is_watched(GEAR, "shop")
+    assert state.problems("shop") == {}  # read one by one: the others of the namespace must not suffer
+    state.unread("shop", failing("no answer within 5 s"))
+    assert state.problems("shop") == {"scales": failing("no answer within 5 s")}
+    state.problem(scales_watch("Widget", "example.com"), "", None)
+    assert state.problems("shop") == {}
+
+
+def test_a_problem_of_a_namespace_is_its_own_and_one_of_the_cluster_is_everybodys() -> None:
+    state = ClusterState()
+    state.problem("pods", "vault", failing("forbidden"))
+    assert (state.problems("vault"), state.problems("shop")) == ({"pods": failing("forbidden")}, {})
+    state.problem("autoscalers", "", failing("down"))
+    assert state.problems("shop") == {"autoscalers": failing("down")}
+
+
+def test_keda_objects_become_rivals_with_kedas_defaults() -> None:
+    raw = {"metadata": {"name": "so"}, "spec": {"scaleTargetRef": {"name": "web"}}}
+    target = {"group": "apps", "kind": "Deployment", "name": "web"}
+    assert rival(raw) == {"kind": "ScaledObject", "name": "so", "target": target}
+
+
+def test_while_the_api_server_is_away_nothing_that_was_reported_is_known_to_hold() -> None:
+    state = ClusterState()
+    state.problem("pods", "shop", ReadProblem("forbidden", "pods is forbidden"))
+    away = ReadProblem("unreachable", "connection refused")
+    state.troubles.note(API_SERVER, "", away)
+    assert state.problems("shop") == {"pods": away, "autoscalers": away, "scales": away}
+    state.troubles.note(API_SERVER, "", None)
+    assert state.problems("shop") == {"pods": ReadProblem("forbidden", "pods is forbidden")}
+
+
+def test_a_trouble_keeps_its_beginning_while_its_reason_stays_and_tells_where_it_is() -> None:
+    now, changes = [1_000], [0]
+
+    def changed() -> None:
+        changes[0] += 1
+
+    troubles = Troubles(lambda: now[0], changed)
+    troubles.note("metrics.k8s.io", "shop", ReadProblem("failing", "503"))
+    now[0] = 2_000
+    troubles.note("metrics.k8s.io", "shop", ReadProblem("failing", "503 again"))
+    troubles.note("metrics.k8s.io", "vault", ReadProblem("failing", "503"))
+    [one] = troubles.report()
+    assert (one.part, one.reason, one.since, one.error, one.namespaces) == (
+        "metrics.k8s.io", "failing", 1_000, "503 again", []
+    )  # fmt: skip
+    assert changes == [2]
+    troubles.note("metrics.k8s.io", "other", None)
+    [one] = troubles.report()
+    assert (one.namespaces, one.namespace_count) == (["shop", "vault"], 2)
+    troubles.note("metrics.k8s.io", "shop", ReadProblem("forbidden", "no", ("list pods.metrics.k8s.io",)))
+    assert [(each.reason, each.since, each.rights) for each in troubles.report()] == [
+        ("forbidden", 2_000, ["list pods.metrics.k8s.io"]),
+        ("failing", 2_000, []),
+    ]
+    troubles.note("metrics.k8s.io", "shop", None)
+    troubles.forget("metrics.k8s.io", "vault")
+    assert troubles.report() == []
+
+
+def test_while_the_api_server_is_away_only_that_is_reported_of_what_does_not_answer() -> None:
+    troubles = Troubles(lambda: 5)
+    troubles.note("pods", "", ReadProblem("unreachable", "connection refused"))
+    troubles.note("metrics.k8s.io", "shop", ReadProblem("forbidden", "no"))
+    troubles.note(API_SERVER, "", ReadProblem("unreachable", "connection refused"))
+    assert [each.part for each in troubles.report()] == [API_SERVER, "metrics.k8s.io"]
+
+
+# --- takeover ---------------------------------------------------------------------------------------------------------
+
+
+def test_another_session_is_told_once_when_it_has_been_silent_for_long_enough() -> None:
+    others = OtherSessions(SessionName("mine", 5), {"east"})
+    others.hear("east", Heartbeat(session="mine@4", watches=["pods"]), 0)
+    others.hear("east", Heartbeat(session="theirs", watches=["pods"]), 1_000)
+    assert others.fallen_silent(1_000 + SILENCE_MS - 1) == set()
+    assert others.fallen_silent(1_000 + SILENCE_MS) == {"east"}
+    assert others.fallen_silent(10 * SILENCE_MS) == set()
+
+
+def test_a_session_that_says_farewell_is_silent_at_once_and_once_more_when_the_fold_surely_knows() -> None:
+    others = OtherSessions(SessionName("mine", 5), {"east"})
+    others.hear("east", Heartbeat(session="theirs"), 5)
+    assert others.fallen_silent(5) == {"east"}
+    assert others.fallen_silent(6) == set()
+    assert others.fallen_silent(5 + SILENCE_MS) == {"east"}
+    assert others.fallen_silent(10 * SILENCE_MS) == set()
+
+
+def test_an_observer_of_other_clusters_may_have_the_same_name(caplog: pytest.LogCaptureFixture) -> None:
+    others = OtherSessions(SessionName("mine", 5), {"east"})
+    others.hear("west", Heartbeat(session="mine@6", watches=["pods"]), 0)
+    assert (caplog.messages, others.fallen_silent(10 * SILENCE_MS)) == ([], set())
+    others.hear("east", Heartbeat(session="mine@6", watches=["pods"]), 0)
+    assert len(caplog.messages) == 1
+
+
+def beat_of(session: str) -> Heartbeat:
+    return Heartbeat(session=session, watches=["pods"])
+
+
+@pytest.mark.parametrize(
+    ("heard", "knows", "precedes"),
+    [
+        pytest.param([], False, True, id="what was said before is not known"),
+        pytest.param([], True, False, id="nobody"),
+        pytest.param([("east", "mine@5")], True, False, id="only this session itself"),
+        pytest.param([("east", "other@4")], True, True, id="another observer"),
+        pytest.param([("east", "mine@4")], True, True, id="an earlier one of this name"),
+        pytest.param([("east", "no session of ours")], True, True, id="somebody else"),
+        pytest.param([("west", "other@4")], True, False, id="another observer of another cluster"),
+    ],
+)
+def test_lists_are_sent_once_more_only_after_another_session(
+    heard: list[tuple[str, str]], knows: bool, precedes: bool
+) -> None:
+    others = OtherSessions(SessionName("mine", 5), {"east"})
+    others.knows_the_past = knows
+    for cluster, session in heard:
+        others.hear_before(cluster, beat_of(session))
+    assert others.may_precede("east") is precedes
+
+
+# --- timetable --------------------------------------------------------------------------------------------------------
+
+
+async def test_work_runs_on_its_phase_once_per_period_until_the_namespace_is_taken_off() -> None:
+    clock = {"now": 1_000_000}
+    done: list[int] = []
+    ran = asyncio.Event()
+
+    async def work(namespace: str) -> None:
+        done.append(clock["now"])
+        ran.set()
+
+    table = Timetable("east", lambda: clock["now"])
+    table.add_kind("poll", work, lambda: 1_000)
+    task = asyncio.create_task(table.run())
+    table.add("shop", at_once=("poll",))
+    await asyncio.wait_for(ran.wait(), 5)
+    ran.clear()
+    clock["now"] += 5_000  # five periods late: one run, not five
+    table.add("other")  # wakes the table
+    await asyncio.wait_for(ran.wait(), 5)
+    assert done == [1_000_000, 1_005_000]
+    table.remove("shop")
+    table.remove("other")
+    assert not table.has("shop")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()
+
+
+@pytest.mark.parametrize(
+    ("together", "moments"), [pytest.param(True, 1, id="together"), pytest.param(False, 8, id="not")]
+)
+async def test_namespaces_have_phases_of_their_own_or_one_together(together: bool, moments: int) -> None:
+    now_ms, done = 0, dict[str, int]()
+
+    async def work(namespace: str) -> None:
+        done.setdefault(namespace, now_ms)
+
+    table = Timetable("east", lambda: now_ms)
+    table.add_kind("heartbeat", work, lambda: 1_000, together=together)
+    names = [f"ns-{number}" for number in range(8)]
+    for name in names:
+        table.add(name)
+    task = asyncio.create_task(table.run())
+    while not done.keys() >= set(names):
+        now_ms += 1
+        table.add(f"wakes-{now_ms}")
+        for _ in range(3):
+            await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert len({done[name] for name in names}) == moments
+
+
+async def test_a_clock_that_is_put_back_by_an_hour_does_not_keep_heartbeats_waiting_for_an_hour() -> None:
+    clock = {"now": 10_000_000}
+    done: list[tuple[str, int]] = []
+    ran = asyncio.Event()
+
+    async def work(namespace: str) -> None:
+        done.append((namespace, clock["now"]))
+        ran.set()
+
+    table = Timetable("east", lambda: clock["now"])
+    table.add_kind("heartbeat", work, lambda: 10_000)
+    task = asyncio.create_task(table.run())
+    try:
+        table.add("shop", at_once=("heartbeat",))
+        await asyncio.wait_for(ran.wait(), 5)
+        for step_ms in (-3_600_000, 10_000):
+            ran.clear()
+            clock["now"] += step_ms
+            table.add(f"new-{step_ms}", at_once=("heartbeat",))  # wakes the table, which looks at the clock
+            await asyncio.wait_for(ran.wait(), 5)
+            await asyncio.sleep(0)
+    finally:
+        task.cancel()
+    assert [now for namespace, now in done if namespace == "shop"] == [10_000_000, 6_410_000]
+
+
+# --- pool -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_pool_works_in_order_on_at_most_so_many_at_once_and_gives_back_what_overflows() -> None:
+    running = most = 0
+    begun: list[int] = []
+    seen: list[int] = []
+    go, full, all_seen = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def work(item: int) -> None:
+        nonlocal running, most
+        begun.append(item)
+        running += 1
+        most = max(most, running)
+        if running == 2:
+            full.set()
+        await go.wait()
+        running -= 1
+        seen.append(item)
+        if len(seen) == 3:
+            all_seen.set()
+
+    pool: WorkerPool[int, int] = WorkerPool(work, workers=2, limit=3)
+    assert [pool.put(number, number) for number in range(4)] == [None, None, None, 0]
+    assert pool.take_back(2) == 2
+    assert pool.take_back(2) is None
+    pool.put(4, 4)
+    task = asyncio.create_task(pool.run())
+    await asyncio.wait_for(full.wait(), 5)
+    go.set()
+    await asyncio.wait_for(all_seen.wait(), 5)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert sorted(seen) == [1, 3, 4]
+    assert begun == [1, 3, 4]
+    assert most == 2
+
+
+async def test_a_pool_never_works_on_two_items_of_one_key_at_once() -> None:
+    log: list[str] = []
+    first, go, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def work(item: str) -> None:
+        log.append(f"{item} begins")
+        if item == "old":
+            first.set()
+            await go.wait()
+        log.append(f"{item} ends")
+        if item == "new":
+            done.set()
+        elif item == "other":
+            go.set()
+
+    pool: WorkerPool[str, str] = WorkerPool(work, workers=2, limit=3)
+    task = asyncio.create_task(pool.run())
+    try:
+        pool.put("web", "old")
+        await asyncio.wait_for(first.wait(), 5)
+        pool.put("web", "new")
+        pool.put("api", "other")
+        await asyncio.wait_for(done.wait(), 5)
+    finally:
+        task.cancel()
+    assert log == ["old begins", "other begins", "other ends", "old ends", "new begins", "new ends"]

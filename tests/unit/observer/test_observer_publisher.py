@@ -1,0 +1,74 @@
+"""What an observer reports goes to Kafka in order, and not all of a large cluster at once."""
+
+import asyncio
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry
+
+from reconciler.core.objectbodies import CHUNK_BYTES
+from reconciler.observer.clusterview import ObserverMetrics
+from reconciler.observer.publisher import AT_ONCE, RecordPublisher
+from runtime.driver import FreeMemory
+from schemas.codec import encode
+from schemas.entries import Body
+from schemas.observed import Heartbeat
+from schemas.topics import SCALES
+
+
+class Slow:
+    """A publisher that takes a turn of the loop for each record, and counts those under way."""
+
+    def __init__(self) -> None:
+        self.under_way = self.most = 0
+        self.sent: list[tuple[str, bytes]] = []
+
+    async def send(self, topic: str, cluster: str, namespace: str, bodies: Sequence[Body], time_ms: int) -> None:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await asyncio.sleep(0)
+        self.under_way -= 1
+        self.sent.append((namespace, encode(bodies)))
+
+
+async def test_a_large_cluster_goes_out_a_limited_number_of_records_at_once() -> None:
+    slow = Slow()
+    outlet = RecordPublisher(slow, ObserverMetrics(CollectorRegistry()), lambda: 1)  # type: ignore[arg-type]
+    beats: list[Body] = [Heartbeat(session="a"), Heartbeat(session="b")]
+    for number in range(3 * AT_ONCE):
+        await outlet.put(SCALES, "east", f"ns-{number}", beats)
+    await outlet.flush()
+    assert (len(slow.sent), slow.most) == (3 * AT_ONCE, AT_ONCE)
+    assert all(bodies == encode(beats) for _, bodies in slow.sent)
+
+
+async def test_what_waits_is_not_written_before_what_is_being_written() -> None:
+    """A cluster that leaves is written out while the outlet writes anyway."""
+    slow = Slow()
+    outlet = RecordPublisher(slow, ObserverMetrics(CollectorRegistry()), lambda: 1)  # type: ignore[arg-type]
+    large: list[Body] = [Heartbeat(session=letter * (CHUNK_BYTES // 2)) for letter in "abc"]
+    late: list[Body] = [Heartbeat(session="d")]
+    await outlet.put(SCALES, "east", "shop", large)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(outlet.flush())
+        await asyncio.sleep(0)
+        await outlet.put(SCALES, "east", "shop", late)
+        group.create_task(outlet.flush())
+    assert [bodies for _, bodies in slow.sent] == [*(encode([body]) for body in large), encode(late)]
+
+
+async def test_what_lists_leave_free_is_given_back_once_they_are_written() -> None:
+    slow, given_back = Slow(), asyncio.Event()
+
+    def trim(_: int) -> int:
+        assert slow.sent, "nothing is free before"
+        given_back.set()
+        return 1
+
+    memory = FreeMemory(trim, lambda: 0.0)
+    outlet = RecordPublisher(slow, ObserverMetrics(CollectorRegistry()), lambda: 1, memory)  # type: ignore[arg-type]
+    await outlet.put(SCALES, "east", "shop", [Heartbeat(session="a")])
+    writing = asyncio.create_task(outlet.run())
+    async with asyncio.timeout(10):
+        await given_back.wait()
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)

@@ -1,0 +1,361 @@
+"""List and watch against a client of the test's own: what is asked for, how often, and after which pause."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
+from reconciler.clusters.jsonbodies import ListPage
+from reconciler.core.objectbodies import pod_body
+from reconciler.observer.clusterview import ObserverMetrics, ReadProblem
+from reconciler.observer.reflector import ForbiddenError, Mirror, Reflector, Sight, WatchLimits
+
+EXPIRED = ApiError(410, "too old resource version", reason="Expired")
+FORBIDDEN = ApiError(403, "pods is forbidden", reason="Forbidden")
+Json = dict[str, Any]
+
+
+class Server:
+    """A client whose answers are scripted: an error is raised, else lists are empty and watches tell one bookmark.
+
+    `pages` and `events` are answered first. `expiring`: so many watches end as too old after their bookmark.
+    """
+
+    name = "east"
+
+    def __init__(self, *, lists: Any = (), watches: Any = (), expiring: int = 0) -> None:
+        self.lists, self.watches, self.expiring = list(lists), list(watches), expiring
+        self.pages: list[Json] = []
+        self.events: list[Json] = []
+        self.asked: list[str] = []
+        self.forbidden = self.everywhere = False
+        self.end_watches = asyncio.Event()
+        self.opened = asyncio.Event()
+
+    async def get(self, path: str, *, timeout_s: float = 5.0) -> Json:
+        self.asked.append(f"list {path.partition('?')[0]}")
+        self._check(path, self.lists)
+        return self.pages.pop(0) if self.pages else {"metadata": {"resourceVersion": "7"}, "items": []}
+
+    async def get_page(self, path: str, *, timeout_s: float = 5.0) -> ListPage:
+        found = await self.get(path)
+        return ListPage(found.get("metadata") or {}, iter(found.get("items") or ()))
+
+    async def watch(
+        self, path: str, *, silence_s: float, opened: Callable[[], None] = lambda: None
+    ) -> AsyncIterator[Json]:
+        self.asked.append(f"watch {path.partition('?')[0]}")
+        self._check(path, self.watches)
+        opened()
+        if self.events:
+            yield self.events.pop(0)
+        yield {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "8"}}}
+        if self.expiring:
+            self.expiring -= 1
+            raise EXPIRED
+        self.opened.set()
+        await self.end_watches.wait()
+
+    def _check(self, path: str, script: list[ClusterError]) -> None:
+        if self.forbidden and (self.everywhere or "/namespaces/" not in path):
+            raise FORBIDDEN
+        if script:
+            raise script.pop(0)
+
+
+class Heard:
+    """A listener that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.lists: list[str] = []
+        self.problems: dict[str, str] = {}
+        self.rights: tuple[str, ...] = ()
+
+    def kept(self, item: Json) -> Json:
+        return item
+
+    async def listed(self, namespace: str, items: list[Json]) -> None:
+        self.lists.append(namespace)
+
+    async def changed(self, kind: str, item: Json) -> None: ...
+
+    def problem(self, namespace: str, problem: ReadProblem | None) -> None:
+        self.problems.pop(namespace, None)
+        if problem is not None:
+            self.problems[namespace], self.rights = problem.text, problem.rights
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses that were made; none of them takes time."""
+    made: list[float] = []
+    real = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        made.append(seconds)
+        await real(0)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(random, "uniform", lambda low, high: 1.0)
+    return made
+
+
+def reflect(server: Server, heard: Heard, namespace: str = "shop") -> Reflector:
+    metrics = ObserverMetrics(CollectorRegistry())
+    return Reflector(server, "/api/v1/pods", heard, metrics=metrics, namespace=namespace)  # type: ignore[arg-type]
+
+
+async def until(condition: Callable[[], bool], work: Any) -> None:
+    task = asyncio.ensure_future(work)
+    try:
+        async with asyncio.timeout(5):
+            while not condition() and not task.done():
+                await asyncio.sleep(0)
+        if task.done():
+            task.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_server_whose_watches_are_always_too_old_is_not_asked_for_lists_without_a_pause(
+    pauses: list[float],
+) -> None:
+    server, heard = Server(watches=[EXPIRED] * 5), Heard()
+    await until(server.opened.is_set, reflect(server, heard).run())
+    assert [pause for pause in pauses if pause] == [0.5, 1.0, 2.0, 4.0, 8.0]
+    assert server.asked.count("list /api/v1/pods") == 6
+    assert not heard.problems
+
+
+async def test_a_watch_that_expires_after_events_lists_again_at_once(pauses: list[float]) -> None:
+    server, heard = Server(expiring=1), Heard()
+    await until(server.opened.is_set, reflect(server, heard).run())
+    assert not [pause for pause in pauses if pause]
+    assert heard.lists == ["shop", "shop"]
+
+
+@pytest.mark.parametrize(
+    ("retry_after_ms", "pause_s"),
+    [
+        pytest.param(7_000, 7.0, id="as long as the server asks"),
+        pytest.param(100, 0.5, id="not shorter than our own pause"),
+        pytest.param(86_400_000, 300.0, id="a day is nonsense"),
+        pytest.param(None, 0.5, id="the server asks for nothing"),
+    ],
+)
+async def test_a_server_that_throttles_is_left_alone_for_as_long_as_it_asks(
+    pauses: list[float], retry_after_ms: int | None, pause_s: float
+) -> None:
+    throttled = ApiError(429, "too many requests", retry_after_ms=retry_after_ms)
+    server, heard = Server(lists=[throttled]), Heard()
+    await until(server.opened.is_set, reflect(server, heard).run())
+    assert [pause for pause in pauses if pause] == [pause_s]
+
+
+@pytest.mark.parametrize(
+    ("error", "longest_s"),
+    [
+        pytest.param(UnreachableError("connection refused"), 5.0, id="it does not answer at all"),
+        pytest.param(ApiError(500, "etcd is overloaded"), 30.0, id="it answers with errors"),
+    ],
+)
+async def test_an_api_server_that_does_not_answer_is_asked_again_within_seconds(
+    pauses: list[float], error: ClusterError, longest_s: float
+) -> None:
+    server, heard = Server(lists=[error] * 10), Heard()
+    await until(server.opened.is_set, reflect(server, heard).run())
+    assert max(pauses) == longest_s
+    assert [pause for pause in pauses if pause][:4] == [0.5, 1.0, 2.0, 4.0]
+
+
+async def test_a_watch_that_begins_again_is_no_problem_any_more_though_nothing_happens(pauses: list[float]) -> None:
+    server, heard = Server(watches=[ApiError(500, "not now")]), Heard()
+
+    async def quiet(path: str, *, silence_s: float, opened: Callable[[], None]) -> AsyncIterator[Json]:
+        if server.watches:
+            raise server.watches.pop()
+        assert heard.problems == {"shop": "not now"}
+        opened()
+        server.opened.set()
+        await asyncio.Event().wait()
+        yield {}
+
+    server.watch = quiet  # type: ignore[method-assign, assignment]
+    await until(server.opened.is_set, reflect(server, heard).run())
+    assert not heard.problems
+
+
+class Pods(Heard):
+    """A listener that reads pods."""
+
+    def kept(self, item: Json) -> Json:
+        pod_body(item)
+        return item
+
+    async def changed(self, kind: str, item: Json) -> None:
+        pod_body(item)
+
+    def problem(self, namespace: str, problem: ReadProblem | None) -> None:
+        if problem is not None:
+            self.told.append(problem.text)
+        super().problem(namespace, problem)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+
+
+@pytest.mark.parametrize(
+    ("pages", "events"),
+    [
+        pytest.param([{"metadata": {"resourceVersion": "7"}, "items": [{"kind": "Pod"}]}], [], id="an item unnamed"),
+        pytest.param([{"metadata": {"resourceVersion": "7"}, "items": ["x"]}], [], id="an item that is a text"),
+        pytest.param([{"metadata": {"resourceVersion": "7"}, "items": 7}], [], id="a number of items"),
+        pytest.param([{"metadata": {}, "items": []}], [], id="a list without a version"),
+        pytest.param([{"metadata": [], "items": []}], [], id="a list whose metadata is a list"),
+        pytest.param(
+            [
+                {
+                    "metadata": {"resourceVersion": "7"},
+                    "items": [{"metadata": {"name": "a"}, "status": {"conditions": 3}}],
+                }
+            ],
+            [],
+            id="conditions that are a number",
+        ),
+        pytest.param([], [{"type": "ADDED", "object": {"kind": "Pod"}}], id="an event of a pod unnamed"),
+        pytest.param([], [{"type": "BOOKMARK", "object": {"metadata": None}}], id="a bookmark without a version"),
+        pytest.param([], [{"type": "ADDED"}], id="an event without its object"),
+    ],
+)
+async def test_an_object_of_a_shape_that_no_api_server_gives_is_a_trouble_of_its_cluster(
+    pauses: list[float], pages: list[Json], events: list[Json]
+) -> None:
+    server, heard = Server(), Pods()
+    server.pages, server.events = pages, events
+    await until(server.opened.is_set, reflect(server, heard).run())
+    assert len(heard.told) == 1
+    assert heard.told[0].startswith("an object below /api/v1/pods cannot be read: ")
+    assert not heard.problems, "the next list could be read"
+    assert [pause for pause in pauses if pause] == [0.5]
+
+
+def path_of(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
+
+
+def mirrored(server: Server, heard: Heard, seen: list[str], limits: WatchLimits, sight: Sight | None = None) -> Mirror:
+    async def namespaces() -> list[str]:
+        return list(seen)
+
+    return Mirror(
+        server,  # type: ignore[arg-type]
+        path_of,
+        heard,
+        namespaces=(),
+        seen_namespaces=namespaces,
+        metrics=ObserverMetrics(CollectorRegistry()),
+        limits=limits,
+        sight=sight or Sight(),
+    )
+
+
+QUICK = WatchLimits(blind_s=0.01, looks_s=(0.01,))
+
+
+async def test_a_cluster_that_was_forbidden_for_a_moment_is_watched_as_a_whole_again() -> None:
+    server, heard = Server(), Heard()
+    server.forbidden = True
+    seen = ["shop", "vault"]
+    task = asyncio.ensure_future(mirrored(server, heard, seen, QUICK).run())
+    try:
+        async with asyncio.timeout(5):
+            while sorted(heard.lists) != ["shop", "vault"]:
+                await asyncio.sleep(0.005)
+            seen.append("new")
+            while "new" not in heard.lists:
+                await asyncio.sleep(0.005)
+            assert "" not in heard.lists
+            assert not heard.problems, "each namespace that can be seen speaks for itself"
+            heard.problems["shop"] = "trouble of its own"
+            server.forbidden = False
+            while "" not in heard.lists:
+                await asyncio.sleep(0.005)
+        assert not heard.problems, "the whole cluster's watch speaks for all"
+        alive = [each for each in asyncio.all_tasks() if "Reflector.run" in repr(each) and not each.cancelling()]
+        assert not alive, "the watches of single namespaces have ended"
+    finally:
+        task.cancel()
+
+
+async def test_while_nothing_can_be_seen_it_is_looked_again_every_two_seconds_else_soon_once_a_minute(
+    pauses: list[float],
+) -> None:
+    server, heard, sight = Server(), Heard(), Sight()
+    server.forbidden = server.everywhere = True
+    limits = WatchLimits()
+    work = mirrored(server, heard, ["shop"], limits, sight).run()
+    await until(lambda: server.asked.count("list /api/v1/namespaces/shop/pods") == 20, work)
+    # Each look is one of the whole cluster and one of the namespace; the pauses between them are the blind one.
+    assert set(pauses) - {0} == {limits.blind_s}
+    assert server.asked.count("list /api/v1/pods") in (20, 21)
+    assert heard.problems == {"": "pods is forbidden", "shop": "pods is forbidden"}
+    assert heard.rights == ("list pods", "watch pods")
+    pauses.clear()
+    server.asked.clear()
+    sight.gained("/apis/autoscaling/v2/horizontalpodautoscalers")
+    await until(
+        lambda: server.asked.count("list /api/v1/namespaces/shop/pods") == 5,
+        mirrored(server, heard, ["shop"], limits, sight).run(),
+    )
+    looked_for_s = sum(pause for pause in pauses if pause)
+    assert 2 + 6 + 60 + 60 <= looked_for_s < 2 + 6 + 3 * 60
+
+
+async def test_a_namespace_that_becomes_forbidden_is_a_problem_until_it_is_allowed_again() -> None:
+    server, heard = Server(), Heard()
+    server.forbidden = True
+    task = asyncio.ensure_future(mirrored(server, heard, ["shop"], QUICK).run())
+    try:
+        async with asyncio.timeout(5):
+            await server.opened.wait()
+            assert not heard.problems
+            server.everywhere = True
+            server.end_watches.set()
+            while heard.problems.keys() != {"", "shop"}:
+                await asyncio.sleep(0.005)
+            server.everywhere = False
+            while heard.problems:
+                await asyncio.sleep(0.005)
+    finally:
+        task.cancel()
+
+
+async def test_an_open_watch_ends_when_its_right_is_revoked_but_not_for_one_stray_refusal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("reconciler.observer.reflector.CONFIRM_S", 0.0)
+    server, heard, sight = Server(), Heard(), Sight()
+    metrics = ObserverMetrics(CollectorRegistry())
+    limits = WatchLimits(check_s=0.01)
+    reflector = Reflector(server, "/api/v1/pods", heard, metrics=metrics, limits=limits, sight=sight)  # type: ignore[arg-type]
+    task = asyncio.ensure_future(reflector.run())
+    try:
+        async with asyncio.timeout(5):
+            await server.opened.wait()
+            server.lists = [FORBIDDEN]  # one of several API servers that has just begun
+            while server.lists or len(server.asked) < 10:
+                await asyncio.sleep(0.005)
+            assert not task.done()
+            assert not sight.is_blind
+            server.forbidden = True
+            with pytest.raises(ForbiddenError, match="pods is forbidden"):
+                await task
+        assert sight.is_blind
+    finally:
+        task.cancel()

@@ -1,0 +1,77 @@
+"""Scales that follow from a list of their parents, against a client of the test's own."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from reconciler.clusters.clustererrors import ApiError
+from reconciler.clusters.discovery import Discovery
+from reconciler.observer.clusterview import ClusterState, ObserverMetrics
+from reconciler.observer.reflector import Listener, Sight, WatchLimits
+from reconciler.observer.scaleobserver import ScaleWatcher
+from schemas.observed import ScaleSet, Target
+
+Json = dict[str, Any]
+WEB, BAD = (Target(group="apps", kind="Deployment", name=name) for name in ("web", "bad"))
+REFUSED = 'values[0][env]: Invalid value: "of old!"'
+
+
+class Server:
+    """Reads of a scale are refused, in the words of an API server that cannot make a selector of the Deployment's."""
+
+    name = "east"
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    async def get_object(self, path: str, *, patiently: bool = False) -> Json:
+        self.read.append(path)
+        raise ApiError(400, REFUSED, reason="BadRequest")
+
+
+def deployment(name: str, selector: Json) -> Json:
+    metadata = {"name": name, "namespace": "shop", "resourceVersion": "5", "uid": name}
+    return {"metadata": metadata, "spec": {"replicas": 3, "selector": selector}, "status": {"replicas": 2}}
+
+
+OF_OLD = {"matchExpressions": [{"key": "env", "operator": "NotIn", "values": ["of old!"]}]}
+"""No API server of today takes this value; one that an older one took stays."""
+
+
+async def test_a_selector_that_nobody_can_read_is_told_of_its_own_target_only() -> None:
+    server, told = Server(), dict[Target, ScaleSet]()
+    both, listened = asyncio.Event(), asyncio.Event()
+
+    async def tell(namespace: str, scale: ScaleSet) -> None:
+        told[scale.target] = scale
+        if len(told) == 2:
+            both.set()
+
+    async def mirror(path: Callable[[str], str], listener: Listener, wanted: Callable[[], set[str]]) -> None:
+        items = [deployment("web", {"matchLabels": {"app": "web"}}), deployment("bad", OF_OLD), deployment("x", OF_OLD)]
+        await listener.listed("", [listener.kept(item) for item in items])
+        await listener.changed("MODIFIED", deployment("bad", OF_OLD))
+        listened.set()
+
+    watcher = ScaleWatcher(
+        server,  # type: ignore[arg-type]
+        Discovery(server),  # type: ignore[arg-type]
+        ClusterState(),
+        tell,
+        ObserverMetrics(CollectorRegistry()),
+        session="a",
+        mirror=mirror,
+        limits=WatchLimits(),
+        sight=Sight(),
+    )
+    await watcher.follow("shop", {WEB, BAD})
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        running = group.create_task(watcher.run(group))
+        await listened.wait()
+        await both.wait()
+        running.cancel()
+    assert told[WEB].selector == "app=web"
+    assert told[BAD].error == REFUSED
+    assert set(server.read) == {"/apis/apps/v1/namespaces/shop/deployments/bad/scale"}

@@ -1,0 +1,848 @@
+"""The page: what it shows is what the commands say, hostile names are text, and who may not read is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import hashlib
+import io
+import json
+import re
+import threading
+import time
+from html import unescape
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from fleethpa.fleet.finding import find_decision
+from fleethpa.fleet.state import read_state
+from fleethpa.fleet.views import FleetState, HpaView
+from fleethpa.frame.configuration import Config
+from fleethpa.frame.errors import CommandError
+from fleethpa.page.chartseries import MOST_POINTS, series, thinned
+from fleethpa.page.fleetview import FLEET_WORDS, FilterTextError, read_filter, sparkline
+from fleethpa.page.guarding import HEADERS, Guard, names_of, request_log
+from fleethpa.page.hpaview import (
+    HpaPast,
+    KeptEvaluations,
+    newest_of,
+    read_decisions,
+    read_timeline,
+    timeline,
+)
+from fleethpa.page.livereader import STALE_S, STALL_S, LiveReader
+from fleethpa.page.runs import MOST_NAMES, trial
+from fleethpa.page.server import CHARTS_KEPT, READER, KeptCharts, PageServer, clock
+from fleethpa.show.times import rfc3339
+from schemas.entries import WHOLE_PARTITION_KEY
+from schemas.keys import HpaId
+from schemas.kubernetes.gotimes import parse_time_ms
+from schemas.observed import AutoscalerList, Command
+from schemas.settings import Restart
+from streams.history.past import Past
+from streams.state.moves import Move
+from tests.archive_kit import ENFORCING, topics_of
+from tests.generated_log import START_MS
+from tests.generated_log import Fleet as GeneratedFleet
+from tests.memorypast import MemoryPast
+from tests.unit.cli.test_cli_doctor import Running
+from tests.unit.cli_kit import Cli, Fleet, hpa
+from tests.unit.page_kit import LOCAL, Shown, browsing, over
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "fleethpa" / "page"
+HOSTILE = "<img src=x onerror=alert(1)>\u202e'\";{{7*7}}</script>"
+CHECKOUT = "/hpa/east/shop/checkout"
+
+
+@pytest.fixture
+def fleet(monkeypatch: pytest.MonkeyPatch) -> Fleet:
+    """`checkout` runs 3 pods at 100 % of 60 %: 5 are wanted and written; then the metric fails."""
+    made = Fleet()
+    made.settle(replicas=3, usage_milli=500)
+    made.applied(5)
+    made.now_ms += 20_000
+    made.observe(5, 300)
+    over(made, monkeypatch)
+    return made
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> Cli:
+    return Cli(monkeypatch, fleet)
+
+
+async def shown(address: str, **headers: str) -> Shown:
+    async with browsing() as client:
+        answer = await client.get(address, headers=headers)
+        assert answer.status == 200, await answer.text()
+        return Shown(await answer.text())
+
+
+# --- the same values as the commands ----------------------------------------------------------------------------------
+
+
+async def test_the_fleet_says_what_get_hpa_says(fleet: Fleet, run: Cli) -> None:
+    rows = list(csv.DictReader(io.StringIO((await asyncio.to_thread(run, "get", "hpa", "-A", "-o", "csv")).stdout)))
+    found = await shown("/")
+    for header in ("TARGETS", "MINPODS", "MAXPODS", "REPLICAS", "MODE", "PROBLEM"):
+        assert found.cells[header] == [row[header.lower()] for row in rows]
+    assert len(rows) == 1
+
+
+async def test_the_clusters_say_what_get_clusters_says(fleet: Fleet, run: Cli) -> None:
+    rows = list(csv.DictReader(io.StringIO((await asyncio.to_thread(run, "get", "clusters", "-o", "csv")).stdout)))
+    found = await shown("/clusters")
+    assert set(found.cells) == {header.upper().replace("_", " ") for header in rows[0]}
+    for header in ("NAME", "HPAS", "ENFORCE", "STATE", "PROBLEMS"):
+        assert found.cells[header] == [row[header.lower()] for row in rows]
+
+
+async def test_the_verdict_steps_and_counterfactuals_are_those_of_explain(fleet: Fleet, run: Cli) -> None:
+    lines = (await asyncio.to_thread(run, "explain", "east/shop/checkout")).stdout.splitlines()
+    text = (await shown(CHECKOUT)).text
+    verdict = next(line for line in lines if line.startswith("Result")).removeprefix("Result").strip()
+    for part in re.split(r"\s{2,}", verdict):
+        assert part in text
+    table = lines[lines.index(next(line for line in lines if line.startswith("STEP"))) + 1 :]
+    for line in table:
+        for part in re.split(r"\s{2,}|◀ winner", line):
+            if part and not part.startswith(("Inputs", "fleethpa.", "Recompute", "log ")):
+                assert part.removesuffix(":") in text or part.startswith("Would change"), part
+
+
+async def test_the_record_of_a_decision_is_that_of_explain_as_json(fleet: Fleet, run: Cli) -> None:
+    said = json.loads((await asyncio.to_thread(run, "explain", "east/shop/checkout", "-o", "json")).stdout)
+    html = (await shown(f"/decision/{said['id']}")).text
+    assert " ".join((await asyncio.to_thread(run, "explain", said["id"], "-o", "json")).stdout.split()) in html
+
+
+async def test_changes_say_what_decisions_says(fleet: Fleet, run: Cli) -> None:
+    since = rfc3339(fleet.now_ms - 3_600_000)
+    out = (await asyncio.to_thread(run, "decisions", "-A", "--changes", "--since", since, "-o", "csv")).stdout
+    rows = list(csv.DictReader(io.StringIO(out)))[::-1]
+    found = await shown(f"/changes?since={since}")
+    assert rows
+    for header in ("FROM", "TO", "REASON", "LIMITED BY", "APPLIED"):
+        assert found.cells[header] == [row[header.lower().replace(" ", "_")] for row in rows]
+
+
+async def test_the_list_of_changes_says_that_there_are_newer_ones(fleet: Fleet) -> None:
+    async with browsing() as client:
+        found = Shown(await (await client.get("/changes")).text())
+        [newer] = [attributes for _, attributes in found.tags if attributes.get("id") == "newer"]
+        assert "hidden" in newer
+        still = Shown(await (await client.get(newer["hx-get"] or "")).text())
+        assert "hidden" in still.tags[0][1]
+        changed = Shown(await (await client.get("/changes/newer?after=0")).text())
+        assert "hidden" not in changed.tags[0][1]
+        assert "1 HPA has other replicas since 1970-01-01T00:00:00.000Z" in changed.text
+        for odd in ("", "x", "9" * 19):
+            assert (await client.get(f"/changes/newer?after={odd}")).status == 200
+
+
+async def test_the_receipt_derives_the_decision_again(fleet: Fleet, run: Cli) -> None:
+    id_ = fleet.decisions()[0].decision.id
+    found = await shown(f"/decision/{id_}/verify")
+    assert ("p", {"class": "good", "data-identical": "yes"}) in found.tags
+    fleet.values[0] = fleet.values[0].replace(b'"finalDesiredReplicas":5', b'"finalDesiredReplicas":6')
+    forged = await shown(f"/decision/{id_}/verify")
+    assert ("p", {"class": "bad", "data-identical": "no"}) in forged.tags
+    assert "finalDesiredReplicas: recorded 6, recomputed 5" in forged.text
+
+
+@pytest.mark.parametrize(
+    ("address", "command"),
+    [
+        ("/?q=cluster:e* problem:any", "fleethpa get hpa -A -C 'e*' --problem"),
+        ("/?q=check !mode:shadow", "fleethpa get hpa -A (without check !mode:shadow)"),
+        ("/?q=cluster:a,b", "fleethpa get hpa -A (without cluster:a,b)"),
+        ("/changes?q=direction:up limit:MaxReplicas", "--changes --direction up --limited-by MaxReplicas"),
+        ("/changes?q=direction:up direction:down", "--direction up (without direction:down)"),
+        ("/changes?q=direction:u* limit:M*", "--changes (without direction:u* limit:M*)"),
+    ],
+)
+async def test_the_command_says_what_it_can_of_the_filter(fleet: Fleet, address: str, command: str) -> None:
+    text = (await shown(address)).text
+    assert text.partition("The same as a command:")[2].strip().endswith(command)
+
+
+async def test_the_command_is_of_the_moment_that_is_shown(fleet: Fleet) -> None:
+    at_ms = fleet.decisions()[0].time_ms
+    moment = rfc3339(at_ms)
+    for address, command in (
+        ("/", f"get hpa -A --at {moment}"),
+        ("/clusters", f"get clusters -o wide --at {moment}"),
+        ("/changes", f"--until {rfc3339(at_ms + 1)}"),
+    ):
+        assert (await shown(f"{address}?at={moment}")).text.endswith(command), address
+
+
+async def test_a_decision_shows_how_old_its_samples_were_then(fleet: Fleet) -> None:
+    first = fleet.decisions()[0].decision
+    fleet.now_ms += 600_000
+    fleet.observe(5, 300)
+    found = (await shown(f"/decision/{first.id}")).text
+    assert "Newest sample then" in found
+    assert "m ago" not in found
+
+
+@pytest.mark.parametrize(
+    ("created", "path"),
+    [
+        pytest.param("2026-11-28T10:00:00Z", "M0.0 1.0H60.0V9.0H90", id="before this hour"),
+        pytest.param("2026-11-28T11:30:00Z", "M45.0 1.0H60.0V9.0H90", id="in this hour"),
+        pytest.param(None, "M0.0 1.0H60.0V9.0H90", id="not known"),
+    ],
+)
+def test_the_line_of_the_last_hour_begins_where_the_hpa_does(created: str | None, path: str) -> None:
+    noon = parse_time_ms("2026-11-28T12:00:00Z")
+    view = HpaView(
+        HpaId("east", "shop", "checkout"),
+        {"metadata": {"creationTimestamp": created}, "status": {"currentReplicas": 4}},
+        "enforce",
+        "cluster",
+        0,
+        moves=(Move(noon - 1_200_000, 8, 4, "fleethpa"),),
+        clock_ms=noon,
+    )
+    assert sparkline(view) == path
+
+
+async def test_a_decision_is_compared_with_the_evaluation_before_it(fleet: Fleet) -> None:
+    evaluated = [each for each in fleet.decisions() if each.decision.kind == "evaluation"]
+    found = await shown(f"/diff?other={evaluated[1].decision.id}")
+    assert evaluated[0].decision.id in found.text
+    assert "currentReplicas" in found.text
+    fields = [text.strip() for text in found.texts if text.strip()]
+    assert fields.index("seq") > fields.index("metrics[cpu].newest")
+    newest = evaluated[1].decision.metrics[0].newest
+    assert newest is not None
+    assert rfc3339(newest) in fields
+    assert str(newest) not in found.text
+    assert f"/diff?other={evaluated[1].decision.id}" in str((await shown(f"/decision/{evaluated[1].decision.id}")).tags)
+    async with browsing() as client:
+        answer = await client.get(f"/diff?other={evaluated[0].decision.id}")
+        assert answer.status == 404
+        assert "holds no decision of east/shop/checkout before" in Shown(await answer.text()).text
+
+
+async def test_the_record_that_ends_a_write_leads_to_the_decision_that_wanted_it(fleet: Fleet) -> None:
+    ending = next(each for each in fleet.decisions() if each.decision.kind == "completion")
+    found = await shown(f"/decision/{ending.decision.id}")
+    assert f"It ends the write of decision {ending.decision.completes}" in found.text
+    assert "Evaluated" not in found.text
+    assert "Health of the metrics" not in found.text
+
+
+async def test_a_time_in_the_address_puts_the_view_at_that_moment(fleet: Fleet, run: Cli) -> None:
+    first = fleet.decisions()[0]
+    moment = rfc3339(first.time_ms)
+    lines = (await asyncio.to_thread(run, "explain", f"east/shop/checkout@{moment}")).stdout
+    found = (await shown(f"{CHECKOUT}?at={moment}")).text
+    assert "SCALE UP  3 → 5" in lines
+    assert "SCALE UP 3 → 5" in found
+    assert f"As of {moment}" in found
+    assert "SCALE UP 3 → 5; winner" not in (await shown(CHECKOUT)).text
+
+
+async def test_the_charts_draw_the_recorded_decisions(fleet: Fleet) -> None:
+    async with browsing() as client:
+        drawn = await (await client.get(f"{CHECKOUT}/series?at={rfc3339(fleet.now_ms)}")).json()
+    made = [each for each in fleet.decisions() if each.decision.kind == "evaluation"]
+    assert drawn["times"] == [each.time_ms / 1000 for each in made]
+    assert drawn["wanted"] == [each.decision.final_desired_replicas for each in made]
+    assert drawn["metrics"][0]["values"] == [each.decision.metrics[0].utilization for each in made]
+    assert drawn["metrics"][0]["unit"] == "%"
+
+
+async def test_changes_of_the_spec_and_pauses_that_hold_are_marked_in_the_charts(fleet: Fleet) -> None:
+    changed = hpa(maxReplicas=12)
+    changed["metadata"]["generation"] = 2
+    fleet.append(AutoscalerList(list_id="c", hpas=[changed], session="s"))
+    fleet.append(Command(command="pause", name="checkout", author="anna", reason="INC-1"))
+    fleet.now_ms += 20_000
+    fleet.observe(5, 500)
+    async with browsing() as client:
+        drawn = await (await client.get(f"{CHECKOUT}/series?at={rfc3339(fleet.now_ms)}")).json()
+    marks = {mark["kind"]: mark["text"] for mark in drawn["marks"]}
+    assert marks["spec"] == "revision 2"
+    assert "anna" in marks["command"]
+    assert "INC-1" in marks["command"]
+
+
+async def test_a_restart_that_cleared_the_windows_is_marked_with_its_reason(fleet: Fleet) -> None:
+    fleet.append(Restart(author="anna", reason="INC-2"), key=WHOLE_PARTITION_KEY)
+    fleet.now_ms += 20_000
+    fleet.observe(5, 500)
+    async with browsing() as client:
+        drawn = await (await client.get(f"{CHECKOUT}/series?at={rfc3339(fleet.now_ms)}")).json()
+    (text,) = [mark["text"] for mark in drawn["marks"] if mark["kind"] == "restart"]
+    assert text.startswith("windows cleared: ")
+    assert "INC-2" in text
+
+
+async def test_a_change_is_marked_when_it_was_recorded_and_shown_as_a_diff(fleet: Fleet) -> None:
+    changed = hpa(maxReplicas=12)
+    changed["metadata"]["generation"] = 2
+    fleet.now_ms += 7_000
+    fleet.append(AutoscalerList(list_id="c", hpas=[changed], session="s"))
+    changed_ms = fleet.now_ms
+    fleet.append(Command(command="pause", name="checkout", author="anna", reason="INC-1"))
+    fleet.now_ms += 20_000
+    fleet.observe(5, 300)
+    async with browsing() as client:
+        view = await (await client.get(f"{CHECKOUT}?at={rfc3339(fleet.now_ms)}")).text()
+        past = next(attributes for tag, attributes in Shown(view).tags if attributes.get("id") == "past")
+        marks = {mark["kind"]: mark for mark in json.loads(past["data-marks"] or "")}
+        assert marks["spec"]["time"] == changed_ms / 1000
+        assert "maxReplicas 20→12" in marks["spec"]["text"]
+        assert "INC-1" in marks["command"]["text"]
+        address = next(each["href"] for tag, each in Shown(view).tags if "/spec?" in (each.get("href") or ""))
+        diff = Shown(await (await client.get(address or "")).text())
+    lines = [text.strip() for text in diff.texts]
+    assert lines.index("-maxReplicas: 20") + 1 <= lines.index("+maxReplicas: 12")
+    assert "scaleTargetRef:" in lines
+
+
+@pytest.mark.parametrize("query", ["", "?other=x", "?other=1&one=-3", "?other=²"])
+async def test_changes_that_are_not_named_by_offsets_are_refused(fleet: Fleet, query: str) -> None:
+    async with browsing() as client:
+        answer = await client.get(f"{CHECKOUT}/spec{query}")
+        assert answer.status == 400
+        assert "fleethpa history east/shop/checkout" in Shown(await answer.text()).text
+
+
+@pytest.mark.parametrize("number", ["²", "1" * 5_000, "-1", "0", "9" * 19, "x"])
+async def test_a_page_or_bar_that_is_no_number_or_is_not_there_shows_what_there_is(fleet: Fleet, number: str) -> None:
+    async with browsing() as client:
+        for address in (f"/?page={number}", f"/changes?bar={number}"):
+            assert (await client.get(address)).status == 200, address[:40]
+
+
+async def test_a_fault_is_a_page_that_says_so_and_a_line_of_the_log_with_the_address(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("no")
+
+    monkeypatch.setattr("fleethpa.page.server.changes_view", broken)
+    async with browsing() as client:
+        answer = await client.get("/changes")
+        shown = Shown(await answer.text()).text
+    assert answer.status == 500
+    assert "internal error: ZeroDivisionError" in shown
+    assert "fleethpa page" in shown
+    assert [vars(each)["path"] for each in caplog.records if each.name == "fleethpa.page.server"] == ["/changes"]
+
+
+async def test_the_audit_view_says_what_the_record_covers_and_what_a_verification_lacks(fleet: Fleet) -> None:
+    found = await shown("/audit")
+    assert "fleethpa audit keygen" in found.text
+    assert "Closed segments" not in found.text
+    async with browsing() as client:
+        text = Shown(await (await client.post("/audit", data={"since": "soon"})).text()).text
+        assert "is not a valid time" in text
+        assert "is running" not in text
+
+
+async def test_a_view_says_why_what_it_shows_may_be_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = Running()
+    quiet.run(60, without=("ingest",))
+    over(quiet, monkeypatch)
+    for address in ("/", "/clusters", "/changes"):
+        assert "nothing has come into the log since" in (await shown(address)).text, address
+    later = rfc3339(quiet.now_ms + 3_600_000)
+    assert f"before {later}: shown as of its end" in (await shown(f"/?at={later}")).text
+
+
+# --- what comes from clusters is text ---------------------------------------------------------------------------------
+
+
+async def test_hostile_names_and_messages_are_text(fleet: Fleet) -> None:
+    made = hpa()
+    made["metadata"]["labels"] = {"app": HOSTILE}
+    fleet.append(AutoscalerList(list_id="b", hpas=[made, hpa(HOSTILE)], session="s"))
+    fleet.observe(5, 300, error=HOSTILE + "x" * 10_000)
+    for address in ("/", CHECKOUT, "/clusters", "/changes?show=all&since=7d"):
+        found = await shown(address)
+        assert not [tag for tag, _ in found.tags if tag == "img"]
+        assert all(attrs.get("src") or tag != "script" for tag, attrs in found.tags), "an inline script"
+        assert not [name for _, attrs in found.tags for name in attrs if name.startswith("on") or name == "style"]
+        assert "\u202e" not in found.text
+        assert " 49" not in found.text
+    assert "<img src=x onerror=alert(1)>" in (await shown("/")).text
+
+
+# --- who may read -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("127.0.0.1:9", 200),
+        ("[::1]:9", 200),
+        ("evil.example", 421),
+        ("localhost.evil.example", 421),
+    ],
+)
+async def test_a_foreign_host_header_is_refused(fleet: Fleet, host: str, status: int) -> None:
+    async with browsing() as client:
+        assert (await client.get("/", headers={"Host": host})).status == status
+
+
+async def test_every_answer_has_the_security_headers(fleet: Fleet) -> None:
+    async with browsing() as client:
+        for address in ("/", CHECKOUT, "/nothing", "/hpa/a/b/c", "/static/page.js", "/decision/zz"):
+            answer = await client.get(address)
+            assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS, address
+    assert "unsafe" not in HEADERS["Content-Security-Policy"]
+
+
+async def test_without_the_token_nothing_of_the_fleet_is_read(fleet: Fleet) -> None:
+    guard = Guard(names_of("127.0.0.1", ()), token="0123456789abcdef")
+    async with browsing(guard) as client:
+        for address in ("/", CHECKOUT, f"{CHECKOUT}/series", "/changes", "/clusters", "/audit", "/live", "/diff"):
+            assert (await client.get(address)).status == 401, address
+            wrong = await client.get(address, headers={"Authorization": "Bearer wrong"})
+            assert wrong.status == 401
+        right = await client.get("/", headers={"Authorization": "Bearer 0123456789abcdef"})
+        assert right.status == 200
+        sent = await client.get("/", headers={"Accept": "text/html"}, allow_redirects=False)
+        assert (sent.status, sent.headers["Location"]) == (303, "/login")
+        refused = await client.post("/login", data={"token": "wrong"}, allow_redirects=False)
+        assert not refused.cookies
+        taken = await client.post("/login", data={"token": "0123456789abcdef"}, allow_redirects=False)
+        cookie = taken.cookies["fleethpa-page"]
+        assert (cookie["httponly"], cookie["samesite"]) == (True, "Strict")
+        assert "0123456789abcdef" not in cookie.value
+        assert (await client.get("/")).status == 200
+
+
+async def test_behind_a_proxy_the_user_must_be_named(fleet: Fleet) -> None:
+    async with browsing(Guard(names_of("127.0.0.1", ()), user_header="X-Forwarded-User")) as client:
+        assert (await client.get("/")).status == 401
+        assert (await client.get("/", headers={"X-Forwarded-User": "anna"})).status == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--host", "0.0.0.0"), "nobody would be asked who they are"),
+        (("--host", "10.0.0.7"), "nobody would be asked who they are"),
+        (("--host", "0.0.0.0", "--behind-proxy", "X-User"), "DNS rebinding"),
+        (("--token-file", "/nothing/there"), "cannot be read"),
+        (("--from", "/nothing/there"), "no such folder"),
+    ],
+)
+def test_an_unsafe_start_is_refused_with_the_next_step(run: Cli, arguments: tuple[str, ...], said: str) -> None:
+    found = run("page", *arguments)
+    assert found.exit_code == 2
+    assert said in found.stderr
+
+
+# --- another spec on the past -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("manifest", "said"),
+    [
+        ("kind: [", "the manifest"),
+        ("", "holds 0 HPAs"),
+        ("name: other", "is of shop/other"),
+        ("maxReplicas: 0", "spec.maxReplicas"),
+    ],
+)
+async def test_what_is_wrong_with_a_manifest_is_said_beside_it(fleet: Fleet, manifest: str, said: str) -> None:
+    async with browsing() as client:
+        form = await (await client.get("/try?hpa=east/shop/checkout")).text()
+        recorded = unescape(form.partition('spellcheck="false">')[2].partition("</textarea>")[0])
+        assert "averageUtilization: 60" in recorded
+        if manifest.startswith("name"):
+            manifest = recorded.replace("name: checkout", manifest, 1)
+        elif manifest.startswith("max"):
+            manifest = recorded.replace("maxReplicas: 20", manifest)
+        data = {"hpa": "east/shop/checkout", "manifest": manifest, "since": "1h", "model": "closed"}
+        answer = await client.post("/try", data=data)
+        text = await answer.text()
+        assert said in Shown(text).text
+        assert "/try/run" not in text
+        assert "<script>" not in text
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("tune", ["tune", "east/shop/checkout", "--since=7d"]),
+        ("regret", ["regret", "east/shop/checkout", "--since=7d"]),
+    ],
+)
+def test_a_question_without_a_manifest_is_a_command(question: str, words: list[str]) -> None:
+    assert trial(HpaId("east", "shop", "checkout"), "", "7d", "closed", question) == words
+
+
+@pytest.mark.parametrize(("since", "question"), [("7d", "delete"), ("soon", "regret")])
+def test_other_questions_and_times_are_refused(since: str, question: str) -> None:
+    with pytest.raises(CommandError):
+        trial(HpaId("east", "shop", "checkout"), "", since, "closed", question)
+
+
+async def test_a_form_of_another_site_is_refused(fleet: Fleet) -> None:
+    async with browsing() as client:
+        for address in ("/try", "/try/cancel", "/login"):
+            answer = await client.post(address, data={}, headers={"Origin": "https://evil.example"})
+            assert answer.status == 403
+
+
+# --- errors, filters, charts ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "said"),
+    [
+        ("/hpa/east/shop/chekout", 404, "Did you mean east/shop/checkout?"),
+        ("/decision/0-1-x", 404, "no decision 0-1-x"),
+        ("/?at=yesterday", 400, "is not a valid time"),
+        ("/changes?since=soon", 400, "is not a valid time"),
+        ("/nothing/here", 404, "there is no view /nothing/here"),
+        ("/hpa/east/shop", 404, "/hpa/CLUSTER/NAMESPACE/NAME"),
+        (f"{CHECKOUT}?span=long", 400, "span 'long' is not a duration"),
+        (f"{CHECKOUT}/series?span=0s", 400, "holds no time"),
+        ("/try?hpa=east/shop/chekout", 200, "no HPA east/shop/chekout Did you mean east/shop/checkout?"),
+        ("/changes?q=direction:sideways", 200, "there is no direction 'sideways'; there are up, down, none"),
+    ],
+)
+async def test_an_address_that_names_nothing_says_what_to_do(
+    fleet: Fleet, address: str, status: int, said: str
+) -> None:
+    async with browsing() as client:
+        answer = await client.get(address)
+        assert answer.status == status
+        assert said in Shown(await answer.text()).text
+
+
+async def test_an_address_that_takes_no_form_says_which_method_it_takes(fleet: Fleet) -> None:
+    async with browsing() as client:
+        answer = await client.post("/clusters", data={})
+        assert (answer.status, answer.headers["Allow"]) == (405, "GET,HEAD")
+        assert "/clusters answers to no POST" in Shown(await answer.text()).text
+        answer = await client.post("/try", data={"manifest": "a" * 300_000})
+        assert answer.status == 413
+        assert "256 KiB at most" in Shown(await answer.text()).text
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+async def test_a_run_of_an_hpa_that_is_not_there_is_refused_in_words(fleet: Fleet) -> None:
+    async with browsing() as client:
+        answer = await client.post("/try", data={"hpa": "east/shop/gone", "manifest": "x"})
+        assert "no HPA east/shop/gone" in Shown(await answer.text()).text
+
+
+async def test_a_page_behind_the_last_one_is_the_last_one(fleet: Fleet) -> None:
+    assert "east/shop/checkout" in "".join((await shown("/?page=99")).text.split())
+
+
+async def test_a_request_that_is_not_http_is_one_line_of_the_log(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = PageServer(LiveReader("kafka", Config(brokers="memory:1")), LOCAL, {}, "memory:1")
+    runner = web.AppRunner(server.app(), logger=request_log())
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        reader, writer = await asyncio.open_connection(*runner.addresses[0])
+        writer.write(b"GET /?q=\xff HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.0 400")
+        writer.close()
+    finally:
+        await runner.cleanup()
+    said = [each for each in caplog.records if each.name == request_log().name]
+    assert [(each.levelname, each.exc_info) for each in said] == [("WARNING", None)]
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ("", True),
+        ("check", True),
+        ("!check", False),
+        ("cluster:east namespace:sh*", True),
+        ("!cluster:east", False),
+        ("cluster:west", False),
+        ("problem:any", True),
+        ('problem:"at max"', True),
+        ("!problem:any mode:enforce", False),
+        ("mode:enforce !problem:fight", True),
+    ],
+)
+def test_words_of_a_filter_combine_and_can_be_negated(text: str, fits: bool) -> None:
+    row = {
+        "cluster": ["east"],
+        "namespace": ["shop"],
+        "name": ["checkout"],
+        "mode": ["enforce"],
+        "problem": ["at maxReplicas 10", "at max"],
+    }
+    assert read_filter(text, FLEET_WORDS).fits(row) is fits
+
+
+@pytest.mark.parametrize("text", ["colour:red", '"open', "mode:shadwo", "!mode:Enforce"])
+def test_a_filter_that_cannot_be_read_is_an_error(text: str) -> None:
+    with pytest.raises(FilterTextError):
+        read_filter(text, FLEET_WORDS)
+
+
+@pytest.mark.parametrize(
+    ("time", "text"),
+    [
+        pytest.param("2026-11-28T00:00:00Z", "00:00:00", id="this day"),
+        pytest.param("2026-11-27T23:59:59.999Z", "11-27 23:59:59", id="the day before"),
+        pytest.param("2026-11-29T00:00:01Z", "11-29 00:00:01", id="the day after"),
+    ],
+)
+def test_a_time_of_another_day_has_its_date(time: str, text: str) -> None:
+    assert clock(parse_time_ms(time), parse_time_ms("2026-11-28T12:00:00Z")) == text
+
+
+def test_a_gap_in_the_decisions_stays_a_gap(fleet: Fleet) -> None:
+    fleet.now_ms += 3_600_000
+    fleet.observe(5, 300)
+    made = series(fleet.decisions())
+    hole = made.wanted.index(None)
+    assert 0 < hole < len(made.wanted) - 1
+    assert made.metrics[0].values[hole] is None
+
+
+def test_thinning_keeps_every_move_of_the_replicas(fleet: Fleet) -> None:
+    few = [each for each in fleet.decisions() if each.decision.kind == "evaluation"]
+    many = [few[-1]] * (3 * MOST_POINTS) + [few[0]] + [few[-1]] * (3 * MOST_POINTS)
+    kept = thinned(many)
+    assert len(kept) < MOST_POINTS + 10
+    assert few[0] in kept
+
+
+# --- vendored files ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", [PAGE / "vendor", ROOT / "tests" / "page"])
+def test_vendored_files_are_those_that_vendor_json_names(folder: Path) -> None:
+    listed: dict[str, Any] = {}
+    for each in json.loads((folder / "VENDOR.json").read_text()):
+        assert each["licence"] in ("MIT", "0BSD", "MPL-2.0")
+        assert each["licenceFile"] in each["files"]
+        assert all(each["version"] in name for name in each["files"])
+        listed |= each["files"]
+    there = {path.name for path in folder.iterdir() if path.suffix in (".js", ".css", ".LICENSE")}
+    assert there == set(listed)
+    for name, digest in listed.items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest, name
+
+
+def test_everything_that_a_browser_loads_is_small_and_comes_from_here() -> None:
+    loaded = [*(PAGE / "vendor").glob("*.min.*"), *(PAGE / "static").iterdir()]
+    assert sum(path.stat().st_size for path in loaded) < 200_000
+    for template in (PAGE / "templates").iterdir():
+        text = template.read_text()
+        assert not re.search(r"(?:src|href|action)=[\"'](?:https?:)?//", text), template.name
+        assert not re.search(r"\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", text), template.name
+        assert "|safe" not in text, template.name
+
+
+# --- live -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_browser_is_told_that_something_is_new(fleet: Fleet) -> None:
+    async with browsing() as client:
+        assert (await client.get("/")).status == 200
+        answer = await client.get("/live")
+        assert answer.headers["Content-Type"] == "text/event-stream"
+        fleet.observe(5, 310)
+        async for line in answer.content:
+            if line.startswith(b"event: changed"):
+                break
+        answer.close()
+
+
+async def test_a_source_that_is_away_is_said_and_comes_back(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fleethpa.page.livereader.RETRY_S", 0.01)
+    monkeypatch.setattr("fleethpa.page.livereader.EVERY_S", 0.01)
+    async with browsing() as client:
+        assert "cannot be read since" not in await (await client.get("/")).text()
+
+        def away(source: str, config: Any, at_ms: int | None = None) -> Any:
+            raise OSError("connection refused")
+
+        events = await client.get("/live")
+        monkeypatch.setattr("fleethpa.page.livereader.open_past", away)
+        assert client.app is not None
+        reader = client.app[READER]
+        await reader.close()
+        while not reader.problem:
+            fleet.observe(5, 300)
+            await reader.changed(reader.version, 5)
+        text = await (await client.get("/")).text()
+        assert "cannot be read since" in text
+        assert "checkout" in text
+        over(fleet, monkeypatch)
+        while reader.problem:
+            await reader.changed(reader.version, 5)
+        assert "cannot be read since" not in await (await client.get("/")).text()
+        events.close()
+
+
+async def test_a_view_does_not_wait_for_the_state_that_is_being_read(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading the state of a large fleet takes seconds of computing."""
+    going_on, may_end = threading.Event(), threading.Event()
+
+    async def slow(past: Past) -> FleetState:
+        going_on.set()
+        assert may_end.wait(30)  # keeps its loop busy
+        return await read_state(past)
+
+    async with browsing() as client:
+        assert "checkout" in await (await client.get("/")).text()
+        assert client.app is not None
+        reader = client.app[READER]
+        monkeypatch.setattr("fleethpa.page.livereader.read_state", slow)
+        refreshing = asyncio.create_task(reader._refresh())
+        assert await asyncio.to_thread(going_on.wait, 30)
+        assert "checkout" in await (await client.get("/")).text()
+        assert not refreshing.done()
+        may_end.set()
+        await refreshing
+
+
+async def test_a_reading_that_failed_after_a_minute_is_no_reason_to_show_an_old_state(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long a state may be shown follows from how long it takes to read one."""
+    clock_s = 1_000.0
+    clock = SimpleNamespace(monotonic=lambda: clock_s, time_ns=time.time_ns)
+    monkeypatch.setattr("fleethpa.page.livereader.time", clock)
+
+    async def stalled(past: Past) -> FleetState:
+        nonlocal clock_s
+        clock_s += STALL_S
+        raise TimeoutError
+
+    reader = LiveReader("kafka", Config(brokers="memory:1"))
+    old = await reader.state_at(None)
+    clock_s += STALE_S + 1
+    with monkeypatch.context() as patched:
+        patched.setattr("fleethpa.page.livereader.read_state", stalled)
+        assert await reader.state_at(None) is old
+        assert reader.problem
+    fleet.observe(5, 300)
+    clock_s += STALE_S + 1
+    assert (await reader.state_at(None)).clock_ms > old.clock_ms
+    assert not reader.problem
+    await reader.close()
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_browser_that_goes_at_the_moment_of_a_change_is_let_go(fleet: Fleet, turns: int) -> None:
+    reader = LiveReader("kafka", Config(brokers="memory:1"))
+    waiting = asyncio.create_task(reader.changed(0, 30))
+    for _ in range(10):  # into its wait
+        await asyncio.sleep(0)
+    async with reader._changed:
+        reader.version += 1
+        reader._changed.notify_all()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    is_done = waiting.done()
+    waiting.cancel()
+    await asyncio.wait({waiting}, timeout=5)
+    assert waiting.cancelled() != is_done
+
+
+def test_a_chart_is_sent_again_until_its_end_has_moved_by_a_pixel() -> None:
+    kept, asked = KeptCharts(), ("checkout", 7 * 86_400_000, None)
+    assert kept.get(asked, 1_000, 7 * 86_400_000) is None
+    kept.put(asked, 1_000, "[1]")
+    assert kept.get(asked, 1_000 + 302_000, 7 * 86_400_000) == "[1]"
+    assert kept.get(asked, 1_000 + 303_000, 7 * 86_400_000) is None
+    assert kept.get(asked, 999, 7 * 86_400_000) is None  # a clock that was set back
+    kept.put(asked, 1_000, "[1]")
+    assert kept.get(asked, 3_000, 3_600_000) is None  # an hour is read anew every two seconds
+    for number in range(CHARTS_KEPT):
+        kept.put(number, 1_000, "[]")
+    assert kept.get(asked, 1_000, 7 * 86_400_000) is None
+
+
+@pytest.mark.parametrize("wanted", ["app0", "app1", "nobody"])
+async def test_decisions_of_one_hpa_are_those_among_all(wanted: str) -> None:
+    """Records of others are passed over by their heads."""
+    made = topics_of(GeneratedFleet(hpas=4, namespaces=1, minutes=3, settings=ENFORCING))
+    past = MemoryPast(made)
+    everything = [each async for each in past.decisions(0, START_MS + 40_000, START_MS + 150_000)]
+    mine = [
+        each async for each in past.decisions(0, START_MS + 40_000, START_MS + 150_000, lambda hpa: hpa.name == wanted)
+    ]
+    assert mine == [each for each in everything if each.decision.name == wanted]
+    assert bool(mine) == (wanted != "nobody")
+
+
+async def test_the_timeline_of_a_long_span_is_read_backwards_until_there_are_enough_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = GeneratedFleet(hpas=1, namespaces=1, minutes=20, settings=ENFORCING)
+    past = MemoryPast(topics_of(fleet))
+    hpa, at_ms, span_ms = HpaId("c0", "ns0", "app0"), START_MS + 20 * 60_000, 3_600_000
+    everything = HpaPast(await read_decisions(past, hpa, at_ms, span_ms), (), is_whole=False)
+    lines = timeline(everything)
+    for shown_lines in (1, len(lines) // 2, len(lines), len(lines) + 1):
+        monkeypatch.setattr("fleethpa.page.hpaview.TIMELINE", shown_lines)
+        monkeypatch.setattr("fleethpa.page.hpaview.FIRST_PART_MS", 60_000)
+        read = await read_timeline(past, hpa, at_ms, span_ms)
+        assert timeline(HpaPast(read, (), is_whole=False)) == lines[:shown_lines]
+        assert (len(read) < len(everything.decisions)) == (shown_lines < len(lines))
+        assert newest_of(read) == newest_of(everything.decisions)
+        assert newest_of(read) == await find_decision(past, str(hpa), None, at_ms=at_ms)
+
+
+async def test_a_decision_is_evaluated_again_once_for_all_views_of_it(fleet: Fleet) -> None:
+    past = fleet.past(None)
+    found, _ = await find_decision(past, "east/shop/checkout", None)
+    kept = KeptEvaluations()
+    first = await kept.of(past, found)
+    read = past.log_records_read
+    assert first.would is not None
+    assert await kept.of(past, found) is first
+    assert past.log_records_read == read
+
+
+async def test_a_name_is_searched_among_the_hpas_and_a_wrong_one_is_answered_in_words(fleet: Fleet) -> None:
+    names = [f"app-{number:03}" for number in range(100)]
+    fleet.append(AutoscalerList(list_id="b", hpas=[hpa(), *map(hpa, names)], session="s"))
+
+    async with browsing() as client:
+
+        async def options(text: str) -> list[str | None]:
+            answer = Shown(await (await client.get("/try/hpas", params={"hpa": text})).text())
+            return [attributes["value"] for tag, attributes in answer.tags if tag == "option"]
+
+        assert await options("") == [f"east/shop/{name}" for name in names[:MOST_NAMES]]
+        assert await options("EAST check") == ["east/shop/checkout"]
+        assert await options("nothing") == []
+        meant = Shown(await (await client.get("/try", params={"hpa": "check"})).text())
+        assert "on the recorded past of east/shop/checkout" in meant.text
+        form = Shown(await (await client.get("/try")).text())
+        assert sum(tag == "option" for tag, _ in form.tags) == MOST_NAMES
+        for text, said in (
+            ("east/shop/chekout", "Did you mean east/shop/checkout?"),
+            ("nowhere/shop/checkout", "There is east/shop/checkout."),
+            ("a/b/c/d", "Write [CLUSTER/][NAMESPACE/]NAME"),
+            ("app-05", "There is east/shop/app-050, east/shop/app-051, east/shop/app-052."),
+        ):
+            answer = Shown(await (await client.get("/try", params={"hpa": text})).text())
+            assert said in answer.text
+            field = next(attributes for tag, attributes in answer.tags if attributes.get("id") == "hpa")
+            assert (field["value"], field["aria-invalid"]) == (text, "true")

@@ -1,0 +1,117 @@
+"""The page's rollouts: what `rollout status` says, from a fleet in which one has gone out."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleethpa.changes import rolloutdrive as rolloutlisting
+from fleethpa.changes.rollouts import rollouts_in
+from fleethpa.fleet.state import read_state
+from fleethpa.page.changesview import RolloutReadings, read_rollout
+from schemas.decisions import Decision
+from schemas.keys import HpaId
+from streams.analysis.measures import EvaluatedMoment, condensed, moment_of, wave_measures
+from tests.unit.changes.test_rollout import Waves
+from tests.unit.page_kit import Shown, browsing, over
+
+
+@pytest.fixture
+def waves(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Waves:
+    made = Waves(monkeypatch, tmp_path)
+    over(made.fleet, monkeypatch)
+    return made
+
+
+async def _shown(address: str, status: int = 200) -> Shown:
+    async with browsing() as client:
+        answer = await client.get(address)
+        assert answer.status == status, await answer.text()
+        return Shown(await answer.text())
+
+
+async def test_rollouts_say_what_rollout_status_says(waves: Waves) -> None:
+    assert (await asyncio.to_thread(waves.begin)).exit_code == 0
+    waves.fleet.checkpoint()
+    rows = list(
+        csv.DictReader(io.StringIO((await asyncio.to_thread(waves.cli, "rollout", "status", "-o", "csv")).stdout))
+    )
+    found = await _shown("/rollouts")
+    assert len(rows) == 1
+    for header in ("ROLLOUT", "STATE", "WAVE", "CLUSTERS", "BY", "REASON"):
+        assert found.cells[header] == [row[header.lower()] for row in rows], header
+    lines = (await asyncio.to_thread(waves.cli, "rollout", "status", rows[0]["rollout"])).stdout.splitlines()
+    text = (await _shown(f"/rollout/{rows[0]['rollout']}")).text
+    for line in lines:
+        label, _, said = line.partition("  ")
+        assert label in text
+        assert said.strip() in text
+    assert "c05/shop/checkout wave 3" in text
+
+
+async def test_a_reverted_rollout_says_why_and_which_hpas_have_their_earlier_spec(waves: Waves) -> None:
+    assert (await asyncio.to_thread(waves.begin, target=600)).exit_code == 1
+    (id_,) = (await _shown("/rollouts")).cells["ROLLOUT"]
+    text = (await _shown(f"/rollout/{id_}")).text
+    assert "reverted (wave 1" in text
+    assert "c00/shop/checkout reverted" in text
+    assert "c01/shop/checkout" not in text
+
+
+async def test_without_a_rollout_the_page_says_how_to_begin_one(waves: Waves) -> None:
+    assert "No HPA carries a rollout" in (await _shown("/rollouts")).text
+    assert "no rollout r-nobody" in (await _shown("/rollout/r-nobody", status=404)).text
+
+
+async def test_a_live_update_reads_only_what_is_new(waves: Waves, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a view shows that kept its readings is what one shows that reads everything."""
+    assert (await asyncio.to_thread(waves.begin)).exit_code == 0
+    taken: list[int] = []
+
+    def noted(decision: Decision, time_ms: int) -> EvaluatedMoment:
+        taken.append(decision.seq)
+        return moment_of(decision, time_ms)
+
+    monkeypatch.setattr(rolloutlisting, "moment_of", noted)
+    state = await read_state(waves.fleet.past())
+    (id_,) = rollouts_in(state)
+    readings = RolloutReadings()
+    for _ in range(5):
+        state, past = await read_state(waves.fleet.past()), waves.fleet.past()
+        kept = await read_rollout(past, state, id_, readings)
+        mine, taken[:] = list(taken), []
+        assert kept == await read_rollout(past, state, id_)
+        whole, taken[:] = set(taken), []
+        assert len(mine) == len(set(mine))
+        first = whole - set(mine)
+        waves.time_passes()
+    assert len(mine) < len(whole) / 2
+    assert first
+
+
+@given(
+    st.lists(
+        st.builds(
+            EvaluatedMoment,
+            st.integers(0, 9),
+            st.integers(0, 4),
+            st.integers(0, 4),
+            st.none() | st.integers(0, 4),
+            st.booleans(),
+            st.booleans(),
+        ),
+        max_size=12,
+    ),
+    st.integers(0, 12),
+)
+def test_moments_that_are_left_out_change_no_measure(found: list[EvaluatedMoment], at: int) -> None:
+    hpa = HpaId("east", "shop", "checkout")
+    kept = condensed([*condensed(found[:at]), *found[at:]])
+    assert wave_measures({hpa: kept}, {hpa: 3}) == wave_measures({hpa: found}, {hpa: 3})
+    assert kept[:1] == found[:1]

@@ -1,0 +1,70 @@
+"""What a browser is shown of a run on `/try` is the report that the command writes: curve, causes and scores."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+
+from fleethpa.frame.configuration import Config
+from fleethpa.page.livereader import LiveReader
+from fleethpa.page.server import PageServer
+from tests.archive_kit import write_archive
+from tests.generated_log import Fleet
+from tests.unit.cli_kit import Cli
+from tests.unit.page_kit import LOCAL, Shown
+
+APP = "c0/ns0/app0"
+FLEET = Fleet(hpas=1, namespaces=1, minutes=36, partitions=1, metrics=1, seed=3, pods=6)
+DEADLINE_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_archive(tmp_path_factory.mktemp("archive") / "a", FLEET, segment_ms=600_000)
+
+
+async def reported(client: TestClient[Any, Any], question: str) -> tuple[str, str]:
+    """Ask a question on the page: the view at the end of the run, and the report that it frames."""
+    form = await (await client.get(f"/try?hpa={APP}")).text()
+    assert f'value="{question}"' in form
+    manifest = next(data for data in Shown(form).texts if "kind: HorizontalPodAutoscaler" in data)
+    data = {"hpa": APP, "manifest": manifest, "since": "1h", "model": "closed", "question": question}
+    answer = await client.post("/try", data=data)
+    assert answer.status == 200, await answer.text()
+    until_s = time.monotonic() + DEADLINE_S
+    while "/try/report" not in (text := await (await client.get("/try/run")).text()):
+        assert "progress" in text, text
+        assert time.monotonic() < until_s, text
+        await asyncio.sleep(0.1)
+    return text, await (await client.get("/try/report")).text()
+
+
+@pytest.mark.slow
+async def test_the_page_shows_the_reports_of_the_commands(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tune: the curve; regret: the bars by cause; backtest: the scores. Word by word what a terminal would write."""
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    source = str(archive)
+    server = PageServer(LiveReader(source, Config(brokers="none:1")), LOCAL, {"source": source}, "none:1")
+    run = Cli(monkeypatch)
+    async with TestClient(TestServer(server.app())) as client:
+        for question, parts in (
+            ("tune", ("cost against overload of the specs tried", 'class="deployed"', "unseen: deployed")),
+            ("regret", ("replica-hours too many by cause", "target: what a pod carries")),
+        ):
+            view, shown = await reported(client, question)
+            file = tmp_path / f"{question}.html"
+            command = (question, APP, "--since=1h", "--from", source, "--html", str(file))
+            assert (await asyncio.to_thread(run, *command)).exit_code == 0
+            assert shown == file.read_text(encoding="utf-8")
+            assert f"fleethpa {question} {APP} --since=1h --from {source}" in Shown(view).text
+            assert all(part in shown for part in parts), shown
+        _, shown = await reported(client, "backtest")
+        for score in ("over-provisioning", "under-provisioning", "instability", "slack"):
+            assert score in shown.lower()

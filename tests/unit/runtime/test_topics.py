@@ -1,0 +1,148 @@
+"""Topics as they should be, as they are, and the manifests and permissions printed from them."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from runtime.topicadmin import ACLS, FoundTopic, WantedTopic, acl_commands, differences, strimzi, wanted, wanted_beside
+from schemas import topics as names
+from tests.unit.cli_kit import Cli
+
+LOG = WantedTopic(names.LOG, 24, 3, {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "2"})
+AS_WANTED = {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "2", "segment.ms": "1"}
+
+
+@pytest.mark.parametrize(
+    ("found", "texts"),
+    [
+        pytest.param(None, ["fleethpa.log: topic is missing, wanted present"], id="a missing topic"),
+        pytest.param(FoundTopic(names.LOG, 24, 3, AS_WANTED), [], id="as wanted, other settings are free"),
+        pytest.param(
+            FoundTopic(names.LOG, 24, 5, AS_WANTED | {"min.insync.replicas": "3"}), [], id="safer than wanted is fine"
+        ),
+        pytest.param(
+            FoundTopic(names.LOG, 24, 3, AS_WANTED | {"message.timestamp.type": "CreateTime"}),
+            ["fleethpa.log: message.timestamp.type is CreateTime, wanted LogAppendTime"],
+            id="producers' times instead of append time",
+        ),
+        pytest.param(
+            FoundTopic(names.LOG, 12, 1, AS_WANTED),
+            [
+                "fleethpa.log: partition count is 12, wanted 24",
+                "fleethpa.log: replication factor is 1, wanted 3",
+            ],
+            id="fewer partitions and replicas",
+        ),
+    ],
+)
+def test_differences_are_named(found: FoundTopic | None, texts: list[str]) -> None:
+    assert [str(one) for one in differences(LOG, found)] == texts
+
+
+def test_one_replica_asks_for_one_in_sync_replica() -> None:
+    assert {one.config["min.insync.replicas"] for one in wanted(4, 1)} == {"1"}
+    assert {one.config["min.insync.replicas"] for one in wanted(24, 3)} == {"2"}
+
+
+def test_only_the_changelog_is_compacted_and_only_the_log_has_append_time() -> None:
+    every = wanted(24, 3)
+    assert [one.name for one in every if one.config["cleanup.policy"] == "compact"] == [names.CHANGELOG]
+    assert [one.name for one in every if one.config.get("message.timestamp.type") == "LogAppendTime"] == [names.LOG]
+
+
+def test_a_strimzi_manifest_holds_numbers_as_numbers() -> None:
+    assert strimzi([LOG], "main") == [
+        {
+            "apiVersion": "kafka.strimzi.io/v1",
+            "kind": "KafkaTopic",
+            "metadata": {"name": "fleethpa.log", "labels": {"strimzi.io/cluster": "main"}},
+            "spec": {
+                "partitions": 24,
+                "replicas": 3,
+                "config": {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": 2},
+            },
+        }
+    ]
+
+
+def test_only_the_decider_may_write_decisions() -> None:
+    writers = [
+        component
+        for component, acls in ACLS.items()
+        if any(acl.name == names.DECISIONS and "WRITE" in acl.operations for acl in acls)
+    ]
+    assert writers == ["decider"]
+
+
+def test_the_page_and_the_verbs_that_read_may_write_no_topic() -> None:
+    assert {operation for acl in ACLS["reader"] for operation in acl.operations} == {"READ"}
+
+
+def test_permissions_print_as_arguments_of_kafka_acls() -> None:
+    assert acl_commands(ACLS["reconciler"], "User:r") == [
+        "--add --allow-principal User:r --topic fleethpa.decisions --resource-pattern-type literal --operation READ",
+        "--add --allow-principal User:r --topic fleethpa.settings --resource-pattern-type literal --operation READ",
+        "--add --allow-principal User:r --topic fleethpa.outcomes --resource-pattern-type literal --operation WRITE",
+        "--add --allow-principal User:r --topic fleethpa.scales --resource-pattern-type literal --operation WRITE",
+        "--add --allow-principal User:r --group fleethpa-reconciler- --resource-pattern-type prefixed --operation READ",
+    ]
+
+
+def _found(name: str, partitions: int, replication: int) -> FoundTopic:
+    config = {one.name: one.config for one in wanted(partitions, replication)}[name]
+    return FoundTopic(name, partitions, replication, config)
+
+
+@pytest.mark.parametrize(
+    ("found", "given", "shape"),
+    [
+        pytest.param((), (None, None), (24, 3), id="no topics: the defaults"),
+        pytest.param(((names.LOG, 4, 1),), (None, None), (4, 1), id="as the log"),
+        pytest.param(((names.PODS, 8, 1), (names.LOG, 4, 2)), (None, None), (4, 2), id="the log before any other"),
+        pytest.param(((names.PODS, 8, 1),), (None, None), (8, 1), id="another topic where there is no log"),
+        pytest.param(((names.LOG, 4, 1),), (12, 3), (12, 3), id="what is asked for"),
+        pytest.param(((names.LOG, 4, 1),), (None, 3), (4, 3), id="a factor that is asked for"),
+    ],
+)
+def test_topics_are_wanted_in_the_shape_that_the_log_has(
+    found: tuple[tuple[str, int, int], ...], given: tuple[int | None, int | None], shape: tuple[int, int]
+) -> None:
+    there = {name: _found(name, partitions, replication) for name, partitions, replication in found}
+    assert wanted_beside(there, *given) == wanted(*shape)
+
+
+class Brokers:
+    """Stands in for the topics of a real Kafka: what is created is there, in the shape that was asked for."""
+
+    def __init__(self, topics: list[WantedTopic]) -> None:
+        self.topics = {one.name: FoundTopic(one.name, one.partitions, one.replication, one.config) for one in topics}
+
+    def __call__(self, _settings: object) -> "Brokers":
+        return self
+
+    async def __aenter__(self) -> "Brokers":
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def found(self, asked: list[str]) -> dict[str, FoundTopic]:
+        return {name: self.topics[name] for name in asked if name in self.topics}
+
+    async def create(self, new: Iterable[WantedTopic]) -> list[str]:
+        made = Brokers(list(new)).topics
+        self.topics |= made
+        return list(made)
+
+
+def test_what_init_creates_is_what_check_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.topicadmin.TopicAdmin", Brokers([]))
+    run = Cli(monkeypatch)
+    made = run("topics", "init", "--partitions", "4", "--replication-factor", "1", "--brokers", "127.0.0.1:1")
+    assert (made.exit_code, made.stdout.count("created")) == (0, len(names.TOPICS)), made.output
+    checked = run("topics", "check", "--brokers", "127.0.0.1:1")
+    assert (checked.exit_code, checked.stdout) == (0, "all topics are as they should be\n"), checked.output
+    again = run("topics", "init", "--brokers", "127.0.0.1:1")
+    assert (again.exit_code, again.output) == (0, "all topics exist\n")
+    asked = run("topics", "check", "--partitions", "24", "--brokers", "127.0.0.1:1")
+    assert asked.exit_code == 1
+    assert "partition count is 4, wanted 24 (cannot be changed: create the topic again)" in asked.stdout

@@ -1,0 +1,447 @@
+"""Same log, same bytes: whatever the grouping, the checkpoints, the crash, the repetition of input."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import Phase, example, given, settings
+from hypothesis import strategies as st
+
+from schemas import limits
+from schemas.codec import encode
+from schemas.decisions import Decision, ShortDecision, expand
+from schemas.entries import LogRecord
+from schemas.observed import (
+    Answers,
+    AutoscalerDeleted,
+    AutoscalerList,
+    AutoscalerSet,
+    Command,
+    PodDeleted,
+    PodList,
+    PodSet,
+    Point,
+    Samples,
+)
+from schemas.settings import SettingsSet
+from schemas.topics import MAX_ROW_BYTES
+from streams.state import records
+from streams.state.partition import Partition
+from streams.state.rowcodec import applied_offset, merge_row, merge_rows
+from tests.central_kit import central_log
+from tests.generated_log import Fleet, partition_log
+from tests.partition_kit import (
+    ENFORCING,
+    LogBuilder,
+    Record,
+    cpu_answer,
+    disturbed_log,
+    fold,
+    make_hpa,
+    make_pod,
+    scale,
+)
+
+SEEDS = st.integers(0, 10_000)
+
+
+class Crashing:
+    """A worker that checkpoints, crashes inside checkpoints, and goes on from whatever rows were written."""
+
+    def __init__(self, records: list[Record], seed: int, sums: dict[int, Any] | None = None) -> None:
+        self.records = records
+        self.sums = sums or {}
+        """Log offset -> what each cluster stores after that record, for each record at which it is compared."""
+        self.random = random.Random(seed)
+        self.rows: dict[bytes, bytes] = {}
+        self.topic: dict[int, dict[str, bytes]] = {}
+        self.values: list[bytes] = []
+        self.crashes = 0
+        self.partition = Partition.empty(0)
+        """At the end of the run."""
+
+    def run(self) -> list[bytes]:
+        partition = Partition.empty(0)
+        while partition.applied_offset < len(self.records) - 1:
+            partition = self._take(partition)
+            if self.random.random() < 0.25:
+                partition = self._checkpoint(partition)
+            elif self.random.random() < 0.1:
+                partition = self._crash()
+        self.partition = partition
+        return self.values
+
+    def _take(self, partition: Partition) -> Partition:
+        first = partition.applied_offset + 1
+        for record in self.records[first : first + self.random.randrange(1, 12)]:
+            made = partition.apply(*record, self.topic.get(record.offset, {}))
+            if record.offset in self.sums:
+                assert usage(partition) == self.sums[record.offset], record.offset
+            torn = bool(made) and self.random.random() < 0.05
+            for decision in made[: self.random.randrange(len(made))] if torn else made:
+                self.topic.setdefault(record.offset, {})[decision.id] = decision.value
+                self.values.append(decision.value)
+            if torn:
+                return self._crash()
+        return partition
+
+    def _checkpoint(self, partition: Partition) -> Partition:
+        written = partition.checkpoint()
+        if self.random.random() < 0.5:
+            merge_rows(self.rows, written)
+            again = dict(partition.rows())  # what a partition that is given up puts back
+            # A row may still be stored as a torn checkpoint wrote it, which had come further.
+            ahead = {key for key, value in again.items() if value != self.rows[key]}
+            assert all(applied_offset(self.rows[key]) > applied_offset(again[key]) for key in ahead)
+            # Missing are at most rows that nothing is read from: parts of a namespace before or after its split.
+            missing = {key.decode() for key in self.rows.keys() - again.keys()}
+            assert not missing & partition.state.index.written.keys()
+            if self.random.random() < 0.2:
+                return Partition.restore(0, again)
+            return partition
+        for key, value in written[: self.random.randrange(len(written))]:
+            # A revived worker may have written newer ones: the higher offset wins.
+            merge_row(self.rows, key, value)
+        return self._crash()
+
+    def _crash(self) -> Partition:
+        self.crashes += 1
+        return Partition.restore(0, self.rows)
+
+
+@pytest.mark.parametrize("largest_row", [MAX_ROW_BYTES, 0], ids=["two rows a namespace", "64 rows a namespace"])
+@settings(max_examples=25)
+@given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
+@example(seed=19, crashes=1)
+@example(seed=8, crashes=1)
+def test_crashes_inside_checkpoints_change_no_byte(largest_row: int, seed: int, crashes: int) -> None:
+    log = disturbed_log(seed)
+    expected = [decision.value for decision in log.decisions]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streams.state.partition.MAX_ROW_BYTES", largest_row)
+        assert Crashing(log.records, crashes).run() == expected
+
+
+@settings(max_examples=20)
+@given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
+def test_crashes_change_no_byte_while_central_hpas_come_and_go(seed: int, crashes: int) -> None:
+    log = central_log(seed)
+    expected = [decision.value for decision in log.decisions]
+    assert expected
+    assert Crashing(log.records, crashes).run() == expected
+
+
+@settings(max_examples=15)
+@given(seed=SEEDS, at=st.integers(1, 120))
+def test_every_prefix_of_a_checkpoint_can_be_restored_from(seed: int, at: int) -> None:
+    log = disturbed_log(seed)
+    topic: dict[int, dict[str, bytes]] = {}
+    partition = Partition.empty(0)
+    first = random.Random(at).randrange(at)
+    base: dict[bytes, bytes] = {}
+    for record in log.records[:at]:
+        topic[record.offset] = {made.id: made.value for made in partition.apply(*record)}
+        if record.offset == first:
+            base = dict(partition.checkpoint())
+    written = partition.checkpoint()
+    for length in range(len(written) + 1):
+        restored = Partition.restore(0, base | dict(written[:length]))
+        again = [
+            made.value
+            for record in log.records[restored.applied_offset + 1 :]
+            for made in restored.apply(*record, topic.get(record.offset, {}))
+        ]
+        late = [made for made in log.decisions if int(made.id.split("-")[1]) >= at]
+        assert again == [made.value for made in late]
+        assert (restored.seq, restored.prev) == (log.partition.seq, log.partition.prev)
+
+
+@settings(max_examples=15)
+@given(seed=SEEDS)
+def test_restored_rows_are_the_rows_that_were_never_stored(seed: int) -> None:
+    log = disturbed_log(seed, 80)
+    partition = Partition.empty(0)
+    rows: dict[bytes, bytes] = {}
+    for record in log.records:
+        partition.apply(*record)
+        merge_rows(rows, partition.checkpoint())
+        partition = Partition.restore(0, rows)
+    assert (partition.seq, partition.prev, partition.log_hash) == (
+        log.partition.seq,
+        log.partition.prev,
+        log.partition.log_hash,
+    )
+
+
+TIGHT = {
+    "ROW_PODS": 600,
+    "ROW_ANSWERS": 700,
+    "ROW_SAMPLES": 180,
+    "ROW_SCALES": 330,
+    "ROW_HPAS": 800,
+    "ROW_RIVALS": 150,
+    "ROW_COMMANDS": 200,
+    "CLUSTER_BYTES": 16_000,
+    "CLUSTER_HPAS": 5,
+    "CLUSTER_NAMESPACES": 3,
+}
+
+
+def tight(patch: pytest.MonkeyPatch, **others: int) -> None:
+    """Set limits that a few objects reach."""
+    for name, most in (TIGHT | others).items():
+        patch.setattr(limits, name, replace(getattr(limits, name), most=most))
+
+
+def crowded_log(seed: int) -> LogBuilder:
+    """Namespaces of one cluster in which things come and go, more of them than the limits take."""
+    chosen, log = random.Random(seed), LogBuilder()
+    names = [f"{letter}{number}" for letter in "abc" for number in range(5)]
+    log.add(SettingsSet(cluster="*", settings=ENFORCING))
+    for _ in range(120):
+        entries = []
+        for _ in range(chosen.randrange(4)):
+            name, number = chosen.choice(names), log.now_ms % 1_000
+            place = chosen.choice(("one", "two", "three", "four"))
+            made = make_hpa(name, f"uid-{place}-{name}-{len(log.records)}", number)
+            rivals = [{"kind": "X", "name": name * 9, "target": {"kind": "Deployment", "name": name}}] * 2
+            point = Point(type="Pods", metric=name[0], milli=number, time=log.now_ms, pod=name)
+            body: Any = chosen.choice(
+                (
+                    PodSet(pod=make_pod(name, name[0], uid="u" * number)),
+                    PodDeleted(name=name),
+                    PodList(list_id=f"p{number}", pods=[make_pod(each) for each in names[: number % 9]]),
+                    AutoscalerSet(hpa=made | {"metadata": made["metadata"] | {"annotations": {"a": "x" * number}}}),
+                    AutoscalerDeleted(name=name),
+                    AutoscalerList(list_id=f"h{number}", hpas=[made], rivals=rivals),
+                    scale(name, number % 9),
+                    Samples(points=[point]),
+                    Answers(items=[cpu_answer(name[0], dict.fromkeys(names[: number % 9], number), log.now_ms)]),
+                    Command(command="pause", name=name, reason="r" * (number // 9)),
+                )
+            )
+            entries.append(log.entry(body, f"eu/{place}"))
+        log.add(*entries, after_ms=chosen.choice((20, 700, 3_000, 600_000)))
+    return log
+
+
+def stored(partition: Partition) -> list[Any]:
+    """What is stored of namespaces and clusters, and the sums of it."""
+    state = partition.state
+    spaces = [
+        (
+            key,
+            sorted(space.pods),
+            space.directory,
+            space.scales,
+            space.answers,
+            space.series,
+            space.arrivals,
+            space.rivals,
+            space.commands,
+            (space.held.bytes, space.held.hpas),
+            {row: size for row, size in space.held.sums.items() if size},
+        )
+        for key, space in sorted(state.namespaces.items())
+    ]
+    return [usage(partition), *[each for each in spaces if any(each[1:])]]
+
+
+def usage(partition: Partition) -> list[Any]:
+    """The sums of what is stored of each cluster."""
+    return [(name, each.bytes, each.hpas, each.namespaces) for name, each in sorted(partition.state.usage.items())]
+
+
+def sums_of(records: list[Record]) -> dict[int, Any]:
+    """The sums after each record, as a fold has them that never crashes."""
+    partition, sums = Partition.empty(0), {}
+    for record in records:
+        partition.apply(*record)
+        sums[record.offset] = usage(partition)
+    return sums
+
+
+@pytest.mark.parametrize("largest_row", [MAX_ROW_BYTES, 0], ids=["two rows a namespace", "64 rows a namespace"])
+@settings(max_examples=10, phases=(Phase.explicit, Phase.generate))
+@given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
+@example(seed=564, crashes=2911)
+def test_what_is_over_a_limit_does_not_depend_on_checkpoints_and_crashes(
+    largest_row: int, seed: int, crashes: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        tight(patch)
+        patch.setattr("streams.state.partition.MAX_ROW_BYTES", largest_row)
+        log = crowded_log(seed)
+        crashing = Crashing(log.records, crashes, sums_of(log.records))
+        assert crashing.run() == [decision.value for decision in log.decisions]
+        assert stored(crashing.partition) == stored(log.partition)
+
+
+def test_rows_of_a_split_that_a_crash_ended_know_which_samples_they_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of 64 rows are written before the crash. The split is made again at an earlier record: these are ahead."""
+    monkeypatch.setattr("streams.state.partition.MAX_ROW_BYTES", 0)
+    log = LogBuilder()
+    pods = [f"web-{number}" for number in range(20)]
+    log.add(*[log.entry(PodSet(pod=make_pod(name)), "eu/shop") for name in pods])
+    for number, name in enumerate(pods):
+        point = Point(type="Pods", metric=f"m{number}", milli=1, time=log.now_ms, pod=name)
+        log.add(log.entry(Samples(points=[point]), "eu/shop"))
+    sums = sums_of(log.records)
+    ahead = Partition.empty(0)
+    for record in log.records:
+        ahead.apply(*record)
+    written = ahead.checkpoint()
+    for length in range(len(written)):
+        rows: dict[bytes, bytes] = {}
+        merge_rows(rows, written[:length])
+        partition = Partition.restore(0, rows)
+        partition.apply(*log.records[0])
+        merge_rows(rows, partition.checkpoint())
+        partition = Partition.restore(0, rows)
+        for record in log.records[partition.applied_offset + 1 :]:
+            partition.apply(*record)
+            assert usage(partition) == sums[record.offset], (length, record.offset)
+        assert stored(partition) == stored(log.partition)
+
+
+def test_a_crowded_log_reaches_the_limits() -> None:
+    reached: set[str] = set()
+    with pytest.MonkeyPatch.context() as patch:
+        for seed in range(12):
+            tight(patch, CLUSTER_BYTES=4_000 if seed > 8 else 16_000, ROW_ANSWERS=300)
+            state = crowded_log(seed).partition.state
+            reached |= {
+                limit for space in state.namespaces.values() for rows in space.held.refused.values() for limit in rows
+            }
+            reached |= {limit for rows in state.row.refused.values() for limit in rows}
+        assert {getattr(limits, name).what for name in TIGHT} <= reached
+
+
+def without_position(value: bytes) -> dict[str, Any]:
+    decision: dict[str, Any] = msgspec.json.decode(value)
+    for field in ("id", "input", "seq", "prev", "sameAs", "completes"):
+        decision.pop(field, None)
+    return decision
+
+
+@settings(max_examples=15)
+@given(seed=SEEDS, repeats=st.integers(0, 1_000_000))
+def test_a_batch_that_comes_twice_changes_no_decision(seed: int, repeats: int) -> None:
+    """In shadow, since outcomes name decision ids, which hold offsets."""
+    log = disturbed_log(seed, 60)
+    chosen = random.Random(repeats)
+    again: list[Record] = []
+    for record in log.records:
+        again.append(Record(len(again), record.timestamp_ms, record.value))
+        if chosen.random() < 0.3:
+            entries = msgspec.json.decode(record.value, type=LogRecord).entries
+            kept = [entry for entry in entries if entry.source is not None]
+            if len(kept) == len(entries):
+                again.append(Record(len(again), record.timestamp_ms, record.value))
+    once, twice = _shadow(log.records), _shadow(again)
+    assert [without_position(value) for value in once] == [without_position(value) for value in twice]
+
+
+def _shadow(records: list[Record]) -> list[bytes]:
+    """Fold with nothing enforced: outcomes name decision ids, which hold offsets."""
+    calm = []
+    for record in records:
+        log_record = msgspec.json.decode(record.value, type=LogRecord)
+        entries = [entry for entry in log_record.entries if not _enforces(entry.body)]
+        calm.append(Record(record.offset, record.timestamp_ms, encode(LogRecord(v=1, entries=entries))))
+    return fold(calm)[1]
+
+
+def _enforces(body: Any) -> bool:
+    kind = type(body).__name__
+    return kind in ("Outcome", "Command") or (kind == "SettingsSet" and body.settings.default_mode == "enforce")
+
+
+@settings(max_examples=10)
+@given(seed=SEEDS, cuts=st.integers(0, 1_000_000))
+def test_a_poll_may_come_in_one_record_or_in_several(seed: int, cuts: int) -> None:
+    """Pod changes, heartbeat and answers of one moment, in this order, cut anywhere."""
+    chosen = random.Random(cuts)
+    whole = [Record(*record) for record in partition_log(Fleet(hpas=4, namespaces=2, minutes=2, seed=seed, churn=0.5))]
+    split: list[Record] = []
+    for record in whole:
+        entries = msgspec.json.decode(record.value, type=LogRecord).entries
+        cut = chosen.randrange(len(entries)) if entries else 0
+        for part in (entries[:cut], entries[cut:]) if cut else (entries,):
+            split.append(Record(len(split), record.timestamp_ms, encode(LogRecord(v=1, entries=part))))
+    once, cut_up = fold(whole)[1], fold(split)[1]
+    assert len(split) > len(whole)
+    assert len(once) > 20
+    assert [without_position(value) for value in once] == [without_position(value) for value in cut_up]
+
+
+def steady(decision: Decision) -> dict[str, Any]:
+    """All but what a short record does not repeat: its place, and what explains the steps."""
+    fields: dict[str, Any] = msgspec.to_builtins(decision)
+    for field in ("prev", "input", "observed"):
+        fields.pop(field, None)
+    for step in fields.get("steps", ()):
+        step.pop("detail", None)
+        step.pop("until", None)
+    for metric in fields.get("metrics", ()):
+        metric.pop("oldest", None)
+    if decision.mode == "shadow" and decision.status:
+        # The native object may lack a condition: then each evaluation begins it anew.
+        for condition in fields["status"].get("conditions", ()):
+            condition.pop("lastTransitionTime")
+    return fields
+
+
+@settings(max_examples=10)
+@given(seed=SEEDS)
+def test_an_expanded_short_record_is_the_full_one(seed: int) -> None:
+    log = disturbed_log(seed)
+    shadowed = fold(log.records)[1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "FULL_EVERY_MS", 0)
+        whole = [msgspec.json.decode(value, type=Decision) for value in fold(log.records)[1]]
+    known: dict[str, Decision] = {}
+    for value, full in zip(shadowed, whole, strict=True):
+        if b'"sameAs"' in value:
+            short = msgspec.json.decode(value, type=ShortDecision)
+            assert steady(expand(short, known[short.same_as])) == steady(full)
+        else:
+            known[full.id] = full
+
+
+def test_disturbed_logs_contain_what_they_promise() -> None:
+    """The laws are worth what the logs contain."""
+    seen: set[str] = set()
+    for seed in range(24):
+        for decision in disturbed_log(seed).decisions:
+            full = msgspec.json.decode(decision.value)
+            seen.add(full.get("kind", "short" if "sameAs" in full else "evaluation"))
+            seen.update(full.get("outcome", {}).get("result", "").split())
+            seen.update(full.get("constraintsApplied", ()))
+            seen.update(f"mode {full['mode']}".split("|") if "mode" in full else ())
+            seen.update(["refused"] if full.get("refused") else [])
+            seen.update(["restart"] if "restart" in full.get("observed", {}) else [])
+            seen.update(
+                ["changed by " + full["observed"]["change"]["by"]] if "change" in full.get("observed", {}) else []
+            )
+    wanted = {
+        "evaluation",
+        "completion",
+        "short",
+        "applied",
+        "failed",
+        "timeout",
+        "refused",
+        "restart",
+        "Paused",
+        "Frozen",
+    }
+    assert wanted | {"MaxStep", "mode enforce", "changed by other", "changed by decision"} <= seen
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_folding_twice_gives_the_same_bytes(seed: int) -> None:
+    log = disturbed_log(seed)
+    assert fold(log.records)[1] == [decision.value for decision in log.decisions]
