@@ -82,11 +82,8 @@ def is_short(headers: Headers) -> bool:
     return dict(headers).get("ce_type") == _SHORT
 
 
-ENGINE = 3
-"""Rises only when some log would give other bytes. 2: brakes (docs/brakes.md). 3: the setting `evaluateOn`."""
-BRAKES_SINCE = 2
-"""The first engine with budgets and other brakes."""
-_FIRST_ENGINE = 1
+ENGINE = 1
+"""Rises only when some log would give other bytes. A log names its engine; a record of it changes the engine."""
 REFUSAL_REASON = "EnforcingRefused"
 """Reason of the condition AbleToScale, and of the Event, by which an HPA shows that enforcing it is refused."""
 IGNORED_REASON = "Ignored"
@@ -218,7 +215,7 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit
     max_replicas: int = 0
     spec_hash: str = ""
     generation: int = 0
-    engine: int = _FIRST_ENGINE
+    engine: int = 1
     author: str = ""
     change_reason: str = ""
     shows_refusal: bool = False

@@ -74,11 +74,11 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     namespace → mode. `nativeController` `absent` is the proof that nothing else acts on the cluster's HPA objects;
     without it enforcing them is refused. `nativeEvidence`: with `present`, what showed that a native controller runs.
     `statusEvery` (no decision depends on it): how often the reconciler writes a status in which only metric values have
-    changed; 0: with each evaluation, as upstream does. `removalBudget`, `additionBudget` (from engine 2 on): how many
+    changed; 0: with each evaluation, as upstream does. `removalBudget`, `additionBudget`: how many
     replicas decisions may remove or add within a sliding window, such as `30%/10m`, in the whole cluster;
     `removalBudgets`, `additionBudgets`: the same by namespace, `*`: each namespace that has none of its own.
-    `partialView` (from engine 2 on): hold scale-downs in a namespace whose pods or metrics vanish or fall together.
-    `evaluateOn` (from engine 3 on): `sample` evaluates an HPA also when a pushed sample moves its metric past the
+    `partialView`: hold scale-downs in a namespace whose pods or metrics vanish or fall together.
+    `evaluateOn`: `sample` evaluates an HPA also when a pushed sample moves its metric past the
     tolerance, not only once per sync period (`period`); `evaluateFloorMs`: so long after the one before at the soonest.
     """
 
@@ -126,17 +126,6 @@ SETTING_NAMES: Final = dict(
     zip(ClusterSettings.__struct_encode_fields__, ClusterSettings.__struct_fields__, strict=True)
 )
 """Settings as `SettingsSet.unset` names them, and their fields."""
-SINCE_ENGINE: Final[dict[str, int]] = {
-    "removal_budget": 2,
-    "removal_budgets": 2,
-    "addition_budget": 2,
-    "addition_budgets": 2,
-    "partial_view": 2,
-    "evaluate_on": 3,
-    "evaluate_floor_ms": 3,
-}
-"""Field of `ClusterSettings` -> the first engine that knows it; others are known to all. Under an older engine a
-setting is passed over by every worker alike, whatever its release."""
 
 
 class EngineSet(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="engine"):

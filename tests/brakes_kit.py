@@ -5,14 +5,13 @@ from typing import Any
 import msgspec
 
 from schemas.decisions import Decision, ShortDecision, expand
-from schemas.entries import WHOLE_PARTITION_KEY, Entry, Outcome
+from schemas.entries import Outcome
 from schemas.observed import Answers, AutoscalerSet, PodDeleted, PodSet
-from schemas.settings import ClusterSettings, EngineSet, SettingsSet
+from schemas.settings import ClusterSettings, SettingsSet
 from tests.partition_kit import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]
 SECOND, MINUTE = 1_000, 60_000
-ENGINE_2 = Entry(key=WHOLE_PARTITION_KEY, body=EngineSet(engine=2))
 AT_ONCE = {
     "scaleUp": {"stabilizationWindowSeconds": 0, "policies": [{"type": "Percent", "value": 900, "periodSeconds": 15}]},
     "scaleDown": {
@@ -25,12 +24,10 @@ AT_ONCE = {
 class World:
     """HPAs of a namespace whose writes all succeed at once, unless they are told to fail."""
 
-    def __init__(self, *apps: str, replicas: int = 10, engine: Entry | None = ENGINE_2, **braking: Any) -> None:
+    def __init__(self, *apps: str, replicas: int = 10, **braking: Any) -> None:
         self.log = LogBuilder()
         self.full: dict[str, Json] = {}
         self.replicas = dict.fromkeys(apps, replicas)
-        if engine is not None:
-            self.log.add(engine)
         self.log.add(SettingsSet(cluster="*", settings=ENFORCING))
         self.log.add(SettingsSet(cluster="eu", settings=ClusterSettings(**braking)))
         for app in apps:

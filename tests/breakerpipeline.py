@@ -151,7 +151,7 @@ async def run_wave(
                 lambda: "ingest has ended" if ingest.popen.poll() is not None else "",
                 breaker.ended,
             ]
-            now: list[Body] = [EngineSet(engine=2), SettingsSet(cluster="*", settings=SETTINGS)]
+            now: list[Body] = [EngineSet(engine=1), SettingsSet(cluster="*", settings=SETTINGS)]
             await publisher.send(topics.SETTINGS, "", "", now, _now_ms())
             await seen.until(lambda: _has(seen, b'"syncPeriodMs"'), looks)
             for cluster in CLUSTERS:

@@ -1,6 +1,6 @@
 """Golden logs and their decisions.
 
-`python -m tests.golden_partition [-engine-2]` writes them, `--digest` prints their SHA-256.
+`python -m tests.golden_partition [-brakes]` writes them, `--digest` prints their SHA-256.
 """
 
 import base64
@@ -15,8 +15,8 @@ from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
 from tests.partition_kit import Record, disturbed_log, fold
 
-GOLDEN = {engine: Path(__file__).parent / "golden" / f"partition{engine}.jsonl.gz" for engine in ("", "-engine-2")}
-"""Of engine 1, and of engine 2 with its brakes set."""
+GOLDEN = {kind: Path(__file__).parent / "golden" / f"partition{kind}.jsonl.gz" for kind in ("", "-brakes")}
+"""Without brakes, and with them."""
 _SEEDS = (11, 12, 13, 14)
 _BRAKING = ClusterSettings(
     downscale_stabilization_ms=0,
@@ -28,11 +28,11 @@ _BRAKING = ClusterSettings(
 )
 
 
-def read_golden(engine: str = "") -> tuple[list[list[Record]], list[bytes]]:
+def read_golden(kind: str = "") -> tuple[list[list[Record]], list[bytes]]:
     """Give the records of each log, and the decisions of all of them."""
     logs: list[list[Record]] = []
     decisions: list[bytes] = []
-    for line in gzip.decompress(GOLDEN[engine].read_bytes()).splitlines():
+    for line in gzip.decompress(GOLDEN[kind].read_bytes()).splitlines():
         item = json.loads(line)
         if "decision" in item:
             decisions.append(base64.b64decode(item["decision"]))
@@ -48,9 +48,9 @@ def decisions_of(logs: list[list[Record]]) -> list[bytes]:
     return [value for log in logs for value in fold(log)[1]]
 
 
-def write(engine: str) -> None:
-    """Make the file of an engine anew."""
-    braking = _BRAKING if engine else None
+def write(kind: str) -> None:
+    """Make a file anew."""
+    braking = _BRAKING if kind else None
     logs = [disturbed_log(seed, 150, braking).records for seed in _SEEDS]
     lines = [
         {"offset": record.offset, "timestampMs": record.timestamp_ms, "value": base64.b64encode(record.value).decode()}
@@ -59,12 +59,12 @@ def write(engine: str) -> None:
     ]
     lines += [{"decision": base64.b64encode(value).decode()} for value in decisions_of(logs)]
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    GOLDEN[engine].write_bytes(gzip.compress(text.encode(), mtime=0))
+    GOLDEN[kind].write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def digest() -> str:
     """SHA-256 over decisions made in one go and with a restore after every tenth record."""
-    logs = [log for engine in GOLDEN for log in read_golden(engine)[0]]
+    logs = [log for kind in GOLDEN for log in read_golden(kind)[0]]
     total = sha256(b"".join(decisions_of(logs)))
     for log in logs:
         partition = Partition.empty(0)

@@ -37,7 +37,7 @@ from schemas.observed import (
     Serving,
     Target,
 )
-from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
+from schemas.settings import ClusterSettings, Restart, SettingsSet, WatermarkReset
 from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition
 
@@ -146,7 +146,6 @@ class _Disturbed:
         self.annotations = {"fleethpa.io/fallback": "failureThreshold=2,replicas=4"} if braking is not None else {}
         self.braking = braking is not None
         if braking is not None:
-            self.log.add(Entry(key=WHOLE_PARTITION_KEY, body=EngineSet(engine=2)))
             self.log.add(SettingsSet(cluster="*", settings=braking))
         self.wanted: list[dict[str, Any]] = []
         self.replicas = {app: 3 for app in ("api", "web", "worker")}
@@ -355,6 +354,6 @@ class _Disturbed:
 def disturbed_log(seed: int, records: int = 120, braking: ClusterSettings | None = None) -> LogBuilder:
     """A log in which everything happens, in closed loop with the decisions it causes.
 
-    `braking`: settings of brakes; None: engine 1 without any.
+    `braking`: settings of brakes; None: none.
     """
     return _Disturbed(seed, records, braking).log

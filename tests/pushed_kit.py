@@ -3,9 +3,9 @@
 import random
 from typing import Any
 
-from schemas.entries import WHOLE_PARTITION_KEY, Entry, Outcome
+from schemas.entries import Outcome
 from schemas.observed import AutoscalerSet, PodSet, Point, Samples
-from schemas.settings import ClusterSettings, EngineSet, SettingsSet
+from schemas.settings import ClusterSettings, SettingsSet
 from tests.partition_kit import LogBuilder, make_hpa, make_pod, scale
 
 Json = dict[str, Any]
@@ -16,9 +16,8 @@ SECOND = 1_000
 class Pushed:
     """Apps of two pods each, of which 50m are half of what they request: the target. Their usage is pushed."""
 
-    def __init__(self, *apps: str, engine: int = 3, number: int = 0, **changes: Any) -> None:
+    def __init__(self, *apps: str, number: int = 0, **changes: Any) -> None:
         self.log, self.apps = LogBuilder(number), apps or ("web",)
-        self.log.add(Entry(key=WHOLE_PARTITION_KEY, body=EngineSet(engine=engine)))
         settings = ClusterSettings(sources={"Resource": "samples"}, default_mode="enforce", native_controller="absent")
         self.log.add(SettingsSet(cluster="*", settings=settings))
         self.log.add(SettingsSet(cluster="*", settings=ClusterSettings(**changes)))

@@ -129,11 +129,6 @@ class Present:
         """
         return cls({folded.partition.number: folded.rows() for folded in await past.fleet()})
 
-    def engine(self) -> int:
-        """The oldest engine that decides in one of the partitions."""
-        known = [Partition.restore(number, rows).engine for number, rows in self._stored.items()]
-        return min(known, default=1)
-
     def guardrails(self, clusters: Iterable[str], namespace: str | None = None) -> dict[str, str]:
         """What guardrails pause now in some clusters (`*`: in all), in words, by cluster.
 

@@ -22,7 +22,7 @@ from fleethpa.show.times import LATEST_MS, span
 from schemas.guardrails import Guardrails, problems
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.observed import MetricType
-from schemas.settings import SETTING_NAMES, SINCE_ENGINE, ClusterSettings, parse_budget
+from schemas.settings import SETTING_NAMES, ClusterSettings, parse_budget
 
 
 def read_guardrails(file: Path) -> tuple[Guardrails | None, list[str]]:
@@ -253,12 +253,6 @@ def remarks(changes: Changes) -> list[str]:
             f"target; {tolerance} % is {share / 100:g}"
         ]
     return []
-
-
-def needed_engine(changes: Changes) -> int:
-    """The first engine that knows all the settings that are to be set."""
-    fields = [*changes.values, *(field for (field, _), value in changes.members.items() if value is not None)]
-    return max((SINCE_ENGINE.get(field, 1) for field in fields), default=1)
 
 
 def written_settings(settings: ClusterSettings) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ import msgspec
 
 from fleethpa.changes.foresight import Present, concerns, refusal_errors
 from fleethpa.changes.scopes import Scope, named_clusters, scope_options, writes_of
-from fleethpa.changes.settings import Changes, needed_engine, parse_changes, remarks, settings_in, written_settings
+from fleethpa.changes.settings import Changes, parse_changes, remarks, settings_in, written_settings
 from fleethpa.changes.writing import Concern, PlannedRecord, confirm, dry_run, show, write_all, write_options
 from fleethpa.fleet.finding import nearest_cluster, no_such_cluster
 from fleethpa.fleet.state import fleet_now, hpa_names, read_state
@@ -231,7 +231,6 @@ def _change(
         async with session.past() as past:
             state, present = await read_state(past), await Present.read(past)
         _check_known(session, state, cluster, wanted, written["yes"])
-        _check_engine(present, wanted)
         if remove:
             _check_removal(state, cluster, written["yes"])
         held = state.settings.get(cluster, ClusterSettings())
@@ -276,22 +275,6 @@ def _check_known(session: Session, state: FleetState, cluster: str, wanted: Chan
         cause=nearest_cluster(cluster, state.clusters),
         next_step="check the name; add --yes if its observer will be started later",
     )
-
-
-def _check_engine(present: Present, wanted: Changes) -> None:
-    """See that the engine that decides knows the settings: an older one would pass over them.
-
-    Raises:
-        CommandError: it does not (exit 2).
-    """
-    needed = needed_engine(wanted)
-    known = present.engine() if needed > 1 else needed
-    if known < needed:
-        raise usage(
-            f"these settings count from engine {needed} on, and the log records engine {known}",
-            cause="Workers of an older release would pass over them.",
-            next_step=f"when every worker runs this release: fleethpa topics engine {needed}",
-        )
 
 
 def _check_removal(state: FleetState, cluster: str, yes: bool) -> None:

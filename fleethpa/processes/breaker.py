@@ -24,7 +24,6 @@ from fleethpa.frame.errors import CommandError
 from fleethpa.frame.sources import open_past
 from runtime.process import PartHealth
 from schemas.codec import WireError
-from schemas.decisions import BRAKES_SINCE
 from schemas.entries import BreakerCommand, GuardrailResume
 from schemas.guardrails import Guardrail, GuardrailStanding
 from schemas.keys import EVERY_CLUSTER
@@ -79,12 +78,6 @@ class BreakerMetrics:
         self.paused_until = Gauge(
             "fleethpa_breaker_paused_until_timestamp_seconds",
             "When the pause of a guardrail ends by itself (+Inf: a person must end it; 0: it was ended)",
-            _LABELS,
-            registry=registry,
-        )
-        self.not_paused = Counter(
-            "fleethpa_breaker_trips_not_paused_total",
-            "Trips of rules that act, without a pause, since the engine in force does not know pauses",
             _LABELS,
             registry=registry,
         )
@@ -270,7 +263,7 @@ class Breaker:
                     if not known:
                         self._look_for_budgets()
                     for trip in trips:
-                        await self._tripped(trip, readers[number].engine, publish)
+                        await self._tripped(trip, publish)
 
     def _catch_up(self, events: list[GuardedEvent]) -> None:
         """Bring the run to the present by what happened in the last hour, in order of time."""
@@ -302,7 +295,7 @@ class Breaker:
             )
             await publish(ended)
 
-    async def _tripped(self, trip: Trip, engine: int, publish: Publish | None) -> None:
+    async def _tripped(self, trip: Trip, publish: Publish | None) -> None:
         rule, labels = self._rules[trip.rule], (trip.rule, trip.cluster, trip.namespace)
         self._metrics.trips.labels(*labels).inc()
         self._metrics.tripped.labels(*labels).set(trip.time / 1000)
@@ -312,9 +305,6 @@ class Breaker:
         by_hand = f"fleethpa pause {scope} --scale-in --for {rule.pause} --reason 'guardrail {trip.rule}'"
         if publish is None or not rule.acts_at(trip.time):
             log.warning("%s; to hold scale-downs there: %s", what, by_hand)
-        elif engine < BRAKES_SINCE:
-            self._metrics.not_paused.labels(*labels).inc()
-            log.error("%s; not paused, engine %d does not know it: fleethpa topics engine 2; %s", what, engine, by_hand)
         else:
             await publish(
                 BreakerCommand(

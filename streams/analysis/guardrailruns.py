@@ -86,7 +86,6 @@ class _SeenDecision(Struct):
     current_replicas: int = msgspec.field(default=0, name="currentReplicas")
     wants: int | None = None
     observed: _SeenScale = _SeenScale()
-    engine: int = 1
 
 
 _DECISION = msgspec.json.Decoder(_SeenDecision)
@@ -102,8 +101,6 @@ class EventReader:
         """HPA -> time of its newest full record, of those that are enforced."""
         self._looked = "never"
         """Beginning of the time at which HPAs that are gone were looked for."""
-        self.engine = 1
-        """The engine of the newest full evaluation."""
 
     def take(self, value: bytes) -> Sequence[GuardedEvent]:
         """Read a decision record: what has changed with it, and which HPAs are gone by then. A short one changes
@@ -114,7 +111,6 @@ class EventReader:
         seen = _DECISION.decode(value)
         if seen.kind != "evaluation":
             return ()
-        self.engine = seen.engine
         gone = () if seen.time.startswith(self._looked) else self._gone(seen.time)
         hpa = f"{seen.cluster}/{seen.namespace}/{seen.name}"
         size = self._size(hpa, seen) if seen.mode == "enforce" else 0

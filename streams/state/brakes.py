@@ -108,7 +108,7 @@ class Brakes:
 
     def __init__(self, state: State, hpa: Hpa, settings: Effective) -> None:
         self._state, self._hpa, self._settings = state, hpa, settings
-        self._limited = hpa.annotation(EXEMPT_ANNOTATION, state.row.brakes_offset) != EXEMPT
+        self._limited = hpa.annotation(EXEMPT_ANNOTATION) != EXEMPT
         self._claim: Way | None = None
         self.step: Step | None = None
         """The step of the decision, where a budget cut it."""
@@ -157,7 +157,7 @@ class Brakes:
         return state.budget.left(
             way,
             hpa.id,
-            self._own(),
+            self._hpa.row.budget,
             budgets=self._settings.budgets,
             now_ms=state.now_ms,
             offset=state.offset,
@@ -193,11 +193,8 @@ class Brakes:
         )
         self._add(entry)
 
-    def _own(self) -> list[BudgetEntry]:
-        return [entry for entry in self._hpa.row.budget if entry.offset > self._state.row.brakes_offset]
-
     def _last(self) -> BudgetEntry | None:
-        own = self._own()
+        own = self._hpa.row.budget
         return own[-1] if own else None
 
     def _add(self, entry: BudgetEntry | None) -> None:
@@ -214,7 +211,7 @@ def add_entry(state: State, hpa: Hpa, entry: BudgetEntry) -> None:
 
 def give_back(state: State, hpa: Hpa, write: PendingWrite) -> None:
     """Free what a write that failed had reserved."""
-    own = [entry for entry in hpa.row.budget if entry.offset > state.row.brakes_offset]
+    own = hpa.row.budget
     change = write.pending.desired_replicas - write.pending.current_replicas
     removed, added = max(0, -change), max(0, change)
     if any(

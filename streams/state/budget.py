@@ -7,7 +7,7 @@ evaluation sees depends on the log alone. Counts are replicas, times are log tim
 """
 
 from collections.abc import Iterable
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Any, Literal
 
 from msgspec import Struct, structs
@@ -187,17 +187,9 @@ class BudgetBook:
         self._coming: list[tuple[int, HpaId, int, BudgetEntry]] = []
         """Entries of rows that are ahead of the log: (offset, HPA, index within its row, entry)."""
 
-    def load(self, rows: list[tuple[HpaId, tuple[BudgetEntry, ...]]], offset: int, began: int) -> None:
-        """Make the sums again from the rows of all HPAs, as of log offset `offset`.
-
-        `began`: entries of this offset and older ones do not count: they are from an earlier time under this engine.
-        """
-        entries = [
-            (entry.offset, hpa, index, entry)
-            for hpa, known in rows
-            for index, entry in enumerate(known)
-            if entry.offset > began
-        ]
+    def load(self, rows: list[tuple[HpaId, tuple[BudgetEntry, ...]]], offset: int) -> None:
+        """Make the sums again from the rows of all HPAs, as of log offset `offset`."""
+        entries = [(entry.offset, hpa, index, entry) for hpa, known in rows for index, entry in enumerate(known)]
         for each in sorted(entries, key=lambda item: item[:3]):
             if each[0] <= offset:
                 self._add(each[1], each[3])
@@ -241,18 +233,11 @@ class BudgetBook:
                 if not scope.sizes and scopes is not self._clusters:
                     del scopes[key]
 
-    def clear(self, offset: int) -> None:
-        """Forget everything up to a log offset: another engine decides from there on."""
-        for known in (self._namespaces, self._clusters, self._parts):
-            known.clear()
-        self._coming = [each for each in self._coming if each[0] > offset]
-        heapify(self._coming)
-
     def left(
         self,
         way: Way,
         hpa: HpaId,
-        own: list[BudgetEntry],
+        own: tuple[BudgetEntry, ...],
         *,
         budgets: Budgets,
         now_ms: int,
@@ -319,7 +304,7 @@ def _left(
     others: list[_Scope],
     way: Way,
     hpa: HpaId,
-    own: list[BudgetEntry],
+    own: tuple[BudgetEntry, ...],
     *,
     name: str,
     budget: Budget,

@@ -1,11 +1,11 @@
 """Settings of a cluster at a moment of the log: its own, else those of `*`, else the defaults of upstream's flags."""
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.observed import Mode
-from schemas.settings import SINCE_ENGINE, Budget, ClusterSettings, merge, parse_budget
+from schemas.settings import Budget, ClusterSettings, merge, parse_budget
 from streams.hpa.autoscaler import ControllerSettings
 from streams.state.budget import NO_BUDGETS, Budgets
 
@@ -35,14 +35,6 @@ class Effective(Struct, frozen=True):
     """An HPA is evaluated also when a pushed sample moves its metric, this long after the evaluation before or later;
     None: once per sync period only.
     """
-
-
-def known_to(engine: int, settings: ClusterSettings) -> ClusterSettings:
-    """Give the settings that an engine knows; the others do not count while it is in force, and never will."""
-    unknown = [
-        field for field, since in SINCE_ENGINE.items() if since > engine and getattr(settings, field) is not None
-    ]
-    return structs.replace(settings, **dict.fromkeys(unknown)) if unknown else settings
 
 
 def effective(known: dict[str, ClusterSettings], cluster: str) -> Effective:

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from schemas import limits
 from schemas.codec import encode
-from schemas.decisions import BRAKES_SINCE, IGNORED_REASON, REFUSAL_REASON, Step
+from schemas.decisions import IGNORED_REASON, REFUSAL_REASON, Step
 from schemas.limits import OverLimitError
 from streams.hpa.complete import complete
 from streams.hpa.evaluation import Evaluation, History, Pending, ReconcileResult, ScaleApplied, new_status
@@ -30,7 +30,6 @@ from streams.state.lostmetrics import CONSTRAINT as FALLBACK
 from streams.state.lostmetrics import (
     LONGEST_HOLD_MS,
     EvaluationInputs,
-    Fallback,
     ProbeGuards,
     is_lost,
     parse_fallback,
@@ -201,7 +200,7 @@ class Evaluator:
         evaluation = decide(
             self.autoscaler, status, observation, row.history, self.settings.controller, self.evaluated_ms
         )
-        if row.annotations and self.state.row.engine >= BRAKES_SINCE:
+        if row.annotations:
             evaluation = self._fall_back(evaluation)
         return evaluation
 
@@ -219,16 +218,10 @@ class Evaluator:
 
     def _fall_back(self, evaluation: Evaluation) -> Evaluation:
         """Count evaluations without metrics, and scale to the replicas that the HPA's annotation names for that."""
-        row, fallback = self.row, self._fallback()
+        row, fallback = self.row, parse_fallback(self.hpa.annotation(FALLBACK_ANNOTATION))
         row.failures = row.failures + 1 if fallback is not None and is_lost(evaluation) else 0
         evaluation, self.fallback = with_fallback(evaluation, self.autoscaler, fallback, row.failures)
         return evaluation
-
-    def _fallback(self) -> Fallback | None:
-        state = self.state
-        if state.row.engine < BRAKES_SINCE:
-            return None
-        return parse_fallback(self.hpa.annotation(FALLBACK_ANNOTATION, state.row.brakes_offset))
 
     @property
     def _follows_native(self) -> bool:
@@ -284,7 +277,7 @@ class Evaluator:
                 self.namespace.view.since_ms + LONGEST_HOLD_MS,
             ),
             restart=restart,
-            fallback=self._fallback() if row.annotations else None,
+            fallback=parse_fallback(self.hpa.annotation(FALLBACK_ANNOTATION)),
             failures=row.failures + 1,
             native_moves=row.native_moves,
             moves=row.moves,

@@ -13,7 +13,7 @@ from msgspec import DecodeError, Raw, structs
 
 from schemas import limits
 from schemas.agents import AgentSet, agent_of_reports
-from schemas.decisions import BRAKES_SINCE, ENGINE
+from schemas.decisions import ENGINE
 from schemas.entries import (
     HUB_HOLDER,
     WHOLE_PARTITION_KEY,
@@ -46,7 +46,6 @@ from schemas.observed import (
 )
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset, take_settings
 from streams.state import foldhpas, rates
-from streams.state.clustersettings import known_to
 from streams.state.foldhpas import Folding, paused_by
 from streams.state.forgetting import forget_reports, forget_watermarks
 from streams.state.guards import after_breaker, after_person
@@ -325,7 +324,7 @@ class EntryFold(Folding):
         """Settings of a cluster were changed."""
         row, cluster = self.state.row, body.cluster
         after = dict(row.settings)
-        take_settings(after, structs.replace(body, settings=known_to(row.engine, body.settings)))
+        take_settings(after, body)
         if cluster not in after:
             self.state.drop_bounded(limits.ALL_SETTINGS, row.settings, cluster)
         elif not self.state.put_or_refuse(limits.ALL_SETTINGS, row.settings, cluster, after[cluster]):
@@ -365,22 +364,8 @@ class EntryFold(Folding):
         """From here on another engine decides."""
         if not 1 <= body.engine <= ENGINE:
             raise UnknownEngineError(body.engine, ENGINE)
-        if body.engine != self.state.row.engine:
-            self._change_engine(body.engine)
+        self.state.row.engine = body.engine
         self.state.row.partitions = body.partitions or self.state.row.partitions
-
-    def _change_engine(self, engine: int) -> None:
-        """Decide with another engine; what only the engines after it know is forgotten, as older releases do."""
-        row = self.state.row
-        if row.engine < BRAKES_SINCE <= engine:
-            row.brakes_offset = self.state.offset
-        row.engine = engine
-        row.settings = {cluster: known_to(engine, settings) for cluster, settings in row.settings.items()}
-        self.state.recount()
-        if engine < BRAKES_SINCE:
-            row.guardrail_pauses = {}
-        self.state.budget.clear(self.state.offset)
-        self.state.settings_changed()
 
     def watermark_reset(self, body: WatermarkReset) -> None:
         """A source topic was deleted and created again."""
@@ -405,10 +390,9 @@ class EntryFold(Folding):
             hpa.dirty = True
 
     def breaker(self, body: BreakerCommand) -> None:
-        """A guardrail pauses scale-downs of a cluster, or no longer. Under engine 1, as brakes, it does not count."""
+        """A guardrail pauses scale-downs of a cluster, or no longer."""
         row = self.state.row
-        if row.engine >= BRAKES_SINCE:
-            row.guardrail_pauses = after_breaker(row.guardrail_pauses, body, self.now_ms)
+        row.guardrail_pauses = after_breaker(row.guardrail_pauses, body, self.now_ms)
 
     def guardrails_resumed(self, body: GuardrailResume) -> None:
         """A person ends what guardrails pause."""

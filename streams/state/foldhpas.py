@@ -254,7 +254,7 @@ def _change_hpa(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
         hpa.row.restart_seen = state.row.restart_offset
     uid = made_uid(f"{state.row.number}/{state.offset}/{fold.index}/{hpa.id}")
     changed = hpa.take_object(body, fold.now_ms, uid)
-    hpa.take_annotations(body.hpa["metadata"], state.offset)
+    hpa.take_annotations(body.hpa["metadata"])
     reborn = hpa.row.uid != old_uid or not was_live
     if reborn:
         _register_nothing(fold, hpa)
@@ -296,7 +296,7 @@ def _delete_hpa(fold: Folding, name: str, origin: Origin, uid: str = "") -> None
     if known is None:
         return
     hpa = fold.state.hpa(HpaId(namespace.cluster, namespace.name, name))
-    if uid and uid != _known_uid(known, hpa):
+    if uid and uid != known.uid:
         return
     if not fold.state.holds(hpa, namespace) and not hpa.row.gone:
         if namespace.is_hidden(key):
@@ -316,11 +316,6 @@ def _delete_hpa(fold: Folding, name: str, origin: Origin, uid: str = "") -> None
 def forget_hpa(fold: Folding, name: str) -> None:
     """Delete an HPA of a cluster that nobody has reported for long."""
     _delete_hpa(fold, name, "cluster")
-
-
-def _known_uid(known: DirectoryEntry, hpa: Hpa) -> str:
-    """Give the uid of the object that is known; rows of older versions have it in the HPA's row only."""
-    return known.uid or hpa.row.uid
 
 
 def _give_back(fold: Folding, hpa: Hpa) -> None:

@@ -197,19 +197,16 @@ class Hpa:
         self.autoscaler, self.reference, self.queries, self.ignored = None, {}, (), ""
         self.awaits, self.target = (), _NO_TARGET
 
-    def take_annotations(self, metadata: dict[str, Any], offset: int) -> None:
+    def take_annotations(self, metadata: dict[str, Any]) -> None:
         """Remember fleethpa's own annotations of the object; a change of them alone is no change of the spec."""
         row, known = self.row, metadata.get("annotations") or {}
         own = {name: str(known[name]) for name in OWN_ANNOTATIONS if name in known}
         if own or row.annotations:
             row.annotations = own
-        if own:
-            row.annotated_offset = offset
 
-    def annotation(self, name: str, since: int) -> str:
-        """Give an annotation, where the object was last seen with it after log offset `since`; else empty."""
-        row = self.row
-        return row.annotations.get(name, "") if row.annotated_offset > since else ""
+    def annotation(self, name: str) -> str:
+        """One of fleethpa's own annotations of the object; empty if it has none of this name."""
+        return self.row.annotations.get(name, "")
 
     def register(self, at: int, selector: str, restart_offset: int = NOTHING_APPLIED) -> None:
         """Record from which offset on the overlap check knows which pod selector (empty: none)."""

@@ -81,7 +81,7 @@ def read_answer(item: Raw, time_ms: int, source: str) -> tuple[AnswerHead, Answe
     head, json = _HEAD.decode(item), bytes(item)
     if head.error is not None and len(json) > ERROR.most:
         json = encode(fitted_answer(_ANSWER.decode(item)))
-    return head, AnswerRow(None, time_ms, source, json, head.part, head.parts, head.answer_id)
+    return head, AnswerRow(time_ms, source, json, head.part, head.parts, head.answer_id)
 
 
 def asked(row: AnswerRow) -> AnswerIdentity:
@@ -90,4 +90,4 @@ def asked(row: AnswerRow) -> AnswerIdentity:
     Raises:
         msgspec.DecodeError: it cannot be read.
     """
-    return _HEAD.decode(row.json) if row.stored is None else row.stored
+    return _HEAD.decode(row.json)

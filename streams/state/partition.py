@@ -425,8 +425,4 @@ def _load_hpas(state: State, stored: Mapping[bytes, bytes]) -> None:
             name: HpaId = rowcodec.hpa_of_key(rest)
             state.add(name, Hpa(state.row.number, row, applied_offset(stored[key])))
     state.schedule.rebuild(state.hpas)
-    state.budget.load(
-        [(name, hpa.row.budget) for name, hpa in state.hpas.items() if hpa.row.budget],
-        state.row.offset,
-        state.row.brakes_offset,
-    )
+    state.budget.load([(name, hpa.row.budget) for name, hpa in state.hpas.items() if hpa.row.budget], state.row.offset)

@@ -108,8 +108,6 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     """Log time of the newest tick, which a decider appended."""
     agents: dict[str, AgentRow] = {}
     """Cluster -> its agent."""
-    brakes_offset: int = NOTHING_APPLIED
-    """Log offset from which on an engine with brakes decides; what rows hold of brakes from before does not count."""
     hands: dict[str, HandsRow] = {}
     """Cluster -> who is in charge; none: no stand-in ever reported."""
     guardrail_pauses: dict[str, dict[str, Pause]] = {}

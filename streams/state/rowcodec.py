@@ -52,7 +52,6 @@ from streams.state.rows import (
     SampleRow,
     SeriesKey,
     ViewRow,
-    answer_row,
     is_series,
 )
 
@@ -176,13 +175,9 @@ def _load_part(namespace: Namespace, row: NamespaceRow) -> None:
         namespace.pods[name] = PodEntry(pod, entry.mark)
         namespace.membership.put(pod)
     for stored in row.answers:
-        query = query_key(asked(stored))
-        answer = stored
-        if stored.stored is not None:
-            answer = answer_row(stored.stored, stored.time_ms, stored.source)
-        number = answer.part
+        query, number = query_key(asked(stored)), stored.part
         slots = namespace.answer_slots.get(query, {})
-        namespace.answer_slots[query] = {**slots, number: (*slots.get(number, ()), answer)}
+        namespace.answer_slots[query] = {**slots, number: (*slots.get(number, ()), stored)}
     for key, samples in row.samples:
         namespace.series.setdefault(key, {}).update(samples)
     namespace.arrivals.update(row.arrivals)
@@ -196,7 +191,7 @@ def _load_part(namespace: Namespace, row: NamespaceRow) -> None:
         namespace.held.refused[row.part] = row.refused
     if row.part:
         return
-    namespace.directory, namespace.hpa_list = row.all_autoscalers(), row.hpa_list
+    namespace.directory, namespace.hpa_list = dict(row.autoscalers), row.hpa_list
     namespace.rivals, namespace.rivals_coming = row.rivals, row.rivals_coming
     namespace.watches, namespace.listed, namespace.born = row.watches, row.listed, row.born
     namespace.commands, namespace.ignored = row.commands, row.ignored

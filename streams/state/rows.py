@@ -14,7 +14,6 @@ from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending
 from streams.state.ledger import StateError
 
 NOTHING_APPLIED = -1
-_BEHIND = " (cluster)"
 SPLIT_PARTS = 2
 """A namespace is two rows: the last one its pods and pushed samples, the first one all else, which changes with every
 answer. Older versions stored one row.
@@ -155,8 +154,6 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """What it counted for in budgets, oldest first; empty while no budget is set."""
     annotations: dict[str, str] = {}
     """fleethpa's own annotations of the object, as last seen."""
-    annotated_offset: int = NOTHING_APPLIED
-    """Log offset at which the object was last seen with them."""
     failures: int = 0
     """Evaluations in a row that found no metrics; counted only for an HPA with a fallback."""
     early_ms: int = 0
@@ -227,8 +224,6 @@ class AnswerRow(Struct, array_like=True, frozen=True, gc=False):
     from. It is kept as the JSON of the log: a fleet has hundreds of thousands of pods, and an evaluation reads it once.
     """
 
-    stored: MetricAnswer | None
-    """Only in rows of older versions, instead of `json`."""
     time_ms: int
     source: str = ""
     json: bytes = b""
@@ -244,7 +239,7 @@ class AnswerRow(Struct, array_like=True, frozen=True, gc=False):
             StateError: it cannot be read.
         """
         try:
-            return _ANSWER.decode(self.json) if self.stored is None else self.stored
+            return _ANSWER.decode(self.json)
         except msgspec.DecodeError as error:
             raise StateError(f"an answer of the log cannot be read: {error}") from error
 
@@ -252,7 +247,7 @@ class AnswerRow(Struct, array_like=True, frozen=True, gc=False):
 def answer_row(answer: MetricAnswer, time_ms: int, source: str) -> AnswerRow:
     """Make the row of an answer that is at hand as a struct."""
     json = msgspec.json.encode(answer)
-    return AnswerRow(None, time_ms, source, json, answer.part, answer.parts, answer.answer_id)
+    return AnswerRow(time_ms, source, json, answer.part, answer.parts, answer.answer_id)
 
 
 class Arrival(Struct, array_like=True, frozen=True, gc=False):
@@ -360,10 +355,6 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     samples: list[tuple[SeriesKey, dict[str, SampleRow]]] = []
     pod_list: ListProgress = ListProgress()
     # The rest lives in part 0.
-    directory: dict[str, DirectoryEntry] = {}
-    """Only in rows of older versions, and replaced by `autoscalers`: the cluster's HPA behind a central one of the same
-    name is stored under its name and ` (cluster)`.
-    """
     hpa_list: ListProgress = ListProgress()
     rivals: list[dict[str, Any]] = []
     rivals_coming: list[dict[str, Any]] = []
@@ -397,13 +388,3 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     """Log time since which nothing but samples came for the namespace, which has no HPA; 0: something did."""
     unused: dict[str, int] = {}
     """Names in `commands` without an HPA -> log time since when."""
-
-    def all_autoscalers(self) -> dict[DirectoryKey, DirectoryEntry]:
-        """Give the HPAs of the namespace, also of a row that an older version stored."""
-        behind = {name: entry for name, entry in self.directory.items() if name.endswith(_BEHIND)}
-        shown = {name: entry for name, entry in self.directory.items() if name not in behind}
-        # An older version could keep an HPA under both names: the entry without the suffix is the newer one.
-        stored = {
-            DirectoryKey(name.removesuffix(_BEHIND), entry.origin): entry for name, entry in (behind | shown).items()
-        }
-        return stored | dict(self.autoscalers)

@@ -38,7 +38,7 @@ class LoadStep:
         settings = ClusterSettings(
             default_mode="enforce", native_controller="absent", sources={"Resource": "samples"}, evaluate_on=mode
         )
-        self._log(0, WHOLE_PARTITION_KEY, EngineSet(engine=3), SettingsSet(cluster="*", settings=settings))
+        self._log(0, WHOLE_PARTITION_KEY, EngineSet(engine=1), SettingsSet(cluster="*", settings=settings))
         # Spread over the sync period, as the phases of namespaces are.
         self.events = [(number * PERIOD_MS // HPAS, number, -1) for number in range(HPAS)]
         """(when, HPA, place of the wanted write in `writes`; -1: a push)."""

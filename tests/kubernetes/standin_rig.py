@@ -112,7 +112,7 @@ class Rig:
 
     def brake(self) -> None:
         """Switch the brakes on that the production profile has."""
-        self.hub.run("topics", "engine", "2", "--reason", "brakes", "--yes", "--wait", "30s")
+        self.hub.run("topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
         brakes = ("removal-budget=30%/10m", "partial-view=true")
         self.hub.run("settings", CLUSTER, *brakes, "--yes", "--wait", "30s")
 

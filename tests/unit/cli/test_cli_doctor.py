@@ -108,7 +108,7 @@ def test_doctor_warns_of_a_guardrail_that_acts_without_a_removal_budget(
     monkeypatch: pytest.MonkeyPatch, fleet: Running
 ) -> None:
     run, step = Cli(monkeypatch, fleet), "fleethpa settings east removal-budget=30%/10m"
-    fleet.append(EngineSet(engine=2), key=WHOLE)
+    fleet.append(EngineSet(engine=1), key=WHOLE)
     fleet.append(BreakerCommand(command="pause", cluster="east", guardrail="wave"), key=WHOLE)
     assert step in run("doctor", *AREAS).stdout
     fleet.append(SettingsSet(cluster="*", settings=ClusterSettings(removal_budget="20%/10m")), key=WHOLE)

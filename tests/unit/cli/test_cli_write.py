@@ -17,7 +17,7 @@ from fleethpa.frame.writer import Fate, SentRecord, _fates_in
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, BreakerCommand, Entry, GuardrailResume, LogRecord, Source
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat
-from schemas.settings import ClusterSettings, EngineSet, SettingsSet
+from schemas.settings import ClusterSettings, SettingsSet
 from tests.unit.cli_kit import START_MS, Cli, Fleet, hpa
 
 GOOD = """
@@ -384,8 +384,7 @@ WAVE = "scale-downs paused by guardrail wave until 2026-11-21T14:14:00Z: 30 of 1
 
 @pytest.fixture
 def guarded(fleet: Fleet) -> Fleet:
-    """A fleet of engine 2 in which a guardrail has paused the only cluster."""
-    fleet.append(EngineSet(engine=2), key=WHOLE_PARTITION_KEY)
+    """A fleet in which a guardrail has paused the only cluster."""
     until_ms = START_MS + 14 * 60_000
     pause = BreakerCommand(
         command="pause", cluster="east", guardrail="wave", until=until_ms, removed=30, replicas=100, window_ms=300_000
@@ -482,10 +481,6 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 def test_the_settings_for_production_are_taken_from_their_file(run: Cli, fleet: Fleet, broker: Broker) -> None:
     file = str(EXAMPLES / "settings/production.yaml")
-    early = run("settings", "*", "-f", file)
-    assert (early.exit_code, broker.written) == (2, [])
-    assert "fleethpa topics engine 2" in early.stderr
-    fleet.append(EngineSet(engine=2), key=WHOLE_PARTITION_KEY)
     assert run("settings", "*", "-f", file, "sync-period=5s", "--reason", "brakes").exit_code == 0
     [(cluster, _, body)] = broker.written
     assert isinstance(body, SettingsSet)
@@ -569,15 +564,8 @@ def test_settings_can_be_taken_away_again(run: Cli, fleet: Fleet, broker: Broker
     assert "east" not in fleet.partition.state.row.settings
 
 
-def test_budgets_are_refused_until_the_engine_that_knows_them_is_recorded(
-    run: Cli, fleet: Fleet, broker: Broker
-) -> None:
+def test_budgets_of_a_cluster_and_its_namespaces_are_stored_and_shown(run: Cli, fleet: Fleet, broker: Broker) -> None:
     asked = ("settings", "east", "removal-budget=30%/10m", "removal-budget.shop=5/10m", "removal-budget.*=off", "--yes")
-    refused = run(*asked)
-    assert (refused.exit_code, broker.written) == (2, [])
-    assert "count from engine 2 on, and the log records engine 1" in refused.stderr
-    assert "fleethpa topics engine 2" in refused.stderr
-    fleet.append(EngineSet(engine=2), key=WHOLE_PARTITION_KEY)
     assert run(*asked).exit_code == 0
     fleet.append(*(body for _, _, body in broker.written), key=WHOLE_PARTITION_KEY)
     shown = run("settings", "east").stdout

@@ -315,7 +315,7 @@ def test_differs_guards(guard: Body, wants: int | None, constraint: str) -> None
 
 
 def test_differs_brakes() -> None:
-    engine = Entry(key=WHOLE_PARTITION_KEY, body=EngineSet(engine=2))
+    engine = Entry(key=WHOLE_PARTITION_KEY, body=EngineSet(engine=1))
     budget = SettingsSet(cluster="eu", settings=ClusterSettings(addition_budgets={"shop": "1/10m"}))
     decision = evaluate(world(engine, ALL, budget), 100)
 

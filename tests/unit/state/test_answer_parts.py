@@ -21,8 +21,6 @@ from streams.state import partition as partitions
 from streams.state.ledger import LogError
 from streams.state.log import FoldedBody
 from streams.state.partition import Partition
-from streams.state.rowcodec import decode_row, encode_row
-from streams.state.rows import AnswerRow, NamespaceRow
 from tests.partition_kit import KEY, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]
@@ -169,23 +167,6 @@ def test_twenty_thousand_pods_of_one_target_go_from_the_observer_through_ingest_
     restored = Partition.restore(0, dict(rows))
     [row] = restored.state.namespace("eu", "shop").answers.values()
     assert row.answer == answer
-
-
-def test_rows_of_older_versions_hold_answers_as_structs_and_are_read() -> None:
-    log = world()
-    log.add(Answers(items=[usage(log, 55)]), after_ms=1_000)
-    for part in parts_of(usage(log, 75), 3, "a")[:2]:
-        log.add(Answers(items=[part]), after_ms=1_000)
-    rows = dict(log.partition.checkpoint())
-    key = b"0|n/eu/shop#0"
-    row = decode_row(key, rows[key])
-    assert isinstance(row, NamespaceRow)
-    assert len(row.answers) == 3
-    row.answers = [AnswerRow(each.answer, each.time_ms, each.source) for each in row.answers]
-    old, new = (
-        Partition.restore(0, rows | changed).state.namespaces[KEY] for changed in ({key: encode_row(3, row)}, {})
-    )
-    assert (old.answers, old.answer_slots) == (new.answers, new.answer_slots)
 
 
 def test_the_fold_reads_every_kind_of_entry() -> None:

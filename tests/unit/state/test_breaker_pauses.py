@@ -11,7 +11,7 @@ from reconciler.core.knowledge import FleetKnowledge
 from schemas import topics
 from schemas.agents import KnownPause
 from schemas.codec import encode
-from schemas.entries import WHOLE_PARTITION_KEY, Body, BreakerCommand, Entry, GuardrailResume, PublicRecord
+from schemas.entries import Body, BreakerCommand, GuardrailResume, PublicRecord
 from schemas.guardrails import MOST_PAUSES, GuardrailStanding
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, EngineSet
@@ -88,17 +88,6 @@ def test_after_the_pause_removals_go_through_the_budget() -> None:
     assert after(world.poll(0)) == {"web": 7}
 
 
-def test_under_engine_1_they_do_not_count_and_going_back_ends_them() -> None:
-    world = World("web", engine=None)
-    world.log.add(WAITS)
-    assert after(world.poll(0)) == {"web": 1}
-    back = World("web")
-    back.log.add(WAITS)
-    back.log.add(Entry(key=WHOLE_PARTITION_KEY, body=EngineSet(engine=1)))
-    assert after(back.poll(0)) == {"web": 1}
-    assert back.log.partition.state.row.guardrail_pauses == {}
-
-
 # --- whose they are ---------------------------------------------------------------------------------------------------
 
 
@@ -168,7 +157,6 @@ ENDING = st.one_of(
 def _folded(bodies: Sequence[Body | None]) -> LogBuilder:
     """A log with one record a second; None: an empty one."""
     log = LogBuilder()
-    log.add(Entry(key=WHOLE_PARTITION_KEY, body=EngineSet(engine=2)))
     for body in bodies:
         log.now_ms += 1_000
         log.add(*([] if body is None else [body]))

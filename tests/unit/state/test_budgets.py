@@ -8,16 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.codec import encode
 from schemas.decisions import Decision
-from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome
+from schemas.entries import Body
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, PodDeleted, PodSet
-from schemas.settings import ClusterSettings, EngineSet, parse_budget
+from schemas.settings import ClusterSettings, parse_budget
 from streams.state.budget import BUCKET_MS
-from streams.state.ledger import UnknownEngineError
 from streams.state.partition import Partition
-from tests.brakes_kit import ENGINE_2, MINUTE, SECOND, World, after, whole
+from tests.brakes_kit import MINUTE, SECOND, World, after, whole
 from tests.generated_log import Fleet, partition_log
 from tests.partition_kit import (
     START_MS,
@@ -229,34 +227,6 @@ def test_pods_that_are_not_seen_for_a_while_make_no_room_for_removals() -> None:
     assert world.replicas == {"api": 10, "web": 1}
 
 
-# --- engines ----------------------------------------------------------------------------------------------------------
-
-
-def test_under_engine_1_budgets_do_not_count_and_never_will() -> None:
-    world = World("web", removal_budgets={"shop": "3/10m"}, engine=None)
-    assert world.log.partition.state.row.settings["eu"] == ClusterSettings()
-    world.log.add(ENGINE_2)
-    assert after(world.poll(0)) == {"web": 1}
-
-
-def test_back_under_engine_1_they_are_forgotten() -> None:
-    world = World("web", removal_budgets={"shop": "3/10m"})
-    world.log.add(Entry(key=WHOLE_PARTITION_KEY, body=EngineSet(engine=1)))
-    assert world.log.partition.state.row.settings["eu"] == ClusterSettings()
-    assert after(world.poll(0)) == {"web": 1}
-
-
-def test_an_older_worker_stops_instead_of_passing_over_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams.state.fold.ENGINE", 1)
-    with pytest.raises(UnknownEngineError):
-        World("web", removal_budgets={"shop": "3/10m"})
-
-
-def test_decisions_of_engine_1_do_not_name_it_and_those_of_engine_2_do() -> None:
-    assert "engine" not in World("web", engine=None).poll(100)["web"]
-    assert World("web").poll(100)["web"]["engine"] == 2
-
-
 # --- laws -------------------------------------------------------------------------------------------------------------
 
 Json = dict[str, Any]
@@ -347,36 +317,6 @@ def _ms(decision: Decision) -> int:
     return START_MS + hours * 3_600_000 + int(minutes) * MINUTE + round(float(seconds) * SECOND)
 
 
-@settings(max_examples=15)
-@given(seed=SEEDS)
-def test_off_means_the_decisions_of_engine_1(seed: int) -> None:
-    """With engine 2 and no brake set, only the engine's number differs."""
-    log = disturbed_log(seed)
-    first = encode(LogRecord(v=1, entries=[ENGINE_2]))
-    records = [Record(0, START_MS, first)] + [
-        Record(offset + 1, record.timestamp_ms, record.value) for offset, record in enumerate(calm(log.records))
-    ]
-    with_2 = [comparable(value) for value in fold(records)[1]]
-    assert with_2 == [comparable(value) for value in fold(calm(log.records))[1]]
-
-
-def calm(records: list[Record]) -> list[Record]:
-    """Without outcomes, which name decisions by their offset."""
-    made = []
-    for record in records:
-        entries = msgspec.json.decode(record.value, type=LogRecord).entries
-        kept = [each for each in entries if not isinstance(each.body, Outcome)]
-        made.append(Record(record.offset, record.timestamp_ms, encode(LogRecord(v=1, entries=kept))))
-    return made
-
-
-def comparable(value: bytes) -> Json:
-    body: Json = msgspec.json.decode(value)
-    for field in ("id", "input", "seq", "prev", "sameAs", "completes", "engine"):
-        body.pop(field, None)
-    return body
-
-
 def test_the_logs_of_the_laws_contain_what_they_promise() -> None:
     seen: set[str] = set()
     for seed in range(12):
@@ -408,11 +348,10 @@ def test_rows_do_not_keep_what_no_window_reaches() -> None:
 
 
 def fleet_log(seed: int, braking: ClusterSettings) -> list[Record]:
-    """Some namespaces of two clusters in one partition, under engine 2, enforced; no write has an outcome."""
+    """Some namespaces of two clusters in one partition, enforced; no write has an outcome."""
     enforced = msgspec.structs.replace(braking, default_mode="enforce", native_controller="absent")
     fleet = Fleet(hpas=9, namespaces=4, clusters=2, minutes=2, seed=seed, churn=0.3, behavior=False, settings=enforced)
-    first = Record(0, START_MS - SECOND, encode(LogRecord(v=1, entries=[ENGINE_2])))
-    return [first, *(Record(offset + 1, time_ms, value) for offset, time_ms, value in partition_log(fleet))]
+    return [Record(*each) for each in partition_log(fleet)]
 
 
 @settings(max_examples=4)

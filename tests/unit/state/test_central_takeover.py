@@ -11,10 +11,9 @@ from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from streams.analysis.revisions import history
 from streams.analysis.shadowreport import shadow_report
 from streams.history.evaluations import Evaluated, NativeSync, NativeTraces, events
-from streams.state import rowcodec
 from streams.state.foldhpas import ownership
 from streams.state.partition import Partition
-from streams.state.rows import DirectoryEntry, DirectoryKey, NamespaceRow
+from streams.state.rows import DirectoryKey
 from tests.central_kit import ABSENT, PRESENT, SCALE, TARGET, UNDO, WEB, central, evaluate, mode, native, world
 from tests.partition_kit import KEY, LogBuilder
 
@@ -124,32 +123,6 @@ def test_of_two_origins_on_one_target_the_central_hpa_writes() -> None:
     assert "fleethpa delete eu/shop/web" in claim.refused
     log.add(mode("shadow"))
     assert holders(log) == [("old", False)]
-
-
-def test_rows_of_older_versions_are_read() -> None:
-    entry = DirectoryEntry(TARGET, "cluster", "3.0")
-    old = NamespaceRow(
-        cluster="eu",
-        namespace="shop",
-        directory={
-            "web": DirectoryEntry(TARGET, "central"),
-            "web (cluster)": entry,
-            "ghost (cluster)": DirectoryEntry(TARGET, "cluster", "1.0"),
-            "ghost": entry,
-        },
-    )
-    key = rowcodec.namespace_row_key(0, "eu", "shop", 0)
-    read = rowcodec.decode_row(key, rowcodec.encode_row(5, old))
-    assert isinstance(read, NamespaceRow)
-    assert read.all_autoscalers() == {
-        CENTRAL: DirectoryEntry(TARGET, "central"),
-        CLUSTERS: entry,
-        DirectoryKey("ghost", "cluster"): entry,
-    }
-    # Fields that were added since are absent from what was stored then.
-    parts = msgspec.msgpack.decode(rowcodec.encode_row(5, old)[8:])
-    shorter = msgspec.msgpack.decode(msgspec.msgpack.encode(parts[:-1]), type=NamespaceRow)
-    assert shorter.all_autoscalers() == read.all_autoscalers()
 
 
 def test_history_shows_who_adopted_an_hpa_and_who_gave_it_back() -> None:

@@ -26,7 +26,6 @@ Json = dict[str, Any]
         pytest.param(ON, 25, 1, id="below the target, too"),
         pytest.param({}, 100, None, id="not unless settings ask for it"),
         pytest.param({"evaluate_on": "period"}, 100, None, id="not with the default written out"),
-        pytest.param({"engine": 2, **ON}, 100, None, id="engine 2 does not know the setting"),
     ],
 )
 def test_a_sample_brings_an_evaluation_if_it_moves_the_metric(changes: Json, milli: int, wants: int | None) -> None:

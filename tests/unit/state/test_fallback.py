@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from schemas.entries import Entry
 from schemas.observed import Answers, MetricAnswer
 from streams.state.lostmetrics import Fallback, parse_fallback
-from tests.brakes_kit import ENGINE_2, SECOND, World
+from tests.brakes_kit import SECOND, World
 
 Json = dict[str, Any]
 
@@ -26,8 +25,8 @@ def test_the_annotation(text: str, expected: Fallback | None) -> None:
     assert parse_fallback(text) == expected
 
 
-def world(text: str = "failureThreshold=3,replicas=16", engine: Entry | None = ENGINE_2, **braking: Any) -> World:
-    made = World("web", engine=engine, **braking)
+def world(text: str = "failureThreshold=3,replicas=16", **braking: Any) -> World:
+    made = World("web", **braking)
     made.put("web", {"fleethpa.io/fallback": text})
     return made
 
@@ -73,15 +72,8 @@ def test_metrics_that_come_back_begin_the_count_anew() -> None:
     assert (failing(run) or {})["wants"] == 16
 
 
-@pytest.mark.parametrize(
-    ("text", "engine"),
-    [
-        pytest.param("failureThreshold=1,replicas=16", None, id="under engine 1"),
-        pytest.param("replicas=16", ENGINE_2, id="an annotation that cannot be read"),
-    ],
-)
-def test_else_it_is_upstreams_answer(text: str, engine: Entry | None) -> None:
-    made = failing(world(text, engine))
+def test_with_an_annotation_that_cannot_be_read_it_is_upstreams_answer() -> None:
+    made = failing(world("replicas=16"))
     assert made is not None
     assert "wants" not in made
     assert "Fallback" not in made.get("constraintsApplied", [])

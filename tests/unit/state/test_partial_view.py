@@ -127,7 +127,6 @@ def test_half_the_pods_and_then_zeros_are_one_partial_view() -> None:
 
 def test_off_is_upstreams_answer() -> None:
     assert after(watched(partial_view=False).poll(0)) == dict.fromkeys(APPS, 1)
-    assert after(watched(engine=None).poll(0)) == dict.fromkeys(APPS, 1)
 
 
 BRAKING = ClusterSettings(downscale_stabilization_ms=0, partial_view=True, removal_budgets={"*": "3/2m"})

@@ -16,14 +16,14 @@ from tests.golden_partition import GOLDEN, decisions_of, read_golden
 PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
 
 
-@pytest.mark.parametrize("engine", GOLDEN)
-def test_decisions_are_the_golden_bytes(engine: str) -> None:
-    records, decisions = read_golden(engine)
+@pytest.mark.parametrize("kind", GOLDEN)
+def test_decisions_are_the_golden_bytes(kind: str) -> None:
+    records, decisions = read_golden(kind)
     assert decisions_of(records) == decisions
     assert len(decisions) > 100
     assert any(b'"sameAs"' in decision for decision in decisions)
     assert any(b'"kind":"completion"' in decision for decision in decisions)
-    assert any(b"RemovalBudget" in decision for decision in decisions) == bool(engine)
+    assert any(b"RemovalBudget" in decision for decision in decisions) == bool(kind)
 
 
 @pytest.mark.parametrize("seed", ["0", "1", "4242"])
