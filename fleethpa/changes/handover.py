@@ -11,18 +11,22 @@ An agent cannot record it, as it may write no settings; nor does it see the hub'
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
+import click
+
 from fleethpa.changes.foresight import Present, concerns
 from fleethpa.changes.writing import PlannedRecord, confirm, show, write_all
 from fleethpa.fleet.finding import no_such_cluster
 from fleethpa.fleet.members import member_clusters
-from fleethpa.fleet.state import read_state
+from fleethpa.fleet.selection import DEFAULT_NAMESPACE, named_namespace, parse_ref
+from fleethpa.fleet.state import hpa_names, read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, unreachable, usage
 from fleethpa.frame.moments import parse_duration_ms
 from fleethpa.frame.session import Session
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
     from reconciler.observer.native import Verdict
 
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 BATCH: Final = 20
@@ -52,7 +57,7 @@ _CONFLICTS: Final = 3
 
 @dataclass(frozen=True)
 class Place:
-    """CLUSTER[/NAMESPACE[/NAME]]: a whole cluster, one of its namespaces, or one HPA."""
+    """Which HPAs change hands: one HPA, those of a namespace (`name` empty), or those of a cluster (both empty)."""
 
     cluster: str
     namespace: str = ""
@@ -65,21 +70,66 @@ class Place:
     def __str__(self) -> str:
         return "/".join(part for part in (self.cluster, self.namespace, self.name) if part)
 
+    @property
+    def arguments(self) -> str:
+        """The arguments of a command that name the same HPAs."""
+        if self.name:
+            return str(self)
+        return f"-C {self.cluster} -n {self.namespace}" if self.namespace else f"-C {self.cluster} -A"
 
-def parse_place(text: str, verb: str) -> Place:
-    """Read CLUSTER[/NAMESPACE[/NAME]].
+
+def place_options(verb: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """`[CLUSTER/][NAMESPACE/]NAME` as in `get`, or `-C` with `-n` or `-A`; the function gets one argument `place`."""
+
+    def decorate(function: Callable[..., R]) -> Callable[..., R]:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> R:
+            named = [kwargs.pop(each) for each in ("name", "cluster", "namespace", "all_namespaces")]
+            return function(*args, place=place_of(verb, *named), **kwargs)
+
+        decorated: Callable[..., R] = wrapper
+        decorated = click.option("-C", "--cluster", help="The cluster, where NAME does not name it.")(decorated)
+        decorated = click.option("-A", "--all-namespaces", is_flag=True, help="Every HPA of the cluster.")(decorated)
+        decorated = click.option("-n", "--namespace", help="Namespace of NAME; without NAME all of it.")(decorated)
+        what = "[[CLUSTER/][NAMESPACE/]NAME]"
+        return click.argument("name", required=False, shell_complete=hpa_names, metavar=what)(decorated)
+
+    return decorate
+
+
+def place_of(verb: str, name: str | None, cluster: str | None, namespace: str | None, all_namespaces: bool) -> Place:
+    """Read which HPAs a hand-over means.
 
     Raises:
-        CommandError: more than three parts, or an empty one (exit 2).
+        CommandError: it is not said, or said twice (exit 2).
     """
-    parts = text.split("/")
-    if len(parts) > 3 or not all(parts):
+    namespace = named_namespace(namespace)
+    if namespace and all_namespaces:
+        raise usage("-n and -A exclude each other")
+    if cluster is not None and not cluster.strip():
+        raise usage("-C is empty", cause="Name a cluster.")
+    if name is None:
+        if cluster and (namespace or all_namespaces):
+            return Place(cluster, namespace or "")
         raise usage(
-            f"{text!r} is not CLUSTER[/NAMESPACE[/NAME]]",
-            cause="Write east for a cluster, east/shop for a namespace, east/shop/checkout for one HPA.",
-            next_step=f"fleethpa {verb} east/shop --dry-run",
+            f"{verb} what?",
+            cause="Name an HPA, CLUSTER/NAMESPACE/NAME, or a cluster with -C and a namespace with -n or all with -A.",
+            next_step=f"fleethpa {verb} -C {cluster or 'CLUSTER'} -n NAMESPACE --dry-run",
         )
-    return Place(*parts)
+    ref = parse_ref(name)
+    if all_namespaces:
+        raise usage(f"-A means every HPA of a cluster, and {ref} names one", next_step="leave out one of them")
+    for given, option, named in ((cluster, "-C", ref.cluster), (namespace, "-n", ref.namespace)):
+        if given and named and given != named:
+            raise usage(f"{option} {given} and {ref} contradict each other", next_step="leave out one of them")
+    found = Place(ref.cluster or cluster or "", ref.namespace or namespace or DEFAULT_NAMESPACE, ref.name)
+    if not found.cluster:
+        raise usage(
+            f"{ref} does not say in which cluster",
+            cause=f"As in `fleethpa get hpa`, it is the HPA {found.name} of namespace {found.namespace}.",
+            next_step=f"fleethpa {verb} {ref} -C CLUSTER --dry-run",
+        )
+    return found
 
 
 def batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -343,7 +393,7 @@ async def prove_native_absent(
         CommandError(
             f"a native HPA controller runs in {cluster}",
             cause=f"{WITNESSED[0].upper()}{WITNESSED[1:]}.",
-            next_step=f"fleethpa adopt {cluster} --dry-run, or switch it off",
+            next_step=f"fleethpa adopt -C {cluster} -A --dry-run, or switch it off",
         )
     )
     return max(code, ANSWER_IS_NO)

@@ -32,11 +32,11 @@ from fleethpa.changes.handover import (
     has_agent,
     native_hpas,
     owner_of,
-    parse_place,
+    place_options,
     until_reported,
 )
 from fleethpa.changes.writing import Concern, PlannedRecord, confirm, show, write_all, write_options
-from fleethpa.fleet.state import hpa_names, read_state
+from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import to_yaml
@@ -69,21 +69,20 @@ class AdoptPlan:
 
 
 @click.command()
-@click.argument("place", shell_complete=hpa_names, metavar="CLUSTER[/NAMESPACE[/NAME]]")
+@place_options("adopt")
 @click.option(
     "--export", "folder", default=".", show_default=True, metavar="DIR", help="Folder in which native HPAs are saved."
 )
 @click.option("--mode", type=click.Choice(["shadow", "enforce"]), default="enforce", show_default=True)
 @write_options
 @command_options()
-def adopt(session: Session, /, place: str, folder: str, mode: Any, **written: Any) -> int:
+def adopt(session: Session, /, place: Place, folder: str, mode: Any, **written: Any) -> int:
     """Move a cluster's own HPAs into fleethpa: save each to a file, create the central one, delete the native one.
 
     The central HPA writes nothing while the native one exists, so the target is never driven by both. A run that was
     interrupted is continued by the next one. The way back is fleethpa release.
     """
-    meant = parse_place(place, "adopt")
-    return session.run(_adopt(session, meant, Path(folder), mode, written))
+    return session.run(_adopt(session, place, Path(folder), mode, written))
 
 
 async def _adopt(session: Session, place: Place, folder: Path, mode: Any, written: dict[str, Any]) -> int:
@@ -110,11 +109,8 @@ async def _adopt(session: Session, place: Place, folder: Path, mode: Any, writte
             for batch in batches(list(plan.adopted.items())):
                 if (ended := await move.over(writer, batch)) != OK:
                     return ended
-        shown = (
-            str(place) if place.name else f"-C {place.cluster}{f' -n {place.namespace}' if place.namespace else ' -A'}"
-        )
-        session.note(f"Next: fleethpa status {shown} --watch --timeout 2m")
-        session.note(f"Back: fleethpa release {place}")
+        session.note(f"Next: fleethpa status {place.arguments} --watch --timeout 2m")
+        session.note(f"Back: fleethpa release {place.arguments}")
         return code
 
 

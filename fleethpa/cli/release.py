@@ -32,13 +32,13 @@ from fleethpa.changes.handover import (
     deletion_of,
     has_agent,
     native_hpas,
-    parse_place,
+    place_options,
     rest,
     until_reported,
 )
 from fleethpa.changes.release import MARK, ReleasePlan, carried_status, concerns, manifest_to_create, release_plan
 from fleethpa.changes.writing import PlannedRecord, confirm, show, write_all, write_options
-from fleethpa.fleet.state import fleet_now, hpa_names, read_state
+from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, not_found
 from fleethpa.frame.moments import parse_duration_ms
 from fleethpa.frame.session import Session, command_options
@@ -62,7 +62,7 @@ _ENDED_S: Final = 30.0
 
 
 @click.command()
-@click.argument("place", shell_complete=hpa_names, metavar="CLUSTER[/NAMESPACE[/NAME]]")
+@place_options("release")
 @click.option(
     "--include-held",
     is_flag=True,
@@ -77,16 +77,15 @@ _ENDED_S: Final = 30.0
 )
 @write_options
 @command_options()
-def release(session: Session, /, place: str, include_held: bool, native_wait: str, **written: Any) -> int:
+def release(session: Session, /, place: Place, include_held: bool, native_wait: str, **written: Any) -> int:
     """Give HPAs back to their cluster's own controller: create native HPAs of the present specs, end the central ones.
 
     An HPA that fleethpa does not scale now (paused, frozen, shadow or off) is left out, since the native controller
     would scale it at once; --include-held releases it, too. The change itself moves no replica. A run that was
     interrupted is continued by the next one. The way back is fleethpa adopt.
     """
-    meant = parse_place(place, "release")
     wait_s = parse_duration_ms(native_wait, "--native-wait") / 1000
-    return session.run(_release(session, meant, include_held, wait_s, written))
+    return session.run(_release(session, place, include_held, wait_s, written))
 
 
 async def _release(session: Session, place: Place, include_held: bool, native_s: float, written: dict[str, Any]) -> int:

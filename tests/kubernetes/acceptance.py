@@ -284,7 +284,7 @@ def adopt(walk: Walk) -> str:
     before = {name: counts(site) for name, site in walk.sites.items()}
     for name in walk.sites:
         options = ("--yes", "--reason", "the walk", "--wait", "60s", "--export", str(walk.operator.parent / "saved"))
-        hub.run("adopt", f"{name}/{NAMESPACE}", *options, "--kubeconfig", str(walk.operator))
+        hub.run("adopt", "-C", name, "-n", NAMESPACE, *options, "--kubeconfig", str(walk.operator))
     for name, site in walk.sites.items():
         walk.until(partial(_is_adopted, walk, name), partial(_modes, walk, name))
         assert not site.hpas(NAMESPACE)

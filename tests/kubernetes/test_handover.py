@@ -43,7 +43,7 @@ class Move:
 
     def command(self, verb: str) -> list[str]:
         export = ["--export", str(self.folder)] if verb == "adopt" else []
-        return [verb, PLACE, "--yes", "--reason", "a test", "--wait", "30s", *export]
+        return [verb, "-C", CLUSTER, "-n", NAMESPACE, "--yes", "--reason", "a test", "--wait", "30s", *export]
 
     def carry_out(self, verb: str) -> None:
         began = time.monotonic()

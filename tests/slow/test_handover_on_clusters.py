@@ -171,24 +171,24 @@ async def one_cluster(folder: Path) -> AsyncIterator[Town]:
 async def test_a_cluster_goes_to_fleethpa_and_back(tmp_path: Path) -> None:
     async with one_cluster(tmp_path) as town:
         await town.until_known("cluster", "shadow")
-        await town.command("adopt", CLUSTER, "--export", str(tmp_path))
+        await town.command("adopt", "-C", CLUSTER, "-A", "--export", str(tmp_path))
         await town.until_known("central", "enforce")
         assert (town.natives(), town.counts()) == (set(), {4})
         town.load(580)
         await town.settle(8)
 
         # Killed when the first of the native HPAs is there; the central ones are refused or paused then.
-        running = await town.start("release", CLUSTER, output=DEVNULL)
+        running = await town.start("release", "-C", CLUSTER, "-A", output=DEVNULL)
         async with asyncio.timeout(150):
             while not town.natives():
                 await asyncio.sleep(0.02)
         running.kill()
         await running.wait()
-        await town.command("release", CLUSTER)
+        await town.command("release", "-C", CLUSTER, "-A")
         await town.until_known("cluster", "shadow")
         assert (town.natives(), town.counts()) == (set(NAMES), {8})
 
-        await town.command("adopt", f"{CLUSTER}/shop", "--export", str(tmp_path))
+        await town.command("adopt", "-C", CLUSTER, "-n", "shop", "--export", str(tmp_path))
         await town.until_known("central", "enforce")
         assert town.counts() == {8}
         town.load(290)

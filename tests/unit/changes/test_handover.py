@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from fleethpa.changes import handover
-from fleethpa.changes.handover import Place, parse_place
+from fleethpa.changes.handover import Place, place_of
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.writer import Fate, SentRecord
 from reconciler.clusters.clustererrors import ApiError
@@ -210,11 +210,11 @@ def test_killed_before_any_step_one_of_the_two_scales_and_the_next_run_ends_it(
     (cluster.add_native if verb == "adopt" else cluster.add_central)(*NAMES)
     cluster.check, cluster.killed_at = none_is_scaled_twice(cluster), killed_at
     with contextlib.suppress(Killed):
-        cluster.run(verb, "east")
+        cluster.run(verb, "-C", "east", "-A")
     cluster.time_passes()
     assert cluster.writing() | cluster.real.keys() == set(NAMES)
     assert not cluster.writing() & cluster.real.keys()
-    again = cluster.run(verb, "east/shop")
+    again = cluster.run(verb, "-C", "east", "-n", "shop")
     assert again.exit_code == 0, again.stderr
     cluster.time_passes()
     left = cluster.real.keys() if verb == "adopt" else cluster.central()
@@ -224,9 +224,9 @@ def test_killed_before_any_step_one_of_the_two_scales_and_the_next_run_ends_it(
 
 def test_every_step_was_tried(cluster: Cluster) -> None:
     cluster.add_native(*NAMES)
-    assert cluster.run("adopt", "east").exit_code == 0
+    assert cluster.run("adopt", "-C", "east", "-A").exit_code == 0
     adopting = cluster.effects
-    assert cluster.run("release", "east").exit_code == 0
+    assert cluster.run("release", "-C", "east", "-A").exit_code == 0
     assert (adopting, cluster.effects - adopting) == (9, 15)
 
 
@@ -235,9 +235,9 @@ def test_an_interrupted_run_is_continued_at_once(cluster: Cluster) -> None:
     cluster.add_central(*NAMES)
     cluster.check, cluster.killed_at = none_is_scaled_twice(cluster), 6
     with pytest.raises(Killed):
-        cluster.run("release", "east")
+        cluster.run("release", "-C", "east", "-A")
     assert len(cluster.real) == 2
-    assert cluster.run("release", "east").exit_code == 0
+    assert cluster.run("release", "-C", "east", "-A").exit_code == 0
     assert cluster.real.keys() == set(NAMES)
     assert not cluster.central()
 
@@ -270,7 +270,7 @@ def test_release_makes_native_hpas_of_the_present_specs(cluster: Cluster) -> Non
 
 def test_history_says_who_released_an_hpa_and_why(cluster: Cluster) -> None:
     cluster.add_central("web")
-    cluster.run("release", "east")
+    cluster.run("release", "-C", "east", "-A")
     changes = history(Partition.empty(0), cluster.fleet.log, HpaId("east", "shop", "web"))
     assert ("released", "anna", "moving") in [(each.what, each.author, each.reason) for each in changes]
 
@@ -278,21 +278,21 @@ def test_history_says_who_released_an_hpa_and_why(cluster: Cluster) -> None:
 def test_a_dry_run_asks_the_api_server_and_changes_nothing(cluster: Cluster) -> None:
     cluster.add_central("api", "web")
     cluster.refuses = "api"
-    result = cluster.run("release", "east", "--dry-run")
+    result = cluster.run("release", "-C", "east", "-A", "--dry-run")
     assert (result.exit_code, cluster.effects) == (1, 0)
     assert (
         "east/shop/api cannot be released\n  The API server would refuse it: admission webhook said no."
         in result.stderr
     )
     assert "hpa east/shop/web: create the native HPA" in result.stdout
-    assert cluster.run("release", "east").exit_code == 1
+    assert cluster.run("release", "-C", "east", "-A").exit_code == 1
     assert (set(cluster.real), cluster.central(), cluster.writing()) == ({"web"}, {"api"}, {"api"})
 
 
 def test_release_asks(cluster: Cluster) -> None:
     cluster.add_central("api", "web")
     cluster.fleet.checkpoint()
-    result = cluster.cli("release", "east")
+    result = cluster.cli("release", "-C", "east", "-A")
     assert (result.exit_code, cluster.effects) == (2, 0)
     assert "release gives 2 HPAs of east back to the native controller of east" in result.stderr
 
@@ -337,11 +337,11 @@ def test_what_fleethpa_does_not_scale_is_released_only_where_that_is_said(
 ) -> None:
     cluster.add_central("web")
     hold(cluster)
-    result = cluster.run("release", "east")
+    result = cluster.run("release", "-C", "east", "-A")
     assert (result.exit_code, cluster.real) == (1, {})
     assert "east/shop/web is not released (" in result.stderr
     assert why in result.stderr
-    told = cluster.run("release", "east", "--include-held")
+    told = cluster.run("release", "-C", "east", "-A", "--include-held")
     assert (told.exit_code, set(cluster.real)) == (0, {"web"})
     assert "warning: the native controller will scale what fleethpa does not: east/shop/web" in told.stderr
 
@@ -350,16 +350,16 @@ def test_the_pause_of_a_namespace_counts_beside_that_of_an_earlier_run(cluster: 
     cluster.add_central("web")
     cluster.killed_at = 2
     with pytest.raises(Killed):
-        cluster.run("release", "east")
+        cluster.run("release", "-C", "east", "-A")
     _namespace_paused(cluster)
-    assert "web is not released (paused: namespace shop)" in cluster.run("release", "east").stderr
+    assert "web is not released (paused: namespace shop)" in cluster.run("release", "-C", "east", "-A").stderr
 
 
 def test_a_native_hpa_of_the_same_name_with_another_spec_is_not_overwritten(cluster: Cluster) -> None:
     cluster.add_native("web")
     cluster.real["web"]["spec"] |= {"maxReplicas": 7}
     cluster.add_central("web")
-    result = cluster.run("release", "east")
+    result = cluster.run("release", "-C", "east", "-A")
     assert result.exit_code == 1
     assert "maxReplicas 7→20" in result.stderr
     assert cluster.effects == 0
@@ -369,7 +369,7 @@ def test_a_native_hpa_of_another_name_on_the_target_stops_it(cluster: Cluster) -
     cluster.add_native("old")
     cluster.real["old"]["spec"] |= {"scaleTargetRef": hpa("web")["spec"]["scaleTargetRef"]}
     cluster.add_central("web", mode="shadow")
-    result = cluster.run("release", "east", "--include-held")
+    result = cluster.run("release", "-C", "east", "-A", "--include-held")
     assert (result.exit_code, cluster.effects) == (1, 0)
     assert "the native HPA shop/old drives its target" in result.stderr
     assert "save it with kubectl --context east get hpa old -n shop -o yaml > old.yaml, then" in result.stderr
@@ -379,7 +379,7 @@ def test_without_a_native_controller_nothing_is_released(cluster: Cluster) -> No
     cluster.add_central("web")
     absent = SettingsSet(cluster="east", settings=ClusterSettings(native_controller="absent"))
     cluster.fleet.append(absent, key=WHOLE_PARTITION_KEY)
-    result = cluster.run("release", "east")
+    result = cluster.run("release", "-C", "east", "-A")
     assert (result.exit_code, cluster.effects) == (1, 0)
     assert "cluster east has no native HPA controller" in result.stderr
     assert "native-controller=present" not in result.stderr, "a setting switches no controller on"
@@ -389,7 +389,7 @@ def test_without_a_native_controller_nothing_is_released(cluster: Cluster) -> No
 def test_where_no_native_controller_looks_the_central_ones_go_on(cluster: Cluster) -> None:
     cluster.add_central(*NAMES)
     cluster.native_runs = False
-    result = cluster.run("release", "east", "--native-wait", "0s")
+    result = cluster.run("release", "-C", "east", "-A", "--native-wait", "0s")
     assert result.exit_code == 1
     assert "the native controller of cluster east has not looked at 3 HPAs within 0 s" in result.stderr
     assert (cluster.real, cluster.writing()) == ({}, set(NAMES))
@@ -408,10 +408,10 @@ def test_a_target_at_zero_is_told_to_be_there_by_scaling(cluster: Cluster) -> No
     cluster.state.hpas[HpaId("east", "shop", "web")].row.status = status
     cluster.state.hpas[HpaId("east", "shop", "web")].dirty = True
     cluster.native_runs = False
-    cluster.run("release", "east", "--native-wait", "0s")
+    cluster.run("release", "-C", "east", "-A", "--native-wait", "0s")
     assert cluster.real == {}
     cluster.native_runs = True
-    assert cluster.run("release", "east").exit_code == 0
+    assert cluster.run("release", "-C", "east", "-A").exit_code == 0
     assert cluster.real["web"]["status"] == status | {"observedGeneration": 1}
 
 
@@ -419,7 +419,7 @@ def test_marks_of_gitops_tools_do_not_come_along(cluster: Cluster) -> None:
     labels = {"app": "web", "app.kubernetes.io/instance": "shop"}
     annotations = {"note": "kept", "argocd.argoproj.io/tracking-id": "shop:x"}
     cluster.add_central("web", labels=labels, annotations=annotations)
-    result = cluster.run("release", "east")
+    result = cluster.run("release", "-C", "east", "-A")
     metadata = cluster.real["web"]["metadata"]
     assert (metadata["labels"], metadata["annotations"]) == ({"app": "web"}, {"note": "kept"})
     assert "app.kubernetes.io/instance, argocd.argoproj.io/tracking-id" in result.stderr
@@ -430,7 +430,7 @@ def test_marks_of_gitops_tools_do_not_come_along(cluster: Cluster) -> None:
 
 def test_adopt_takes_a_whole_cluster_and_saves_every_hpa(cluster: Cluster) -> None:
     cluster.add_native(*NAMES)
-    result = cluster.run("adopt", "east")
+    result = cluster.run("adopt", "-C", "east", "-A")
     assert result.exit_code == 0
     assert "adopt deletes 3 native HPAs in east" in result.stderr
     assert sorted(path.name for path in cluster.folder.iterdir()) == [f"east.shop.{name}.yaml" for name in NAMES]
@@ -441,7 +441,7 @@ def test_adopt_leaves_what_another_controller_owns(cluster: Cluster) -> None:
     owner = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "queue", "controller": True}
     cluster.add_native("queue", ownerReferences=[owner])
     cluster.add_native("web")
-    result = cluster.run("adopt", "east/shop")
+    result = cluster.run("adopt", "-C", "east", "-n", "shop")
     assert (result.exit_code, set(cluster.real), cluster.writing()) == (1, {"queue"}, {"web"})
     assert "east/shop/queue is not adopted: ScaledObject/queue owns it" in result.stderr
 
@@ -450,7 +450,7 @@ def test_adopt_leaves_what_another_controller_owns(cluster: Cluster) -> None:
 def test_what_would_be_scaled_by_nobody_is_not_adopted(cluster: Cluster, hold: Callable[[Cluster], None]) -> None:
     cluster.add_native("web")
     hold(cluster)
-    result = cluster.run("adopt", "east")
+    result = cluster.run("adopt", "-C", "east", "-A")
     assert (result.exit_code, cluster.effects) == (1, 0)
     assert "Nothing would scale it any more" in result.stderr
 
@@ -458,7 +458,10 @@ def test_what_would_be_scaled_by_nobody_is_not_adopted(cluster: Cluster, hold: C
 def test_adopt_says_which_central_specs_it_replaces(cluster: Cluster) -> None:
     cluster.add_native("web")
     cluster.fleet.append(AutoscalerSet(hpa=hpa("web", maxReplicas=5), origin="central", mode="shadow"))
-    assert "the central HPA east/shop/web gets the native spec: maxReplicas 5→20" in cluster.run("adopt", "east").stderr
+    assert (
+        "the central HPA east/shop/web gets the native spec: maxReplicas 5→20"
+        in cluster.run("adopt", "-C", "east", "-A").stderr
+    )
 
 
 def test_of_a_group_that_could_not_all_be_deleted_the_log_knows_what_is_gone(cluster: Cluster) -> None:
@@ -471,7 +474,7 @@ def test_of_a_group_that_could_not_all_be_deleted_the_log_knows_what_is_gone(clu
         return await removed(method, path, body)
 
     cluster.request = fails  # type: ignore[method-assign]
-    assert cluster.run("adopt", "east").exit_code == 3
+    assert cluster.run("adopt", "-C", "east", "-A").exit_code == 3
     assert (set(cluster.real), cluster.writing()) == ({"queue", "web"}, {"api"})
 
 
@@ -482,10 +485,10 @@ def test_where_an_agent_observes_commands_wait_for_its_report(cluster: Cluster) 
     cluster.add_agent()
     cluster.add_native(*NAMES)
     cluster.check = none_is_scaled_twice(cluster)
-    adopted = cluster.run("adopt", "east")
+    adopted = cluster.run("adopt", "-C", "east", "-A")
     assert (adopted.exit_code, cluster.writing()) == (0, set(NAMES))
     assert "native HPA east/shop/web deleted" in adopted.stdout
-    released = cluster.run("release", "east")
+    released = cluster.run("release", "-C", "east", "-A")
     assert (released.exit_code, set(cluster.real), cluster.central()) == (0, set(NAMES), set())
 
 
@@ -494,7 +497,7 @@ def test_an_agent_that_says_nothing_is_named(cluster: Cluster) -> None:
     cluster.add_native("web")
     cluster.add_central("api")
     cluster.agent_is_silent = True
-    adopted = cluster.run("adopt", "east")
+    adopted = cluster.run("adopt", "-C", "east", "-A")
     assert adopted.exit_code == 0
     assert "the agent of cluster east has not reported that east/shop/web is gone" in adopted.stderr
     released = cluster.run("release", "east/shop/api")
@@ -509,7 +512,7 @@ def test_what_the_stand_in_keeps_is_neither_adopted_nor_released(cluster: Cluste
     kept = hpa("web")
     kept["metadata"] |= {"uid": "uid-9", "labels": {STAND_IN_LABEL: "true"}}
     cluster.real["web"] = kept
-    result = cluster.run(verb, "east")
+    result = cluster.run(verb, "-C", "east", "-A")
     assert (set(cluster.real), cluster.central(), cluster.effects) == ({"web"}, {"web"}, 0), result.output
 
 
@@ -521,23 +524,38 @@ def test_back_and_forth(cluster: Cluster) -> None:
     cluster.check = none_is_scaled_twice(cluster)
     before = {name: each["spec"] for name, each in cluster.real.items()}
     for _ in range(3):
-        assert cluster.run("adopt", "east").exit_code == 0
+        assert cluster.run("adopt", "-C", "east", "-A").exit_code == 0
         assert (cluster.real, cluster.writing()) == ({}, set(NAMES))
-        assert cluster.run("release", "east").exit_code == 0
+        assert cluster.run("release", "-C", "east", "-A").exit_code == 0
         assert {name: each["spec"] for name, each in cluster.real.items()} == before
         assert not cluster.central()
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
-    [("east", Place("east")), ("east/shop", Place("east", "shop")), ("east/shop/web", Place("east", "shop", "web"))],
+    ("name", "cluster", "namespace", "all_namespaces", "place"),
+    [
+        pytest.param("east/shop/web", None, None, False, Place("east", "shop", "web"), id="an HPA by its whole name"),
+        pytest.param(
+            "shop/web", "east", None, False, Place("east", "shop", "web"), id="A/B is NAMESPACE/NAME, as in get"
+        ),
+        pytest.param("web", "east", "shop", False, Place("east", "shop", "web"), id="by options"),
+        pytest.param(
+            "web", "east", None, False, Place("east", "default", "web"), id="without -n it is default, as in get"
+        ),
+        pytest.param(None, "east", "shop", False, Place("east", "shop"), id="a namespace"),
+        pytest.param(None, "east", None, True, Place("east"), id="a cluster"),
+    ],
 )
-def test_a_place_is_a_cluster_a_namespace_or_an_hpa(text: str, place: Place) -> None:
-    assert parse_place(text, "adopt") == place
-    assert str(place) == text
+def test_a_place_is_named_as_in_get(
+    name: str | None, cluster: str | None, namespace: str | None, all_namespaces: bool, place: Place
+) -> None:
+    assert place_of("adopt", name, cluster, namespace, all_namespaces) == place
+    words = place.arguments.split()
+    again = (words[0], None, None, False) if place.name else (None, "east", place.namespace or None, "-A" in words)
+    assert place_of("release", *again) == place
 
 
 @pytest.mark.parametrize("text", ["", "east/", "/shop", "a/b/c/d"])
-def test_what_is_no_place_is_refused(text: str) -> None:
-    with pytest.raises(CommandError, match="is not CLUSTER"):
-        parse_place(text, "adopt")
+def test_what_names_no_hpa_is_refused(text: str) -> None:
+    with pytest.raises(CommandError, match="is not the name of an HPA"):
+        place_of("adopt", text, "east", None, False)

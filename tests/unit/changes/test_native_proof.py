@@ -94,7 +94,7 @@ def test_a_native_controller_is_recorded_too_and_ends_with_1(run: Cli, cluster: 
     [entry] = cluster.written
     assert (entry.settings.native_controller, entry.reason) == ("present", "before the change")
     assert "It wrote the status of the canary HPA." in done.stderr
-    assert "fleethpa adopt east --dry-run" in done.stderr
+    assert "fleethpa adopt -C east -A --dry-run" in done.stderr
     assert cluster.canaries == {}
 
 

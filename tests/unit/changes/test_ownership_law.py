@@ -201,13 +201,13 @@ class Owners(RuleBasedStateMachine):
         if name in self.real:
             self.user("adopt", f"east/shop/{name}", "--mode", mode, "--export", self.folder.name)
 
-    @rule(place=st.sampled_from(["east/shop/web", "east/shop", "east"]), held=st.booleans())
+    @rule(place=st.sampled_from(["east/shop/web", "-C east -n shop", "-C east -A"]), held=st.booleans())
     def release(self, place: str, held: bool) -> None:
-        self.user("release", place, "--native-wait", "0s", *(["--include-held"] if held else []))
+        self.user("release", *place.split(), "--native-wait", "0s", *(["--include-held"] if held else []))
 
-    @rule(place=st.sampled_from(["east/shop", "east"]))
+    @rule(place=st.sampled_from(["-C east -n shop", "-C east -A"]))
     def adopt_all(self, place: str) -> None:
-        self.user("adopt", place, "--export", self.folder.name)
+        self.user("adopt", *place.split(), "--export", self.folder.name)
 
     @rule(mode=MODES, scope=SCOPES)
     def mode(self, mode: str, scope: tuple[str, ...]) -> None:
