@@ -396,14 +396,7 @@ class MetricAnswer(AnswerIdentity, frozen=True, gc=False, kw_only=True, rename="
 
 def query_of(answer: MetricAnswer) -> tuple[str, str, str, str, str, str]:
     """What was asked: the identity under which a newer answer replaces this one."""
-    return (
-        answer.api,
-        answer.selector,
-        answer.metric,
-        answer.metric_selector,
-        answer.group_kind,
-        answer.object,
-    )
+    return (answer.api, answer.selector, answer.metric, answer.metric_selector, answer.group_kind, answer.object)
 
 
 class Answers(

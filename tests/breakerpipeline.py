@@ -37,10 +37,7 @@ RULES = {
     "rules": [{"name": "wave", "window": "5m", "removedPercent": 10, "leastRemoved": 10, "pause": "15m", "act": True}],
 }
 SETTINGS = ClusterSettings(
-    sync_period_ms=2_000,
-    default_mode="enforce",
-    native_controller="absent",
-    downscale_stabilization_ms=0,
+    sync_period_ms=2_000, default_mode="enforce", native_controller="absent", downscale_stabilization_ms=0
 )
 
 

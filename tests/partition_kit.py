@@ -325,12 +325,7 @@ class _Disturbed:
     def _counter(self, app: str) -> Point:
         seconds = self.random.randrange(300_000)
         return Point(
-            type="Resource",
-            metric="cpu",
-            pod=f"{app}-0",
-            milli=seconds,
-            time=self.log.now_ms,
-            temporality="cumulative",
+            type="Resource", metric="cpu", pod=f"{app}-0", milli=seconds, time=self.log.now_ms, temporality="cumulative"
         )
 
     def _list(self) -> None:

@@ -48,10 +48,7 @@ class ReleasePlan:
 
 
 def release_plan(
-    state: FleetState,
-    views: Sequence[HpaView],
-    natives: Mapping[HpaId, Json],
-    include_held: bool,
+    state: FleetState, views: Sequence[HpaView], natives: Mapping[HpaId, Json], include_held: bool
 ) -> ReleasePlan:
     """Say which central HPAs can be released, and why the others cannot.
 
@@ -158,12 +155,7 @@ def manifest_to_create(view: HpaView) -> Json:
     for part in ("labels", "annotations"):
         if kept := {name: value for name, value in _part(view, part).items() if not name.startswith(_TRACKED)}:
             metadata[part] = kept
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": metadata,
-        "spec": view.spec,
-    }
+    return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": view.spec}
 
 
 def _part(view: HpaView, part: str) -> dict[str, str]:

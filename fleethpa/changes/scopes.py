@@ -106,10 +106,7 @@ def _of_hpas(state: FleetState, scope: Scope, command: Command, words: str) -> l
     selection = Selection(refs, scope.namespace or DEFAULT_NAMESPACE, scope.clusters)
     return [
         PlannedRecord(
-            f"hpa {view.id} {words}",
-            structs.replace(command, name=view.id.name),
-            view.id.cluster,
-            view.id.namespace,
+            f"hpa {view.id} {words}", structs.replace(command, name=view.id.name), view.id.cluster, view.id.namespace
         )
         for view in chosen(state, selection)
     ]

@@ -52,12 +52,7 @@ if TYPE_CHECKING:
 @write_options
 @command_options()
 def delete(
-    session: Session,
-    /,
-    selection: Selection,
-    filenames: tuple[str, ...],
-    ignore_not_found: bool,
-    **written: Any,
+    session: Session, /, selection: Selection, filenames: tuple[str, ...], ignore_not_found: bool, **written: Any
 ) -> int:
     """Delete central HPAs; the workloads keep their replicas. A cluster's own HPA is deleted with kubectl."""
     refs = selection.refs + tuple(_refs(filenames, selection))
@@ -214,13 +209,7 @@ def _say_mode(session: Session, plan: ApplyPlan, mode: str | None) -> None:
 
 
 def _plan(
-    session: Session,
-    read: Input,
-    state: FleetState,
-    clusters: list[str],
-    namespace: str | None,
-    mode: Any,
-    reason: str,
+    session: Session, read: Input, state: FleetState, clusters: list[str], namespace: str | None, mode: Any, reason: str
 ) -> ApplyPlan:
     plan = ApplyPlan()
     for manifest in read.hpas:

@@ -101,12 +101,7 @@ def archive(
 
     run_parts(session, {"archive": part})
     for counts in found if output != "table" else ():
-        report = {
-            "archive": folder,
-            "records": counts.added,
-            "held": counts.held,
-            "signed": config.key is not None,
-        }
+        report = {"archive": folder, "records": counts.added, "held": counts.held, "signed": config.key is not None}
         session.out(one("ArchiveReport", report, output))
     return OK
 

@@ -53,11 +53,7 @@ _WIDEST = 120
     help="Other settings at times of the week: 'Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%'.",
 )
 @click.option(
-    "--time-zone",
-    default="UTC",
-    show_default=True,
-    metavar="ZONE",
-    help="The zone of --schedule and --emit-schedule.",
+    "--time-zone", default="UTC", show_default=True, metavar="ZONE", help="The zone of --schedule and --emit-schedule."
 )
 @click.option(
     "--forecast", metavar="1d|7d", help="minReplicas from the load that was recorded this long before each moment."
@@ -198,13 +194,7 @@ def _reports(found: list[Wish], results: list[Backtest]) -> list[Reported]:
 
 
 def _show(
-    session: Session,
-    reports: list[Reported],
-    failed: list[str],
-    *,
-    plot: bool,
-    output: str,
-    emit: str | None,
+    session: Session, reports: list[Reported], failed: list[str], *, plot: bool, output: str, emit: str | None
 ) -> None:
     if output != "table":
         whole = {

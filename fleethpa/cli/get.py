@@ -146,11 +146,7 @@ def get() -> None:
 @click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
 @click.option("-w", "--watch", is_flag=True, help="Keep running and print the HPAs that change.")
-@click.option(
-    "--problem",
-    is_flag=True,
-    help="Only HPAs with a problem, one line for each cause.",
-)
+@click.option("--problem", is_flag=True, help="Only HPAs with a problem, one line for each cause.")
 @click.option("--ignore-not-found", is_flag=True, help="Exit 0 even if a named HPA does not exist.")
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")
 @output_option()

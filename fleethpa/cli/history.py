@@ -101,10 +101,7 @@ def _write(session: Session, view: HpaView, number: int, spec: dict[str, Any], r
         raise usage(f"revision {number} of {view.id} is not valid any more", cause="\n".join(errors))
     changes = "; ".join(differences(view.spec, body["spec"]))
     record = AutoscalerSet(
-        hpa=body,
-        origin="central",
-        author=session.config.author,
-        reason=reason or f"rollback to revision {number}",
+        hpa=body, origin="central", author=session.config.author, reason=reason or f"rollback to revision {number}"
     )
     subject = f"hpa {view.id} rolled back to revision {number} ({changes})"
     return PlannedRecord(subject, record, view.id.cluster, view.id.namespace)

@@ -39,11 +39,7 @@ VERBS: Final = {
         "describe",
         "Show an HPA as kubectl does, then its mode, inputs and last decisions.",
     ),
-    "explain": (
-        "fleethpa.cli.explain",
-        "explain",
-        "Show a decision step by step, with every number that led to it.",
-    ),
+    "explain": ("fleethpa.cli.explain", "explain", "Show a decision step by step, with every number that led to it."),
     "decisions": ("fleethpa.cli.decisions", "decisions", "List or follow decisions."),
     "audit": (
         "fleethpa.cli.decisions",
@@ -90,11 +86,7 @@ VERBS: Final = {
         "rollout",
         "Change central HPAs in waves of clusters; revert all of them when a wave fails.",
     ),
-    "rollback": (
-        "fleethpa.cli.history",
-        "rollback",
-        "Give a central HPA the spec of an earlier revision again.",
-    ),
+    "rollback": ("fleethpa.cli.history", "rollback", "Give a central HPA the spec of an earlier revision again."),
     "schedule": (
         "fleethpa.cli.schedule",
         "schedule",

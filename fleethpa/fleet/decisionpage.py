@@ -228,13 +228,7 @@ def explanation(
     return [for_terminal(line, color=color, keep=clean) for line in lines]
 
 
-def _head(
-    decision: Decision,
-    ending: Decision | None,
-    now_ms: int,
-    time_style: str,
-    color: bool,
-) -> list[str]:
+def _head(decision: Decision, ending: Decision | None, now_ms: int, time_style: str, color: bool) -> list[str]:
     made_ms = parse_time_ms(decision.time)
     target = decision.scale_target_ref or {"kind": "?", "name": "?"}
     who = f"{decision.cluster}  {decision.namespace}/{decision.name} → {target.get('kind')}/{target.get('name')}"

@@ -117,11 +117,7 @@ def _document(cluster: ClusterView) -> dict[str, Any]:
     }
 
 
-_IMPOSSIBLE: Final = {
-    "averageValue": f"{-(2**63)}m",
-    "value": f"{-(2**63)}m",
-    "averageUtilization": -(2**31),
-}
+_IMPOSSIBLE: Final = {"averageValue": f"{-(2**63)}m", "value": f"{-(2**63)}m", "averageUtilization": -(2**31)}
 
 
 def possible(hpa: Json) -> Json:
@@ -147,12 +143,7 @@ if TYPE_CHECKING:
 
 
 def hpa_listing(
-    views: list[HpaView],
-    now_ms: int,
-    *,
-    namespaces: bool,
-    left_out: frozenset[str] = frozenset(),
-    problems: Problems,
+    views: list[HpaView], now_ms: int, *, namespaces: bool, left_out: frozenset[str] = frozenset(), problems: Problems
 ) -> Listing[HpaView]:
     """HPAs for every format; `now_ms`: what ages refer to.
 

@@ -180,10 +180,7 @@ LIMITS: Final = {
 }
 
 _ENOUGH: Final = "the metrics ask for the current count"
-REASONS: Final = {
-    "DesiredWithinRange": _ENOUGH,
-    "ScalingDisabled": "scaling is disabled: the target has 0 replicas",
-}
+REASONS: Final = {"DesiredWithinRange": _ENOUGH, "ScalingDisabled": "scaling is disabled: the target has 0 replicas"}
 NOTES: Final = {
     "withinTolerance": "within tolerance",
     "directionFlip": "counting the pods without metrics reverses the result: replicas stay",

@@ -37,13 +37,7 @@ class StatusError(Exception):
     """A request that fails with a Kubernetes Status."""
 
     def __init__(
-        self,
-        code: int,
-        message: str,
-        *,
-        reason: str | None = None,
-        details: Json | None = None,
-        retry_after_s: int = 0,
+        self, code: int, message: str, *, reason: str | None = None, details: Json | None = None, retry_after_s: int = 0
     ) -> None:
         super().__init__(message)
         self.code, self.message, self.retry_after_s = code, message, retry_after_s

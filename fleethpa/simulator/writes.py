@@ -126,14 +126,7 @@ class Writes:
         return document if dry else self._store.put(key, document)
 
     def update(
-        self,
-        resource: ResourceType,
-        namespace: str,
-        name: str,
-        body: Json,
-        writer: FieldWriter,
-        *,
-        dry: bool = False,
+        self, resource: ResourceType, namespace: str, name: str, body: Json, writer: FieldWriter, *, dry: bool = False
     ) -> Json:
         """Replace an object, or its status where the writer names that subresource; an equal one stays untouched.
 
@@ -173,14 +166,7 @@ class Writes:
         return self.update(resource, namespace, name, patched(shown, content_type, body), writer, dry=dry)
 
     def write_scale(
-        self,
-        resource: ResourceType,
-        namespace: str,
-        name: str,
-        body: Json,
-        writer: FieldWriter,
-        *,
-        dry: bool = False,
+        self, resource: ResourceType, namespace: str, name: str, body: Json, writer: FieldWriter, *, dry: bool = False
     ) -> Json:
         """Write spec.replicas through a Scale and return the Scale after it.
 

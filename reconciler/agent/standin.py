@@ -25,14 +25,7 @@ from reconciler.core.knowledge import KnowledgeFold
 from reconciler.core.objectbodies import STAND_IN_LABEL, split, time_ms
 from reconciler.standin.effective import Keeper, KeptSpec, effective_spec, spec_hash
 from reconciler.standin.evidence import FRESH_MS, GRACE_MS, PROOF_MS, Judge, grace_of, next_proof_ms, stagger_ms
-from reconciler.standin.objects import (
-    acquired_ms,
-    lease_seen,
-    native_seen,
-    native_trouble,
-    proof_ms_of,
-    unreported,
-)
+from reconciler.standin.objects import acquired_ms, lease_seen, native_seen, native_trouble, proof_ms_of, unreported
 from reconciler.standin.protocol import (
     CLOSING,
     HUB,

@@ -23,14 +23,7 @@ from kubernetes.aio.client import ApiClient
 from prometheus_client import CollectorRegistry, Gauge
 
 from reconciler.clusters.clustererrors import ApiError, ConfigError, NoAnswerError, UnreachableError
-from reconciler.clusters.credentials import (
-    IN_CLUSTER,
-    ClusterConfig,
-    Credentials,
-    clusters_of,
-    identity,
-    proxy_of,
-)
+from reconciler.clusters.credentials import IN_CLUSTER, ClusterConfig, Credentials, clusters_of, identity, proxy_of
 from reconciler.clusters.jsonbodies import (
     ListPage,
     encoded,

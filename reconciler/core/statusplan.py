@@ -178,11 +178,7 @@ def _event(decision: Decision, about: dict[str, str], kind: str, reason: str, me
     body: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {
-            "name": name,
-            "namespace": decision.namespace,
-            "annotations": {DECISION_ANNOTATION: decision.id},
-        },
+        "metadata": {"name": name, "namespace": decision.namespace, "annotations": {DECISION_ANNOTATION: decision.id}},
         "involvedObject": about,
         "reason": reason,
         "message": message[:1024],

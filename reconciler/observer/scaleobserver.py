@@ -247,12 +247,7 @@ class _Parents:
         metadata = item["metadata"]
         target = Target(kind=self.kind, name=metadata["name"], group=self.group)
         scale = self._derived_scale(target, item)
-        return _Parent(
-            metadata["namespace"],
-            target,
-            scale,
-            metadata if scale is None else None,
-        )
+        return _Parent(metadata["namespace"], target, scale, metadata if scale is None else None)
 
     def _derived_scale(self, target: Target, item: Json) -> ScaleSet | None:
         if not self._derived:

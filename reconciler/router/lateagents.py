@@ -317,13 +317,7 @@ class LateAgents:
             late.first[partition.partition] = records[-1].offset + 1
 
     async def _send(
-        self,
-        agent: AgentSet,
-        value: bytes,
-        key: bytes,
-        headers: list[tuple[str, bytes]],
-        what: str,
-        tried: "_Tried",
+        self, agent: AgentSet, value: bytes, key: bytes, headers: list[tuple[str, bytes]], what: str, tried: "_Tried"
     ) -> None:
         if tried.error is None:
             await self._copies.send(agent, value, key, headers, what, tried.ended, patience_s=ANSWER_WITHIN_S)

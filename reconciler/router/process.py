@@ -283,13 +283,7 @@ class Router:
         publisher = Publisher(self._producer, waits_for_room=True)
         known = CentralHpas(lambda cluster: True)  # any cluster may get an agent at any time
         await follow_central(
-            self._config.kafka,
-            CENTRAL_GROUP,
-            told,
-            known,
-            say,
-            self._config.clock,
-            caught_up=caught_up,
+            self._config.kafka, CENTRAL_GROUP, told, known, say, self._config.clock, caught_up=caught_up
         )
 
     async def _tell(self) -> None:

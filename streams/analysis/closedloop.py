@@ -244,9 +244,5 @@ class ClosedLoop:
                 at_ms = max(at_ms or 0, load.time_ms or 0) or None
         ready = len(self._serving(at_ms, changed.now_ms))
         return Moment(
-            changed.now_ms,
-            self.replicas,
-            ready,
-            max(found, default=None),
-            self.replicas >= autoscaler.max_replicas,
+            changed.now_ms, self.replicas, ready, max(found, default=None), self.replicas >= autoscaler.max_replicas
         )

@@ -113,11 +113,7 @@ def counted(inputs: EvaluationInputs, spec: MetricSpec, answer: PodSamples) -> l
                 names.append(name)
             continue
         young = spec.resource == "cpu" and is_unready(
-            pod,
-            sample,
-            settings.cpu_initialization_period_ms,
-            settings.initial_readiness_delay_ms,
-            inputs.now_ms,
+            pod, sample, settings.cpu_initialization_period_ms, settings.initial_readiness_delay_ms, inputs.now_ms
         )
         if not young:
             names.append(name)

@@ -119,12 +119,7 @@ def written_rows(owned: OwnedPartition) -> Iterator[tuple[bytes, bytes]]:
 
 
 async def write_checkpoint(
-    owned: OwnedPartition,
-    *,
-    producer: BatchSender,
-    topic: str,
-    still_ours: Callable[[], bool],
-    faults: CrashPoint,
+    owned: OwnedPartition, *, producer: BatchSender, topic: str, still_ours: Callable[[], bool], faults: CrashPoint
 ) -> int:
     """Write the dirty rows of a partition, wait for the broker, give the number of bytes. Stops if no longer owner:
     what was queued until then is a prefix of the rows.

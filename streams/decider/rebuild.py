@@ -238,9 +238,7 @@ async def _write(
     config: DeciderConfig, number: int, rows: Iterable[tuple[bytes, bytes]], producer: AIOKafkaProducer
 ) -> None:
     topic = config.changelog_topic
-    await asyncio.gather(
-        *[await producer.send(topic, value or None, key=key, partition=number) for key, value in rows],
-    )
+    await asyncio.gather(*[await producer.send(topic, value or None, key=key, partition=number) for key, value in rows])
 
 
 def head_after(newest: TailHead, decisions: OffsetBounds) -> TailHead:

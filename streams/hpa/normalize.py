@@ -119,17 +119,7 @@ def _with_behavior(
         until_ms = held[1] + up_window_ms if held else None
     limited, bound, rate_limit, policies = _rate_limits(autoscaler, up, down, current, stabilized, history, now_ms)
     normalization = Normalization(
-        False,
-        desired,
-        stabilized,
-        limited,
-        up_window_ms,
-        down_window_ms,
-        held,
-        until_ms,
-        policies,
-        rate_limit,
-        bound,
+        False, desired, stabilized, limited, up_window_ms, down_window_ms, held, until_ms, policies, rate_limit, bound
     )
     return normalization, _store(recommendations, slot, desired, now_ms)
 

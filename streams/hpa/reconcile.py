@@ -227,13 +227,7 @@ class _Run:
             result=result,
         )
 
-    def _finish(
-        self,
-        desired: int,
-        path: str,
-        reason: str = "",
-        combined: Combined | None = None,
-    ) -> Evaluation:
+    def _finish(self, desired: int, path: str, reason: str = "", combined: Combined | None = None) -> Evaluation:
         """End without a write of /scale."""
         statuses = combined.statuses if combined is not None else None
         status = self._status(desired, statuses)
@@ -255,13 +249,7 @@ class _Run:
         last_scale_time, generation = self.status.get("lastScaleTime"), self.autoscaler.generation
         return new_status(generation, last_scale_time, self.current, desired, metrics, self.conditions.items)
 
-    def _want(
-        self,
-        desired: int,
-        path: str,
-        reason: str,
-        combined: Combined | None = None,
-    ) -> Evaluation:
+    def _want(self, desired: int, path: str, reason: str, combined: Combined | None = None) -> Evaluation:
         """Ask for a write of /scale."""
         autoscaler, current = self.autoscaler, self.current
         rules = autoscaler.scale_up if desired > current else autoscaler.scale_down

@@ -192,12 +192,7 @@ def _json_metric(metric: dict[str, Any], path: str, resource: dict[str, str]) ->
 
 
 def _json_point(
-    name: str,
-    point: dict[str, Any],
-    path: str,
-    resource: dict[str, str],
-    temporality: Temporality,
-    unsupported: str,
+    name: str, point: dict[str, Any], path: str, resource: dict[str, str], temporality: Temporality, unsupported: str
 ) -> SourceSeries:
     time_ms = nanos_to_ms(_integer(point.get("timeUnixNano", 0), f"{path}.timeUnixNano"), f"timeUnixNano of {name}")
     start_ms = _integer(point.get("startTimeUnixNano", 0), f"{path}.startTimeUnixNano") // 1_000_000

@@ -221,12 +221,7 @@ def give_back(state: State, hpa: Hpa, write: PendingWrite) -> None:
             state,
             hpa,
             given_back(
-                own[-1],
-                offset=state.offset,
-                now_ms=state.now_ms,
-                removed=removed,
-                added=added,
-                at_ms=write.wanted_ms,
+                own[-1], offset=state.offset, now_ms=state.now_ms, removed=removed, added=added, at_ms=write.wanted_ms
             ),
         )
 

@@ -85,12 +85,7 @@ def without_write(pending: Pending, status: dict[str, Any], history: History) ->
     """Show an evaluation without the write that it wants: the replicas stay. `status`: so far; `history`: to keep."""
     current = pending.current_replicas
     shown = new_status(
-        pending.generation,
-        status.get("lastScaleTime"),
-        current,
-        current,
-        pending.current_metrics,
-        pending.conditions,
+        pending.generation, status.get("lastScaleTime"), current, current, pending.current_metrics, pending.conditions
     )
     return ReconcileResult(
         status=shown,

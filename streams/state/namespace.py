@@ -13,16 +13,7 @@ from msgspec import structs
 from schemas import limits
 from schemas.keys import HpaId
 from schemas.observed import Mode, Pod, PodList, shared
-from streams.state.held import (
-    Held,
-    Room,
-    answers_size,
-    encoded_size,
-    hpa_size,
-    pod_size,
-    sample_size,
-    scale_size,
-)
+from streams.state.held import Held, Room, answers_size, encoded_size, hpa_size, pod_size, sample_size, scale_size
 from streams.state.membership import Membership
 from streams.state.namespacekeys import (
     FIRST_ROW,

@@ -348,11 +348,7 @@ def own_status(hpa: Hpa) -> dict[str, Any]:
 
 def labels(result: ReconcileResult) -> dict[str, Any]:
     """Labels of upstream's own metrics: of the reconcile and of each metric."""
-    return {
-        "action": result.action,
-        "error": result.error_label,
-        "metrics": list(map(list, result.metric_results)),
-    }
+    return {"action": result.action, "error": result.error_label, "metrics": list(map(list, result.metric_results))}
 
 
 def identity(state: State, hpa: Hpa, decision: str) -> dict[str, Any]:

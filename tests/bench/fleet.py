@@ -356,10 +356,7 @@ def plan_of(arguments: list[str]) -> tuple[Plan, argparse.Namespace]:
     parser.add_argument("--start-seconds", type=float, help="how long the first evaluations of all HPAs may take")
     parser.add_argument("--step", type=int, default=1_000, help="HPAs whose load rises at once; 0: no step")
     parser.add_argument(
-        "--push-seconds",
-        type=float,
-        default=0.0,
-        help="push metrics so often, with evaluate-on=sample",
+        "--push-seconds", type=float, default=0.0, help="push metrics so often, with evaluate-on=sample"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report to this file")
     parser.add_argument("--compare", action="store_true", help=f"with {STORED.name}; differences never fail the run")

@@ -320,7 +320,7 @@ def errors(made: Sequence[Trial]) -> list[str]:
         f"{len(rows)} proposals, predicted against real, on the part that tune checked them on. Replica-hours: mean "
         f"error {mean(map(size, hours)):.1%}, worst {hours_worst[0]:+.1%} ({hours_worst[1]}). Time in "
         f"overload: mean error {mean(map(size, share)):.2%} of the time, worst {share_worst[0]:+.2%} "
-        f"({share_worst[1]}).",
+        f"({share_worst[1]})."
     ]
 
 

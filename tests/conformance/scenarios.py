@@ -22,12 +22,7 @@ from streams.state.membership import is_selector
 from tests.conformance.caseinputs import EPOCH_MS, NamespacePods, answer, template
 from tests.conformance.compare import AnswerDifference, differences
 
-MAPPED_KINDS = {
-    ("apps", "Deployment"),
-    ("apps", "ReplicaSet"),
-    ("apps", "StatefulSet"),
-    ("", "ReplicationController"),
-}
+MAPPED_KINDS = {("apps", "Deployment"), ("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("", "ReplicationController")}
 """Scale targets that the scenarios' API server knows, as (group, kind)."""
 
 MAX_ATTEMPTS = 5

@@ -170,9 +170,7 @@ def _gone(operator: Operator) -> None:
     assert operator.logs() == ""
 
 
-BEFORE: Final[dict[tuple[str, str], Callable[[Operator], None]]] = {
-    ("From shadow to enforce", "mode enforce"): _proven,
-}
+BEFORE: Final[dict[tuple[str, str], Callable[[Operator], None]]] = {("From shadow to enforce", "mode enforce"): _proven}
 """What is waited for before a command that has these words, under a heading."""
 AFTER: Final[dict[str, Callable[[Operator], None]]] = {
     "The hub": _in_shadow,

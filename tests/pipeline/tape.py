@@ -188,10 +188,7 @@ class _Observer:
         hpas, metadata = self._state.namespace(self._tape.namespace).hpas, item["metadata"]
         if event == "DELETED":
             hpas.pop(metadata["name"], None)
-            yield (
-                topics.AUTOSCALERS,
-                AutoscalerDeleted(name=metadata["name"], uid=metadata["uid"], session=SESSION),
-            )
+            yield (topics.AUTOSCALERS, AutoscalerDeleted(name=metadata["name"], uid=metadata["uid"], session=SESSION))
             return
         hpas[metadata["name"]] = kept_hpa(item)
         yield topics.AUTOSCALERS, AutoscalerSet(hpa=hpa_body(item), session=SESSION)

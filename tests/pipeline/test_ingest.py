@@ -76,11 +76,7 @@ async def test_sigterm_commits_so_that_a_restart_repeats_nothing(broker: KafkaSe
 
 
 async def test_formats_and_rubbish_of_other_producers(broker: KafkaSettings) -> None:
-    async with (
-        producer(broker) as out,
-        reading(broker, topics.LOG) as log,
-        reading(broker, topics.REJECTED) as rejects,
-    ):
+    async with producer(broker) as out, reading(broker, topics.LOG) as log, reading(broker, topics.REJECTED) as rejects:
         with Process(broker, "--sample-topic", EXTRA) as process:
             port = await process.port()
             await out.send_and_wait(EXTRA, example("otlp_proto"), partition=2)

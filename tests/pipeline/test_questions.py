@@ -40,18 +40,7 @@ from streams.history.kafkapast import KafkaPast
 from streams.history.replay import derive
 from tests.archive_kit import write_archive
 from tests.published import fits
-from tests.questions_kit import (
-    APP,
-    BEGIN,
-    END,
-    GONE,
-    LATE,
-    SHADOWED,
-    TopicRecord,
-    newest_id,
-    produce,
-    world,
-)
+from tests.questions_kit import APP, BEGIN, END, GONE, LATE, SHADOWED, TopicRecord, newest_id, produce, world
 from tests.unit.cli_kit import Cli
 
 WINDOW = ("--since", BEGIN, "--until", END)

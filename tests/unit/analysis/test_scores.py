@@ -104,10 +104,7 @@ def test_an_oracle_with_start_up_starts_pods_before_the_load_comes() -> None:
     assert oracle(moments, 1, 10, 2 * PERIOD_MS) == [1, 5, 5, 5, 5, 1, 1, 1]
 
 
-@given(
-    st.lists(st.one_of(st.none(), st.floats(0, 40)), min_size=1, max_size=60),
-    st.integers(0, 10),
-)
+@given(st.lists(st.one_of(st.none(), st.floats(0, 40)), min_size=1, max_size=60), st.integers(0, 10))
 def test_an_oracle_with_start_up_is_the_maximum_of_its_window(needs: list[float | None], periods: int) -> None:
     moments = [Moment(n * PERIOD_MS, 1, 1, need, False) for n, need in enumerate(needs)]
     plain = oracle(moments, 2, 30)

@@ -91,11 +91,7 @@ def test_a_status_that_is_no_json_for_us_is_written_anew() -> None:
             True,
             id="a quantity in other words",
         ),
-        pytest.param(
-            {"currentMetrics": cpu("2")},
-            False,
-            id="another quantity",
-        ),
+        pytest.param({"currentMetrics": cpu("2")}, False, id="another quantity"),
         pytest.param({"currentMetrics": cpu("many")}, False, id="a text that is no quantity"),
         pytest.param({"currentMetrics": {"type": "Resource"}}, False, id="an object for a list"),
         pytest.param({"conditions": "none"}, False, id="a text for a list"),

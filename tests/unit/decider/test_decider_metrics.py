@@ -131,9 +131,7 @@ def test_writes_are_counted_by_cluster_and_by_how_they_ended() -> None:
     }
 
 
-def test_a_completion_of_the_engine_says_how_its_write_ended(
-    folded: tuple[Partition, list[DecisionRecord]],
-) -> None:
+def test_a_completion_of_the_engine_says_how_its_write_ended(folded: tuple[Partition, list[DecisionRecord]]) -> None:
     _, made = folded
     registry = CollectorRegistry()
     results = Results(registry)

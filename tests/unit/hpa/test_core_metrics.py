@@ -48,11 +48,7 @@ MIN_INT64 = -(2**63)
         pytest.param(
             3,
             100,
-            [
-                Group(1, 909, request_milli=900),
-                Group(1, 1010, request_milli=1000),
-                Group(1, 1111, request_milli=1100),
-            ],
+            [Group(1, 909, request_milli=900), Group(1, 1010, request_milli=1000), Group(1, 1111, request_milli=1100)],
             (0.0, 0.0),
             4,
             101,
@@ -104,12 +100,7 @@ MIN_INT64 = -(2**63)
     ],
 )
 def test_cpu_utilization(
-    current: int,
-    target: int,
-    groups: list[Group],
-    tolerance: tuple[float, float],
-    expected: int,
-    value: int,
+    current: int, target: int, groups: list[Group], tolerance: tuple[float, float], expected: int, value: int
 ) -> None:
     pods, answer = world(*groups)
 

@@ -7,17 +7,7 @@ import pytest
 from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
 from streams.hpa.evaluation import History, Normalization, ScaleFailed
 from streams.hpa.normalize import normalize, scale_down_limit, scale_up_limit, store_scale_event
-from tests.hpa_kit import (
-    MAX_INT32,
-    NOW_MS,
-    SETTINGS,
-    Controller,
-    behavior,
-    external_metric,
-    hpa,
-    policy,
-    wanting,
-)
+from tests.hpa_kit import MAX_INT32, NOW_MS, SETTINGS, Controller, behavior, external_metric, hpa, policy, wanting
 
 QUEUE = external_metric(average=1000)
 LEGACY: Any = None

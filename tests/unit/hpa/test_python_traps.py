@@ -80,8 +80,7 @@ def test_quantities_round_up(text: str, milli: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("usage", "proposal"),
-    [pytest.param(112, 12, id="11.2"), pytest.param(125, 13, id="12.5: round() gives 12")],
+    ("usage", "proposal"), [pytest.param(112, 12, id="11.2"), pytest.param(125, 13, id="12.5: round() gives 12")]
 )
 def test_replicas_round_up(usage: int, proposal: int) -> None:
     pods, answer = world(Group(10, usage))

@@ -176,10 +176,7 @@ async def test_a_canary_decides_whether_a_native_controller_runs(
 
 @pytest.mark.parametrize(
     ("has_no_native", "level"),
-    [
-        pytest.param(True, logging.ERROR, id="declared absent"),
-        pytest.param(False, logging.INFO, id="meant to run"),
-    ],
+    [pytest.param(True, logging.ERROR, id="declared absent"), pytest.param(False, logging.INFO, id="meant to run")],
 )
 async def test_an_agent_logs_once_that_a_native_controller_runs(
     has_no_native: bool, level: int, caplog: pytest.LogCaptureFixture

@@ -27,10 +27,7 @@ AS_WANTED = {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "
         ),
         pytest.param(
             FoundTopic(names.LOG, 12, 1, AS_WANTED),
-            [
-                "fleethpa.log: partition count is 12, wanted 24",
-                "fleethpa.log: replication factor is 1, wanted 3",
-            ],
+            ["fleethpa.log: partition count is 12, wanted 24", "fleethpa.log: replication factor is 1, wanted 3"],
             id="fewer partitions and replicas",
         ),
     ],

@@ -93,10 +93,7 @@ WRONG = GOOD + "  behaviour: {scaleDown: {stabilizationWindowSeconds: 0}}\n"
             "  name: checkout\n", "  name: checkout\n  labels: {any: thing}\n", [], id="labels have any names"
         ),
         pytest.param(
-            "  name: checkout\n",
-            "  name: checkout\n  managedFields: [{anything: 1}]\n",
-            [],
-            id="what is kept as it is",
+            "  name: checkout\n", "  name: checkout\n  managedFields: [{anything: 1}]\n", [], id="what is kept as it is"
         ),
         pytest.param("  metrics:", "  behavior: null\n  metrics:", [], id="null is the absence of a value"),
         pytest.param(

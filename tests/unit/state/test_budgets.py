@@ -17,15 +17,7 @@ from streams.state.budget import BUCKET_MS
 from streams.state.partition import Partition
 from tests.brakes_kit import MINUTE, SECOND, World, after, whole
 from tests.generated_log import Fleet, partition_log
-from tests.partition_kit import (
-    START_MS,
-    Record,
-    disturbed_log,
-    fold,
-    make_hpa,
-    make_pod,
-    scale,
-)
+from tests.partition_kit import START_MS, Record, disturbed_log, fold, make_hpa, make_pod, scale
 from tests.unit.state.test_partition_laws import Crashing
 
 # --- the setting ------------------------------------------------------------------------------------------------------
