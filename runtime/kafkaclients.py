@@ -50,8 +50,7 @@ ANSWERED_MS = 10_000
 def ssl_context(settings: KafkaSettings) -> ssl.SSLContext | None:
     """The SSL context that the settings ask for; None without TLS.
 
-    Raises:
-        connection.SettingsError: a certificate or key file cannot be read.
+    Raises connection.SettingsError: a certificate or key file cannot be read.
     """
     if not settings.uses_tls:
         return None
@@ -102,8 +101,7 @@ async def start(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
     A broker that has just begun answers without naming any, itself included. The driver takes that for a start, and a
     member of a group then ends by an AssertionError.
 
-    Raises:
-        KafkaConnectionError: no broker was named for KNOWN_WITHIN_S.
+    Raises KafkaConnectionError: no broker was named for KNOWN_WITHIN_S.
     """
     driver = driver_of(client)
     await start_driver(client)
@@ -118,8 +116,7 @@ async def start(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
 async def start_patiently(make: Callable[[], AIOKafkaConsumer]) -> AIOKafkaConsumer:
     """Make a consumer and start it, again and again while brokers that were reached before do not answer.
 
-    Raises:
-        UnknownTopicOrPartitionError: a broker answers, and a topic of the consumer does not exist.
+    Raises UnknownTopicOrPartitionError: a broker answers, and a topic of the consumer does not exist.
     """
     while True:
         consumer = make()
@@ -164,8 +161,7 @@ async def know_topics(producer: AIOKafkaProducer, *topics: str) -> None:
 
     The driver takes a broker that does not answer for one that has no such topic.
 
-    Raises:
-        UnknownTopicOrPartitionError: a broker answers, and the topic does not exist.
+    Raises UnknownTopicOrPartitionError: a broker answers, and the topic does not exist.
     """
     for topic in topics:
         while True:
@@ -181,9 +177,7 @@ async def know_topics(producer: AIOKafkaProducer, *topics: str) -> None:
 async def check_topic(consumer: AIOKafkaConsumer, topic: str) -> None:
     """Check that a consumer may read a topic, and that it exists.
 
-    Raises:
-        TopicAuthorizationFailedError: Kafka denies it.
-        UnknownTopicOrPartitionError: there is no such topic.
+    Raises TopicAuthorizationFailedError: Kafka denies it. Raises UnknownTopicOrPartitionError: there is no such topic.
     """
     await driver_of(consumer)._wait_on_metadata(topic)
 
@@ -301,8 +295,7 @@ async def read_range(
 ) -> AsyncGenerator[ConsumerRecord, None]:
     """Records of an assigned partition from offset `first` up to, not including, `end` (its end offset, read before).
 
-    Raises:
-        LookupError: the partition no longer holds `first`.
+    Raises LookupError: the partition no longer holds `first`.
     """
     async with aclosing(read_batches(consumer, partition, first, end)) as batches:
         async for batch in batches:

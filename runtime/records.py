@@ -51,8 +51,7 @@ class Publisher:
 
         A `Raw` body is encoded already. No namespace: settings, under the key of whole partitions.
 
-        Raises:
-            KafkaTimeoutError: the driver's queue stayed full, and this publisher does not wait for room.
+        Raises KafkaTimeoutError: the driver's queue stayed full, and this publisher does not wait for room.
         """
         entries = cast("list[Body]", bodies)
         record = PublicRecord(v=VERSION, entries=entries, time=time_ms, cluster=cluster, namespace=namespace)
@@ -156,9 +155,8 @@ async def follow_topic(
 async def newest_entries(settings: KafkaSettings, kind: type[B]) -> list[B]:
     """The entries of one kind that the topic holds now, in their order.
 
-    Raises:
-        KafkaConnectionError: no broker can be reached.
-        KafkaTimeoutError: the brokers took too long for somebody who waits at a terminal.
+    Raises KafkaConnectionError: no broker can be reached. Raises KafkaTimeoutError: the brokers took too long for
+    somebody who waits at a terminal.
     """
     found: list[B] = []
     done = asyncio.Event()

@@ -244,11 +244,7 @@ class TopicAdmin:
         return {one["topic"]: _found(one, configs[one["topic"]]) for one in described}
 
     async def create(self, wanted_topics: Iterable[WantedTopic]) -> list[str]:
-        """Create what is missing; the names of those created.
-
-        Raises:
-            TopicError: Kafka refused one.
-        """
+        """Create what is missing; the names of those created. Raises TopicError: Kafka refused one."""
         new = [
             NewTopic(one.name, one.partitions, one.replication, topic_configs=dict(one.config)) for one in wanted_topics
         ]
@@ -262,11 +258,7 @@ class TopicAdmin:
         return [name for name, (code, _) in codes.items() if code == 0]
 
     async def delete(self, names: Sequence[str]) -> None:
-        """Delete topics; one that does not exist is no error.
-
-        Raises:
-            TopicError: Kafka refused one.
-        """
+        """Delete topics; one that does not exist is no error. Raises TopicError: Kafka refused one."""
         answer = await self._client.delete_topics(list(names))
         for name, code in answer.topic_error_codes:
             if code not in (0, _NO_SUCH_TOPIC):
@@ -275,8 +267,7 @@ class TopicAdmin:
     async def allow(self, acls: Iterable[Acl], principal: str) -> bool:
         """Give a principal (`User:name`) permissions; False: these brokers enforce none.
 
-        Raises:
-            TopicError: Kafka refused one.
+        Raises TopicError: Kafka refused one.
         """
         asked = [(acl, operation) for acl in acls for operation in acl.operations]
         for acl, operation in asked:
@@ -294,11 +285,7 @@ class TopicAdmin:
         return True
 
     async def disallow(self, acls: Iterable[Acl], principal: str) -> bool:
-        """Take permissions from a principal; False: these brokers enforce none.
-
-        Raises:
-            TopicError: Kafka refused.
-        """
+        """Take permissions from a principal; False: these brokers enforce none. Raises TopicError: Kafka refused."""
         for acl in acls:
             request = DeleteAclsRequest(
                 *(_RESOURCES[acl.resource], acl.name, _PATTERNS[acl.pattern], principal, "*"), *(_ANY, _ALLOW)
@@ -321,8 +308,7 @@ class TopicAdmin:
 
         The request replaces all settings of a topic: one that it does not name falls back to the broker's default.
 
-        Raises:
-            TopicError: Kafka refused.
+        Raises TopicError: Kafka refused.
         """
         config = dict(found.own) | dict(want.config)
         answers = await self._client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, want.name, config)])
@@ -380,8 +366,7 @@ def _all_differences(want: Sequence[WantedTopic], found: Mapping[str, FoundTopic
 async def fix(settings: KafkaSettings, want: Sequence[WantedTopic]) -> list[TopicDifference]:
     """Create what is missing and set what differs; what is left, as it takes more than that.
 
-    Raises:
-        TopicError: Kafka refused.
+    Raises TopicError: Kafka refused.
     """
     left: list[TopicDifference] = []
     async with TopicAdmin(settings) as admin:

@@ -31,8 +31,7 @@ def encode_to_keep(value: Any) -> bytes:
 def decode(data: bytes, type_: type[T]) -> T:
     """Decode and validate.
 
-    Raises:
-        WireError: not JSON, or not of that type; unknown fields are ignored, so that old code reads newer records.
+    Raises WireError: not JSON, or not of that type; unknown fields are ignored, so that old code reads newer records.
     """
     try:
         return msgspec.json.decode(data, type=type_)

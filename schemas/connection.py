@@ -35,8 +35,7 @@ class KafkaSettings:
     `cafile`: PEM of the authorities to trust (empty: the system's). `certfile`, `keyfile`: PEM of the client's own
     certificate and key, for mutual TLS; `keyfile` empty: the key is in `certfile`. The password never shows in `repr`.
 
-    Raises:
-        SettingsError: an unknown protocol or mechanism, SASL without a user name, or a key without a certificate.
+    Raises SettingsError: an unknown protocol or mechanism, SASL without a user name, or a key without a certificate.
     """
 
     bootstrap_servers: str = DEFAULT_BROKERS
@@ -99,8 +98,7 @@ def aiokafka_kwargs(settings: KafkaSettings) -> dict[str, Any]:
 def gather(environ: Mapping[str, str], *, properties: str = "", brokers: str = "") -> KafkaSettings:
     """The settings of a process: those of `client.properties`, over them the environment's, over all `brokers`.
 
-    Raises:
-        SettingsError: as `from_properties` and `from_environment`.
+    Raises SettingsError: as `from_properties` and `from_environment`.
     """
     settings = from_environment(environ, from_properties(properties))
     return replace(settings, bootstrap_servers=brokers) if brokers else settings
@@ -109,8 +107,7 @@ def gather(environ: Mapping[str, str], *, properties: str = "", brokers: str = "
 def from_environment(environ: Mapping[str, str], base: KafkaSettings | None = None) -> KafkaSettings:
     """Settings from `FLEETHPA_KAFKA_<FIELD>` variables, such as `FLEETHPA_KAFKA_BOOTSTRAP_SERVERS`, over `base`.
 
-    Raises:
-        SettingsError: a variable of that prefix names no setting, or its value cannot be used.
+    Raises SettingsError: a variable of that prefix names no setting, or its value cannot be used.
     """
     return _replace(base or KafkaSettings(), environment_given(environ))
 
@@ -118,8 +115,7 @@ def from_environment(environ: Mapping[str, str], base: KafkaSettings | None = No
 def environment_given(environ: Mapping[str, str]) -> dict[str, str]:
     """The fields of `KafkaSettings` that the environment sets, and their values.
 
-    Raises:
-        SettingsError: a variable of the prefix names no setting.
+    Raises SettingsError: a variable of the prefix names no setting.
     """
     names = {f"{ENVIRONMENT_PREFIX}{f.name.upper()}": f.name for f in fields(KafkaSettings)}
     given = {name: value for name, value in environ.items() if name.startswith(ENVIRONMENT_PREFIX)}
@@ -136,8 +132,7 @@ def from_properties(text: str, base: KafkaSettings | None = None) -> KafkaSettin
     password), `ssl.truststore.location`, `ssl.keystore.location` and `ssl.keystore.key` (PEM files); other keys are for
     other clients and are passed over.
 
-    Raises:
-        SettingsError: a line that is not a property, a store that is not PEM, or a value that cannot be used.
+    Raises SettingsError: a line that is not a property, a store that is not PEM, or a value that cannot be used.
     """
     return _replace(base or KafkaSettings(), properties_given(text))
 
@@ -145,8 +140,7 @@ def from_properties(text: str, base: KafkaSettings | None = None) -> KafkaSettin
 def properties_given(text: str) -> dict[str, str]:
     """The fields of `KafkaSettings` that the text of a `client.properties` sets, and their values.
 
-    Raises:
-        SettingsError: a line that is not a property, or a store that is not PEM.
+    Raises SettingsError: a line that is not a property, or a store that is not PEM.
     """
     given = dict(_properties(text))
     for store in ("ssl.truststore", "ssl.keystore"):
@@ -181,8 +175,7 @@ def _check_one_of(name: str, value: str, known: tuple[str, ...]) -> None:
 def _check_server(server: str) -> None:
     """Check one broker's address: `host`, `host:port`, `[IPv6]:port` or a bare IPv6 address.
 
-    Raises:
-        SettingsError: it is not an address, or its port is not from 1 to 65535.
+    Raises SettingsError: it is not an address, or its port is not from 1 to 65535.
     """
     if _is_ipv6(server):
         return

@@ -36,9 +36,7 @@ _LINKS = msgspec.json.Decoder(Links)
 def links_of(value: bytes) -> Links:
     """Read the links of a decision record, and nothing more.
 
-    Raises:
-        msgspec.DecodeError: it is not a decision.
-        UnicodeDecodeError: likewise.
+    Raises msgspec.DecodeError: it is not a decision. Raises UnicodeDecodeError: likewise.
     """
     return _LINKS.decode(value)
 
@@ -46,8 +44,7 @@ def links_of(value: bytes) -> Links:
 def log_offset_of(decision_id: str) -> int:
     """Give the offset of the log record that a decision is of.
 
-    Raises:
-        ValueError: the text is not the id of a decision.
+    Raises ValueError: the text is not the id of a decision.
     """
     parts = decision_id.split("-", 2)
     if len(parts) < 3 or not (parts[0].isdecimal() and parts[1].isdecimal()):
@@ -242,8 +239,7 @@ def expand(short: ShortDecision, full: Decision) -> Decision:
 
     Only what explains the steps (windows, recommendations, until when) stays the full record's.
 
-    Raises:
-        ValueError: `full` is not the record that `short` repeats.
+    Raises ValueError: `full` is not the record that `short` repeats.
     """
     if short.same_as != full.id:
         raise ValueError(f"decision {short.id} repeats {short.same_as}, not {full.id}")

@@ -193,11 +193,7 @@ def _fitted_pod(pod: Pod, note: Note) -> Pod:
 
 
 def check_question(asked: AnswerIdentity) -> None:
-    """Check the texts that say what an answer of a metrics API answers.
-
-    Raises:
-        OverLimitError: naming the field.
-    """
+    """Check the texts that say what an answer of a metrics API answers. Raises OverLimitError: naming the field."""
     selectors, texts = (asked.selector, asked.metric_selector), (asked.metric, asked.group_kind, asked.object)
     if sum(map(len, selectors + texts)) <= limits.QUESTION_TEXT.most:
         return
@@ -209,11 +205,7 @@ def check_question(asked: AnswerIdentity) -> None:
 
 
 def check_point(point: Point) -> None:
-    """Check the texts of a pushed sample.
-
-    Raises:
-        OverLimitError: naming the field.
-    """
+    """Check the texts of a pushed sample. Raises OverLimitError: naming the field."""
     texts = (point.metric, point.pod, point.container, point.object_kind, point.object)
     labels = (
         sum([len(name) + len(value) + 2 for name, value in point.labels.items()]) if point.type == "External" else 0

@@ -67,8 +67,7 @@ def namespace_key(cluster: str, namespace: str) -> str:
 def split_namespace_key(key: str) -> tuple[str, str]:
     """The inverse of `namespace_key`.
 
-    Raises:
-        ValueError: the key is not of the form `cluster/namespace` with both parts non-empty.
+    Raises ValueError: the key is not of the form `cluster/namespace` with both parts non-empty.
     """
     cluster, slash, namespace = key.partition("/")
     if not (cluster and slash and namespace) or "/" in namespace:
@@ -77,11 +76,7 @@ def split_namespace_key(key: str) -> tuple[str, str]:
 
 
 def parse_hpa_id(text: str) -> HpaId:
-    """Read `cluster/namespace/name`.
-
-    Raises:
-        ValueError: not three non-empty parts.
-    """
+    """Read `cluster/namespace/name`. Raises ValueError: not three non-empty parts."""
     parts = text.split("/")
     if len(parts) != 3 or not all(parts):
         raise ValueError(f"an HPA is cluster/namespace/name, got {text!r}")

@@ -28,8 +28,7 @@ def metric_query(metric: JsonView, pod_selector: str) -> Query | None:
 
     `pod_selector`: string form of the target's pod selector, which Resource, ContainerResource and Pods metrics ask by.
 
-    Raises:
-        SelectorError: the metric's own selector cannot be read.
+    Raises SelectorError: the metric's own selector cannot be read.
     """
     kind = metric.get("type")
     if kind in ("Resource", "ContainerResource"):

@@ -64,11 +64,7 @@ def _clock(minutes: int) -> str:
 
 
 def parse_weekly(text: str) -> Weekly:
-    """Read days and times.
-
-    Raises:
-        ValueError: it is not that; says what it should be.
-    """
+    """Read days and times. Raises ValueError: it is not that; says what it should be."""
     days, _, times = text.strip().partition(" ")
     begin, dash, end = times.strip().partition("-")
     if not dash:

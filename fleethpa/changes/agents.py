@@ -47,8 +47,7 @@ def new_agent(registry: AgentRegistry, cluster: str, max_namespaces: int, max_hp
     Its incarnation is higher than any before, and at least the time in seconds: also where the record of earlier ones
     is lost, no topic is used twice.
 
-    Raises:
-        CommandError: the cluster has an agent, or its name cannot be used (exit 2).
+    Raises CommandError: the cluster has an agent, or its name cannot be used (exit 2).
     """
     try:
         check_cluster(cluster)
@@ -80,11 +79,7 @@ def new_agent(registry: AgentRegistry, cluster: str, max_namespaces: int, max_hp
 
 
 def agent_present(registry: AgentRegistry, cluster: str) -> AgentSet:
-    """The agent of a cluster.
-
-    Raises:
-        CommandError: it has none (exit 4).
-    """
+    """The agent of a cluster. Raises CommandError: it has none (exit 4)."""
     found = registry.present(cluster)
     if found is None:
         known = ", ".join(agent.cluster for agent in registry.agents()) or "none"

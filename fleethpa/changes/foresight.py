@@ -124,8 +124,7 @@ class Present:
     async def read(cls, past: Past) -> Present:
         """Fold the newest state rows and the log since then.
 
-        Raises:
-            ArchiveError, CoreError: the source cannot be read.
+        Raises ArchiveError, CoreError: the source cannot be read.
         """
         return cls({folded.partition.number: folded.rows() for folded in await past.fleet()})
 

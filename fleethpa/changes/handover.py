@@ -98,11 +98,7 @@ def place_options(verb: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
 
 
 def place_of(verb: str, name: str | None, cluster: str | None, namespace: str | None, all_namespaces: bool) -> Place:
-    """Read which HPAs a hand-over means.
-
-    Raises:
-        CommandError: it is not said, or said twice (exit 2).
-    """
+    """Read which HPAs a hand-over means. Raises CommandError: it is not said, or said twice (exit 2)."""
     namespace = named_namespace(namespace)
     if namespace and all_namespaces:
         raise usage("-n and -A exclude each other")
@@ -147,8 +143,7 @@ class NativeHpas:
     async def listed(self, place: Place) -> dict[HpaId, Json]:
         """Give the objects that a place means, as autoscaling/v2; none where nothing is there.
 
-        Raises:
-            CommandError: the API server refuses (exit 1), or does not answer (exit 3).
+        Raises CommandError: the API server refuses (exit 1), or does not answer (exit 3).
         """
         if place.name:
             found = await self.get(HpaId(place.cluster, place.namespace, place.name))
@@ -200,8 +195,7 @@ class NativeHpas:
 
         `carried`: `lastScaleTime`, the condition ScaledToZero, and the counts that a status must have.
 
-        Raises:
-            CommandError: it could not be written (exit 1 or 3).
+        Raises CommandError: it could not be written (exit 1 or 3).
         """
         for attempt in range(_CONFLICTS):
             own = native.get("status") or {}
@@ -221,8 +215,7 @@ class NativeHpas:
     async def delete(self, hpa: HpaId, native: Json) -> None:
         """Delete this very object: one of its name that was made anew stays. Gone already is as good.
 
-        Raises:
-            CommandError: it could not be deleted (exit 3).
+        Raises CommandError: it could not be deleted (exit 3).
         """
         body = {"preconditions": {"uid": native["metadata"]["uid"]}}
         try:
@@ -260,11 +253,7 @@ def _not_deleted(hpa: HpaId, error: Exception) -> CommandError:
 
 @asynccontextmanager
 async def native_hpas(session: Session, cluster: str) -> AsyncIterator[NativeHpas]:
-    """Open the API server of a cluster.
-
-    Raises:
-        CommandError: the kubeconfig has no context of this name (exit 2).
-    """
+    """Open the API server of a cluster. Raises CommandError: the kubeconfig has no context of this name (exit 2)."""
     client = open_client(session, cluster)
     try:
         yield NativeHpas(client, cluster)

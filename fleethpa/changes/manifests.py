@@ -82,8 +82,7 @@ class Input:
 def read_input(paths: tuple[str, ...], validate: FieldValidation = "strict") -> Input:
     """Read `-f` arguments: files, folders (their .yaml, .yml and .json files) and `-`.
 
-    Raises:
-        CommandError: a file cannot be read or is not YAML (exit 2).
+    Raises CommandError: a file cannot be read or is not YAML (exit 2).
     """
     found = Input()
     for path in paths:

@@ -40,11 +40,7 @@ if TYPE_CHECKING:
 
 
 def found_rollout(state: FleetState, rollout_id: str) -> StagedRollout:
-    """The rollout that an id means.
-
-    Raises:
-        CommandError: no HPA carries a rollout of this id (exit 4).
-    """
+    """The rollout that an id means. Raises CommandError: no HPA carries a rollout of this id (exit 4)."""
     known = rollouts_in(state)
     if rollout_id not in known:
         cause = f"There are {', '.join(sorted(known))}." if known else "No HPA carries one."

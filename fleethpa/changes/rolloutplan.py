@@ -42,8 +42,7 @@ def rollout_plan(
 ) -> RolloutPlan:
     """Say which HPAs a rollout would change, and in which waves. `clusters`: all that are meant, in their order.
 
-    Raises:
-        CommandError: a manifest is not valid, or would move an HPA to another target (exit 2).
+    Raises CommandError: a manifest is not valid, or would move an HPA to another target (exit 2).
     """
     plan = RolloutPlan()
     for manifest in read.hpas:
@@ -80,11 +79,7 @@ def rollout_plan(
 
 
 def check_others(state: FleetState, plan: RolloutPlan, now_ms: int) -> None:
-    """Check that no other rollout is changing these HPAs.
-
-    Raises:
-        CommandError: one is (exit 1).
-    """
+    """Check that no other rollout is changing these HPAs. Raises CommandError: one is (exit 1)."""
     for other in rollouts_in(state).values():
         held = [hpa for hpa in other.running() if hpa in plan.parts]
         if held and other.state(now_ms) in ("watching", "waiting", "reverting"):

@@ -191,8 +191,7 @@ def waves_of(clusters: Sequence[str], text: str) -> list[list[str]]:
 
     A wave that would add none is left out. A percentage is rounded up, so that it is at least one cluster.
 
-    Raises:
-        CommandError: a part is not N or N%, parts do not grow, or the last one leaves clusters out (exit 2).
+    Raises CommandError: a part is not N or N%, parts do not grow, or the last one leaves clusters out (exit 2).
     """
     parts = [part.strip() for part in text.split(",")]
     bounds = [_bound(part, text, len(clusters)) for part in parts]

@@ -46,11 +46,7 @@ class WeeklyRule(NamedTuple):
 
 
 def parse_rule(text: str, option: str) -> WeeklyRule:
-    """Read a rule.
-
-    Raises:
-        CommandError: it is not one (exit 2).
-    """
+    """Read a rule. Raises CommandError: it is not one (exit 2)."""
     words = text.split()
     if len(words) != 3:
         raise usage(f"{option} {text!r} is not a rule", cause=f"A rule has days, times and settings: {_EXAMPLE}.")
@@ -62,11 +58,7 @@ def parse_rule(text: str, option: str) -> WeeklyRule:
 
 
 def parse_zone(name: str, option: str = "--time-zone") -> ZoneInfo:
-    """Read the name of a time zone.
-
-    Raises:
-        CommandError: this machine does not know it (exit 2).
-    """
+    """Read the name of a time zone. Raises CommandError: this machine does not know it (exit 2)."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -77,8 +69,7 @@ def parse_zone(name: str, option: str = "--time-zone") -> ZoneInfo:
 def spec_under(hpa: dict[str, Any], rule: WeeklyRule, option: str) -> dict[str, Any]:
     """An HPA's spec under a rule, checked as the API server would.
 
-    Raises:
-        CommandError: a field is unknown, or the result is not valid (exit 2).
+    Raises CommandError: a field is unknown, or the result is not valid (exit 2).
     """
     return checked(hpa, changed_spec(hpa["spec"], rule.settings), f"{option} {rule.text!r} on {_named(hpa)}")
 
@@ -133,28 +124,16 @@ class ReplicaSchedule(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def zone(self) -> ZoneInfo:
-        """The zone of its times.
-
-        Raises:
-            CommandError: it is not known here.
-        """
+        """The zone of its times. Raises CommandError: it is not known here."""
         return parse_zone(self.time_zone)
 
     def parsed(self) -> list[WeeklyRule]:
-        """Its rules.
-
-        Raises:
-            CommandError: one is not a rule.
-        """
+        """Its rules. Raises CommandError: one is not a rule."""
         return [parse_rule(text, "rule") for text in self.rules]
 
 
 def schedule_of(hpa: Json) -> ReplicaSchedule | None:
-    """The schedule that an HPA carries; None: it has none.
-
-    Raises:
-        CommandError: what it carries is not a schedule.
-    """
+    """The schedule that an HPA carries; None: it has none. Raises CommandError: what it carries is not a schedule."""
     text = ((hpa.get("metadata") or {}).get("annotations") or {}).get(ANNOTATION)
     if text is None:
         return None
@@ -172,8 +151,7 @@ def schedule_of(hpa: Json) -> ReplicaSchedule | None:
 def made(hpa: Json, rules: Sequence[str], time_zone: str) -> ReplicaSchedule:
     """A schedule for an HPA; what it has now holds when no rule does. Every rule is tried on its spec.
 
-    Raises:
-        CommandError: a rule, field, value or zone is wrong (exit 2).
+    Raises CommandError: a rule, field, value or zone is wrong (exit 2).
     """
     parsed = parsed_rules(rules, time_zone)
     fields = dict.fromkeys(split(setting, "--rule")[0] for rule in parsed for setting in rule.settings)
@@ -187,8 +165,7 @@ def made(hpa: Json, rules: Sequence[str], time_zone: str) -> ReplicaSchedule:
 def parsed_rules(rules: Sequence[str], time_zone: str) -> list[WeeklyRule]:
     """The rules of `--rule`; whether they fit an HPA is not looked at.
 
-    Raises:
-        CommandError: a rule or the zone cannot be read (exit 2).
+    Raises CommandError: a rule or the zone cannot be read (exit 2).
     """
     parse_zone(time_zone)
     return [parse_rule(text, "--rule") for text in rules]
@@ -221,8 +198,7 @@ def next_change_ms(schedule: ReplicaSchedule, now_ms: int) -> int | None:
 def spec_at(hpa: Json, schedule: ReplicaSchedule, now_ms: int) -> Json:
     """The spec that an HPA has at a moment: fields that no rule sets are as they are.
 
-    Raises:
-        CommandError: the rule does not fit the spec any more (exit 2).
+    Raises CommandError: the rule does not fit the spec any more (exit 2).
     """
     rule = rule_at(schedule, now_ms)
     settings = (*schedule.otherwise, *(rule.settings if rule is not None else ()))
@@ -250,8 +226,7 @@ def renewed(held: Json, body: Json) -> ReplicaSchedule | None:
     """The schedule that an HPA keeps under a manifest, whose values are then what holds when no rule does. None: it has
     no schedule, or the manifest has one of its own.
 
-    Raises:
-        CommandError: the schedule cannot be read, or sets a field that the manifest does not have (exit 2).
+    Raises CommandError: the schedule cannot be read, or sets a field that the manifest does not have (exit 2).
     """
     schedule = schedule_of(held)
     if schedule is None or schedule_of(body) is not None:
@@ -264,8 +239,7 @@ def kept_by(held: Json, body: Json, now_ms: int) -> Json:
     """A manifest that is applied over an HPA with a schedule: the schedule stays, and the manifest's values are what
     holds when no rule does. A manifest that has a schedule of its own is as it is.
 
-    Raises:
-        CommandError: as in `renewed`.
+    Raises CommandError: as in `renewed`.
     """
     schedule = renewed(held, body)
     return body if schedule is None else with_schedule(body, schedule, spec_at(body, schedule, now_ms))

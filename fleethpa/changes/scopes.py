@@ -73,8 +73,7 @@ def scope_options(function: Callable[..., R]) -> Callable[..., R]:
 async def named_clusters(session: Session, scope: Scope) -> list[str]:
     """The known clusters that the globs of a scope mean.
 
-    Raises:
-        CommandError: a glob means nothing that is known (exit 4).
+    Raises CommandError: a glob means nothing that is known (exit 4).
     """
     return matching_clusters(await fleet_now(session), scope.clusters, session.config.contexts)
 
@@ -82,8 +81,7 @@ async def named_clusters(session: Session, scope: Scope) -> list[str]:
 async def writes_of(session: Session, scope: Scope, command: Command, words: str) -> list[PlannedRecord]:
     """The records of a command for a scope; `words` end what each says to the user.
 
-    Raises:
-        CommandError: a name or a glob means nothing that is known (exit 4).
+    Raises CommandError: a name or a glob means nothing that is known (exit 4).
     """
     if scope.everything and command.command != "mode":
         # The stop button reads nothing first.

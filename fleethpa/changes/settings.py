@@ -28,8 +28,7 @@ from schemas.settings import SETTING_NAMES, ClusterSettings, parse_budget
 def read_guardrails(file: Path) -> tuple[Guardrails | None, list[str]]:
     """Read a file of rules and say what is wrong with it; None: its form is wrong.
 
-    Raises:
-        CommandError: there is no such file, or it is not YAML (exit 2).
+    Raises CommandError: there is no such file, or it is not YAML (exit 2).
     """
     try:
         document = parse_yaml(file.read_text(encoding="utf-8"))
@@ -45,11 +44,7 @@ def read_guardrails(file: Path) -> tuple[Guardrails | None, list[str]]:
 
 
 def usable_guardrails(file: Path) -> Guardrails:
-    """Read a file of rules.
-
-    Raises:
-        CommandError: it cannot be used (exit 2).
-    """
+    """Read a file of rules. Raises CommandError: it cannot be used (exit 2)."""
     rules, found = read_guardrails(file)
     if rules is None or found:
         raise usage(f"{file} cannot be used", cause="; ".join(found), next_step=f"fleethpa guardrails lint {file}")
@@ -59,8 +54,7 @@ def usable_guardrails(file: Path) -> Guardrails:
 def settings_in(file: Path) -> tuple[str, ...]:
     """Read a YAML file of settings as `NAME=VALUE` texts.
 
-    Raises:
-        CommandError: it cannot be read, or is not a mapping of names to texts, numbers or booleans (exit 2).
+    Raises CommandError: it cannot be read, or is not a mapping of names to texts, numbers or booleans (exit 2).
     """
     try:
         document = parse_yaml(file.read_text(encoding="utf-8"))
@@ -190,8 +184,7 @@ class Changes:
 def parse_changes(changes: tuple[str, ...]) -> Changes:
     """Read `NAME=VALUE` texts; `NAME=` and `NAME=default` take a setting away.
 
-    Raises:
-        CommandError: an unknown name, one that is given twice, or a value that cannot be read (exit 2).
+    Raises CommandError: an unknown name, one that is given twice, or a value that cannot be read (exit 2).
     """
     values: dict[str, Any] = {}
     unset: list[str] = []

@@ -46,8 +46,7 @@ async def read_revisions(
     """Read the state of the HPA's partition (of the fleet, if its name leaves that open), which HPA is meant, and its
     changes, oldest first.
 
-    Raises:
-        CommandError: no such HPA (exit 4), several, or a source that cannot be read.
+    Raises CommandError: no such HPA (exit 4), several, or a source that cannot be read.
     """
     if len(selection.refs) > 1:
         named = ", ".join(map(str, selection.refs))
@@ -68,8 +67,7 @@ async def read_revisions(
 async def revisions_in(past: Past, hpa: HpaId, since_ms: int | None = None) -> tuple[list[Revision], int | None]:
     """Read one HPA's changes, oldest first, and where the log begins, if it has lost its beginning and all was asked.
 
-    Raises:
-        ArchiveError, CoreError: the source cannot be read.
+    Raises ArchiveError, CoreError: the source cannot be read.
     """
     found: list[Revision] = []
     number = partition_for(hpa.namespace_key, await past.partitions())
@@ -95,8 +93,7 @@ def _meant(state: FleetState, selection: Selection) -> HpaId | None:
 def revision_of(found: Sequence[Revision], number: int, hpa: HpaId) -> tuple[Revision, Json]:
     """The newest revision of a number, and its spec: an HPA that was created again counts from 1 again.
 
-    Raises:
-        CommandError: no such revision (exit 4).
+    Raises CommandError: no such revision (exit 4).
     """
     for each in reversed(found):
         if each.generation == number and each.spec is not None:
@@ -107,8 +104,7 @@ def revision_of(found: Sequence[Revision], number: int, hpa: HpaId) -> tuple[Rev
 def revision_before(found: Sequence[Revision], current: Json, hpa: HpaId) -> tuple[Revision, Json]:
     """The newest revision whose spec is not the current one, and its spec.
 
-    Raises:
-        CommandError: no such revision (exit 4).
+    Raises CommandError: no such revision (exit 4).
     """
     for each in reversed(found):
         if each.spec is not None and not semantically_equal_spec(each.spec, current):
@@ -161,11 +157,7 @@ _EXAMPLES: Final = (
 
 
 def split(text: str, option: str) -> tuple[str, str]:
-    """Read `NAME=VALUE`.
-
-    Raises:
-        CommandError: it is not that (exit 2).
-    """
+    """Read `NAME=VALUE`. Raises CommandError: it is not that (exit 2)."""
     name, sign, value = text.partition("=")
     if not (name and sign and value):
         examples = _EXAMPLES if option == "--set" else "--metric cpu=90%, --metric queue_depth=+30%, --metric rps=250"
@@ -176,8 +168,7 @@ def split(text: str, option: str) -> tuple[str, str]:
 def changed_spec(spec: dict[str, Any], settings: tuple[str, ...]) -> dict[str, Any]:
     """Return a copy of a defaulted spec with `--set` applied, not yet checked.
 
-    Raises:
-        CommandError: there is no such field or metric, or the value is not of its kind (exit 2).
+    Raises CommandError: there is no such field or metric, or the value is not of its kind (exit 2).
     """
     made = copy.deepcopy(spec)
     for text in settings:
@@ -195,8 +186,7 @@ def changed_spec(spec: dict[str, Any], settings: tuple[str, ...]) -> dict[str, A
 def checked(hpa: dict[str, Any], spec: dict[str, Any], source: str) -> dict[str, Any]:
     """Return a spec defaulted and checked as the API server would.
 
-    Raises:
-        CommandError: it is not valid; every error is named (exit 2).
+    Raises CommandError: it is not valid; every error is named (exit 2).
     """
     body = {
         "apiVersion": "autoscaling/v2",
@@ -250,8 +240,7 @@ def _targets(spec: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 def setting_of(spec: dict[str, Any], name: str, option: str) -> str:
     """The setting, as `--set` takes it, that gives a field the value which it has: `minReplicas=2`, `cpu=50%`.
 
-    Raises:
-        CommandError: there is no such count or metric, or several metrics of the name differ (exit 2).
+    Raises CommandError: there is no such count or metric, or several metrics of the name differ (exit 2).
     """
     if name in _COUNTS:
         return f"{name}={spec.get(name, 1)}"
@@ -298,8 +287,7 @@ def _out_of_range(what: str) -> CommandError:
 def with_metrics(inputs: EvaluationInputs, settings: tuple[str, ...]) -> tuple[EvaluationInputs, list[str]]:
     """Return the inputs with `--metric NAME=VALUE` applied, and what that did in words.
 
-    Raises:
-        CommandError: no such metric, or the metric has no value in this evaluation (exit 2).
+    Raises CommandError: no such metric, or the metric has no value in this evaluation (exit 2).
     """
     said = []
     for text in settings:

@@ -79,9 +79,7 @@ def write_options(function: Callable[..., R]) -> Callable[..., R]:
 def confirm(session: Session, concerns: Sequence[Concern], yes: bool, verb: str) -> None:
     """Show what a command would do, and ask.
 
-    Raises:
-        CommandError: nobody can be asked (exit 2).
-        click.Abort: the answer is no.
+    Raises CommandError: nobody can be asked (exit 2). Raises click.Abort: the answer is no.
     """
     if not concerns:
         return
@@ -137,11 +135,7 @@ async def write_all(
 
 
 def check_writes(writes: Sequence[PlannedRecord]) -> None:
-    """Look at records as ingest will.
-
-    Raises:
-        CommandError: one would be rejected (exit 2).
-    """
+    """Look at records as ingest will. Raises CommandError: one would be rejected (exit 2)."""
 
     def refuse(refusal: Refusal) -> None:
         raise refusal
@@ -173,11 +167,7 @@ def _tell(session: Session, fate: Fate, wait: str, silent: bool) -> int:
 
 
 def dry_run(session: Session, writes: Sequence[PlannedRecord]) -> int:
-    """Say what would be written.
-
-    Raises:
-        CommandError: a record would be rejected (exit 2), as `write_all`.
-    """
+    """Say what would be written. Raises CommandError: a record would be rejected (exit 2), as `write_all`."""
     check_writes(writes)
     for write in writes:
         session.out(f"{write.subject} (dry run)")

@@ -273,8 +273,7 @@ class _Move:
     async def over(self, writer: Writer, adopted: Sequence[tuple[HpaId, Json]]) -> int:
         """Adopt some HPAs; returns the exit code.
 
-        Raises:
-            CommandError: a step failed; the HPAs are as the module says for a crash there.
+        Raises CommandError: a step failed; the HPAs are as the module says for a crash there.
         """
         session, wait = self._session, self._written["wait"]
         for hpa, native in adopted:

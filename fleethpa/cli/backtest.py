@@ -133,8 +133,7 @@ def backtest(
 def _policy(rules: tuple[str, ...], time_zone: str, forecast: str | None, model: str) -> TimedPolicy:
     """What is tried beside the spec itself.
 
-    Raises:
-        CommandError: not a rule, zone or period, or two that exclude each other (exit 2).
+    Raises CommandError: not a rule, zone or period, or two that exclude each other (exit 2).
     """
     if rules and forecast:
         raise usage("--schedule and --forecast exclude each other", cause="Each of them sets minReplicas.")
@@ -225,8 +224,7 @@ def _manifests_of(found: list[Wish]) -> str:
 def _emission(policy: TimedPolicy, time_zone: str, output: str, *, also: bool) -> ZoneInfo:
     """The zone of the schedules that are printed.
 
-    Raises:
-        CommandError: there is no forecast that a schedule can repeat, or stdout has something else (exit 2).
+    Raises CommandError: there is no forecast that a schedule can repeat, or stdout has something else (exit 2).
     """
     if policy.season_ms not in SEASONS:
         cause = "A schedule repeats itself every day or every week."

@@ -71,8 +71,7 @@ def rollback(session: Session, /, selection: Selection, number: int | None, **wr
 def _central(state: FleetState, hpa: HpaId) -> HpaView:
     """The HPA as it is now.
 
-    Raises:
-        CommandError: it was deleted (exit 4), or it is its cluster's own (exit 1); with the command that helps.
+    Raises CommandError: it was deleted (exit 4), or it is its cluster's own (exit 1); with the command that helps.
     """
     view = state.hpas.get(hpa)
     shown = f"fleethpa history {hpa} --revision N -o yaml"

@@ -20,8 +20,7 @@ _FLAG = "--context"
 def translated(arguments: Sequence[str]) -> list[str]:
     """Give the arguments with `--context NAME` written as `-C NAME`, for verbs that do not have `--context` themselves.
 
-    Raises:
-        CommandError: `--context` without a name, or beside `-C` (exit 2).
+    Raises CommandError: `--context` without a name, or beside `-C` (exit 2).
     """
     found: list[str] = []
     clusters: list[str] = []

@@ -64,11 +64,7 @@ def regret(
 
 
 def parse_price(text: str | None) -> Decimal | None:
-    """Read `--price`; None: none was given.
-
-    Raises:
-        CommandError: not a number, or below 0 (exit 2).
-    """
+    """Read `--price`; None: none was given. Raises CommandError: not a number, or below 0 (exit 2)."""
     if text is None:
         return None
     try:

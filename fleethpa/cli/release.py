@@ -133,8 +133,7 @@ def _nothing_to_release(session: Session, state: FleetState, place: Place) -> No
 def _check_controller(state: FleetState, cluster: str) -> None:
     """See that somebody will scale what is released.
 
-    Raises:
-        CommandError: it was set or proven that the cluster has no native controller (exit 1).
+    Raises CommandError: it was set or proven that the cluster has no native controller (exit 1).
     """
     if effective(state.settings, cluster).native_absent:
         raise CommandError(
@@ -191,8 +190,7 @@ class _HandOver:
     async def over(self, writer: Writer, views: Sequence[HpaView]) -> int:
         """Release some HPAs; returns the exit code.
 
-        Raises:
-            CommandError: a step failed; the HPAs are as the module says for a crash there.
+        Raises CommandError: a step failed; the HPAs are as the module says for a crash there.
         """
         stopped_at = time.monotonic()
         if (code := await self._stop(writer, views)) != OK:

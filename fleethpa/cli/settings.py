@@ -280,8 +280,7 @@ def _check_known(session: Session, state: FleetState, cluster: str, wanted: Chan
 def _check_removal(state: FleetState, cluster: str, yes: bool) -> None:
     """See that there are settings to remove, and that those of HPAs in use are removed on purpose.
 
-    Raises:
-        CommandError: no such settings (exit 4), or nobody said yes (exit 2).
+    Raises CommandError: no such settings (exit 4), or nobody said yes (exit 2).
     """
     if cluster not in state.settings:
         raise not_found(f"{cluster} has no settings of its own", next_step=f"fleethpa settings {cluster}")

@@ -179,8 +179,7 @@ class Stack:
     async def ready(self, hpas: int, timeout_s: float = READY_S) -> None:
         """Wait until every cluster has been heard and the decider has recorded an evaluation of so many HPAs.
 
-        Raises:
-            CommandError: they were not in time, or a part cannot start; names the log to read.
+        Raises CommandError: they were not in time, or a part cannot start; names the log to read.
         """
         try:
             async with asyncio.timeout(timeout_s):

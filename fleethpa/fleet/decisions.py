@@ -73,8 +73,7 @@ async def listed(past: Past, wanted: Filter, last: int | None) -> tuple[list[Rec
 
     Without `last` and without a beginning they are the newest 50.
 
-    Raises:
-        CommandError: an HPA that is named does not exist (exit 4).
+    Raises CommandError: an HPA that is named does not exist (exit 4).
     """
     limit = last or (None if wanted.since_ms is not None else DEFAULT_LAST)
     everything = await read_back(past, wanted, limit)

@@ -70,8 +70,7 @@ def reasons(recorded: Recorded) -> list[str]:
 def window(since: str | None, until: str | None, now_ms: int) -> tuple[int | None, int | None]:
     """Read `--since` and `--until`; None: no end on that side.
 
-    Raises:
-        CommandError: one cannot be read, or no time lies between them (exit 2).
+    Raises CommandError: one cannot be read, or no time lies between them (exit 2).
     """
     begin, end = moment(since, now_ms, "--since"), moment(until, now_ms, "--until")
     if begin is not None and end is not None and begin >= end:

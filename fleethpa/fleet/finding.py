@@ -66,8 +66,7 @@ def asked_id(text: str) -> AskedId | None:
 def only(asked: AskedId, ids: Iterable[str]) -> str | None:
     """Return the ID that is named; None if no decision has it.
 
-    Raises:
-        CommandError: it may be several (exit 2); the error lists them.
+    Raises CommandError: it may be several (exit 2); the error lists them.
     """
     known = sorted(set(ids))
     if asked.text in known:
@@ -120,11 +119,7 @@ _MOST_LABELS: Final = 10
 
 
 def chosen(state: FleetState, selection: Selection) -> list[HpaView]:
-    """Return the HPAs that a selection means, in order.
-
-    Raises:
-        CommandError: a named HPA does not exist (exit 4).
-    """
+    """Return the HPAs that a selection means, in order. Raises CommandError: a named HPA does not exist (exit 4)."""
     views = [view for hpa, view in state.hpas.items() if selection.matches(hpa, view.labels)]
     if missing := selection.missing(view.id for view in views):
         raise no_such_hpa(missing[0], state.hpas, selection.namespace)
@@ -151,11 +146,7 @@ def nothing_found(selection: Selection, state: FleetState, verb: str) -> str:
 
 
 def matching_clusters(state: FleetState, globs: tuple[str, ...], contexts: tuple[str, ...] = ()) -> list[str]:
-    """Return the known clusters that match; without globs all.
-
-    Raises:
-        CommandError: a glob matches none (exit 4).
-    """
+    """Return the known clusters that match; without globs all. Raises CommandError: a glob matches none (exit 4)."""
     known = sorted(set(state.clusters) | set(contexts))
     for glob in globs:
         if not any(fnmatchcase(name, glob) for name in known):
@@ -181,8 +172,7 @@ def nearest_cluster(name: str, known: Iterable[str]) -> str:
 def sole_id(found: Iterable[HpaId], what: str) -> HpaId:
     """Return the only one of some names, of which there is at least one.
 
-    Raises:
-        CommandError: there are several (exit 2).
+    Raises CommandError: there are several (exit 2).
     """
     names = list(found)
     if len(names) > 1:
@@ -223,8 +213,7 @@ async def names_known(past: Past) -> list[HpaId]:
 async def check_known(past: Past, selection: Selection, seen: Iterable[HpaId] = ()) -> None:
     """Check that every named HPA exists now, or is among those `seen` in decisions: it may have been deleted.
 
-    Raises:
-        CommandError: one does not (exit 4).
+    Raises CommandError: one does not (exit 4).
     """
     seen = set(seen)
     if not selection.missing(seen):
@@ -254,8 +243,7 @@ def no_such_hpa(ref: Ref, known: Iterable[HpaId], namespace: str | None) -> Comm
 def name_and_moment(session: Session, what: str, at: str | None = None) -> tuple[str, int | None]:
     """Split `NAME@TIME` (or `NAME` and `--at TIME`) into the name and the moment, None without one.
 
-    Raises:
-        CommandError: two moments, an empty or unreadable one, or one beside the id of a decision (exit 2).
+    Raises CommandError: two moments, an empty or unreadable one, or one beside the id of a decision (exit 2).
     """
     name, sign, text = what.partition("@")
     if sign and not text:
@@ -279,8 +267,7 @@ async def find_decision(
     `what`: the id of a decision, or an HPA; then its newest evaluation, or the one at `at_ms`, or (`change`) the newest
     that changed replicas.
 
-    Raises:
-        CommandError: no such decision (exit 4), or a name that means several HPAs (exit 2).
+    Raises CommandError: no such decision (exit 4), or a name that means several HPAs (exit 2).
     """
     if asked := asked_id(what):
         if change:

@@ -54,11 +54,7 @@ class Unread:
 
 
 async def heard_lately(settings: KafkaSettings, now_ms: int) -> Heard:
-    """Read the end of the topic of scales.
-
-    Raises:
-        KafkaError: it cannot be read.
-    """
+    """Read the end of the topic of scales. Raises KafkaError: it cannot be read."""
     heard = Heard()
     async with kafkaclients.reader(settings) as consumer:
         partitions = await _partitions(consumer, SCALES)
@@ -70,11 +66,7 @@ async def heard_lately(settings: KafkaSettings, now_ms: int) -> Heard:
 
 
 async def unread(settings: KafkaSettings) -> Unread:
-    """Compare how far ingest has read with where the public topics end.
-
-    Raises:
-        KafkaError: that cannot be asked.
-    """
+    """Compare how far ingest has read with where the public topics end. Raises KafkaError: that cannot be asked."""
     async with _in_group(settings, INGEST_GROUP) as consumer:
         partitions = [part for topic in PUBLIC_TOPICS for part in await _partitions(consumer, topic)]
         consumer.assign(partitions)
@@ -84,8 +76,7 @@ async def unread(settings: KafkaSettings) -> Unread:
 async def uncopied(settings: KafkaSettings) -> Unread | None:
     """Compare how far routers have read with where the decisions end; None: no router has ever read any.
 
-    Raises:
-        KafkaError: that cannot be asked.
+    Raises KafkaError: that cannot be asked.
     """
     async with _in_group(settings, ROUTER_GROUP) as consumer:
         partitions = await _partitions(consumer, DECISIONS)

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 def member_clusters(config: Config, in_cluster_name: str = "") -> tuple[ClusterConfig, ...]:
     """The clusters to watch and write: contexts of the kubeconfig, or the cluster that this process runs in.
 
-    Raises:
-        CommandError: the kubeconfig cannot be used, or none is known (exit 2).
+    Raises CommandError: the kubeconfig cannot be used, or none is known (exit 2).
     """
     from reconciler.clusters.client import ClusterConfig, clusters_of
 
@@ -112,8 +111,7 @@ def found_options(function: Callable[..., R]) -> Callable[..., R]:
 def fixed_members(session: Session, options: Mapping[str, Any]) -> tuple[ClusterConfig, ...]:
     """The clusters that the options name themselves, without those that are found.
 
-    Raises:
-        CommandError: the kubeconfig cannot be used, or no cluster is known (exit 2).
+    Raises CommandError: the kubeconfig cannot be used, or no cluster is known (exit 2).
     """
     config = session.config
     if options.get("contexts"):
@@ -134,8 +132,7 @@ def are_found(options: Mapping[str, Any]) -> bool:
 def cluster_sources(session: Session, options: Mapping[str, Any]) -> ClusterSources:
     """Where clusters are found; without those that are fixed.
 
-    Raises:
-        CommandError: an option without the one that belongs to it, or an unknown context (exit 2).
+    Raises CommandError: an option without the one that belongs to it, or an unknown context (exit 2).
     """
     from reconciler.clusters.clusterfinder import OWN_CLUSTER, ClusterSources
     from reconciler.core.foundclusters import Allowed
@@ -176,8 +173,7 @@ class KnownMembers:
 async def look_up_members(session: Session, options: Mapping[str, Any]) -> KnownMembers:
     """Look where the options say, once.
 
-    Raises:
-        CommandError: as `fixed_members` and `cluster_sources`; or the provider file cannot be used (exit 2).
+    Raises CommandError: as `fixed_members` and `cluster_sources`; or the provider file cannot be used (exit 2).
     """
     fixed = fixed_members(session, options)
     if not are_found(options):

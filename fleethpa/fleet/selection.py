@@ -34,8 +34,7 @@ class Ref:
 def parse_ref(text: str) -> Ref:
     """Read `[CLUSTER/][NAMESPACE/]NAME`, which may have its type before it: `hpa/NAME`.
 
-    Raises:
-        CommandError: more than three parts, or an empty one (exit 2).
+    Raises CommandError: more than three parts, or an empty one (exit 2).
     """
     parts = text.split("/")
     if len(parts) > 1 and parts[0] in TYPE_WORDS:  # as kubectl writes it, and as `-o name` prints it
@@ -111,8 +110,7 @@ def select(
 ) -> Selection:
     """Build a selection from the flags; without `-n` and `-A` the namespace is `default`, as kubectl's.
 
-    Raises:
-        CommandError: flags that exclude each other, or a label selector that cannot be read (exit 2).
+    Raises CommandError: flags that exclude each other, or a label selector that cannot be read (exit 2).
     """
     if named_namespace(namespace) and all_namespaces:
         raise usage("-n and -A exclude each other")
@@ -127,8 +125,7 @@ def select(
 def cluster_globs(text: str | None) -> tuple[str, ...]:
     """Split what `-C` says; empty: nothing was said.
 
-    Raises:
-        CommandError: an empty text, as a variable that is not set gives it: it must not mean every cluster (exit 2).
+    Raises CommandError: an empty text, as a variable that is not set gives it: it must not mean every cluster (exit 2).
     """
     found = tuple(part.strip() for part in (text or "").split(",") if part.strip())
     if text is not None and not found:
@@ -139,8 +136,7 @@ def cluster_globs(text: str | None) -> tuple[str, ...]:
 def named_namespace(text: str | None) -> str | None:
     """What `-n` says; None: nothing was said.
 
-    Raises:
-        CommandError: an empty text, as a variable that is not set gives it (exit 2).
+    Raises CommandError: an empty text, as a variable that is not set gives it (exit 2).
     """
     if text is not None and not text.strip():
         raise usage("-n is empty", cause="Name a namespace; without -n it is `default`, -A is all of them.")
@@ -155,8 +151,7 @@ def without_type(names: Sequence[str]) -> Sequence[str]:
 def label_test(text: str) -> Callable[[Mapping[str, str]], bool]:
     """Read a label selector as kubectl takes it and return its test.
 
-    Raises:
-        CommandError: it cannot be read (exit 2).
+    Raises CommandError: it cannot be read (exit 2).
     """
     try:
         selector = parse_selector(text)

@@ -45,11 +45,7 @@ Pauses = Mapping[str, Mapping[str, Pause]]
 
 
 async def fleet_now(session: Session) -> FleetState:
-    """Read the state from where the command line says.
-
-    Raises:
-        CommandError: the source cannot be read.
-    """
+    """Read the state from where the command line says. Raises CommandError: the source cannot be read."""
     async with session.past() as past:
         state = await read_state(past)
         remark(session, state)
@@ -59,9 +55,8 @@ async def fleet_now(session: Session) -> FleetState:
 async def read_state(past: Past, partitions: Iterable[int] | None = None) -> FleetState:
     """Read the state of all partitions, or of some, as of `past.at_ms` or (None) as of now.
 
-    Raises:
-        CommandError: the log does not hold that time (exit 2 or 4).
-        ArchiveError, CoreError: the source cannot be read now.
+    Raises CommandError: the log does not hold that time (exit 2 or 4). Raises ArchiveError, CoreError: the source
+    cannot be read now.
     """
     try:
         with _no_collection():

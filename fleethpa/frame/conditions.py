@@ -89,8 +89,7 @@ class FailIf:
 def parse_fail_if(text: str, measures: Mapping[str, ConditionMeasure] = MEASURES) -> FailIf:
     """Read a condition on one of some measures.
 
-    Raises:
-        CommandError: it cannot be read, or names no measure (exit 2).
+    Raises CommandError: it cannot be read, or names no measure (exit 2).
     """
     match = _TEST.fullmatch(text)
     if match is None:

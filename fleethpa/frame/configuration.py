@@ -69,8 +69,7 @@ def folders(environ: Mapping[str, str]) -> list[Path]:
 def publish(stack: DevStack, environ: Mapping[str, str]) -> list[Path]:
     """Write the file where other terminals look, unless another stack runs; returns what was written.
 
-    Raises:
-        OSError: none of the folders can be written.
+    Raises OSError: none of the folders can be written.
     """
     written, refused = list[Path](), list[OSError]()
     for folder in folders(environ):
@@ -171,8 +170,7 @@ class Config:
     def kafka(self) -> KafkaSettings:
         """Return the connection settings.
 
-        Raises:
-            CommandError: no broker is known, or the settings cannot be used (exit 2).
+        Raises CommandError: no broker is known, or the settings cannot be used (exit 2).
         """
         if not (self.brokers or self.kafka_config):
             raise usage("no Kafka brokers are known", cause=_no_brokers_cause(), next_step=NO_BROKERS_NEXT)
@@ -210,11 +208,7 @@ class Config:
         )
 
     def _check(self, brokers: str) -> None:
-        """See that the brokers are addresses.
-
-        Raises:
-            CommandError: one is not; names where it came from (exit 2).
-        """
+        """See that the brokers are addresses. Raises CommandError: one is not; names where it came from (exit 2)."""
         if not brokers:
             return
         try:
@@ -234,8 +228,7 @@ def _no_brokers_cause() -> str:
 def load(flags: Mapping[str, str | None], environ: Mapping[str, str] | None = None) -> Config:
     """Merge all sources; `flags` are the options given on the command line (None: not given), with `config`.
 
-    Raises:
-        CommandError: a configuration file cannot be read or has an unknown key (exit 2).
+    Raises CommandError: a configuration file cannot be read or has an unknown key (exit 2).
     """
     environ = os.environ if environ is None else environ
     layers = [

@@ -17,11 +17,7 @@ _PART: Final = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)")
 
 
 def parse_duration_ms(text: str, option: str = "duration") -> int:
-    """Read `90s`, `1h30m`, `2d` or `500ms` into milliseconds.
-
-    Raises:
-        CommandError: not a duration (exit 2).
-    """
+    """Read `90s`, `1h30m`, `2d` or `500ms` into milliseconds. Raises CommandError: not a duration (exit 2)."""
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise usage(f"{option} {text!r} is not a duration", cause="A duration is written as 30s, 5m, 2h or 1h30m.")
@@ -29,11 +25,7 @@ def parse_duration_ms(text: str, option: str = "duration") -> int:
 
 
 def moment(text: str | None, now_ms: int, option: str) -> int | None:
-    """Read `2h` (ago) or an RFC 3339 time; what lies before 1970 is 1970.
-
-    Raises:
-        CommandError: neither (exit 2).
-    """
+    """Read `2h` (ago) or an RFC 3339 time; what lies before 1970 is 1970. Raises CommandError: neither (exit 2)."""
     if text is None:
         return None
     try:

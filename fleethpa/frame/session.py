@@ -124,8 +124,7 @@ class Session:
     def source(self) -> str:
         """What `--from` names: `kafka` or a folder.
 
-        Raises:
-            CommandError: an empty text, as a variable that is not set gives it (exit 2).
+        Raises CommandError: an empty text, as a variable that is not set gives it (exit 2).
         """
         given = self.options.get("source")
         if given is not None and not given.strip():
@@ -177,8 +176,7 @@ class Session:
         `brief`: the command answers once and ends, so what it leaves behind is not worth collecting. `follows`: it
         prints until Ctrl-C, which must end it also while it waits for a reader of its output.
 
-        Raises:
-            CommandError: the time is over (exit 124).
+        Raises CommandError: the time is over (exit 124).
         """
         import asyncio
 
@@ -249,8 +247,7 @@ class Session:
 
         `checked`: segments of an archive must be those that their manifests name.
 
-        Raises:
-            CommandError: no such folder, no archive, or no brokers are known (exit 2).
+        Raises CommandError: no such folder, no archive, or no brokers are known (exit 2).
         """
         from fleethpa.frame.sources import unopened_past
 
@@ -275,8 +272,7 @@ class Session:
     async def writer(self) -> AsyncIterator[Writer]:
         """Open a writer to the public topics.
 
-        Raises:
-            CommandError: the brokers cannot be reached, or the topics do not exist (exit 3).
+        Raises CommandError: the brokers cannot be reached, or the topics do not exist (exit 3).
         """
         from fleethpa.frame.writer import open_writer
 

@@ -62,11 +62,7 @@ async def connecting(brokers: str) -> AsyncIterator[None]:
 
 
 async def partition_counts(consumer: Any, topics: tuple[str, ...], brokers: str) -> dict[str, int]:
-    """Return the number of partitions of each topic.
-
-    Raises:
-        CommandError: a topic does not exist (exit 3).
-    """
+    """Return the number of partitions of each topic. Raises CommandError: a topic does not exist (exit 3)."""
     # Private, but the only request that lists topics without creating them; the driver's version is pinned.
     cluster = await consumer._client.fetch_all_metadata()
     counts = {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in topics}
@@ -195,8 +191,7 @@ def unopened_past(source: str, config: Config, at_ms: int | None = None, *, chec
 
     `checked`: segments of an archive must be those that their manifests name.
 
-    Raises:
-        CommandError: no such folder, no archive, or no brokers are known (exit 2).
+    Raises CommandError: no such folder, no archive, or no brokers are known (exit 2).
     """
     if source != "kafka":
         return archive_past(source, at_ms, checked=checked)
@@ -206,11 +201,7 @@ def unopened_past(source: str, config: Config, at_ms: int | None = None, *, chec
 
 
 def archive_past(folder: str, at_ms: int | None = None, *, checked: bool = True) -> ArchivePast:
-    """Return the past that a folder holds.
-
-    Raises:
-        CommandError: it is not an archive (exit 2).
-    """
+    """Return the past that a folder holds. Raises CommandError: it is not an archive (exit 2)."""
     past = ArchivePast(Path(folder), checked, at_ms)
     try:
         past.check_folder()
@@ -223,8 +214,7 @@ def archive_past(folder: str, at_ms: int | None = None, *, checked: bool = True)
 async def open_past(source: str, config: Config, at_ms: int | None = None) -> AsyncIterator[Past]:
     """Open `kafka`, with one connection for everything that is read, or an archive folder.
 
-    Raises:
-        CommandError: brokers cannot be reached (exit 3), or the folder is not an archive (exit 2).
+    Raises CommandError: brokers cannot be reached (exit 3), or the folder is not an archive (exit 2).
     """
     if source != "kafka":
         yield archive_past(source, at_ms)

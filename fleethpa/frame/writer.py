@@ -99,8 +99,7 @@ def _fates_in(record: Any, open_: dict[tuple[str, int, int], SentRecord]) -> lis
 async def open_writer(config: Config) -> AsyncIterator[Writer]:
     """Connect a producer and a reader at the log's end.
 
-    Raises:
-        CommandError: the brokers cannot be reached, or the topics do not exist (exit 3).
+    Raises CommandError: the brokers cannot be reached, or the topics do not exist (exit 3).
     """
     from aiokafka import TopicPartition
 

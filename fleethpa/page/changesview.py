@@ -72,8 +72,7 @@ async def read_rollout(
 ) -> dict[str, Any]:
     """What the template of one rollout shows. `readings`: of the present; None: nothing is kept.
 
-    Raises:
-        CommandError: no HPA carries a rollout of this id (exit 4).
+    Raises CommandError: no HPA carries a rollout of this id (exit 4).
     """
     rollout = found_rollout(state, id_)
     if readings is None:

@@ -42,8 +42,7 @@ SHOWN_CHECKPOINTS: Final = 20
 async def read_coverage(past: Past) -> dict[str, Any]:
     """What the template shows: the time and the records of each log partition, and the newest signed checkpoints.
 
-    Raises:
-        ArchiveError: the archive is damaged.
+    Raises ArchiveError: the archive is damaged.
     """
     rows = []
     for number in range(await past.partitions()):
@@ -133,8 +132,7 @@ class DecisionPast:
 async def read_decision(past: Past, id_: str) -> DecisionPast:
     """Read a decision by its ID, whole or short.
 
-    Raises:
-        CommandError: no such decision (exit 4), or a short ID that means several (exit 2).
+    Raises CommandError: no such decision (exit 4), or a short ID that means several (exit 2).
     """
     if asked_id(id_) is None:
         raise not_found(f"{id_!r} is not the ID of a decision", next_step="fleethpa decisions -A")
@@ -168,8 +166,7 @@ def decision_view(read: DecisionPast) -> dict[str, Any]:
 async def read_before(past: Past, other: DecisionPast) -> DecisionPast:
     """Read the evaluation of the same HPA right before a decision.
 
-    Raises:
-        CommandError: it is the HPA's first (exit 4).
+    Raises CommandError: it is the HPA's first (exit 4).
     """
     try:
         found, ending = await find_decision(past, str(other.found.hpa), None, at_ms=other.found.time_ms - 1)
@@ -183,8 +180,7 @@ async def read_before(past: Past, other: DecisionPast) -> DecisionPast:
 async def receipt(past: Past, id_: str, servers: str) -> dict[str, Any]:
     """Derive a decision again from the log: what `fleethpa verify` says, as a document and as lines.
 
-    Raises:
-        CommandError: there is no such decision, or the source cannot be read.
+    Raises CommandError: there is no such decision, or the source cannot be read.
     """
     asked = asked_id(id_)
     if asked is None:

@@ -83,11 +83,7 @@ class KeptEvaluations:
 
 
 async def read_hpa(past: Past, hpa: HpaId, at_ms: int, span_ms: int, kept: KeptEvaluations) -> HpaPast:
-    """Read what the view of an HPA shows.
-
-    Raises:
-        CommandError: there is no such HPA; the source cannot be read.
-    """
+    """Read what the view of an HPA shows. Raises CommandError: there is no such HPA; the source cannot be read."""
     decisions = await read_timeline(past, hpa, at_ms, span_ms)
     revisions, _ = await revisions_in(past, hpa, max(0, at_ms - min(span_ms, LONGEST_FOLD_MS)))
     is_whole = span_ms <= LONGEST_FOLD_MS
@@ -105,8 +101,7 @@ async def read_timeline(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> lis
 
     A long span is read backwards, in parts of which each is twice as long, until there are enough.
 
-    Raises:
-        CommandError: there are none, and there is no such HPA.
+    Raises CommandError: there are none, and there is no such HPA.
     """
     found: list[Recorded] = []
     since_ms, until_ms, part_ms = max(0, at_ms - span_ms), at_ms + 1, FIRST_PART_MS
@@ -132,8 +127,7 @@ def newest_of(decisions: Sequence[Recorded]) -> tuple[Recorded, Recorded | None]
 async def read_decisions(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> list[Recorded]:
     """The decisions of an HPA in the span that ends at a moment, oldest first.
 
-    Raises:
-        CommandError: there are none, and there is no such HPA.
+    Raises CommandError: there are none, and there is no such HPA.
     """
     return await _decisions_of(past, hpa, max(0, at_ms - span_ms), at_ms + 1) or await _none_of(past, hpa)
 
@@ -152,8 +146,7 @@ async def _decisions_of(past: Past, hpa: HpaId, since_ms: int, until_ms: int) ->
 def span_of(text: str) -> int:
     """Read the span of the charts in milliseconds; an empty text is the default.
 
-    Raises:
-        CommandError: it is not a duration, or holds no time.
+    Raises CommandError: it is not a duration, or holds no time.
     """
     found = parse_duration_ms(text or DEFAULT_SPAN, "span")
     if not found:

@@ -191,8 +191,7 @@ class LiveReader:
     async def state_at(self, at_ms: int | None) -> FleetState:
         """Return the state as of a moment (None: the newest that could be read).
 
-        Raises:
-            CommandError: the source does not hold that moment, or cannot be read.
+        Raises CommandError: the source does not hold that moment, or cannot be read.
         """
         self._wanted.set()
         if at_ms is None:
@@ -242,11 +241,7 @@ class SharedPast:
 
     @asynccontextmanager
     async def at(self, at_ms: int | None) -> AsyncIterator[Past]:
-        """Open the past as of a moment; None: as of now.
-
-        Raises:
-            CommandError: it cannot be read.
-        """
+        """Open the past as of a moment; None: as of now. Raises CommandError: it cannot be read."""
         if self._source != KAFKA:
             yield archive_past(self._source, at_ms)
             return

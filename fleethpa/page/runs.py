@@ -122,8 +122,7 @@ class Runs:
     def check_room(self, browser: str, kind: str) -> None:
         """Check that another run may begin.
 
-        Raises:
-            CommandError: one of this browser is still running, or too many of all browsers are.
+        Raises CommandError: one of this browser is still running, or too many of all browsers are.
         """
         running = self._runs.get((browser, kind))
         if (browser, kind) in self._starting or (running is not None and not running.ended):
@@ -247,8 +246,7 @@ def trial(hpa: HpaId, text: str, since: str, model: str, question: str = QUESTIO
     """The words of the command that answers a question: the backtest that tries a manifest, in them `hpa.yaml` for the
     manifest; the search for a better spec; what the decisions cost.
 
-    Raises:
-        CommandError: the manifest is not one valid HPA of this name, or the window, model or question is not valid.
+    Raises CommandError: the manifest is not one valid HPA of this name, or the window, model or question is not valid.
     """
     if question not in QUESTIONS:
         raise usage(f"there is no question {question!r}", cause=f"The questions are {', '.join(QUESTIONS)}.")

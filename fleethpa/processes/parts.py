@@ -43,8 +43,7 @@ Part = Callable[[asyncio.Event], Awaitable[None]]
 def run_parts(session: Session, parts: Mapping[str, Part]) -> None:
     """Run parts until SIGINT or SIGTERM; one that fails ends all. The end takes no longer than `runtime.ending` allows.
 
-    Raises:
-        CommandError: a part could not go on; names it and says why (exit 3).
+    Raises CommandError: a part could not go on; names it and says why (exit 3).
     """
     try:
         session.run(_run_together(parts))

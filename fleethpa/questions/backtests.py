@@ -40,19 +40,14 @@ if TYPE_CHECKING:
 def check_folder(path: str) -> None:
     """Check, before anything is read, that a report can be written.
 
-    Raises:
-        CommandError: its folder does not exist (exit 2).
+    Raises CommandError: its folder does not exist (exit 2).
     """
     if not Path(path).absolute().parent.is_dir():
         raise usage(f"--html {path} cannot be written", cause="Its folder does not exist.")
 
 
 def write(path: str, text: str) -> None:
-    """Write a report.
-
-    Raises:
-        CommandError: that is not possible (exit 2).
-    """
+    """Write a report. Raises CommandError: that is not possible (exit 2)."""
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
@@ -88,9 +83,8 @@ class Wish:
     def tried(self, events: Sequence[HpaEvent]) -> Tried:
         """The compiled candidate, for a recording.
 
-        Raises:
-            CandidateError: a quantity in it cannot be read.
-            CommandError: a rule gives no valid spec (exit 2).
+        Raises CandidateError: a quantity in it cannot be read. Raises CommandError: a rule gives no valid spec (exit
+        2).
         """
         base = candidate(self.hpa, self.body["spec"])
         if self.policy.season_ms is not None:
@@ -113,9 +107,8 @@ class Wish:
     def coming_rules(self, events: Sequence[HpaEvent], zone: ZoneInfo) -> list[str]:
         """What the forecast says for the season after the recording, as rules of a schedule.
 
-        Raises:
-            CandidateError: a quantity in the candidate cannot be read.
-            CommandError: less than a season was recorded (exit 2).
+        Raises CandidateError: a quantity in the candidate cannot be read. Raises CommandError: less than a season was
+        recorded (exit 2).
         """
         season_ms = self.policy.season_ms
         assert season_ms is not None
@@ -142,8 +135,7 @@ class Window:
 def wishes(read: Input | None, settings: tuple[str, ...], selection: Selection, known: Iterable[HpaView]) -> list[Wish]:
     """Pair manifests (`-f`; None: none), or changes (`--set`) of selected HPAs, with the HPAs that the log knows.
 
-    Raises:
-        CommandError: a manifest is invalid (exit 2), or nothing of that name is known (exit 4).
+    Raises CommandError: a manifest is invalid (exit 2), or nothing of that name is known (exit 4).
     """
     views = list(known)
     made = _of_files(read, selection, views) if read else _of_settings(settings, selection, views)
@@ -201,8 +193,7 @@ async def events_by_hpa(
     The log is read from the nearest snapshot on. Where a partition's HPAs are more than can be held, half of them are
     left for another reading of it.
 
-    Raises:
-        CommandError: the log does not reach back (exit 2).
+    Raises CommandError: the log does not reach back (exit 2).
     """
     for number, left in sorted(_by_partition(wanted, count).items()):
         while left:
@@ -250,8 +241,7 @@ async def readers_by_hpa(
     `most`: evaluations that readers may hold together. Where a partition's HPAs have more, half of them are left for
     another reading of it.
 
-    Raises:
-        CommandError: the log does not reach back (exit 2).
+    Raises CommandError: the log does not reach back (exit 2).
     """
     for number, left in sorted(_by_partition(wanted, count).items()):
         while left:
@@ -298,8 +288,7 @@ async def run_all(
 ) -> list[Backtest]:
     """Try every candidate, some HPAs at a time. `also`: is called with the events of each, while they are held.
 
-    Raises:
-        CommandError: as `events_by_hpa` and `run`.
+    Raises CommandError: as `events_by_hpa` and `run`.
     """
     by_hpa = {wish.hpa: wish for wish in found}
     past.log_records_due = await _log_records_due(past, set(by_hpa), count, window)
@@ -324,8 +313,7 @@ async def _log_records_due(past: Past, hpas: set[HpaId], count: int, window: Win
 def run(found: list[Wish], events: dict[HpaId, list[HpaEvent]], model: Model) -> list[Backtest]:
     """Try every candidate.
 
-    Raises:
-        CommandError: one cannot be tried on the recording (exit 2), or nothing was recorded (exit 4).
+    Raises CommandError: one cannot be tried on the recording (exit 2), or nothing was recorded (exit 4).
     """
     results = []
     for wish in found:

@@ -35,8 +35,7 @@ from streams.state.moves import Fight, fight_now
 async def derived_again(past: Past, asked: AskedId, servers: str) -> Derived:
     """Derive the decision that is named again from the log; `servers`: the brokers, for messages.
 
-    Raises:
-        CommandError: no such decision (exit 4), or the source cannot be read.
+    Raises CommandError: no such decision (exit 4), or the source cannot be read.
     """
     async with connecting(servers):
         try:

@@ -43,8 +43,7 @@ _RANGE: Final = re.compile(rf"({_NUMBER})?\.\.({_NUMBER})?|({_NUMBER})", re.ASCI
 def parse_within(text: str | None) -> Within:
     """Read `target=40..80,minReplicas=2..`; an end that is left out is open, a single number is both ends.
 
-    Raises:
-        CommandError: an unknown field, or not a range (exit 2).
+    Raises CommandError: an unknown field, or not a range (exit 2).
     """
     found: dict[str, tuple[float | None, float | None]] = {}
     for part in (text or "").split(",") if text else ():

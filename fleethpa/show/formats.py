@@ -62,20 +62,12 @@ class _Range:
 
 
 def jsonpath(template: str, document: Any) -> str:
-    """Return what the template makes of a document.
-
-    Raises:
-        TemplateError: the template cannot be read.
-    """
+    """Return what the template makes of a document. Raises TemplateError: the template cannot be read."""
     return "".join(_rendered(_parsed(template), document))
 
 
 def check(template: str) -> None:
-    """Check a template.
-
-    Raises:
-        TemplateError: it cannot be read.
-    """
+    """Check a template. Raises TemplateError: it cannot be read."""
     _parsed(template)
 
 

@@ -112,11 +112,7 @@ class EmbeddedBroker:
 
     @property
     def bootstrap(self) -> str:
-        """The address for `bootstrap_servers`, as host:port.
-
-        Raises:
-            EmbeddedBrokerError: The broker does not run.
-        """
+        """The address for `bootstrap_servers`, as host:port. Raises EmbeddedBrokerError: The broker does not run."""
         if self._cluster is None:
             raise EmbeddedBrokerError("the embedded broker is not running: call start() first")
         return self._cluster.bootstrap
@@ -124,8 +120,7 @@ class EmbeddedBroker:
     def start(self) -> str:
         """Start the broker, unless it runs, and return its address.
 
-        Raises:
-            EmbeddedBrokerError: The confluent-kafka package has no usable librdkafka.
+        Raises EmbeddedBrokerError: The confluent-kafka package has no usable librdkafka.
         """
         if self._cluster is None:
             try:
@@ -137,8 +132,7 @@ class EmbeddedBroker:
     def ensure_topics(self, names: Iterable[str], timeout_s: float = 10.0) -> None:
         """Bring topics into being; one that exists stays as it is.
 
-        Raises:
-            EmbeddedBrokerError: A topic did not come up, or not with the expected partitions.
+        Raises EmbeddedBrokerError: A topic did not come up, or not with the expected partitions.
         """
         quiet = logging.getLogger("fleethpa.simulator.broker.librdkafka")
         asker = Producer({"bootstrap.servers": self.bootstrap, "log_level": 3}, logger=quiet)

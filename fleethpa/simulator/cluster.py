@@ -134,11 +134,7 @@ class SimulatedCluster:
 
     @property
     def url(self) -> str:
-        """The API server's address.
-
-        Raises:
-            RuntimeError: The cluster has never been started.
-        """
+        """The API server's address. Raises RuntimeError: The cluster has never been started."""
         if not self._port:
             raise RuntimeError(f"cluster {self.name} has no port yet: start it first")
         return f"https://127.0.0.1:{self._port}"
@@ -223,9 +219,7 @@ class SimulatedCluster:
     def apply(self, manifest: Json, *, manager: str = "fleethpa-dev") -> Json:
         """Create an object or replace its spec, as `kubectl apply` does; its namespace is created with it.
 
-        Raises:
-            ApiError: The API server would refuse it.
-            ValueError: The kind is not served.
+        Raises ApiError: The API server would refuse it. Raises ValueError: The kind is not served.
         """
         resource = resources.by_kind(manifest["apiVersion"], manifest["kind"])
         metadata = manifest["metadata"]
@@ -240,9 +234,7 @@ class SimulatedCluster:
     def apply_yaml(self, text: str) -> None:
         """Apply every document of a YAML text.
 
-        Raises:
-            ApiError: The API server would refuse one.
-            ValueError: A kind is not served.
+        Raises ApiError: The API server would refuse one. Raises ValueError: A kind is not served.
         """
         for manifest in yaml.safe_load_all(text):
             if manifest:
@@ -256,20 +248,14 @@ class SimulatedCluster:
         self.kubelet.sync()
 
     def set_load(self, namespace: str, workload: str, load: LoadCurve) -> None:
-        """Change the load of a workload; the load's time begins now.
-
-        Raises:
-            KeyError: No such workload runs.
-        """
+        """Change the load of a workload; the load's time begins now. Raises KeyError: No such workload runs."""
         self.kubelet.sync()
         self.kubelet.workload(namespace, workload).model.set_load(load)
 
     def disturb_pod(self, namespace: str, pod: str, what: str) -> None:
         """Let a pod `crash` (it restarts after a back-off), `fail` (evicted), get `unready` or `ready`, or `kill` it.
 
-        Raises:
-            KeyError: No workload has this pod.
-            ValueError: Unknown disturbance.
+        Raises KeyError: No workload has this pod. Raises ValueError: Unknown disturbance.
         """
         model = self.kubelet.of_pod(namespace, pod)
         actions: dict[str, Callable[[str], None]] = {

@@ -229,11 +229,7 @@ class TokenAccess:
     denials: list[Denial] = field(default_factory=list)
 
     def user(self, headers: Mapping[str, str]) -> str:
-        """Return the user of a request.
-
-        Raises:
-            StatusError: 401.
-        """
+        """Return the user of a request. Raises StatusError: 401."""
         if not self.tokens:
             return "system:admin"
         scheme, _, token = headers.get("Authorization", "").partition(" ")
@@ -249,21 +245,13 @@ class TokenAccess:
         return not any(all(map(fnmatchcase, request, pattern)) for pattern in patterns)
 
     def check(self, user: str, verb: str, resource: str, group: str, namespace: str, name: str) -> None:
-        """Refuse what a denial matches.
-
-        Raises:
-            StatusError: 403.
-        """
+        """Refuse what a denial matches. Raises StatusError: 403."""
         if not self.allows(user, verb, resource, namespace):
             raise forbidden(user, verb, resource, group, namespace, name)
 
 
 def fault_from(document: Mapping[str, Any]) -> Fault:
-    """Read a fault as the control endpoint takes it.
-
-    Raises:
-        ValueError: Unknown field, action or pattern.
-    """
+    """Read a fault as the control endpoint takes it. Raises ValueError: Unknown field, action or pattern."""
     try:
         return Fault(**document)
     except (TypeError, re.error) as error:

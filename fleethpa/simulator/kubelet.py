@@ -212,11 +212,7 @@ class Kubelet:
         clock.on_jump(self._wake.set)
 
     def workload(self, namespace: str, name: str) -> Running:
-        """Return the running workload of that name.
-
-        Raises:
-            KeyError: no such pod.
-        """
+        """Return the running workload of that name. Raises KeyError: no such pod."""
         for resource in WORKLOADS:
             if found := self._running.get((resource, namespace, name)):
                 return found
@@ -227,11 +223,7 @@ class Kubelet:
         return [(key, run) for key, run in self._running.items() if not namespace or key[1] == namespace]
 
     def of_pod(self, namespace: str, pod: str) -> SimulatedWorkload:
-        """Return the model that a pod belongs to.
-
-        Raises:
-            KeyError: No workload has this pod.
-        """
+        """Return the model that a pod belongs to. Raises KeyError: No workload has this pod."""
         return self._running[self._by_pod[namespace, pod]].model
 
     def delete_pod(self, namespace: str, name: str) -> bool:

@@ -60,8 +60,7 @@ class TraceLoad:
 def parse_trace(text: str, source: str) -> Trace:
     """Read a trace's text; `source` names it in errors.
 
-    Raises:
-        ValueError: a line is not as the format says; the message names the line.
+    Raises ValueError: a line is not as the format says; the message names the line.
     """
     lines = text.splitlines()
     if lines and lines[0].strip().lower() == "timestamp,value":
@@ -103,11 +102,7 @@ def _value(text: str, number: int, source: str) -> float:
 
 
 def read_trace(path: str | Path) -> Trace:
-    """Read a trace's file.
-
-    Raises:
-        ValueError: it cannot be read, or is not a trace.
-    """
+    """Read a trace's file. Raises ValueError: it cannot be read, or is not a trace."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -118,8 +113,7 @@ def read_trace(path: str | Path) -> Trace:
 def trace_load(file: str, scale: float | None = None, peak: float | None = None, speed: float = 1.0) -> TraceLoad:
     """A trace's file as a load: `peak` scales so that its highest value becomes that many units per second.
 
-    Raises:
-        ValueError: the file is not a trace, both `scale` and `peak` are given, or a number is not above 0.
+    Raises ValueError: the file is not a trace, both `scale` and `peak` are given, or a number is not above 0.
     """
     if scale is not None and peak is not None:
         raise ValueError("load of shape trace: give scale or peak, not both")
@@ -249,8 +243,7 @@ SHAPES: dict[str, Callable[..., LoadCurve]] = {
 def parse_load(document: Mapping[str, Any] | float | int) -> LoadCurve:
     """Read a load as manifests and the control endpoint write it: a number, or `{"shape": "sine", ...}`.
 
-    Raises:
-        ValueError: Unknown shape, unknown or missing field, or a period that is not positive.
+    Raises ValueError: Unknown shape, unknown or missing field, or a period that is not positive.
     """
     if isinstance(document, int | float):
         return ConstantLoad(float(document))

@@ -77,8 +77,7 @@ class SimulatedMetricsApi:
     def answer(self, group: str, version: str, namespace: str, path: list[str], query: dict[str, str]) -> Json:
         """Answer a GET; `path` is what follows the namespace.
 
-        Raises:
-            StatusError: A fault is set, or no such metric exists.
+        Raises StatusError: A fault is set, or no such metric exists.
         """
         if group == "metrics.k8s.io":
             return self._resource(namespace, path, query)

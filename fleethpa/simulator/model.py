@@ -161,11 +161,7 @@ class SimulatedWorkload:
         self.load, self._start_ms = load, self.now_ms
 
     def kill(self, name: str) -> None:
-        """Delete one pod; another takes its place.
-
-        Raises:
-            KeyError: There is no such pod.
-        """
+        """Delete one pod; another takes its place. Raises KeyError: There is no such pod."""
         self._delete(self.pods[name])
         self._reconcile()
 
@@ -303,11 +299,7 @@ class SimulatedWorkload:
 
 
 def with_profile(profile: PodProfile, **changes: float | int | None) -> PodProfile:
-    """Return a profile with some fields changed.
-
-    Raises:
-        ValueError: A field does not exist.
-    """
+    """Return a profile with some fields changed. Raises ValueError: A field does not exist."""
     try:
         return replace(profile, **changes)  # type: ignore[arg-type]  # names are checked by replace, values by callers
     except TypeError as error:
@@ -355,8 +347,7 @@ class Simulation:
 def parse_simulation(text: str) -> Simulation:
     """Read the annotation; the empty text is a workload without load.
 
-    Raises:
-        ValueError: Not YAML, or a field is unknown; the message names it.
+    Raises ValueError: Not YAML, or a field is unknown; the message names it.
     """
     try:
         document = parse_yaml(text) or {}

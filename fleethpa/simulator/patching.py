@@ -85,8 +85,7 @@ def _nested(parts: dict[str, Json]) -> Json:
 def refuse_conflicts(current: Json, applied: Json, writer: FieldWriter) -> None:
     """Check a server-side apply without force.
 
-    Raises:
-        ApiError: 409, a member of spec that the apply would change belongs to another manager.
+    Raises ApiError: 409, a member of spec that the apply would change belongs to another manager.
     """
     spec = current.get("spec") or {}
     wanted = {name for name, value in (applied.get("spec") or {}).items() if spec.get(name) != value}
@@ -169,8 +168,7 @@ def _join(old: list[Any], new: list[Any], key: str) -> list[Any]:
 def json_patch(target: Any, operations: list[dict[str, Any]]) -> Any:
     """Apply a JSON patch (RFC 6902).
 
-    Raises:
-        ApiError: 422, an operation does not fit the object; a failed `test` among them.
+    Raises ApiError: 422, an operation does not fit the object; a failed `test` among them.
     """
     result = deepcopy(target)
     for operation in operations:

@@ -44,8 +44,7 @@ _MESSAGES: dict[tuple[str, str], dict[int, tuple[str, Any]]] = {
 def decode(raw: bytes) -> Json:
     """Return the object as JSON would carry it.
 
-    Raises:
-        ApiError: 400, broken bytes; 415, a kind that is not known here.
+    Raises ApiError: 400, broken bytes; 415, a kind that is not known here.
     """
     if not raw.startswith(_MAGIC):
         raise StatusError(400, "the body does not begin as a Kubernetes protobuf message does")
@@ -179,11 +178,7 @@ def writer_of(ask: Ask, user_agent: str) -> FieldWriter:
 
 
 def parse_body(content_type: str, raw: bytes) -> Any:
-    """Read a body.
-
-    Raises:
-        ApiError: 400, or 415 for protobuf of a kind that is not known here.
-    """
+    """Read a body. Raises ApiError: 400, or 415 for protobuf of a kind that is not known here."""
     if not raw:
         return {}
     if content_type.startswith(CONTENT_TYPE):
@@ -211,8 +206,7 @@ _EXISTS = re.compile(r"^(?P<not>!?)\s*(?P<key>[^\s!=,()]+)$")
 def label_matcher(selector: str) -> Matcher:
     """Parse a label selector in its string form; the empty one matches everything.
 
-    Raises:
-        ApiError: 400, the selector cannot be parsed.
+    Raises ApiError: 400, the selector cannot be parsed.
     """
     terms = [_label_term(term.strip(), selector) for term in _split(selector)]
 
@@ -248,8 +242,7 @@ def _label_term(term: str, selector: str) -> Matcher:
 def field_matcher(selector: str) -> Matcher:
     """Parse a field selector; fields that an object does not have are the empty string.
 
-    Raises:
-        ApiError: 400, the selector cannot be parsed.
+    Raises ApiError: 400, the selector cannot be parsed.
     """
     terms = []
     for term in selector.split(","):

@@ -97,11 +97,7 @@ def by_path(group: str, version: str, plural: str) -> ResourceType | None:
 
 
 def by_kind(api_version: str, kind: str) -> ResourceType:
-    """Return the resource type of a manifest.
-
-    Raises:
-        ValueError: The simulated cluster does not serve it.
-    """
+    """Return the resource type of a manifest. Raises ValueError: The simulated cluster does not serve it."""
     group, _, version = api_version.rpartition("/")
     found = _BY_KIND.get((group, version, kind))
     if found is None:

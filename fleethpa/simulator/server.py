@@ -35,11 +35,7 @@ OPEN: Final = (*HEALTH, "/version")
 
 
 def document(path: str, metrics_entries: Callable[[str], list[Json]]) -> Json | str:
-    """Return what a path shows; `metrics_entries` lists the metrics of a metrics API group.
-
-    Raises:
-        StatusError: 404.
-    """
+    """Return what a path shows; `metrics_entries` lists the metrics of a metrics API group. Raises StatusError: 404."""
     parts = path.strip("/").split("/")
     found: Json | str | None = None
     if path in HEALTH:
@@ -109,11 +105,7 @@ def wants_table(request: web.Request) -> bool:
 
 
 def matcher(ask: Ask) -> Matcher:
-    """Return the test that the request's selectors make.
-
-    Raises:
-        StatusError: 400.
-    """
+    """Return the test that the request's selectors make. Raises StatusError: 400."""
     labels = label_matcher(ask.query.get("labelSelector", ""))
     fields = field_matcher(ask.query.get("fieldSelector", ""))
     name = ask.name
@@ -123,8 +115,7 @@ def matcher(ask: Ask) -> Matcher:
 def page(found: list[Json], ask: Ask, version: int) -> tuple[list[Json], Json]:
     """Return the part of a list that ?limit= and ?continue= ask for, and the list's metadata.
 
-    Raises:
-        StatusError: 410, the token is not one of ours.
+    Raises StatusError: 410, the token is not one of ours.
     """
     limit, start = int(ask.query.get("limit") or 0), 0
     if token := ask.query.get("continue"):

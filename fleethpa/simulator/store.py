@@ -38,11 +38,7 @@ class SimClock:
         return self._base_ms + int((time.monotonic_ns() - self._anchor_ns) * self._speed) // 1_000_000
 
     def move(self, by_ms: int) -> None:
-        """Jump forward.
-
-        Raises:
-            ValueError: `by_ms` is negative.
-        """
+        """Jump forward. Raises ValueError: `by_ms` is negative."""
         if by_ms < 0:
             raise ValueError(f"by_ms is {by_ms}: simulated time never runs backwards")
         self._base_ms += by_ms
@@ -123,8 +119,7 @@ class Store:
     def since(self, version: int) -> list[Change]:
         """Return the changes after a version.
 
-        Raises:
-            ApiError: 410, that far back nothing is kept; 504, this version has not been reached.
+        Raises ApiError: 410, that far back nothing is kept; 504, this version has not been reached.
         """
         if version < self._forgotten:
             raise expired(version, self._forgotten + 1)
@@ -202,11 +197,7 @@ class Watch:
     """One open watch: subscribed from its creation on, so that nothing falls between its first and later events."""
 
     def __init__(self, store: Store, ask: Ask, resource: ResourceType, matches: Matcher, *, bookmark_s: float) -> None:
-        """Open the watch.
-
-        Raises:
-            ApiError: 400, 410 or 504: the resource version asked for cannot be served.
-        """
+        """Open the watch. Raises ApiError: 400, 410 or 504: the resource version asked for cannot be served."""
         self._store, self._ask, self._resource, self._matches = store, ask, resource, matches
         self._bookmark_s = bookmark_s if ask.query.get("allowWatchBookmarks") in ("1", "true") else None
         asked = ask.query.get("resourceVersion", "")

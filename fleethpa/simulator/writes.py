@@ -31,8 +31,7 @@ def decoded(body: Json) -> Json:
 
     Explicit empty policy lists are still there: validation refuses them.
 
-    Raises:
-        ApiError: 400, a field has a wrong type.
+    Raises ApiError: 400, a field has a wrong type.
     """
     try:
         return convert_to_v2(decode_and_default(body))
@@ -51,11 +50,7 @@ def to_v1(hpa: Json) -> Json:
 
 
 def check(new: Json, old: Json | None) -> None:
-    """Refuse what the API server refuses.
-
-    Raises:
-        ApiError: 422.
-    """
+    """Refuse what the API server refuses. Raises ApiError: 422."""
     problems = validate_create(new) if old is None else validate_update(new, old)
     if problems:
         raise invalid("HorizontalPodAutoscaler", "autoscaling", new["metadata"]["name"], problems)
@@ -79,11 +74,7 @@ class Writes:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def read(self, resource: ResourceType, namespace: str, name: str) -> Json:
-        """Return the stored object.
-
-        Raises:
-            StatusError: 404.
-        """
+        """Return the stored object. Raises StatusError: 404."""
         found = self._store.get(_key(resource, namespace, name))
         if found is None:
             raise apistatus.not_found(resource.qualified, name)
@@ -110,11 +101,7 @@ class Writes:
     def create(
         self, resource: ResourceType, namespace: str, body: Json, writer: FieldWriter, *, dry: bool = False
     ) -> Json:
-        """Create an object.
-
-        Raises:
-            StatusError: 400, 404 (namespace), 409 (exists) or 422.
-        """
+        """Create an object. Raises StatusError: 400, 404 (namespace), 409 (exists) or 422."""
         body = self._incoming(resource, body)
         metadata = self._new_metadata(resource, namespace, body["metadata"])
         kept = {k: v for k, v in body.items() if k != "status" or not resource.status}
@@ -130,8 +117,7 @@ class Writes:
     ) -> Json:
         """Replace an object, or its status where the writer names that subresource; an equal one stays untouched.
 
-        Raises:
-            StatusError: 404, 409 (resource version or uid) or 422.
+        Raises StatusError: 404, 409 (resource version or uid) or 422.
         """
         current = self.read(resource, namespace, name)
         body = self._incoming(resource, body)
@@ -170,8 +156,7 @@ class Writes:
     ) -> Json:
         """Write spec.replicas through a Scale and return the Scale after it.
 
-        Raises:
-            StatusError: 404, 409 (resource version or uid of the workload) or 422.
+        Raises StatusError: 404, 409 (resource version or uid of the workload) or 422.
         """
         current = self.read(resource, namespace, name)
         replicas = (body.get("spec") or {}).get("replicas", 0)
@@ -191,8 +176,7 @@ class Writes:
     ) -> Json:
         """Delete an object; a pod with an owner terminates first. A namespace takes all its objects along.
 
-        Raises:
-            StatusError: 404 or 409.
+        Raises StatusError: 404 or 409.
         """
         current = self.read(resource, namespace, name)
         found = current["metadata"]["uid"]
@@ -299,11 +283,7 @@ class Writes:
 
 
 def patched(document: Json, content_type: str, body: Any) -> Json:
-    """Return a document after a patch of one of the four content types.
-
-    Raises:
-        StatusError: 400, 415 or 422.
-    """
+    """Return a document after a patch of one of the four content types. Raises StatusError: 400, 415 or 422."""
     if content_type == patching.JSON_PATCH:
         if not isinstance(body, list):
             raise StatusError(400, "a JSON patch is a list of operations")

@@ -125,8 +125,7 @@ class ClusterClient:
     async def get_as(self, form: type[T], path: str, *, timeout_s: float = REQUEST_TIMEOUT_S) -> T:
         """The same, read straight into a type: what that does not name never becomes an object.
 
-        Raises:
-            ValueError: the answer is a JSON object, but not of this form.
+        Raises ValueError: the answer is a JSON object, but not of this form.
         """
         return await self._patiently(path, partial(read_as, form), timeout_s)
 
@@ -148,8 +147,7 @@ class ClusterClient:
     ) -> dict[str, Any]:
         """GET of an object or a list, which always has a resource version.
 
-        Raises:
-            UnreachableError: something else answered, such as a proxy with a page of its own.
+        Raises UnreachableError: something else answered, such as a proxy with a page of its own.
         """
         get = self.get_patiently if patiently else self.get
         found = await get(path, timeout_s=timeout_s)
@@ -159,8 +157,7 @@ class ClusterClient:
     async def get_page(self, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S) -> ListPage:
         """GET of a page of a list, of whose items no two need be objects at once.
 
-        Raises:
-            UnreachableError: something else answered, such as a proxy with a page of its own.
+        Raises UnreachableError: something else answered, such as a proxy with a page of its own.
         """
         return read_page(await self._answered("GET", path, timeout_s=timeout_s), f"GET {path}")
 
@@ -171,8 +168,7 @@ class ClusterClient:
     async def put_as(self, form: type[T], path: str, body: Mapping[str, Any]) -> T:
         """PUT whose answer is read straight into a type: what that does not name never becomes an object.
 
-        Raises:
-            ValueError: the answer is a JSON object, but not of this form.
+        Raises ValueError: the answer is a JSON object, but not of this form.
         """
         data = await self._answered("PUT", path, body=body, timeout_s=REQUEST_TIMEOUT_S)
         return read_as(form, data, f"PUT {path}")
@@ -192,10 +188,8 @@ class ClusterClient:
     ) -> dict[str, Any]:
         """Ask, and return the decoded body of a success.
 
-        Raises:
-            ApiError: the API server said no.
-            UnreachableError: no whole answer within `timeout_s`.
-            ConfigError: there are no credentials to ask with.
+        Raises ApiError: the API server said no. Raises UnreachableError: no whole answer within `timeout_s`. Raises
+        ConfigError: there are no credentials to ask with.
         """
         data = await self._answered(method, path, body=body, content_type=content_type, timeout_s=timeout_s)
         return read_object(data, f"{method} {path}")
@@ -224,9 +218,8 @@ class ClusterClient:
     ) -> AsyncIterator[dict[str, Any]]:
         """Events of a watch until the server ends it; an ERROR event is raised. `opened`: it has begun, maybe silently.
 
-        Raises:
-            ApiError: refused, or ended by an ERROR event (410: too old).
-            UnreachableError: the connection broke, or said nothing for `silence_s`.
+        Raises ApiError: refused, or ended by an ERROR event (410: too old). Raises UnreachableError: the connection
+        broke, or said nothing for `silence_s`.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s)
         response = await self._send("GET", path, None, "application/json", timeout)

@@ -97,8 +97,7 @@ class ClusterFinder:
     async def look(self) -> None:
         """Read all sources once; what cannot be read is noted.
 
-        Raises:
-            FindingError: the provider file cannot be used.
+        Raises FindingError: the provider file cannot be used.
         """
         if self._sources.folder:
             await self._look_into_folder(Path(self._sources.folder), {})
@@ -118,8 +117,7 @@ class ClusterFinder:
     async def run(self, changed: OnMembers) -> None:
         """Tell all clusters whenever they change, for ever; at once those that are fixed.
 
-        Raises:
-            FindingError: the provider file cannot be used.
+        Raises FindingError: the provider file cannot be used.
         """
         providers = self._providers()
         told: Members | None = None
@@ -280,8 +278,7 @@ class ClusterFinder:
 async def look_once(sources: ClusterSources) -> tuple[Members, dict[str, str]]:
     """The clusters that there are at this moment, and what cannot be read: source or object → why.
 
-    Raises:
-        FindingError: the provider file cannot be used.
+    Raises FindingError: the provider file cannot be used.
     """
     unreadable: dict[str, str] = {}
 

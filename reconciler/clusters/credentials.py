@@ -57,8 +57,7 @@ class PluginLoader(KubeConfigLoader):  # type: ignore[misc]
     async def load_from_exec_plugin(self) -> bool:
         """Run the plugin and use the credentials that it prints.
 
-        Raises:
-            ConfigException: it failed, hung, or gave nothing.
+        Raises ConfigException: it failed, hung, or gave nothing.
         """
         asked = self._user["exec"]
         plugin = ExecProvider(asked)
@@ -187,8 +186,7 @@ def clusters_of(
 ) -> list[ClusterConfig]:
     """The clusters of a kubeconfig: the named contexts or all, each called as its context unless `names` maps it.
 
-    Raises:
-        ConfigError: the file cannot be read, or has no such context.
+    Raises ConfigError: the file cannot be read, or has no such context.
     """
     files = [_kubeconfig(path) for path in kubeconfig.split(os.pathsep) if path]
     known = list(dict.fromkeys(each["name"] for file in files for each in file.get("contexts") or ()))
@@ -231,8 +229,7 @@ class Credentials:
     async def load(self) -> tuple[Configuration, float]:
         """The credentials as they are now, and until when (monotonic time) they surely hold.
 
-        Raises:
-            ConfigError: there are no credentials; raised again without a new attempt for a while.
+        Raises ConfigError: there are no credentials; raised again without a new attempt for a while.
         """
         if self._config.refused:
             raise ConfigError(f"cluster {self._config.name}: its kubeconfig is refused: {self._config.refused}")
@@ -248,8 +245,7 @@ class Credentials:
     def client(self, configuration: Configuration) -> ApiClient:
         """A client with these credentials. Where the system's certificates are used, they take it 40 ms to read.
 
-        Raises:
-            ConfigError: a certificate or key cannot be used.
+        Raises ConfigError: a certificate or key cannot be used.
         """
         try:
             return ApiClient(configuration=configuration)

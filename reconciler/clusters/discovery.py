@@ -58,9 +58,7 @@ class Discovery:
     async def resource(self, kind: str, group: str) -> Resource:
         """The resource of a kind; among versions the one with the scale subresource, else the preferred one.
 
-        Raises:
-            UnknownKindError: the cluster has no such resource.
-            ClusterError: the API server cannot be asked.
+        Raises UnknownKindError: the cluster has no such resource. Raises ClusterError: the API server cannot be asked.
         """
         if built_in := _BUILT_IN.get((group, kind)):
             return built_in

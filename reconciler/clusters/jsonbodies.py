@@ -15,11 +15,7 @@ T = TypeVar("T")
 
 
 def read_object(data: bytes, asked: str) -> dict[str, Any]:
-    """Read the body of an answer.
-
-    Raises:
-        UnreachableError: it is not a JSON object: something else answered.
-    """
+    """Read the body of an answer. Raises UnreachableError: it is not a JSON object: something else answered."""
     try:
         found = read_json(data)
     except ValueError as error:
@@ -44,8 +40,7 @@ class _PageForm(Struct, gc=False):
 def read_page(data: bytes, asked: str) -> ListPage:
     """Read the body of a page of a list. Its items may raise what this raises.
 
-    Raises:
-        UnreachableError: it is not an object of Kubernetes: something else answered.
+    Raises UnreachableError: it is not an object of Kubernetes: something else answered.
     """
     items: Iterator[Any]
     try:
@@ -67,8 +62,7 @@ def _item(raw: Raw, asked: str) -> Any:
 def known_metadata(metadata: Any, asked: str, answer: str) -> dict[str, Any]:
     """The metadata of an object or a list, which always has a resource version.
 
-    Raises:
-        UnreachableError: it is none: something else answered, such as a proxy with a page of its own.
+    Raises UnreachableError: it is none: something else answered, such as a proxy with a page of its own.
     """
     if not (isinstance(metadata, dict) and metadata.get("resourceVersion")):
         raise UnreachableError(f"{asked}: the answer is not an object of Kubernetes: {answer}")
@@ -78,9 +72,7 @@ def known_metadata(metadata: Any, asked: str, answer: str) -> dict[str, Any]:
 def read_as(form: type[T], data: bytes, asked: str) -> T:
     """Read the body of an answer as a type.
 
-    Raises:
-        UnreachableError: it is not a JSON object.
-        ValueError: it is not of this form.
+    Raises UnreachableError: it is not a JSON object. Raises ValueError: it is not of this form.
     """
     try:
         return msgspec.json.decode(data, type=form)
@@ -98,12 +90,7 @@ def encoded(body: Mapping[str, Any]) -> bytes:
 
 
 def watch_event(line: bytes) -> dict[str, Any]:
-    """Read an event of a watch.
-
-    Raises:
-        ApiError: it is an ERROR event.
-        UnreachableError: it is not an event.
-    """
+    """Read an event of a watch. Raises ApiError: it is an ERROR event. Raises UnreachableError: it is not an event."""
     try:
         event = read_json(line)
         kind, found = event["type"], event["object"]

@@ -16,8 +16,7 @@ def read_json(data: bytes) -> Any:
 
     What msgspec refuses, Python's own reader is asked for.
 
-    Raises:
-        ValueError: it is not JSON, or nested so deeply that it can be nothing of Kubernetes.
+    Raises ValueError: it is not JSON, or nested so deeply that it can be nothing of Kubernetes.
     """
     try:
         try:

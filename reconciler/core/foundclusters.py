@@ -118,8 +118,7 @@ def checked(found: Iterable[FoundCluster]) -> tuple[dict[str, FoundCluster], lis
 def from_kubeconfig(text: str, origin: str, name: str = "") -> list[FoundCluster]:
     """The clusters of a kubeconfig: one with a single context is called `name`, those of several as their contexts.
 
-    Raises:
-        FindingError: it is not a kubeconfig, or a context names what is not there.
+    Raises FindingError: it is not a kubeconfig, or a context names what is not there.
     """
     try:
         document = parse_yaml(text)
@@ -138,8 +137,7 @@ def from_kubeconfig(text: str, origin: str, name: str = "") -> list[FoundCluster
 def from_kubeconfig_file(text: str, file_name: str) -> list[FoundCluster]:
     """The clusters of a file of a folder; one with a single context is called as the file, without its ending.
 
-    Raises:
-        FindingError: as `from_kubeconfig`.
+    Raises FindingError: as `from_kubeconfig`.
     """
     stem = next((file_name.removesuffix(each) for each in _SUFFIXES if file_name.endswith(each)), file_name)
     return from_kubeconfig(text, f"file {file_name}", stem)
@@ -148,8 +146,7 @@ def from_kubeconfig_file(text: str, file_name: str) -> list[FoundCluster]:
 def from_kubeconfig_secret(secret: JsonView) -> list[FoundCluster]:
     """The clusters of a Secret with a kubeconfig, called as its label says.
 
-    Raises:
-        FindingError: it has no kubeconfig, or no usable one.
+    Raises FindingError: it has no kubeconfig, or no usable one.
     """
     origin = _origin("Secret", secret)
     labels = secret["metadata"].get("labels") or {}
@@ -409,11 +406,7 @@ def _kubeconfig(name: str, cluster: JsonView, user: JsonView) -> Json:
 
 
 def _decoded(secret: JsonView, origin: str) -> dict[str, str]:
-    """A Secret's data as texts.
-
-    Raises:
-        FindingError: a value is not text.
-    """
+    """A Secret's data as texts. Raises FindingError: a value is not text."""
     found = {}
     for key, value in (secret.get("data") or {}).items():
         try:

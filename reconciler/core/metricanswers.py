@@ -177,8 +177,7 @@ def _select(
 def fill(query: Query, body: JsonView) -> MetricAnswer:
     """The answer to one question from the body of a 200.
 
-    Raises:
-        ValueError: the body is not what the API promises; KeyError and TypeError likewise.
+    Raises ValueError: the body is not what the API promises; KeyError and TypeError likewise.
     """
     items = body.get("items") or ()
     match query.api:
@@ -203,11 +202,7 @@ def _object_answer(query: Query, body: JsonView) -> MetricAnswer:
 
 
 def fill_usages(query: Query, found: PodMetricsList) -> MetricAnswer:
-    """The answer to one `resource` question.
-
-    Raises:
-        ValueError: a quantity, time or window cannot be read.
-    """
+    """The answer to one `resource` question. Raises ValueError: a quantity, time or window cannot be read."""
     return structs.replace(query, usages=list(map(_pod_usage, found.items or ())))
 
 

@@ -118,11 +118,7 @@ STAND_IN_LABEL = "fleethpa.io/stand-in"
 
 
 def time_ms(text: str | None) -> int | None:
-    """Milliseconds since the epoch of an RFC 3339 time; None for an absent one.
-
-    Raises:
-        ValueError: not such a time.
-    """
+    """Milliseconds since the epoch of an RFC 3339 time; None for an absent one. Raises ValueError: not such a time."""
     return parse_time_ms(text) if text else None
 
 
@@ -243,8 +239,7 @@ def scale_of_parent(target: Target, parent: JsonView, session: str = "") -> Scal
     Source: pkg/registry/apps/{deployment,statefulset,replicaset}/storage and core/replicationcontroller: spec replicas,
     status replicas, and the selector in string form.
 
-    Raises:
-        SelectorError: the selector cannot be read.
+    Raises SelectorError: the selector cannot be read.
     """
     spec, status, metadata = parent.get("spec") or {}, parent.get("status") or {}, parent["metadata"]
     replicas = spec.get("replicas")

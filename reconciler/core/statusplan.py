@@ -68,8 +68,7 @@ def live_hpa(answer: HpaAnswer) -> LiveHpa:
     The API server takes those of the stored object at a write of a subresource, whatever is sent. Source: apimachinery
     pkg/util/managedfields/internal/fieldmanager.go `decodeLiveOrNew`.
 
-    Raises:
-        ValueError: it is not an object of Kubernetes: it has no uid or no resource version.
+    Raises ValueError: it is not an object of Kubernetes: it has no uid or no resource version.
     """
     metadata = {name: value for name, value in answer.metadata.items() if name != "managedFields"}
     uid, version = (msgspec.json.decode(metadata.get(name, Raw(b"null"))) for name in ("uid", "resourceVersion"))

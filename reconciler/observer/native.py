@@ -176,11 +176,7 @@ class Canary:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def prove(self) -> Verdict:
-        """Try once.
-
-        Raises:
-            ClusterError: the proof was interrupted, or the cluster refuses it.
-        """
+        """Try once. Raises ClusterError: the proof was interrupted, or the cluster refuses it."""
         for name in sorted(self._left):
             await self._delete(name)
         name = f"fleethpa-canary-{uuid.uuid4().hex[:8]}"

@@ -121,11 +121,7 @@ class Reflector:
         self._healthy_s = 0.0
 
     async def run(self) -> None:
-        """Mirror until cancelled.
-
-        Raises:
-            ForbiddenError: it may not list or watch (any more).
-        """
+        """Mirror until cancelled. Raises ForbiddenError: it may not list or watch (any more)."""
         try:
             while True:
                 try:

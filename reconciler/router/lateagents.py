@@ -269,8 +269,7 @@ class LateAgents:
     async def _try(self, late: _Late) -> None:
         """Copy all that waits, and give the agent back to the router.
 
-        Raises:
-            KafkaError: the topic still does not take records.
+        Raises KafkaError: the topic still does not take records.
         """
         await self._renew_producer(late.agent)
         late.failed = False

@@ -32,8 +32,7 @@ def parse_moment(text: str) -> datetime:
     Source: Go's `time.Parse(time.RFC3339, …)`: hours of one digit, a comma before the fraction and offsets of up to
     24:60 are accepted, other forms of ISO 8601 are not.
 
-    Raises:
-        ValueError: the text is not an RFC 3339 time, or no moment of the years 1 to 9999.
+    Raises ValueError: the text is not an RFC 3339 time, or no moment of the years 1 to 9999.
     """
     return _parsed(text)[0]
 
@@ -42,8 +41,7 @@ def parse_moment(text: str) -> datetime:
 def parse_time_ms(text: str) -> int:
     """Read an RFC 3339 time as Unix milliseconds; what is finer is cut off.
 
-    Raises:
-        ValueError: the text is not an RFC 3339 time.
+    Raises ValueError: the text is not an RFC 3339 time.
     """
     moment, fraction = _parsed(text)
     return (moment - _EPOCH) // _MILLISECOND + int((fraction or "0")[:3].ljust(3, "0"))
@@ -59,8 +57,7 @@ def parse_duration_ns(text: str) -> int:
 
     Source: Go's `time.ParseDuration`, its arithmetic of fractions included.
 
-    Raises:
-        ValueError: the text is not a Go duration, or beyond 64 bits of nanoseconds.
+    Raises ValueError: the text is not a Go duration, or beyond 64 bits of nanoseconds.
     """
     negative, rest = text.startswith("-"), text[1:] if text[:1] in ("-", "+") else text
     if rest == "0":
@@ -83,8 +80,7 @@ def parse_duration_ns(text: str) -> int:
 def parse_duration_ms(text: str) -> int:
     """Read a Go duration as milliseconds; what is finer is cut off toward zero.
 
-    Raises:
-        ValueError: the text is not a Go duration, or beyond 64 bits of nanoseconds.
+    Raises ValueError: the text is not a Go duration, or beyond 64 bits of nanoseconds.
     """
     duration_ns = parse_duration_ns(text)
     return duration_ns // 10**6 if duration_ns >= 0 else -(-duration_ns // 10**6)

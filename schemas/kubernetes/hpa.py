@@ -67,19 +67,14 @@ def status_wire_form(status: Mapping[str, Any]) -> Json | None:
 
 
 def default_hpa(manifest: Mapping[str, Any]) -> Json:
-    """Decode and default a manifest in its own version.
-
-    Raises:
-        ManifestError: as ``hpa_from_manifest``.
-    """
+    """Decode and default a manifest in its own version. Raises ManifestError: as ``hpa_from_manifest``."""
     return wire_form(decode_and_default(manifest))
 
 
 def decode_and_default(manifest: Mapping[str, Any]) -> Json:
     """Decode and default a manifest, keeping explicit empty policy lists, which only validation sees.
 
-    Raises:
-        ManifestError: as ``hpa_from_manifest``.
+    Raises ManifestError: as ``hpa_from_manifest``.
     """
     version = _version(manifest)
     run = Decoding()
@@ -96,8 +91,7 @@ def decode_and_default(manifest: Mapping[str, Any]) -> Json:
 def unknown_fields(manifest: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
     """Give the path of each field that the manifest's version does not have, and the names that are known beside it.
 
-    Raises:
-        ManifestError: another kind or version.
+    Raises ManifestError: another kind or version.
     """
     run = Decoding()
     _SHAPES[_version(manifest)].decode(manifest, "", run)
@@ -196,8 +190,7 @@ class StrictError:
 def strict_errors(manifest: Mapping[str, Any], duplicates: Sequence[str] = ()) -> list[StrictError]:
     """Give the unknown fields of an HPA manifest, and the duplicate ones that its reader noted.
 
-    Raises:
-        ManifestError: another kind or version, whose fields are not known.
+    Raises ManifestError: another kind or version, whose fields are not known.
     """
     found = [StrictError("unknown", path, _hint(path, siblings)) for path, siblings in unknown_fields(manifest)]
     return [*found, *(StrictError("duplicate", path) for path in duplicates)][:MOST]

@@ -25,8 +25,7 @@ class YamlTextError(ValueError):
 def parse_yaml(text: str) -> Any:
     """Read one document; None: it is empty.
 
-    Raises:
-        YamlTextError: not YAML, several documents, nested too deeply, or a date or number that cannot be.
+    Raises YamlTextError: not YAML, several documents, nested too deeply, or a date or number that cannot be.
     """
     try:
         return yaml.safe_load(text)
@@ -81,8 +80,7 @@ class Manifest:
 def load_manifests(text: str) -> list[Manifest]:
     """Read all objects of a text; empty documents are skipped, lists are replaced by their items.
 
-    Raises:
-        ManifestSyntaxError: the text cannot be read, or holds something that is not an object.
+    Raises ManifestSyntaxError: the text cannot be read, or holds something that is not an object.
     """
     manifests: list[Manifest] = []
     for number, (line, body, duplicates) in enumerate(_documents(text), start=1):

@@ -185,8 +185,7 @@ class Quantity:
 def parse_quantity(text: str) -> Quantity:
     """Parse a quantity as upstream's ``ParseQuantity`` does.
 
-    Raises:
-        QuantityError: with upstream's text; with a text of ours for what is too long or has too large an exponent.
+    Raises QuantityError: with upstream's text; with a text of ours for what is too long or has too large an exponent.
     """
     if len(text) > MAX_TEXT_LENGTH:
         raise QuantityError(f"quantity of {len(text)} characters is too long: at most {MAX_TEXT_LENGTH} are accepted")
@@ -237,11 +236,7 @@ def format_milli(milli: int, fmt: Format = "DecimalSI") -> str:
 
 
 def parse_milli(text: str) -> int:
-    """Parse a quantity and give its ``MilliValue()``.
-
-    Raises:
-        QuantityError: as ``parse_quantity``.
-    """
+    """Parse a quantity and give its ``MilliValue()``. Raises QuantityError: as ``parse_quantity``."""
     # What metrics.k8s.io gives, whole nano cores and KiB, is another text each time, so that no cache helps.
     if len(text) <= _SURELY_I64_LENGTH and text.isascii():
         if text[-1:] == "n" and text[:-1].isdigit():
@@ -264,8 +259,7 @@ def _parse_cached(text: str) -> Quantity:
 def equal_quantity_text(a: str, b: str) -> bool:
     """Tell whether two texts are the same quantity by value: ``0.4`` equals ``400m``.
 
-    Raises:
-        QuantityError: a text that differs from the other is not a quantity.
+    Raises QuantityError: a text that differs from the other is not a quantity.
     """
     return a == b or _parse_cached(a).cmp(_parse_cached(b)) == 0
 

@@ -114,8 +114,7 @@ NOTHING = Selector(None)
 def parse_selector(text: str) -> Selector:
     """Parse the string form, such as ``app=web,tier in (a,b),!canary``. Empty matches everything.
 
-    Raises:
-        SelectorError: with upstream's text.
+    Raises SelectorError: with upstream's text.
     """
     return Selector(_plain(text) or _Parser(text).parse())
 
@@ -131,8 +130,7 @@ def _plain(text: str) -> list[Requirement] | None:
 def label_selector(selector: Mapping[str, Any] | None) -> Selector:
     """Turn a LabelSelector object into a selector. None matches nothing, an empty object everything.
 
-    Raises:
-        SelectorError: with upstream's text; of several bad labels, the first in order of their keys.
+    Raises SelectorError: with upstream's text; of several bad labels, the first in order of their keys.
     """
     if selector is None:
         return NOTHING
@@ -159,18 +157,13 @@ def label_selector_error(selector: Mapping[str, Any] | None) -> str:
 def label_selector_text(selector: Mapping[str, Any] | None) -> str:
     """Give the string form of a LabelSelector object, as requests carry it; None and empty give an empty text.
 
-    Raises:
-        SelectorError: as ``label_selector``.
+    Raises SelectorError: as ``label_selector``.
     """
     return str(label_selector(selector))
 
 
 def matches_label_selector(selector: Mapping[str, Any] | None, labels: Labels) -> bool:
-    """Tell whether labels meet a LabelSelector object.
-
-    Raises:
-        SelectorError: as ``label_selector``.
-    """
+    """Tell whether labels meet a LabelSelector object. Raises SelectorError: as ``label_selector``."""
     return label_selector(selector).matches(labels)
 
 
@@ -194,11 +187,7 @@ def print_label_selector(selector: Mapping[str, Any] | None) -> str:
 
 
 def new_requirement(key: str, operator: str, values: Sequence[str]) -> Requirement:
-    """Check and make a requirement.
-
-    Raises:
-        SelectorError: all that is wrong with it, in upstream's words.
-    """
+    """Check and make a requirement. Raises SelectorError: all that is wrong with it, in upstream's words."""
     errors = [invalid("key", key, "; ".join(wrong))] if (wrong := label_key_errors(key)) else []
     if operator in ("in", "notin") and not values:
         errors.append(invalid("values", None, "for 'in', 'notin' operators, values set can't be empty"))

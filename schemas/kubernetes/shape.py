@@ -331,8 +331,7 @@ def json_milli(value: Any) -> int:
 
     Source: resource.Quantity, UnmarshalJSON; but null, which upstream reads as zero, is refused.
 
-    Raises:
-        QuantityError: it is neither, or a text that is not a quantity.
+    Raises QuantityError: it is neither, or a text that is not a quantity.
     """
     text = value.strip() if isinstance(value, str) else _quantity_text(value)
     if text is None:

@@ -198,8 +198,7 @@ _NOT_NEGATIVE = "must be greater than or equal to 0"
 def validate_create(manifest: Mapping[str, Any]) -> list[FieldError]:
     """Give all that the API server refuses in a new object, in its order.
 
-    Raises:
-        ManifestError: the manifest cannot be decoded.
+    Raises ManifestError: the manifest cannot be decoded.
     """
     hpa = _internal(manifest)
     return _final([], handwritten_create(hpa), list(_declarative(hpa["spec"], None)))
@@ -208,8 +207,7 @@ def validate_create(manifest: Mapping[str, Any]) -> list[FieldError]:
 def validate_update(manifest: Mapping[str, Any], old_manifest: Mapping[str, Any]) -> list[FieldError]:
     """Give all that the API server refuses in a changed object, in its order.
 
-    Raises:
-        ManifestError: one of the manifests cannot be decoded.
+    Raises ManifestError: one of the manifests cannot be decoded.
     """
     hpa, old = _internal(manifest), _internal(old_manifest)
     stored = list(validate_stored_metadata(hpa["metadata"]))
@@ -219,8 +217,7 @@ def validate_update(manifest: Mapping[str, Any], old_manifest: Mapping[str, Any]
 def validate_status(manifest: Mapping[str, Any], old_manifest: Mapping[str, Any]) -> list[FieldError]:
     """Give all that the API server refuses in an update of the status subresource, in its order.
 
-    Raises:
-        ManifestError: one of the manifests cannot be decoded.
+    Raises ManifestError: one of the manifests cannot be decoded.
     """
     hpa, old = _internal(manifest), _internal(old_manifest)
     stored = list(validate_stored_metadata(hpa["metadata"]))
@@ -238,8 +235,7 @@ def api_error_message(name: str, errors: Sequence[FieldError]) -> str:
 def generation_after_update(manifest: Mapping[str, Any], old_manifest: Mapping[str, Any]) -> int:
     """Give the generation that an update stores: one more if the spec means something else. A creation stores 1.
 
-    Raises:
-        ManifestError: one of the manifests cannot be decoded.
+    Raises ManifestError: one of the manifests cannot be decoded.
     """
     hpa, old = _internal(manifest), _internal(old_manifest)
     generation: int = old["metadata"].get("generation", 0)

@@ -217,11 +217,7 @@ class Backtest(Struct, frozen=True, kw_only=True):
 
 
 def backtest(events: Sequence[HpaEvent], tried: Tried, model: Model) -> Backtest:
-    """Try a candidate on the events of one HPA.
-
-    Raises:
-        CandidateError: it cannot be tried on this recording.
-    """
+    """Try a candidate on the events of one HPA. Raises CandidateError: it cannot be tried on this recording."""
     inputs = [event.inputs for event in events if isinstance(event, Evaluated)]
     inputs = [each for each in inputs if isinstance(each.observation.scale, Scale)]
     if not inputs:

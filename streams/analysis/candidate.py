@@ -156,11 +156,7 @@ class Candidate(Struct, frozen=True):
 
 
 def candidate(hpa: HpaId, spec: dict[str, Any]) -> Candidate:
-    """Compile a defaulted spec.
-
-    Raises:
-        CandidateError: a quantity in it cannot be read.
-    """
+    """Compile a defaulted spec. Raises CandidateError: a quantity in it cannot be read."""
     body = {"metadata": {"name": hpa.name, "namespace": hpa.namespace}, "spec": spec}
     try:
         autoscaler = compile_autoscaler(body)
@@ -178,8 +174,7 @@ def metric_key(metric: dict[str, Any]) -> bytes:
 def check_metrics(tried: Tried, recorded: Iterable[EvaluationInputs]) -> None:
     """See that the recording holds what the candidate asks for.
 
-    Raises:
-        CandidateError: a metric was never asked for, or the target is another.
+    Raises CandidateError: a metric was never asked for, or the target is another.
     """
     known: set[bytes] = set()
     targets = set()

@@ -201,11 +201,7 @@ class Counterfactuals(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def counterfactuals(inputs: EvaluationInputs) -> Counterfactuals:
-    """Search and check.
-
-    Raises:
-        CounterfactualError: one that was found does not hold; nothing is given then.
-    """
+    """Search and check. Raises CounterfactualError: one that was found does not hold; nothing is given then."""
     recorded = answer(inputs)
     flips: list[Flip] = []
     unmoved: list[Unmoved] = []

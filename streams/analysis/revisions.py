@@ -42,9 +42,8 @@ _FOLDED = (
 def fold_specs(partition: Partition, record: PlainRecord, cluster: str) -> None:
     """Fold what decides the specs and modes of a cluster's HPAs; what else the partition holds is not true after it.
 
-    Raises:
-        LogError: it is not a log record.
-        UnknownEngineError: the record asks for an engine that this version lacks.
+    Raises LogError: it is not a log record. Raises UnknownEngineError: the record asks for an engine that this version
+    lacks.
     """
     offset, timestamp_ms, value = record
     state = partition.state
@@ -113,11 +112,7 @@ class RevisionReader:
         self._partition, self._hpa = partition, hpa
 
     def take(self, record: PlainRecord) -> list[Revision]:
-        """The changes that the next record brings.
-
-        Raises:
-            LogError, UnknownEngineError: it cannot be folded.
-        """
+        """The changes that the next record brings. Raises LogError, UnknownEngineError: it cannot be folded."""
         partition, hpa = self._partition, self._hpa
         offset, _, value = record
         if not any(word in value for word in _WORDS):

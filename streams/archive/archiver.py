@@ -93,8 +93,7 @@ class PartitionWriter:
     def append(self, record: ArchivedRecord) -> bool:
         """Take a record; one at or below the archived end is a duplicate and is dropped (False).
 
-        Raises:
-            ArchiveError: the record leaves a gap.
+        Raises ArchiveError: the record leaves a gap.
         """
         expected = self.next_offset
         if expected is not None and record.offset < expected:
@@ -255,8 +254,7 @@ class _Pair:
 class Archiver:
     """The writer of a whole archive.
 
-    Raises:
-        ArchiveError: the directory is another archive, or another process writes it.
+    Raises ArchiveError: the directory is another archive, or another process writes it.
     """
 
     def __init__(
@@ -286,8 +284,7 @@ class Archiver:
     def begin_with(self, partition: int, rows: Mapping[bytes, bytes]) -> None:
         """Start a partition whose log no longer begins at its first record from state rows.
 
-        Raises:
-            StateError: the rows are not whole.
+        Raises StateError: the rows are not whole.
         """
         fold = Fold(self.root, partition, rows)
         # An earlier start that was killed before any record came has left rows from which the log does not go on.
@@ -297,11 +294,7 @@ class Archiver:
         self._pairs[partition].fold = fold
 
     def append(self, topic: str, partition: int, record: ArchivedRecord) -> None:
-        """Take a record; a duplicate is dropped.
-
-        Raises:
-            ArchiveError: the record leaves a gap.
-        """
+        """Take a record; a duplicate is dropped. Raises ArchiveError: the record leaves a gap."""
         taken = self._writer(topic, partition).append(record)
         if taken and topic == DECISIONS:
             self._pairs[partition].seq = max(self._pairs[partition].seq, _seq_of(record))

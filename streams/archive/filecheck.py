@@ -18,8 +18,7 @@ Wanted = Mapping[int, str]
 def check_layout(root: Path) -> int:
     """Check that the archive has exactly the folders and files that belong to it; gives the partition count.
 
-    Raises:
-        ArchiveError: something is missing or does not belong there.
+    Raises ArchiveError: something is missing or does not belong there.
     """
     info = open_archive(root)
     if read_small(root / "archive.json") != encode(info):
@@ -128,8 +127,7 @@ def _check_heads(reader: PartitionReader, manifest: SegmentManifest, head: bytes
 def next_head(head: bytes, record: ArchivedRecord, wanted: Wanted, name: str) -> bytes:
     """The chain head after a record, compared with what a signed checkpoint names there.
 
-    Raises:
-        ArchiveError: it differs.
+    Raises ArchiveError: it differs.
     """
     head = link(head, record_digest(record))
     signed = wanted.get(record.offset)
@@ -144,8 +142,7 @@ def next_head(head: bytes, record: ArchivedRecord, wanted: Wanted, name: str) ->
 def signed_heads(checkpoints: list[Heads], topic: str, partition: int) -> dict[int, str]:
     """What the checkpoints say of one topic partition.
 
-    Raises:
-        ArchiveError: two checkpoints name different heads at one offset.
+    Raises ArchiveError: two checkpoints name different heads at one offset.
     """
     wanted: dict[int, str] = {}
     for heads in checkpoints:
@@ -158,8 +155,7 @@ def signed_heads(checkpoints: list[Heads], topic: str, partition: int) -> dict[i
 def check_snapshots(root: Path, partition: int) -> None:
     """Check that snapshots stand at the ends of log segments only (a first one may stand before the log's start).
 
-    Raises:
-        ArchiveError: one does not.
+    Raises ArchiveError: one does not.
     """
     # In this order: a writer may add a snapshot meanwhile, and closes the segment before it.
     folder = root / "snapshots" / str(partition)

@@ -63,11 +63,7 @@ class Archived(NamedTuple):
 
 
 def checkpoint_writer(config: ArchiveConfig) -> CheckpointWriter | None:
-    """The writer of signed checkpoints, if there is a key.
-
-    Raises:
-        ArchiveError: the key file cannot be used.
-    """
+    """The writer of signed checkpoints, if there is a key. Raises ArchiveError: the key file cannot be used."""
     return None if config.key is None else CheckpointWriter(config.root, read_private(config.key))
 
 
@@ -99,8 +95,7 @@ async def run_archive(
 ) -> Archived:
     """Archive until `stop` is set or, with `once`, until the end as of now.
 
-    Raises:
-        ArchiveError: the directory is not usable, or the topics no longer hold what comes next.
+    Raises ArchiveError: the directory is not usable, or the topics no longer hold what comes next.
     """
     consumer = AIOKafkaConsumer(
         **aiokafka_kwargs(config.kafka),

@@ -64,20 +64,12 @@ def sha256_hex(data: bytes) -> str:
 
 
 def read_struct(path: Path, type_: type[T]) -> T:
-    """Read a JSON file as `type_`.
-
-    Raises:
-        ArchiveError: it is missing or not such a value.
-    """
+    """Read a JSON file as `type_`. Raises ArchiveError: it is missing or not such a value."""
     return struct_in(path, read_small(path), type_)
 
 
 def read_small(path: Path) -> bytes:
-    """Read a small file whole.
-
-    Raises:
-        ArchiveError: it is missing or cannot be read.
-    """
+    """Read a small file whole. Raises ArchiveError: it is missing or cannot be read."""
     try:
         with reading(path):
             return path.read_bytes()
@@ -86,11 +78,7 @@ def read_small(path: Path) -> bytes:
 
 
 def struct_in(path: Path, data: bytes, type_: type[T]) -> T:
-    """Decode what was read from a JSON file.
-
-    Raises:
-        ArchiveError: it is no such value.
-    """
+    """Decode what was read from a JSON file. Raises ArchiveError: it is no such value."""
     try:
         return decode(data, type_)
     except WireError as error:
@@ -142,11 +130,7 @@ def write_snapshot(root: Path, partition: int, applied_offset: int, rows: Mappin
 
 
 def read_snapshot(path: Path) -> dict[bytes, bytes]:
-    """Read a snapshot back.
-
-    Raises:
-        ArchiveError: damaged.
-    """
+    """Read a snapshot back. Raises ArchiveError: damaged."""
     data = read_small(path)
     try:
         plain = bytes(cramjam.zstd.decompress(data[32:]))
@@ -182,8 +166,7 @@ class ArchiveInfo(Struct, frozen=True, kw_only=True, rename="camel"):
 def create(root: Path, partitions: int) -> ArchiveInfo:
     """Make `root` an archive, or open it.
 
-    Raises:
-        ArchiveError: it is an archive of another partition count or version.
+    Raises ArchiveError: it is an archive of another partition count or version.
     """
     root.mkdir(parents=True, exist_ok=True)
     path = root / "archive.json"
@@ -196,11 +179,7 @@ def create(root: Path, partitions: int) -> ArchiveInfo:
 
 
 def open_archive(root: Path) -> ArchiveInfo:
-    """What the archive is.
-
-    Raises:
-        ArchiveError: no archive, or one of another version.
-    """
+    """What the archive is. Raises ArchiveError: no archive, or one of another version."""
     path = root / "archive.json"
     with reading(path):
         there = path.exists()

@@ -86,11 +86,7 @@ class Tally:
             self.records += 1
 
     def manifest(self, topic: str, partition: int, previous: SegmentManifest | None) -> SegmentManifest:
-        """The manifest of a segment of these records.
-
-        Raises:
-            ArchiveError: the folder has no manifests.
-        """
+        """The manifest of a segment of these records. Raises ArchiveError: the folder has no manifests."""
         if self.first is None or self.last is None:
             raise ArchiveError(f"{topic}-{partition}: a segment without records")
         return SegmentManifest(
@@ -117,11 +113,7 @@ class _Numbered(Struct):
 
 
 def seq_of(value: bytes) -> int:
-    """The number of a decision record.
-
-    Raises:
-        BAD_JSON: it is not JSON.
-    """
+    """The number of a decision record. Raises BAD_JSON: it is not JSON."""
     return msgspec.json.decode(value, type=_Numbered).seq
 
 
@@ -139,8 +131,7 @@ class PartitionReader:
     def manifests(self) -> list[SegmentManifest]:
         """The manifests of the closed segments, oldest first.
 
-        Raises:
-            ArchiveError: HEAD, a manifest or the chain of manifests is damaged.
+        Raises ArchiveError: HEAD, a manifest or the chain of manifests is damaged.
         """
         # HEAD is read once, before what it names: a writer may close a segment meanwhile.
         head_path = self.folder / HEAD_FILE
@@ -192,8 +183,7 @@ class PartitionReader:
 
         A segment that is closed meanwhile is read on under its new name.
 
-        Raises:
-            ArchiveError: a segment is damaged. Without `checked`, hashes are left to `verify_segment`.
+        Raises ArchiveError: a segment is damaged. Without `checked`, hashes are left to `verify_segment`.
         """
         return self._following(from_offset, self.segment, self.open_records)
 
@@ -267,11 +257,7 @@ class PartitionReader:
         return first is not None and first.timestamp_ms > time_ms
 
     def segment(self, manifest: SegmentManifest) -> Iterator[ArchivedRecord]:
-        """The records of a closed segment.
-
-        Raises:
-            ArchiveError: it is missing or cannot be read.
-        """
+        """The records of a closed segment. Raises ArchiveError: it is missing or cannot be read."""
         return self._closed(manifest, _records, record_digest)
 
     def _closed(

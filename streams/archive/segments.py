@@ -153,8 +153,7 @@ def read_frames(path: Path, *, torn_end_ok: bool) -> Iterator[tuple[int, list[Ar
 def read_bare(path: Path, *, torn_end_ok: bool) -> Iterator[BareRecord]:
     """The records of a segment file at less cost; otherwise as `read_frames`.
 
-    Raises:
-        ArchiveError: a frame that cannot be read; names the file and the position.
+    Raises ArchiveError: a frame that cannot be read; names the file and the position.
     """
     for position, _, packed, length in _whole_frames(path, torn_end_ok=torn_end_ok):
         yield from _unpack(path, position, packed, length, _decode_bare)

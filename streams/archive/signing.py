@@ -53,8 +53,7 @@ class Newest(Struct, frozen=True, kw_only=True, rename="camel"):
 def make_key(private: Path, public: Path) -> str:
     """Make a key pair, PEM; the private file is readable by its owner only. Gives the public key in hex.
 
-    Raises:
-        FileExistsError: there is a key already; it is never overwritten.
+    Raises FileExistsError: there is a key already; it is never overwritten.
     """
     key = Ed25519PrivateKey.generate()
     private.parent.mkdir(parents=True, exist_ok=True)
@@ -72,11 +71,7 @@ def make_key(private: Path, public: Path) -> str:
 
 
 def read_private(path: Path) -> Ed25519PrivateKey:
-    """Read a private key file.
-
-    Raises:
-        ArchiveError: no Ed25519 key in it.
-    """
+    """Read a private key file. Raises ArchiveError: no Ed25519 key in it."""
     text = _pem(path)
     try:
         key = serialization.load_pem_private_key(text, password=None)
@@ -90,11 +85,7 @@ def read_private(path: Path) -> Ed25519PrivateKey:
 
 
 def read_public(path: Path) -> Ed25519PublicKey:
-    """Read a public key file.
-
-    Raises:
-        ArchiveError: no Ed25519 public key in it.
-    """
+    """Read a public key file. Raises ArchiveError: no Ed25519 public key in it."""
     text = _pem(path)
     if b"PRIVATE KEY" in text:
         raise ArchiveError(f"{path} is a private key; name its public key, the file that ends in .pub")
@@ -158,8 +149,7 @@ def read_checkpoints(root: Path, public: Ed25519PublicKey | None, *, written: bo
 
     `written`: a process writes the archive now, so that a file may be unfinished.
 
-    Raises:
-        ArchiveError: names the first file that is not right, and why.
+    Raises ArchiveError: names the first file that is not right, and why.
     """
     made: list[Heads] = []
     previous = ""

@@ -50,9 +50,8 @@ class ArchivedState(NamedTuple):
 async def archived_state(past: Past, number: int, upto: int) -> ArchivedState:
     """Fold an archived log partition up to offset `upto`, or as far as the archive reaches.
 
-    Raises:
-        ArchiveError, CoreError: the archive is damaged.
-        StartError: it begins later than the log did, and holds no snapshot.
+    Raises ArchiveError, CoreError: the archive is damaged. Raises StartError: it begins later than the log did, and
+    holds no snapshot.
     """
     try:
         folded = await past.fold_to(number, offset=upto)
@@ -65,8 +64,7 @@ async def archived_state(past: Past, number: int, upto: int) -> ArchivedState:
 def check_reach(past: Past, number: int, state: ArchivedState, log: OffsetBounds, newest: TailHead) -> None:
     """Check that the log continues where the archived state ends, and that the topic has all decisions of the state.
 
-    Raises:
-        StartError: it does not.
+    Raises StartError: it does not.
     """
     if state.applied_offset + 1 < log.first:
         ends = f"ends at log offset {state.applied_offset}" if state.applied_offset >= 0 else "holds no log record"
@@ -85,8 +83,7 @@ async def decision_offset(
 ) -> int:
     """The offset of the decision that the state follows from.
 
-    Raises:
-        StartError: there is another decision in its place, or none: the archive is not of this log.
+    Raises StartError: there is another decision in its place, or none: the archive is not of this log.
     """
     number, head = tp.partition, state.head
     if not head.seq:
@@ -198,11 +195,7 @@ async def _from_archive(
 
 
 def check_empty(config: DeciderConfig, bounds: Mapping[TopicPartition, OffsetBounds]) -> None:
-    """Check that the changelog holds no row.
-
-    Raises:
-        StartError: it does.
-    """
+    """Check that the changelog holds no row. Raises StartError: it does."""
     used = [tp.partition for tp, (first, end) in bounds.items() if tp.topic == config.changelog_topic and first < end]
     if used:
         raise StartError(

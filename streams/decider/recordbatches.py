@@ -132,9 +132,8 @@ class BatchWriter:
     async def written(self) -> int | None:
         """Wait until the brokers have all that was queued; give the offset of the last record, None without one.
 
-        Raises:
-            KafkaError: something was not written.
-            RecordTooLargeError: the topic takes no record of such a size.
+        Raises KafkaError: something was not written. Raises RecordTooLargeError: the topic takes no record of such a
+        size.
         """
         try:
             placed = await asyncio.gather(*(future for _, _, future in self._sent))

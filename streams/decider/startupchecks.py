@@ -30,8 +30,7 @@ class StartError(Exception):
 async def check(config: DeciderConfig) -> int:
     """Check what the decider needs; give the partition count of the log.
 
-    Raises:
-        StartError: no broker answers, a topic is missing or unlike the others, a permission is denied.
+    Raises StartError: no broker answers, a topic is missing or unlike the others, a permission is denied.
     """
     try:
         async with AIOKafkaConsumer(

@@ -31,11 +31,7 @@ class ArchivePast(Past):
         self.root, self.checked = root, checked
 
     def check_folder(self) -> None:
-        """Check that the folder is an archive that this version reads.
-
-        Raises:
-            ArchiveError: it is not.
-        """
+        """Check that the folder is an archive that this version reads. Raises ArchiveError: it is not."""
         with reading(self.root):
             there, is_folder = self.root.exists(), self.root.is_dir()
         if not is_folder:
@@ -45,8 +41,7 @@ class ArchivePast(Past):
     def newest_ms(self) -> int:
         """Return the timestamp of the newest log record; 0 if there is no record.
 
-        Raises:
-            ArchiveError: the archive is damaged.
+        Raises ArchiveError: the archive is damaged.
         """
         numbers = range(open_archive(self.root).partitions)
         return max(self._topic(LOG, number).last_timestamp_ms() for number in numbers)

@@ -159,8 +159,7 @@ def events(
 async def evaluation_of(past: Past, recorded: Recorded) -> Evaluated:
     """Return the inputs of a decision, after checking that the log gives exactly that decision again.
 
-    Raises:
-        LogGoneError: the log does not hold them any more, or gives another decision.
+    Raises LogGoneError: the log does not hold them any more, or gives another decision.
     """
     id_ = recorded.decision.id
     offset = log_offset_of(id_)
@@ -195,8 +194,7 @@ async def events_between(
 
     The bytes of the decision records, which would be most of a long window, are left out.
 
-    Raises:
-        LogGoneError: the log does not reach back to the start.
+    Raises LogGoneError: the log does not reach back to the start.
     """
     traces = NativeTraces(wanted) if native else None
     partition = await past.restored(number, before_ms=since_ms)

@@ -186,11 +186,7 @@ class KafkaPast(Past):
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[KafkaPast]:
-        """Share one consumer among all readings.
-
-        Raises:
-            MissingTopicError: log, decisions or changelog do not exist.
-        """
+        """Share one consumer among all readings. Raises MissingTopicError: log, decisions or changelog do not exist."""
         async with kafkaclients.reader(self.settings) as consumer:
             self._counts = await _counts(consumer)
             for topic in (topics.LOG, topics.DECISIONS, topics.CHANGELOG):

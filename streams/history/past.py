@@ -214,8 +214,7 @@ class Past(ABC):
         Ends after offset `upto`, or before the first record that is not earlier than `until_ms` (timestamps may step
         back, log time does not).
 
-        Raises:
-            LogGoneError: records are missing between what the partition has applied and the next one.
+        Raises LogGoneError: records are missing between what the partition has applied and the next one.
         """
         expected = partition.applied_offset + 1
         async with aclosing(self.records(LOG, partition.number, expected)) as records:
@@ -249,8 +248,7 @@ class Past(ABC):
     async def restored(self, number: int, *, below: int | None = None, before_ms: int | None = None) -> Partition:
         """Return a partition as of the nearest stored rows before a log offset or time (`checkpoint`), or an empty one.
 
-        Raises:
-            StateError: the rows are damaged.
+        Raises StateError: the rows are damaged.
         """
         return Partition.restore(number, await self.checkpoint(number, below=below, before_ms=before_ms))
 
@@ -259,9 +257,8 @@ class Past(ABC):
 
         Now is the end of the log, or, of a running fleet whose decider is far behind, what it decided last.
 
-        Raises:
-            LogGoneError: neither log nor stored rows reach back far enough.
-            CoreError: a record cannot be folded.
+        Raises LogGoneError: neither log nor stored rows reach back far enough. Raises CoreError: a record cannot be
+        folded.
         """
         now = offset is None and time_ms is None
         after_ms = None if time_ms is None else time_ms + 1

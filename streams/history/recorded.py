@@ -39,11 +39,7 @@ class RecordHead(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 def head_of(partition: int, offset: int, value: bytes) -> RecordHead:
-    """Read the head of a record.
-
-    Raises:
-        WireError: it is no decision; the text names partition and offset.
-    """
+    """Read the head of a record. Raises WireError: it is no decision; the text names partition and offset."""
     try:
         return _HEADS.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -84,11 +80,7 @@ class Recorded:
 
     @property
     def decision(self) -> Decision:
-        """The whole decision.
-
-        Raises:
-            WireError: the record is no decision; the text names partition and offset.
-        """
+        """The whole decision. Raises WireError: the record is no decision; the text names partition and offset."""
         if self._decision is None:
             self._decision = self._decoded()
         return self._decision
@@ -182,8 +174,7 @@ class Expander:
 
         `head`: of the record, for whoever has read it.
 
-        Raises:
-            WireError: the record is no decision; the text names partition and offset.
+        Raises WireError: the record is no decision; the text names partition and offset.
         """
         if head is None:
             head = head_of(partition, offset, value)
@@ -253,11 +244,7 @@ class NewestEvaluations:
         """Id of a full record → the newest short one, which repeats it and cannot be decoded without it."""
 
     def take(self, offset: int, value: bytes) -> bool:
-        """Take a record; False: no earlier one can matter.
-
-        Raises:
-            WireError: it is no decision.
-        """
+        """Take a record; False: no earlier one can matter. Raises WireError: it is no decision."""
         head = head_of(self._partition, offset, value)
         uid, time_ms = _uid_of(head, self._partition, offset), head.time_ms
         if self._upto_ms is not None and time_ms > self._upto_ms:

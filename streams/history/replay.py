@@ -48,8 +48,7 @@ async def derive(
 
     `named`: picks the ID that a short form means from those of its log record; None: `decision_id` is whole.
 
-    Raises:
-        ArchiveError: the source is damaged, or no longer reaches back far enough.
+    Raises ArchiveError: the source is damaged, or no longer reaches back far enough.
     """
     offset = log_offset_of(decision_id)
     state = await past.restored(partition, below=offset)

@@ -60,11 +60,7 @@ class Report(Struct, kw_only=True, rename="camel"):
 
 
 def log_offset_of(decision_id: str) -> int:
-    """The log offset that a decision id names.
-
-    Raises:
-        FaultError: not the id of a decision.
-    """
+    """The log offset that a decision id names. Raises FaultError: not the id of a decision."""
     try:
         return chain.log_offset_of(decision_id)
     except ValueError as error:
@@ -85,8 +81,7 @@ class Checker:
     def log(self, record: ArchivedRecord) -> None:
         """Fold a log record; what it causes is expected to stand.
 
-        Raises:
-            FaultError: it is not the next one, or no log record.
+        Raises FaultError: it is not the next one, or no log record.
         """
         where = f"log {self.report.partition}@{record.offset}"
         try:
@@ -105,8 +100,7 @@ class Checker:
     def decision(self, record: ArchivedRecord) -> bool:
         """Check one record of the decisions; False for a copy, or one before the part that is checked.
 
-        Raises:
-            FaultError: something is wrong with it.
+        Raises FaultError: something is wrong with it.
         """
         where = f"decision {self.report.partition}@{record.offset}"
         if self._offset is not None and record.offset != self._offset + 1:
@@ -177,8 +171,7 @@ async def check_partition(
 ) -> Report:
     """Verify one partition, from the newest snapshot before `since_ms` on.
 
-    Raises:
-        ArchiveError: the source cannot be read; FaultError is caught and becomes part of the report.
+    Raises ArchiveError: the source cannot be read; FaultError is caught and becomes part of the report.
     """
     report = Report(partition=number, engine_changes=[])
     try:
@@ -345,8 +338,7 @@ async def _check_topic(past: Past, topic: str, partition: int, wanted: dict[int,
 def checkpoints_of(root: Path, public: Path | None) -> list[Heads]:
     """The signed checkpoints of an archive, checked against a public key where one is given.
 
-    Raises:
-        ArchiveError: a checkpoint is wrong, or there is none although a key is given.
+    Raises ArchiveError: a checkpoint is wrong, or there is none although a key is given.
     """
     found = read_checkpoints(root, read_public(public) if public else None, written=is_written(root))
     if public and not found:
@@ -359,8 +351,7 @@ async def verify(
 ) -> AsyncIterator[Report]:
     """Verify all partitions; a report for each, as they come.
 
-    Raises:
-        ArchiveError: the layout of the archive is wrong, or the source cannot be read at all.
+    Raises ArchiveError: the layout of the archive is wrong, or the source cannot be read at all.
     """
     if isinstance(past, ArchivePast):
         count = check_layout(past.root)

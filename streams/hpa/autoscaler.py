@@ -121,11 +121,7 @@ _NO_RESOURCE_TARGET = (
 
 
 def compile_autoscaler(hpa: JsonView) -> Autoscaler:
-    """Compile a defaulted HPA.
-
-    Raises:
-        ValueError: a quantity in the spec cannot be read.
-    """
+    """Compile a defaulted HPA. Raises ValueError: a quantity in the spec cannot be read."""
     metadata, spec = hpa["metadata"], hpa["spec"]
     target, behavior = spec["scaleTargetRef"], spec.get("behavior")
     namespace = metadata.get("namespace", "")

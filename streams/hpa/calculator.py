@@ -36,8 +36,7 @@ def utilization(
 ) -> Calculation:
     """Propose replicas for a target of `target` percent of what the pods request.
 
-    Raises:
-        MetricError: no pods, no samples left, a pod without a request, or requests that sum up to 0.
+    Raises MetricError: no pods, no samples left, a pod without a request, or requests that sum up to 0.
     """
     requests = pods.requests(resource, container)
     groups = group(pods, answer, resource == "cpu", requests, settings, now_ms)
@@ -73,8 +72,7 @@ def raw_average(
 ) -> Calculation:
     """Propose replicas for a target average per pod; samples of unknown names are averaged in.
 
-    Raises:
-        MetricError: no pods, or no samples left.
+    Raises MetricError: no pods, or no samples left.
     """
     groups = group(pods, answer, cpu, None, settings, now_ms)
     total = answer.total_milli - groups.removed_milli
@@ -97,8 +95,7 @@ def object_value(
 ) -> Calculation:
     """Propose replicas for a target total of an Object metric.
 
-    Raises:
-        MetricError: the running and ready pods are needed and there is no pod.
+    Raises MetricError: the running and ready pods are needed and there is no pod.
     """
     return _total(current, target_milli, usage_milli, pods, band)
 
@@ -108,8 +105,7 @@ def external_value(
 ) -> Calculation:
     """Propose replicas for a target total of an External metric, whose series are summed up to MaxInt64.
 
-    Raises:
-        MetricError: the running and ready pods are needed and there is no pod.
+    Raises MetricError: the running and ready pods are needed and there is no pod.
     """
     usage, wrapped = 0, False
     for value in values:

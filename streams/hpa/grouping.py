@@ -49,8 +49,7 @@ def group(
 
     `cpu` (resource exactly `cpu`, whole pod or container) makes readiness and age count.
 
-    Raises:
-        MetricError: no pods, or no sample is left to calculate with.
+    Raises MetricError: no pods, or no sample is left to calculate with.
     """
     if not pods.rows:
         raise MetricError(NO_PODS_ERROR)
@@ -83,11 +82,7 @@ def group_by_pod(
     settings: ControllerSettings,
     now_ms: int,
 ) -> Groups:
-    """Do what `group` does, pod by pod.
-
-    Raises:
-        MetricError: no sample is left to calculate with.
-    """
+    """Do what `group` does, pod by pod. Raises MetricError: no sample is left to calculate with."""
     samples = answer.samples
     removed, removed_milli = _inactive(pods, samples)
     ready = ready_milli = ready_request = missing = missing_request = unready = unready_request = 0

@@ -114,8 +114,7 @@ def evaluate_metric(
 ) -> MetricEvaluation:
     """Evaluate one metric.
 
-    Raises:
-        TypeError: the answer is not of the kind that this metric's type takes (the caller's mistake).
+    Raises TypeError: the answer is not of the kind that this metric's type takes (the caller's mistake).
     """
     if spec.calculation == kinds.INVALID:
         return MetricEvaluation(spec, None, spec.error)

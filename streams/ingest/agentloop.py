@@ -99,8 +99,7 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set; without agents no group is joined.
 
-        Raises:
-            KafkaError: a denial, or a write that failed.
+        Raises KafkaError: a denial, or a write that failed.
         """
         while not stop.is_set():
             if self._registry.agents():

@@ -81,11 +81,7 @@ class _Admission:
         self._rates, self._refused = limits.rates(agent.topics), limits.refused(agent.topics)
 
     def admitted(self) -> Piece:
-        """Give the piece, or what may be taken of it.
-
-        Raises:
-            Refusal: nothing of it.
-        """
+        """Give the piece, or what may be taken of it. Raises Refusal: nothing of it."""
         body = self._piece.body
         for cluster in _clusters(self._piece):
             if cluster != self._agent.cluster:

@@ -24,8 +24,7 @@ MAX_I64 = 2**63 - 1
 def check_limit(limit: Limit, value: int, of: str) -> None:
     """Check a size or a number against a limit of everything that comes from outside.
 
-    Raises:
-        Refusal: `overLimit`, naming the object, the limit and the value.
+    Raises Refusal: `overLimit`, naming the object, the limit and the value.
     """
     try:
         limits.check(limit, value, of)
@@ -52,11 +51,7 @@ def check_chunk(list_id: str, chunk: int, chunks: int) -> None:
 
 
 def check_range(value: int, field: str, minimum: int, maximum: int) -> None:
-    """Check that a number lies within its bounds.
-
-    Raises:
-        Refusal: `outOfRange`.
-    """
+    """Check that a number lies within its bounds. Raises Refusal: `outOfRange`."""
     if not minimum <= value <= maximum:
         raise Refusal("outOfRange", f"{field} is {value}, must be {minimum} to {maximum}")
 
@@ -64,8 +59,7 @@ def check_range(value: int, field: str, minimum: int, maximum: int) -> None:
 def check_pod_list(body: PodList) -> None:
     """Check a chunk of a full list.
 
-    Raises:
-        Refusal: naming the first pod at fault: a list with a hole would remove that pod.
+    Raises Refusal: naming the first pod at fault: a list with a hole would remove that pod.
     """
     check_chunk(body.list_id, body.chunk, body.chunks)
     for pod in body.pods:
@@ -73,11 +67,7 @@ def check_pod_list(body: PodList) -> None:
 
 
 def check_pod(pod: Pod) -> None:
-    """Check one pod.
-
-    Raises:
-        Refusal: naming the pod and the field.
-    """
+    """Check one pod. Raises Refusal: naming the pod and the field."""
     check_object(pod.name, "pod name")
     check_moment(pod.start, f"start of pod {pod.name}")
     check_moment(pod.ready_at, f"readyAt of pod {pod.name}")
@@ -112,11 +102,7 @@ T = TypeVar("T")
 
 
 def check_answers(body: Answers | Samples) -> None:
-    """Check a batch of answers or of pushed points.
-
-    Raises:
-        Refusal: naming the first item at fault.
-    """
+    """Check a batch of answers or of pushed points. Raises Refusal: naming the first item at fault."""
     if isinstance(body, Samples):
         for index, point in enumerate(body.points):
             _at(f"points[{index}]", check_point, point)
@@ -170,8 +156,7 @@ def _check_pod(sample: PodUsage | PodValue) -> None:
 def check_point(point: Point) -> None:
     """Check that a pushed point says what its type needs and that its value is possible.
 
-    Raises:
-        Refusal: naming the field.
+    Raises Refusal: naming the field.
     """
     try:
         fitting.check_point(point)

@@ -64,11 +64,7 @@ def _parses(value: bytes) -> bool:
 
 
 def check_size(value: bytes | None) -> bytes:
-    """Give the value back unless it is absent, empty or absurdly large.
-
-    Raises:
-        Refusal: `empty`, `overLimit`.
-    """
+    """Give the value back unless it is absent, empty or absurdly large. Raises Refusal: `empty`, `overLimit`."""
     if not value:
         raise Refusal("empty", "the record has no value")
     # Unread: no accepted producer sends larger ones, and reading one costs memory.
@@ -77,11 +73,7 @@ def check_size(value: bytes | None) -> bytes:
 
 
 def parse_document(value: bytes) -> dict[str, Any]:
-    """Read a JSON object in which no key occurs twice.
-
-    Raises:
-        Refusal: `malformed`, `duplicateKey`, `unknownFormat`.
-    """
+    """Read a JSON object in which no key occurs twice. Raises Refusal: `malformed`, `duplicateKey`, `unknownFormat`."""
     try:
         document = orjson.loads(value)
     except orjson.JSONDecodeError as error:
@@ -113,11 +105,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
 
 
 def of_document(document: dict[str, Any]) -> str:
-    """Tell JSON formats apart by their top-level keys.
-
-    Raises:
-        Refusal: `unknownFormat`.
-    """
+    """Tell JSON formats apart by their top-level keys. Raises Refusal: `unknownFormat`."""
     if "resourceMetrics" in document:
         return OTLP_JSON
     if "v" in document:
@@ -129,11 +117,7 @@ def of_document(document: dict[str, Any]) -> str:
 
 
 def read(document: dict[str, Any]) -> SourceSeries:
-    """Read one sample.
-
-    Raises:
-        Refusal: `wrongType`, `badTime`.
-    """
+    """Read one sample. Raises Refusal: `wrongType`, `badTime`."""
     labels = document.get("labels")
     labels = {} if labels is None else labels
     if not isinstance(labels, dict) or not all(isinstance(text, str) for text in labels.values()):

@@ -48,11 +48,7 @@ def _matches_subdomain(name: str) -> bool:
 
 
 def check_cluster(name: str) -> str:
-    """Give the name back.
-
-    Raises:
-        Refusal: `badName`.
-    """
+    """Give the name back. Raises Refusal: `badName`."""
     if not is_cluster(name):
         raise Refusal(
             "badName", f"cluster {_shown(name)} must be 1-253 of letters, digits, '-', '_' and '.', no '/' or blank"

@@ -315,8 +315,7 @@ class LogWriter:
     async def write(self, batches: Iterable[Batch], rejects: Iterable[Rejected]) -> None:
         """Send all and wait until the brokers have all of it.
 
-        Raises:
-            KafkaError: something was not written; nothing of this may then be committed.
+        Raises KafkaError: something was not written; nothing of this may then be committed.
         """
         sent = [await self._append(batch) for batch in batches]
         for reject in rejects:

@@ -130,8 +130,7 @@ async def starting_places(
 ) -> dict[TopicPartition, PartitionProgress]:
     """Where reading starts in freshly assigned partitions.
 
-    Raises:
-        IngestError: a committed offset lies beyond the end: the topic was deleted and created again.
+    Raises IngestError: a committed offset lies beyond the end: the topic was deleted and created again.
     """
     tps = sorted(tps)
     if not tps:
@@ -295,9 +294,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set; then write what is in hand and commit.
 
-        Raises:
-            IngestError: a topic was deleted and created again.
-            KafkaError: a denial, or a write that failed.
+        Raises IngestError: a topic was deleted and created again. Raises KafkaError: a denial, or a write that failed.
         """
         while not stop.is_set():
             if not await self._collect(stop):

@@ -127,8 +127,7 @@ class Mapping(Struct, frozen=True, forbid_unknown_fields=True):
 def load_mapping(text: str, name: str) -> Mapping:
     """Read the YAML text of mapping file `name`.
 
-    Raises:
-        MappingError: naming the file, and the field where one is at fault.
+    Raises MappingError: naming the file, and the field where one is at fault.
     """
     try:
         document = parse_yaml(text)

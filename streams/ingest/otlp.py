@@ -52,8 +52,7 @@ UNSUPPORTED = ("histogram", "exponential_histogram", "summary")
 def read_protobuf(value: bytes) -> Iterator[SourceSeries | Refusal]:
     """Read every data point of a batch; one that cannot be read is given as a refusal, and the rest go on.
 
-    Raises:
-        Refusal: `malformed`: not OTLP protobuf.
+    Raises Refusal: `malformed`: not OTLP protobuf.
     """
     try:
         data = MetricsData.FromString(value)
@@ -86,8 +85,7 @@ def _metric(metric: Any, resource: dict[str, str]) -> Iterator[SourceSeries | Re
 def temporality_of(number: int, is_monotonic: bool) -> Temporality:
     """How the points of a sum add up. A sum that may fall (a queue's length) is read like a gauge.
 
-    Raises:
-        Refusal: `wrongType`: neither delta nor cumulative.
+    Raises Refusal: `wrongType`: neither delta nor cumulative.
     """
     if number not in TEMPORALITIES:
         raise Refusal("wrongType", f"aggregationTemporality is {number}: expected 1 (delta) or 2 (cumulative)")

@@ -64,22 +64,14 @@ class PublicSample(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def check_version(document: dict[str, Any]) -> None:
-    """Refuse a version other than ours.
-
-    Raises:
-        Refusal: `unknownVersion`.
-    """
+    """Refuse a version other than ours. Raises Refusal: `unknownVersion`."""
     version = document.get("v")
     if version != VERSION or isinstance(version, bool):
         raise Refusal("unknownVersion", f"version (v) {str(version)[:40]} is not known here; known is {VERSION}")
 
 
 def read_record(document: dict[str, Any]) -> PublicRecord:
-    """Read a record of ours.
-
-    Raises:
-        Refusal: `unknownVersion`, `wrongType` with the path of the field.
-    """
+    """Read a record of ours. Raises Refusal: `unknownVersion`, `wrongType` with the path of the field."""
     check_version(document)
     return _convert(document, PublicRecord)
 
@@ -99,8 +91,7 @@ def read_as_written(value: bytes) -> PublicRecord | None:
 def read_sample(document: dict[str, Any], record_time_ms: int) -> tuple[str, str, Point]:
     """Read a simple sample: its cluster, its namespace and the point.
 
-    Raises:
-        Refusal: `unknownVersion`, `wrongType`, `badName`, `badTime`, `notANumber`, `outOfRange`.
+    Raises Refusal: `unknownVersion`, `wrongType`, `badName`, `badTime`, `notANumber`, `outOfRange`.
     """
     check_version(document)
     sample = _convert(document, PublicSample)

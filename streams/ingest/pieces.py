@@ -160,11 +160,7 @@ class Rates:
         self._pruned_at = _PRUNED_FROM
 
     def take(self, rate: Rate, key: tuple[str | int, ...], at_s: float, what: str, count: int = 1) -> None:
-        """Count `count` more.
-
-        Raises:
-            Refusal: `overRate`; nothing is counted then.
-        """
+        """Count `count` more. Raises Refusal: `overRate`; nothing is counted then."""
         hashed = hash(key)
         level = self._level(hashed, at_s)
         if level + count > rate.burst:

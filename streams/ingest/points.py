@@ -89,11 +89,7 @@ def _out_of_range(shown: object) -> Refusal:
 
 
 def check_time(time_ms: int, field: str) -> int:
-    """Give the time back if it lies after the epoch and within the year 9999.
-
-    Raises:
-        Refusal: `badTime`.
-    """
+    """Give the time back if it lies after the epoch and within the year 9999. Raises Refusal: `badTime`."""
     if not 0 < time_ms <= MAX_TIME_MS:
         raise Refusal("badTime", f"{field} is {time_ms}: expected milliseconds since 1970, up to the year 9999")
     return time_ms
@@ -107,8 +103,7 @@ def nanos_to_ms(nanos: int, field: str) -> int:
 def time_to_ms(value: object, field: str) -> int:
     """Read a time: integer milliseconds since the epoch or RFC 3339 text (finer than a millisecond is cut off).
 
-    Raises:
-        Refusal: `badTime`.
+    Raises Refusal: `badTime`.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return check_time(value, field)

@@ -69,9 +69,7 @@ log = logging.getLogger("fleethpa.ingest")
 async def check_topics(config: IngestConfig) -> int:
     """Check that all topics exist and fit together; gives the partition count of the log.
 
-    Raises:
-        IngestError: naming the topic and the next step.
-        KafkaError: Kafka does not answer.
+    Raises IngestError: naming the topic and the next step. Raises KafkaError: Kafka does not answer.
     """
     async with _admin(config.kafka) as admin:
         counts = await _partition_counts(admin, [LOG, REJECTED, *config.topics])
@@ -85,9 +83,7 @@ async def check_topics(config: IngestConfig) -> int:
 async def partition_counts(kafka: KafkaSettings, names: list[str]) -> dict[str, int]:
     """Partitions of each of these topics.
 
-    Raises:
-        IngestError: naming those that do not exist.
-        KafkaError: Kafka does not answer, or denies a topic.
+    Raises IngestError: naming those that do not exist. Raises KafkaError: Kafka does not answer, or denies a topic.
     """
     async with _admin(kafka) as admin:
         return await _partition_counts(admin, names)
@@ -177,8 +173,7 @@ async def reset_source(
     Ingest must be stopped: Kafka refuses to move offsets of a group that runs. In this order a crash in between only
     means to run it again. Gives the offset from which ingest will read.
 
-    Raises:
-        IngestError: the group runs, the partition does not exist, or Kafka denies something.
+    Raises IngestError: the group runs, the partition does not exist, or Kafka denies something.
     """
     try:
         return await _reset(

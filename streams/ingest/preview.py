@@ -33,8 +33,7 @@ _IDENTITY = {"k8s.cluster.name": "prod-eu", "k8s.namespace.name": "shop", "k8s.p
 def example(format_: str, now_ms: int = EXAMPLE_TIME_MS) -> bytes:
     """A message of that format (`formats.FORMATS`) whose samples are of `now_ms` (Unix ms).
 
-    Raises:
-        ValueError: no such format.
+    Raises ValueError: no such format.
     """
     if format_ not in _EXAMPLES:
         raise ValueError(f"format must be one of {', '.join(_EXAMPLES)}, got {format_!r}")

@@ -405,11 +405,7 @@ class Evaluator:
     def _draft(
         self, evaluation: Evaluation, result: ReconcileResult, observed: dict[str, Any], wanted: Pending | None
     ) -> Draft:
-        """Make the record.
-
-        Raises:
-            OverLimitError: it is larger than a decision may be; nothing has changed then.
-        """
+        """Make the record. Raises OverLimitError: it is larger than a decision may be; nothing has changed then."""
         row, state = self.row, self.state
         name = f"{state.row.number}-{state.offset}-{row.uid}"
         facts = self._facts(evaluation, result, wanted)

@@ -105,8 +105,7 @@ class Hpa:
 
         `uid` is what a central object gets if it is new.
 
-        Raises:
-            ValueError: the spec cannot be compiled; nothing has changed then.
+        Raises ValueError: the spec cannot be compiled; nothing has changed then.
         """
         row, hpa = self.row, entry.hpa
         born = row.gone or row.deleted or not row.uid

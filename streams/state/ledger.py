@@ -100,8 +100,7 @@ class Ledger:
     def enter(self, draft: Draft) -> DecisionRecord | None:
         """Give a decision its number; None if it is already published.
 
-        Raises:
-            DivergenceError: another record was published in its place.
+        Raises DivergenceError: another record was published in its place.
         """
         if self._places:
             self._pass_others(draft.id)

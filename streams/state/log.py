@@ -63,8 +63,7 @@ _RECORD = msgspec.json.Decoder(FoldedRecord)
 def read_record(partition: int, offset: int, value: bytes) -> FoldedRecord:
     """Read the log record of an offset of a partition.
 
-    Raises:
-        LogError: it is not a log record; the text says where it is.
+    Raises LogError: it is not a log record; the text says where it is.
     """
     try:
         return _RECORD.decode(value)
@@ -75,8 +74,7 @@ def read_record(partition: int, offset: int, value: bytes) -> FoldedRecord:
 def read_answer(item: Raw, time_ms: int, source: str) -> tuple[AnswerHead, AnswerRow]:
     """Read what an answer answers, and make its row; an error text above the limit is cut.
 
-    Raises:
-        msgspec.DecodeError: it is no answer.
+    Raises msgspec.DecodeError: it is no answer.
     """
     head, json = _HEAD.decode(item), bytes(item)
     if head.error is not None and len(json) > ERROR.most:
@@ -85,9 +83,5 @@ def read_answer(item: Raw, time_ms: int, source: str) -> tuple[AnswerHead, Answe
 
 
 def asked(row: AnswerRow) -> AnswerIdentity:
-    """Say what an answer answers.
-
-    Raises:
-        msgspec.DecodeError: it cannot be read.
-    """
+    """Say what an answer answers. Raises msgspec.DecodeError: it cannot be read."""
     return _HEAD.decode(row.json)

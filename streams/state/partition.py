@@ -327,8 +327,7 @@ def _part_key(number: int, namespace: Namespace, part: int) -> bytes:
 def stored_anew(number: int, stored: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     """Give stored rows as this version stores them: an older one may have laid out the same state differently.
 
-    Raises:
-        StateError: the rows are damaged, or one of them is ahead of the partition's own row.
+    Raises StateError: the rows are damaged, or one of them is ahead of the partition's own row.
     """
     partition = Partition.restore(number, stored)
     state = partition.state

@@ -381,11 +381,7 @@ def target_of(autoscaler: Autoscaler) -> Target:
 
 
 def compiled(hpa: Hpa) -> Autoscaler:
-    """Give the compiled spec of a live HPA.
-
-    Raises:
-        StateError: it has been forgotten.
-    """
+    """Give the compiled spec of a live HPA. Raises StateError: it has been forgotten."""
     if hpa.autoscaler is None:
         raise StateError(f"HPA {hpa.id} has no spec: its row is a tombstone")
     return hpa.autoscaler

@@ -313,11 +313,7 @@ def encode_row(applied_offset: int, row: Row) -> bytes:
 
 
 def decode_row(key: bytes, value: bytes) -> Row:
-    """Read a stored row.
-
-    Raises:
-        StateError: key or value is not a row's; the text names the row.
-    """
+    """Read a stored row. Raises StateError: key or value is not a row's; the text names the row."""
     kind = key.partition(b"|")[2][:1]
     decoder: Any = {b"h": _HPA, b"n": _NAMESPACE, b"i": _INDEX, b"p": _PARTITION}.get(kind)
     stored = value[APPLIED_BYTES:]
@@ -447,11 +443,7 @@ class RowIndex:
 
 
 def check_written(named: Mapping[str, int], stored: Mapping[str, int]) -> None:
-    """Check that rows are stored, none older than its name says.
-
-    Raises:
-        StateError: one is missing or old.
-    """
+    """Check that rows are stored, none older than its name says. Raises StateError: one is missing or old."""
     for key, written in named.items():
         applied = stored.get(key)
         if applied is None:

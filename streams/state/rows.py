@@ -233,11 +233,7 @@ class AnswerRow(Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def answer(self) -> MetricAnswer:
-        """The answer, decoded anew at each call.
-
-        Raises:
-            StateError: it cannot be read.
-        """
+        """The answer, decoded anew at each call. Raises StateError: it cannot be read."""
         try:
             return _ANSWER.decode(self.json)
         except msgspec.DecodeError as error:

@@ -182,11 +182,7 @@ class TunedPast(Struct):
 
 
 def tuned_past(hpa: HpaId, recorded: Sequence[EvaluationInputs] | Condensed) -> TunedPast:
-    """Read a recording for a search.
-
-    Raises:
-        RefusedError: it cannot carry a proposal.
-    """
+    """Read a recording for a search. Raises RefusedError: it cannot carry a proposal."""
     reduced = recorded if isinstance(recorded, Condensed) else condensed(hpa, recorded)
     inputs = reduced.inputs
     if not inputs:

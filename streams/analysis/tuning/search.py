@@ -304,8 +304,7 @@ def tune(
 ) -> Tuning:
     """Search a spec for one HPA on its recorded evaluations, oldest first.
 
-    Raises:
-        RefusedError: the recording cannot carry a proposal.
+    Raises RefusedError: the recording cannot carry a proposal.
     """
     world = tuned_past(hpa, recorded)
     search = SpecSearch(world, objective, within or Within())
