@@ -12,8 +12,8 @@ from runtime.topicadmin import Acl, TopicAdmin, TopicError, acl_commands, agent_
 from schemas.agents import MAX_TOPIC_NAME, AgentRegistry, AgentSet, AgentTopics, metric_name
 from schemas.connection import KafkaSettings
 from schemas.topics import LOG
-from streams.ingest.keynames import check_cluster
 from streams.ingest.pieces import Refusal
+from streams.ingest.values import check_cluster
 
 QUOTAS = "producer_byte_rate=2097152,consumer_byte_rate=4194304,request_percentage=25"
 """What one agent may use of each broker: 2 MiB/s of reports, 4 MiB/s of orders, a quarter of a thread's time. An agent

@@ -1,11 +1,8 @@
-"""What `adopt` and `release` share: which HPAs an argument means, and the native HPA objects of a cluster.
+"""What `adopt` and `release` share: which HPAs they mean, the native HPAs of a cluster, and an operator's proof that no
+native controller runs (an agent cannot record it, as it may write no settings).
 
-Requests go out with the user's own credentials (`--kubeconfig`). What is said about native objects here is what the API
-server answered, not what an observer has seen.
-
-The proof that no native HPA controller runs in a cluster, made by an operator instead of an observer.
-
-An agent cannot record it, as it may write no settings; nor does it see the hub's.
+Requests use the user's own credentials (`--kubeconfig`), and texts about native objects repeat what the API server
+answered, not what an observer has seen.
 """
 
 from __future__ import annotations
@@ -28,9 +25,9 @@ from fleethpa.fleet.members import member_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, named_namespace, parse_ref
 from fleethpa.fleet.state import hpa_names, read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, unreachable, usage
-from fleethpa.frame.moments import parse_duration_ms
+from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.session import Session
-from reconciler.clusters.clustererrors import ApiError, ClusterError
+from reconciler.clusters.answers import ApiError, ClusterError
 from schemas.keys import HpaId, partition_for
 from schemas.kubernetes.shape import Json
 from schemas.observed import AutoscalerDeleted

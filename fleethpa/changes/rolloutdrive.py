@@ -21,8 +21,8 @@ from fleethpa.changes.schedules import ANNOTATION as SCHEDULE_ANNOTATION
 from fleethpa.changes.schedules import annotation_of, renewed
 from fleethpa.changes.writing import PlannedRecord, write_all
 from fleethpa.fleet.state import read_state
-from fleethpa.frame.conditions import WAVE_MEASURES, FailIf, parse_fail_if
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found
+from fleethpa.frame.options import WAVE_MEASURES, FailIf, parse_fail_if
 from fleethpa.frame.session import Session
 from fleethpa.show.table import Column
 from fleethpa.show.times import rfc3339, shown, span

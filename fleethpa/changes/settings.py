@@ -17,7 +17,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from fleethpa.frame.errors import CommandError, usage
-from fleethpa.frame.moments import parse_duration_ms
+from fleethpa.frame.options import parse_duration_ms
 from fleethpa.show.times import LATEST_MS, span
 from schemas.guardrails import Guardrails, problems
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, usage
-from fleethpa.frame.moments import parse_duration_ms
+from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.session import Session
 from streams.ingest.bodies import SourcePlace, normalize
 from streams.ingest.own import topic_of

@@ -1,17 +1,15 @@
 """`fleethpa adopt`: a cluster's own HPAs become central ones.
 
-Each HPA takes these steps, up to 20 HPAs at a time; what a crash leaves behind is written beside each:
+Up to 20 HPAs at a time take these steps. In brackets: who scales if the run is killed after the step.
 
-1. *Save* the native HPA to a file. (The native controller scales.)
-2. *Start* the central HPA, which the log must have before anything else is done. While the native one exists, the
-   central one is refused and writes nothing. (The native controller scales.)
-3. *Delete* the native HPA, that very object. (Where an observer runs, the central HPA scales as soon as it has seen the
-   deletion.)
-4. *Tell* the log that it is gone. (The central HPA scales.)
+1. *Save* the native HPA to a file. (The native controller.)
+2. *Start* the central HPA and wait for it in the log. It is refused while the native one exists. (The native one.)
+3. *Delete* that very native object. (The central HPA, as soon as an observer has seen the deletion.)
+4. *Report* the deletion to the log. (The central HPA.)
 
-So two never scale one target, and nobody does only between steps 3 and 4. The next run goes on where one ended: it
-also tells the log of native HPAs that are gone from the cluster but not yet from the log. No step moves a replica; the
-central HPA goes on with the recommendations that fleethpa has recorded in shadow.
+Two controllers never scale the same target; between steps 3 and 4 neither does. The next run continues where one ended,
+and reports native HPAs that are gone from the cluster but not from the log. No step changes the replicas: the central
+HPA continues with the recommendations that fleethpa recorded in shadow.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import click
 
 from fleethpa.frame.configuration import private_path
 from fleethpa.frame.errors import OK, CommandError, unreachable, usage
-from fleethpa.frame.moments import parse_duration_ms
+from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.session import Session, command_options, output_option
 from fleethpa.frame.sources import client_settings
 from fleethpa.processes.parts import announce, run_parts

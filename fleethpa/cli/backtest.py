@@ -15,9 +15,8 @@ from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import closed_window
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
-from fleethpa.frame.conditions import parse_fail_if
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, usage
-from fleethpa.frame.moments import parse_duration_ms
+from fleethpa.frame.options import parse_duration_ms, parse_fail_if
 from fleethpa.frame.session import Session, command_options, output_option
 from fleethpa.questions import backtestpage as pages
 from fleethpa.questions.backtestpage import Reported, report
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from zoneinfo import ZoneInfo
 
-    from fleethpa.frame.conditions import FailIf
+    from fleethpa.frame.options import FailIf
     from fleethpa.questions.backtests import Wish
     from schemas.keys import HpaId
     from streams.analysis.backtest import Backtest

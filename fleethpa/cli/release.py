@@ -1,19 +1,17 @@
 """`fleethpa release`: HPAs go back to the native controller of their cluster.
 
-Each HPA takes these steps, up to 20 HPAs at a time; what a crash leaves behind is written beside each:
+Up to 20 HPAs at a time take these steps. In brackets: who scales if the run is killed after the step.
 
-1. *Try.* A dry run on the API server: what it would refuse is reported, and that HPA stays as it is. (Nothing.)
-2. *Stop.* The central HPA is paused for a minute, and its last write is waited for. (The central HPA goes on when the
-   minute is over.)
-3. *Create* the native HPA from the central one's present spec, with the time of its last scaling and the condition
-   ScaledToZero; the log is told of it, so that the central HPA is refused from then on. (The native controller scales.)
+1. *Try* a dry run on the API server; an HPA that it would refuse is reported and left out. (The central HPA.)
+2. *Stop*: pause the central HPA for a minute and wait for its last write. (The central HPA, after the minute.)
+3. *Create* the native HPA from the present spec, with the time of its last scaling and the condition ScaledToZero, and
+   report it to the log, so that the central HPA is refused from then on. (The native controller.)
 4. *Wait* for the native controller's first status, which comes within one of its sync periods. If none comes, nothing
-   would scale: the native HPA is deleted again and the central one goes on. (The native controller scales.)
-5. *End* the central HPA. (The native controller scales.)
+   would scale: the native HPA is deleted again and the central one continues. (The native controller.)
+5. *End* the central HPA. (The native controller.)
 
-So two never scale one target, and nobody does only between steps 2 and 4: some seconds and one sync period of the
-native controller. The next run goes on where one ended. No step moves a replica; a new native HPA begins with the
-present count as its first recommendation.
+Two controllers never scale the same target; between steps 2 and 4 neither does, for some seconds and one sync period of
+the native controller. The next run continues where one ended. No step changes the replicas.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ from fleethpa.changes.release import MARK, ReleasePlan, carried_status, concerns
 from fleethpa.changes.writing import PlannedRecord, confirm, show, write_all, write_options
 from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, not_found
-from fleethpa.frame.moments import parse_duration_ms
+from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.words import counted
 from schemas.keys import HpaId

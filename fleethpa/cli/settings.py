@@ -18,7 +18,7 @@ from fleethpa.changes.writing import Concern, PlannedRecord, confirm, dry_run, s
 from fleethpa.fleet.finding import nearest_cluster, no_such_cluster
 from fleethpa.fleet.state import fleet_now, hpa_names, read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found, usage
-from fleethpa.frame.moments import parse_duration_ms
+from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.session import Session, command_options, output_option
 from fleethpa.show.formats import one
 from fleethpa.show.table import layout

@@ -15,7 +15,7 @@ from fleethpa.demo.stack import SHADOW_SETTINGS, Stack, StackPlan
 from fleethpa.frame.errors import OK, program, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.processes.parts import stop_on_signals
-from reconciler.clusters.clustererrors import ConfigError
+from reconciler.clusters.answers import ConfigError
 
 USUAL_PAGE_PORT: Final = 7080
 

@@ -21,7 +21,7 @@ from rich.text import Text
 from fleethpa.frame.session import use_color
 from fleethpa.show import words
 from fleethpa.show.words import number
-from reconciler.clusters.clustererrors import ApiError, UnreachableError
+from reconciler.clusters.answers import ApiError, UnreachableError
 from runtime.log import clean
 from schemas.keys import HpaId
 from streams.history.past import Past

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.clusters.clustererrors import ApiError, ClusterError
+from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.clusters.manifests import custom_rules, enforcing_rules, observing_rules, rule_lines
 from reconciler.core.objectbodies import DERIVED_KINDS, target_of
 

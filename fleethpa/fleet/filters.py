@@ -12,7 +12,7 @@ import click
 
 from fleethpa.fleet.selection import Selection
 from fleethpa.frame.errors import CommandError, usage
-from fleethpa.frame.moments import moment
+from fleethpa.frame.options import moment
 from schemas.decisions import AppliedLimit
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from fleethpa.fleet.selection import DEFAULT_NAMESPACE, Ref, Selection, parse_re
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, not_found, usage
-from fleethpa.frame.moments import moment
+from fleethpa.frame.options import moment
 from fleethpa.frame.session import Session
 from fleethpa.show.times import rfc3339
 from schemas.keys import HpaId, partition_for

@@ -13,7 +13,7 @@ import click
 
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import usage
-from reconciler.clusters.clustererrors import ConfigError
+from reconciler.clusters.answers import ConfigError
 
 if TYPE_CHECKING:
     from fleethpa.frame.session import Session

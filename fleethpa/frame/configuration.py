@@ -1,11 +1,7 @@
-"""Where settings of the command line come from.
+"""Where settings of the command line come from, where the audit key is, and how a development stack is found.
 
 Flag > environment (`FLEETHPA_*`) > `--config` or `$FLEETHPA_CONFIG` > `$XDG_CONFIG_HOME/fleethpa/config.yaml` >
-`/etc/fleethpa/config.yaml` > a development stack that runs on this machine.
-
-Where the audit key is kept, when no option names a file: beside the configuration.
-
-How other terminals find a development stack: a small file that names its brokers and its kubeconfig.
+`/etc/fleethpa/config.yaml` > a small file of a development stack that runs on this machine.
 """
 
 from __future__ import annotations

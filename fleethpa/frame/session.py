@@ -16,7 +16,7 @@ import click
 
 from fleethpa.frame.configuration import Config, load
 from fleethpa.frame.errors import CommandError, completed, hinted, timed_out, usage
-from fleethpa.frame.moments import parse_duration_ms
+from fleethpa.frame.options import parse_duration_ms
 from fleethpa.show.formats import EXAMPLE, FORMATS, PREFIX, TemplateError, check
 from fleethpa.show.table import for_terminal
 from runtime.log import THRESHOLDS, clean
@@ -102,7 +102,7 @@ class Session:
         text = self.options.get(TRAVEL)
         if not text:
             return None
-        from fleethpa.frame.moments import moment
+        from fleethpa.frame.options import moment
 
         now_ms = time.time_ns() // 1_000_000 if self.source == "kafka" else self._archive_clock_ms
         return moment(text, now_ms, "--at")

@@ -19,7 +19,7 @@ from fleethpa.fleet.selection import Ref, Selection
 from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, usage
-from fleethpa.frame.moments import parse_duration_ms
+from fleethpa.frame.options import parse_duration_ms
 from fleethpa.page.chartseries import ChartSeries, Mark, hand_marks, restart_marks, series, spec_marks
 from fleethpa.questions.explaining import Again, evaluated_again, troubles_of
 from fleethpa.show import words

@@ -1,12 +1,7 @@
-"""Commands that browsers start on the page: a backtest, a verification. Each runs in a process of its own.
+"""Commands that browsers start on the page (`/audit`, `/try`): their forms, their processes, and their reports.
 
-So a run can be cancelled, and what the page shows of it is what a terminal would show.
-
-Another spec on the recorded past: the manifest that a browser gives, checked, as a `fleethpa backtest`.
-
-Views that start a run of their own: `/audit` verifies the record, `/try` tries a changed spec on the past.
-
-What runs is in `runs.py`; here are its forms, how it goes, and its report. A browser sees its own runs only.
+Each runs in a process of its own, so it can be cancelled and prints what a terminal would show. A browser sees its own
+runs only.
 """
 
 from __future__ import annotations
@@ -37,7 +32,7 @@ from fleethpa.fleet.finding import no_such_hpa
 from fleethpa.fleet.selection import parse_ref
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import OPTIONS, CommandError, not_found, usage
-from fleethpa.frame.moments import moment, parse_duration_ms
+from fleethpa.frame.options import moment, parse_duration_ms
 from fleethpa.frame.sources import PROGRESS_LINES
 from fleethpa.page.decisionview import read_coverage
 from fleethpa.page.livereader import LiveReader

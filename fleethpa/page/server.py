@@ -27,7 +27,7 @@ from fleethpa.fleet.lists import cluster_listing
 from fleethpa.fleet.selection import Ref
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import NOT_FOUND, UNREACHABLE, USAGE, CommandError, completed, hinted
-from fleethpa.frame.moments import moment
+from fleethpa.frame.options import moment
 from fleethpa.page import chartseries
 from fleethpa.page.changesview import (
     RolloutReadings,

@@ -1,11 +1,7 @@
-"""The long-running parts: their settings from the command line, and how they run together in one process.
+"""The processes of `fleethpa run`: from the options of a verb to processes that run together until a stop event.
 
-Child processes that are kept running: a crash-only part that ends is started again.
-
-The long-running processes as `fleethpa run` starts them: from the options of a verb to what `run_together` runs.
-
-Each `…_part` returns a function that runs the process until its stop event is set. The verbs and their options are in
-`fleethpa.cli.run`. Processes are imported where they are made: one that is not started must not cost start-up time.
+Processes are imported where they are started, so that one that is not started costs no start-up time. A child process
+that ends is started again.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fleethpa.fleet.members import cluster_sources, fixed_members
 from fleethpa.frame.errors import CommandError, unreachable, usage
-from fleethpa.frame.moments import parse_duration_ms
+from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.session import Session
 from runtime import ending
 

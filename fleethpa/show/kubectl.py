@@ -1,19 +1,7 @@
-"""The text of `kubectl describe hpa`.
+"""kubectl's own texts: the table of `kubectl get hpa`, the text of `kubectl describe hpa`, and Go's text/tabwriter.
 
-Source: k8s.io/kubectl/pkg/describe/describe.go v0.37.1.
-
-Tab-separated text in aligned columns, as Go's text/tabwriter lays it out.
-
-A cell ends with a tab; what follows the last tab of a line is in no column. Lines next to each other that have a
-cell in a column share its width; a line without one ends the block.
-
-Values of HPAs and of their metrics as both the table and the description show them.
-
-Source: pkg/printers/internalversion/printers.go v1.37.1; k8s.io/kubectl/pkg/describe/describe.go v0.37.1.
-
-The table of `kubectl get hpa`.
-
-Source: pkg/printers/internalversion/printers.go v1.37.1; k8s.io/cli-runtime/pkg/printers/tableprinter.go v0.37.1.
+Source: pkg/printers/internalversion/printers.go v1.37.1; k8s.io/cli-runtime/pkg/printers/tableprinter.go and
+k8s.io/kubectl/pkg/describe/describe.go v0.37.1.
 """
 
 from __future__ import annotations

@@ -1,12 +1,6 @@
-"""Decisions in words: what came out, what held it and why it is not written.
+"""Decisions, metric values, errors and differences of specs in words, each on one line.
 
-Metric values as people read them: values that stand side by side share one notation.
-
-Texts of upstream and of API servers on one line: label selectors as users write them, and the cause of an error.
-
-Only one-line views use this. Statuses, events and decision records keep upstream's text byte for byte.
-
-Two specs of an HPA as a unified diff of their YAML.
+Statuses, events and decision records keep upstream's text byte for byte; only views use this.
 """
 
 from __future__ import annotations

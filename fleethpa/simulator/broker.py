@@ -1,18 +1,16 @@
-"""The embedded broker: librdkafka's mock cluster, which the confluent-kafka wheel carries.
+"""The embedded broker: librdkafka's mock cluster, from the library in the confluent-kafka wheel, by its C interface.
 
-It is a real TCP broker for one machine: memory only, not Kafka. Measured with aiokafka 0.14, librdkafka 2.16:
+The Python client cannot set how long a new consumer group waits for members. It is a real TCP broker for one machine,
+in memory only and not Kafka. Measured with aiokafka 0.14 and librdkafka 2.16:
 
-* every topic has 4 partitions and comes into being with the first metadata request that names it; no CreateTopics;
-* a partition keeps about 5 MB (4.5 to 5.2 measured) and its newest batch; the oldest batches go first;
-* records keep the producer's timestamp: there is no append time, and the time in a produce answer is a constant;
-* `offsets_for_times` knows nothing, nothing is compacted, a topic cannot be deleted, there is no security;
-* a member of a group that goes away without a word is missed after its session time-out, and a group that is joined
-  again soon after its only member left waits about 9 s;
+* every topic has 4 partitions and is created by the first metadata request that names it; there is no CreateTopics;
+* a partition keeps about 5 MB and its newest batch; the oldest batches go first;
+* records keep the producer's timestamp, and the time in a produce answer is a constant;
+* `offsets_for_times`, compaction, deletion of topics and security do not exist;
+* a member of a group that disappears is missed after its session timeout, and a group that is joined again soon after
+  its only member left waits about 9 s;
 * groups, commits, seeks, headers, idempotent and transactional producers work.
 
-librdkafka's mock cluster through its C interface, from the library that the confluent-kafka wheel carries.
-
-The Python client can start one as well, but not set how long a new consumer group waits for members (3 s).
 Source: rdkafka_mock.h of librdkafka 2.
 """
 

@@ -1,11 +1,7 @@
-"""The few messages that kubectl sends as protobuf: `autoscale`, `create namespace` and `auth can-i`.
+"""Requests as the API server reads them: the URL, label and field selectors, and the few protobuf messages of kubectl
+(`autoscale`, `create namespace`, `auth can-i`). Pure.
 
-Wire form: the magic bytes, then a runtime.Unknown with the type (field 1) and the object's bytes (field 2).
 Source: k8s.io/api generated.proto of autoscaling/v1, authorization/v1, core/v1 and meta/v1.
-
-What a request asks for, as the API server reads a URL. Pure.
-
-Label and field selectors of list and watch requests.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
+from reconciler.clusters.answers import ApiError, ClusterError, reading
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clustererrors import ApiError, ClusterError, reading
 from reconciler.clusters.discovery import Discovery
 from reconciler.core.guardsettings import WRITE_TIMEOUT_S
 from reconciler.core.objectbodies import STAND_IN_LABEL, is_kept_by_stand_in, target_of

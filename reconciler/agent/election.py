@@ -9,8 +9,8 @@ import logging
 import time
 from datetime import UTC, datetime
 
+from reconciler.clusters.answers import ApiError, ClusterError, reading
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clustererrors import ApiError, ClusterError, reading
 from reconciler.core.lease import (
     DURATION_S,
     RENEW_DEADLINE_S,

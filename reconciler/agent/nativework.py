@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from reconciler.agent.clusterstore import ClusterStore
-from reconciler.clusters.clustererrors import ApiError, ClusterError
+from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.core.objectbodies import time_ms
 from reconciler.standin.effective import KeptSpec, floor_now
 from reconciler.standin.objects import is_scaled_to_zero

@@ -1,11 +1,8 @@
 """The stand-in of one cluster: watches whether the hub works, and keeps native HPAs while it does not.
 
-It runs in the leading agent and looks at the cluster every second. `reconciler.standin` decides what to do; this module
-does it. The error of a request is noted, and the next look starts from the state that it then finds.
-
-Changes of hands until they are in the log: the Lease names them, too, so that none is lost with an agent.
-
-The stand-in of each term of an agent's replica, and the looks at the Lease of a replica that does not lead.
+It runs in the leading agent and reads the Lease every second. `reconciler.standin` decides what to do; this module does
+it. A request that fails is noted, and the next look starts from the state that it then finds. Changes of hands are also
+in the Lease until the log has them, so that none is lost with an agent.
 """
 
 import asyncio
@@ -19,8 +16,8 @@ from reconciler.agent.clusterstore import ClusterStore
 from reconciler.agent.election import boot_s
 from reconciler.agent.nativework import NativeStep, NativeWork, SpecStore
 from reconciler.agent.process import AgentConfig, AgentTerm
+from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clustererrors import ApiError, ClusterError
 from reconciler.core.knowledge import KnowledgeFold
 from reconciler.core.objectbodies import STAND_IN_LABEL, split, time_ms
 from reconciler.standin.effective import Keeper, KeptSpec, effective_spec, spec_hash

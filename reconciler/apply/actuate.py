@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from reconciler.apply.statuswriter import ReconcilerMetrics
+from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError
 from reconciler.clusters.client import ClusterClient, result_of
-from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
 from reconciler.clusters.discovery import Discovery
 from reconciler.core.guardsettings import (
     Action,

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError
 from reconciler.clusters.client import ClusterClient, ClusterMetrics, result_of
-from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
 from reconciler.clusters.discovery import Discovery
 from reconciler.core import statusplan
 from reconciler.core.guardsettings import Retry, after_trouble

@@ -1,12 +1,9 @@
-"""One API client per member cluster, by raw paths; with `credentials` and `credentials` the only modules that import
-the Kubernetes client.
+"""One API client per member cluster, by raw paths; only this module and `credentials` import the Kubernetes client.
 
 Every cluster has its own Configuration, never the process-wide default. The Kubernetes client reads the configuration,
 makes the TLS context and sets the headers that authenticate; requests go through an aiohttp session with these, at a
 third of the CPU time of the client's own layers. Credentials are read again as they run out: file tokens each minute,
 exec plugins when their token ends, everything after a 401.
-
-The Prometheus metrics of one member cluster's API server, whoever asks it.
 """
 
 import asyncio
@@ -22,10 +19,12 @@ import aiohttp
 from kubernetes.aio.client import ApiClient
 from prometheus_client import CollectorRegistry, Gauge
 
-from reconciler.clusters.clustererrors import ApiError, ConfigError, NoAnswerError, UnreachableError
-from reconciler.clusters.credentials import IN_CLUSTER, ClusterConfig, Credentials, clusters_of, identity, proxy_of
-from reconciler.clusters.jsonbodies import (
+from reconciler.clusters.answers import (
+    ApiError,
+    ConfigError,
     ListPage,
+    NoAnswerError,
+    UnreachableError,
     encoded,
     known_metadata,
     read_as,
@@ -33,6 +32,7 @@ from reconciler.clusters.jsonbodies import (
     read_page,
     watch_event,
 )
+from reconciler.clusters.credentials import IN_CLUSTER, ClusterConfig, Credentials, clusters_of, identity, proxy_of
 from reconciler.core.apierrors import error_text, status_body
 from reconciler.core.guardsettings import WRITE_TIMEOUT_S
 from reconciler.core.objectbodies import FIELD_MANAGER

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
 
+from reconciler.clusters.answers import ClusterError
 from reconciler.clusters.client import IN_CLUSTER, ClusterClient, ClusterConfig
-from reconciler.clusters.clustererrors import ClusterError
 from reconciler.core import foundclusters
 from reconciler.core.foundclusters import NOTHING_ALLOWED, AccessProvider, Allowed, FindingError, FoundCluster, vetted
 from schemas.kubernetes.shape import Json

@@ -1,14 +1,9 @@
-"""The credentials of one cluster, from a kubeconfig or the pod's service account.
+"""The credentials of one cluster: a kubeconfig, an exec plugin of one, or the pod's service account.
 
-What goes wrong here is one cluster's trouble: a plugin that fails or hangs, an invalid certificate, a file that is
-just being written. Each is reported as a `ConfigError` of that cluster, and none ends the process.
-
-Exec plugins of a kubeconfig, which give a token or a certificate.
-
-The Kubernetes client logs a plugin's failure and goes on without credentials, as nobody, who is forbidden everything;
-it waits for ever for one that hangs; and it never says which cluster credentials are for. Here a failure is told in
-the plugin's own words, a plugin that hangs is killed, and one that asks for it (`provideClusterInfo`) is told of the
-cluster. A plugin's environment has only the variables that plugins need, and those that its kubeconfig sets.
+A failure here is a trouble of one cluster, reported as its `ConfigError`; none ends the process. The Kubernetes client
+would log a plugin's failure and continue without credentials, and wait for ever for one that hangs. Here a plugin that
+hangs is killed, its own error is reported, and it gets the cluster's data if it asks for them (`provideClusterInfo`).
+Its environment has only the variables that plugins need, and those that its kubeconfig sets.
 """
 
 import asyncio
@@ -31,7 +26,7 @@ from kubernetes.aio.config.dateutil import parse_rfc3339
 from kubernetes.aio.config.exec_provider import ExecProvider
 from kubernetes.aio.config.kube_config import FileOrData, KubeConfigLoader, KubeConfigMerger
 
-from reconciler.clusters.clustererrors import ConfigError
+from reconciler.clusters.answers import ConfigError
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.kubernetes.shape import Json, JsonView
 

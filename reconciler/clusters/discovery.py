@@ -3,8 +3,8 @@
 import time
 from dataclasses import dataclass
 
+from reconciler.clusters.answers import ApiError, reading
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clustererrors import ApiError, reading
 from reconciler.core.objectbodies import no_match
 
 KNOWN_FOR_S = 300.0

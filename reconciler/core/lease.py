@@ -1,14 +1,10 @@
-"""Leader election by a Lease: what to do with the Lease that was just read. No I/O, no clock.
+"""Leader election by a Lease, and the brokers' time from the append times of one's own records. No I/O, no clock.
 
 Times are seconds of a clock that also runs while the machine sleeps. A holder's renewals are timed by the reader's own
-clock, from when it saw them, so that no two clocks are ever compared.
+clock, from when it saw them, so that no two clocks are compared. A wanted write expires in log time, which is the
+brokers': the clock of a machine in a member cluster may differ.
 
 Source: client-go tools/leaderelection: lease duration 15 s, renew deadline 10 s, retry period 2 s.
-
-The brokers' time, learnt from the append times of records of one's own. No I/O, no clock.
-
-A wanted write expires in log time, which is the brokers'. A process in a member cluster cannot trust its machine's
-clock to agree with it.
 """
 
 from collections import deque

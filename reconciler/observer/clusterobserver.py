@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from reconciler.clusters.answers import ClusterError, reading
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clustererrors import ClusterError, reading
 from reconciler.clusters.discovery import Discovery, Resource, UnknownKindError
 from reconciler.core import metricanswers
 from reconciler.core import objectbodies as chunks

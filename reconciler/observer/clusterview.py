@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError
 from reconciler.clusters.client import ClusterClient, ClusterMetrics
-from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
 from reconciler.core.objectbodies import Asking, KeptHpa, tells_the_same
 from runtime.log import Clock, wall_clock_ms
 from schemas.kubernetes.shape import Json

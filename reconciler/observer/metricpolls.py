@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from reconciler.clusters.answers import ApiError, ClusterError, NoAnswerError
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clustererrors import ApiError, ClusterError, NoAnswerError
 from reconciler.clusters.discovery import Discovery, UnknownKindError
 from reconciler.core import metricanswers
 from reconciler.core.metricanswers import PodMetricsList, next_poll_ms

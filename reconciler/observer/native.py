@@ -1,17 +1,10 @@
-"""Prove that no native HPA controller runs: a canary HPA whose status stays empty.
+"""Whether a native HPA controller runs: hints of it, and the proof by a canary HPA whose status stays empty.
 
-The canary's target does not exist, so a native controller writes a condition to it within a sync period, and no one can
-be scaled by it.
-
-What hints that a native HPA controller runs although it was proven absent. No I/O.
-
-kube-controller-manager's HPA controller writes an HPA's status under the manager's name. Whoever may update an object
-may also store such an entry in its `managedFields`, with any time, or remove one: it is a reason to ask a canary
-(`native.py`), and no proof. Entries of `/scale` bear no time and are not looked at.
+The canary's target does not exist, so a native controller writes a condition within a sync period and scales nothing.
+A write in the manager's name (`managedFields`) is only a reason to make a canary: whoever may update an object can
+forge or remove the entry. Entries of `/scale` bear no time and are not used.
 
 Source: pkg/controller/podautoscaler/horizontal.go, `updateStatus`.
-
-The configuration of the observer. Nothing here changes a decision.
 """
 
 import asyncio
@@ -23,8 +16,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple
 
+from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
-from reconciler.clusters.clustererrors import ApiError, ClusterError
 from reconciler.clusters.clusterfinder import FIXED, ClusterSources
 from reconciler.core.objectbodies import CANARY_LABEL, time_ms
 from reconciler.observer.clusterview import ReadProblem, problem_of

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
+from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError, UnreadableError, reading
 from reconciler.clusters.client import ClusterClient, resource_of
-from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError, UnreadableError, reading
 from reconciler.clusters.manifests import rule_lines
 from reconciler.observer.clusterview import ObserverMetrics, ReadProblem, problem_of
 from schemas.kubernetes.shape import Json

@@ -6,8 +6,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from reconciler.clusters.answers import ApiError, ClusterError, reading
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clustererrors import ApiError, ClusterError, reading
 from reconciler.clusters.discovery import UNKNOWN_FOR_S, Discovery, Resource, UnknownKindError
 from reconciler.clusters.manifests import rule_lines
 from reconciler.core.objectbodies import DERIVED_KINDS, scale_failure, scale_of_answer, scale_of_parent

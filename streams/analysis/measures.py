@@ -1,13 +1,9 @@
-"""What a spec costs and what it lets pass: measures over a series of moments.
-
-Scores of the literature for a series of moments: how demand and supply of replicas fit each other.
+"""What a spec costs and what overload it allows: measures over moments, the scores of the literature, and how a group of
+HPAs fared after a change (`rollout`).
 
 Formulas: the elasticity metrics of the SPEC Research Group ("Ready for Rain? A View from SPEC Research on the Future of
 Cloud Metrics", arXiv 1604.03470, section 3), as Tamiru et al. use them for Kubernetes (CloudCom 2020); slack as
-Autopilot defines it (EuroSys 2020). `docs/backtest.md` writes them out. Nothing here speaks of latency or of
-objectives: the log does not know them.
-
-How a group of HPAs fared after a change of their spec: measures over their recorded decisions, for `rollout`.
+Autopilot defines it (EuroSys 2020). `docs/backtest.md` writes them out. The log knows no latency and no objectives.
 """
 
 import math

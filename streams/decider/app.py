@@ -33,11 +33,10 @@ from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, LogRecord
 from streams.decider import recordbatches as crashpoints
 from streams.decider.assignment import Assignment, DeciderConfig
-from streams.decider.crashonly import Watchdog, watch_loop
+from streams.decider.crashonly import StartError, Watchdog, check, watch_loop
 from streams.decider.metrics import HpaCollector, Metrics
 from streams.decider.rebuild import rebuild
 from streams.decider.recordbatches import RecordTooLargeError
-from streams.decider.startupchecks import StartError, check
 from streams.decider.strict import StrictTransport
 from streams.decider.tail import Exit, Fence, StandingError, die, leave
 from streams.decider.takes import Takes

@@ -1,14 +1,8 @@
 """Rebuild the state when the changelog was lost and the log's first records have expired.
 
-From an archive it becomes what it was (`fromarchive`). Without one, what lies before the log's first record is gone, so
-the result is not what an undisturbed decider would know. A restart entry in the log says so: windows and scale events
-begin anew there, as after a restart of upstream's controller. With the whole log there is nothing to do, as the decider
-folds it by itself.
-
-State from an archive, for when the changelog was lost and the log no longer begins at its beginning.
-
-An archive outlives the topics: it holds the log from its first record, or from a snapshot of the state on. So nothing
-is lost, nothing restarts, and the decisions go on as if nothing had been.
+From an archive, which outlives the topics, the state is what it was, and nothing restarts. Without one, what was before
+the log's first record is lost: a restart entry in the log records that windows and scale events begin anew, as after a
+restart of upstream's controller. With the whole log there is nothing to do, since the decider folds it by itself.
 """
 
 import asyncio
@@ -28,8 +22,8 @@ from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.settings import Restart
 from streams.archive.segments import ArchiveError
 from streams.decider.assignment import DeciderConfig
+from streams.decider.crashonly import StartError
 from streams.decider.owned import own_row
-from streams.decider.startupchecks import StartError
 from streams.decider.tail import Exit, TailHead
 from streams.history.archivepast import ArchivePast
 from streams.history.past import LogGoneError, Past

@@ -1,11 +1,7 @@
-"""The past of a fleet, asked in one way: state, log and decisions.
+"""The past of a fleet: state, log and decisions, from topics (`kafkapast`) or from an archive (`archivepast`).
 
-They come from the topics of a running fleet (`kafkapast`) or from an archive (`archivepast`).
-
-Everything that reads the past stands on `Past`: read verbs, verification, replay, rebuilding and the analysis. A
-backing gives records and stored state rows; what is made of them (the fold, lists of decisions) lives here once.
-
-Which of a partition's decisions are in a stretch of log time, while they are read in order.
+Read verbs, verification, replay, rebuilding and the analysis all use `Past`. A backing gives records and stored rows;
+the fold, lists of decisions and windows of log time are here.
 """
 
 import asyncio

@@ -1,11 +1,8 @@
-"""Verification of one partition: every decision is re-derived from the log and compared with the recorded one.
+"""Verification of a whole archive, or of log and decisions as read from topics, on all cores.
 
-The decisions of one partition compared, one after the other, with those that its log gives.
-
-What is checked of each decision: its place (offset, number, hash of the one before), its id and key and headers, the
-running hash of the log it names, and its bytes. A repeated copy must be a copy. The first fault ends the partition.
-
-Verification of a whole archive, or of log and decisions as read from topics, on all cores.
+Every decision is derived again from the log. Compared are its place (offset, number, hash of the one before), its id,
+key and headers, the running hash of the log, and its bytes; a repeated copy must be a copy. The first fault ends the
+verification of its partition.
 """
 
 import asyncio

@@ -52,8 +52,8 @@ from streams.ingest.checks import (
     check_range,
 )
 from streams.ingest.hpamanifests import checked_hpa
-from streams.ingest.keynames import check_cluster, check_namespace, check_object, check_text
 from streams.ingest.pieces import MAX_TIME_MS, Piece, Refusal
+from streams.ingest.values import check_cluster, check_namespace, check_object, check_text
 
 Refuse = Callable[[Refusal], None]
 

@@ -13,9 +13,8 @@ from schemas import fitting, limits
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.limits import POD_QUANTITY, Limit, OverLimitError
 from schemas.observed import Answers, Container, MetricAnswer, Pod, PodList, PodUsage, PodValue, Point, Samples
-from streams.ingest.keynames import check_namespace, check_object, check_text, is_object
 from streams.ingest.pieces import MAX_TIME_MS, Refusal
-from streams.ingest.points import check_time
+from streams.ingest.values import check_namespace, check_object, check_text, check_time, is_object
 
 MAX_REPLICAS = 2**31 - 1
 MAX_I64 = 2**63 - 1

@@ -25,7 +25,7 @@ from streams.ingest.checks import check_limit, check_point
 from streams.ingest.mapping import Resolver
 from streams.ingest.otlp import SourceSeries
 from streams.ingest.pieces import MAX_TIME_MS, Conversion, Piece, RawRecord, Refusal, header
-from streams.ingest.points import time_to_ms
+from streams.ingest.values import time_to_ms
 
 OTLP_PROTO = "otlp_proto"
 OTLP_JSON = "otlp_json"

@@ -1,12 +1,5 @@
-"""The writing end: log records and rejected records, acknowledged by all replicas before offsets may be committed.
-
-Log records made of entries: one partition each, none larger than the log accepts.
-
-What ingest counts, in a registry of its own.
-
-The record that the topic of rejected records gets: the original bytes, and in headers whence and why.
-
-A converted record on its way into log records, and to the topic of rejected records with what is refused of it.
+"""The writing end of ingest: log records of one partition each, none larger than the log accepts, and rejected records
+with the original bytes and the reason in headers. Both are acknowledged by all replicas before offsets are committed.
 """
 
 import asyncio

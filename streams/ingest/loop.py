@@ -1,11 +1,8 @@
-"""The ingest worker: a plain consumer group over the public topics, one ordered log out. It keeps no state.
+"""The ingest worker: a consumer group over the public topics, one ordered log out. It keeps no state.
 
-At least once: records are committed when the log has them. What a crash makes it read twice, the fold drops by source
-position. Anything unexpected ends the process; a restart is the recovery.
-
-The order of records of several source partitions: by source time, while one of them is still behind.
-
-The progress in each assigned source partition: read, written, committed.
+At least once: offsets are committed when the log has the records. What a crash makes it read twice, the fold drops by
+source position. Records of several source partitions are merged by source time while one of them is behind. Anything
+unexpected ends the process; a restart is the recovery.
 """
 
 import asyncio

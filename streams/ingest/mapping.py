@@ -17,10 +17,9 @@ from schemas.connection import KafkaSettings
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.observed import MetricType, Point
 from schemas.topics import INGEST_GROUP, PUBLIC_TOPICS
-from streams.ingest.keynames import check_cluster, check_namespace, check_object, check_text, is_cluster
 from streams.ingest.otlp import SourceSeries, Temporality
 from streams.ingest.pieces import Refusal
-from streams.ingest.points import to_milli
+from streams.ingest.values import check_cluster, check_namespace, check_object, check_text, is_cluster, to_milli
 
 
 class MappingError(ValueError):

@@ -1,13 +1,9 @@
-"""OTLP metrics, protobuf: each number data point becomes a series.
+"""OTLP metrics, protobuf or JSON: each number data point becomes a series. Source: opentelemetry-proto,
+metrics/v1/metrics.proto.
 
-Source: opentelemetry-proto, metrics/v1/metrics.proto. An ExportMetricsServiceRequest has the same bytes.
-
-One value of a foreign time series, before the mapping assigns it to a metric of an HPA.
-
-OTLP metrics, JSON: read as a plain dict, some thirty times faster than protobuf's own JSON reader.
-
-The collector writes 64-bit integers as texts, NaN and infinities too, enums as integers, and leaves out what is zero or
-empty; other producers write numbers. Unknown fields are ignored.
+JSON is read as a plain dict, some thirty times faster than by protobuf's own reader. The collector writes 64-bit
+integers as texts, NaN and infinities too, enums as integers, and leaves out what is zero or empty; other producers
+write numbers. Unknown fields are ignored.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +13,7 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from streams.ingest.pieces import Refusal
-from streams.ingest.points import nanos_to_ms
+from streams.ingest.values import nanos_to_ms
 
 Temporality = Literal["gauge", "delta", "cumulative"]
 

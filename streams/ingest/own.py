@@ -20,9 +20,8 @@ from schemas.decisions import Decision, ShortDecision
 from schemas.entries import VERSION, Body, LogRecord, PublicRecord
 from schemas.guardrails import Guardrails
 from schemas.observed import Command, MetricType, Point
-from streams.ingest.keynames import check_cluster, check_namespace, check_text
 from streams.ingest.pieces import Refusal
-from streams.ingest.points import time_to_ms, to_milli
+from streams.ingest.values import check_cluster, check_namespace, check_text, time_to_ms, to_milli
 
 T = TypeVar("T")
 _RECORD = msgspec.json.Decoder(PublicRecord)

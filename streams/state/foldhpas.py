@@ -1,11 +1,7 @@
-"""Fold what concerns HPAs: their objects, full lists of them, and commands.
+"""Fold what concerns HPAs: their objects, full lists, commands, and which HPA scales which target.
 
 A central HPA hides the cluster's HPA of the same name. There is one row per name: it passes to the central HPA with
 mode and windows, and back to the cluster's when the central one is deleted.
-
-What the fold of every kind of entry shares: the entry's position, its namespace, the followed session.
-
-Which HPA scales which target: for commands after which no HPA, or two HPAs, could scale a target.
 """
 
 from typing import NamedTuple

@@ -1,13 +1,10 @@
-"""Partial view: pods or metrics of a namespace that vanish together, or metrics that fall together, are not believed.
+"""What is done when metrics are lost: the partial view, the fallback, and the probe that shows an evaluation's inputs.
 
-The view of a namespace is compared with what was seen in the last four sync periods. While it is partial, scale-downs
-in the namespace are held: until what was lost is back, half an hour at most. Everything here is read from the namespace
-alone (not from HPA rows, which may be ahead of it after a crash), so that what is found depends on the log only.
-Counts are pods or answers, totals are sums of metric values in milli, times are log time in Unix milliseconds.
-
-Replicas to go to while an HPA's metrics are lost: the annotation `fleethpa.io/fallback`, as KEDA's `fallback`.
-
-What a probe of `Partition.apply` receives: the exact inputs of each evaluation and the end of each write.
+*Partial view*: pods or metrics of a namespace that vanish or fall together are not believed. The view is compared with
+the last four sync periods; while it is partial, scale-downs in the namespace are held for half an hour at most. It is
+read from the namespace alone (HPA rows may be ahead after a crash), so that it depends on the log only. Counts are pods
+or answers, totals are metric values in milli, times are log time in Unix milliseconds. *Fallback*: the replicas that
+the annotation `fleethpa.io/fallback` names, as KEDA's.
 """
 
 import re

@@ -1,11 +1,8 @@
-"""Pushed samples: counters and sums become rates, if the previous point of the series is known.
+"""Rates of pushed counters and sums, and answers of metrics APIs that come in parts.
 
-Rates are integers in milli units per second, cut toward zero. A counter's first point gives no value; that is not zero.
-
-Answers of metrics APIs that come in parts, because they do not fit into one record.
-
-Each part has a slot of its own, with the newest parts that arrived for it. The answer in force depends only on
-the slots, and a slot only on its own parts, so that slots may be stored in rows of different age.
+Rates are integers in milli units per second, cut toward zero. A counter's first point gives no value, which is not
+zero. Each part of an answer has a slot of its own; the answer in force depends only on the slots, and a slot only on
+its own parts, so that slots may be stored in rows of different age.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,20 +1,11 @@
-"""How state rows are stored: their keys and their bytes.
+"""How state rows are stored: their keys, their bytes, and the index that says which rows belong to a checkpoint.
 
-A row's value is its applied log offset (`streams.state.rowcodec`) and the MessagePack of its struct, a large one
-compressed with zstd.
-
-How the rows of a namespace are made from its state, and its state from stored rows: part by part.
-
-Stored rows, undecoded: the partition of each, its applied offset, and which of two copies is newer.
-
-A row's key begins with its log partition, `b"<partition>|…"`; its value with the log offset that it has applied, 8
-bytes big-endian, signed.
-
-Which rows belong to a checkpoint: their keys and offsets, in pieces of bounded size, each stored as a row.
-
-The partition's own row has the offset of each piece, so a restore notices a row or a piece that is missing or old. A
-row that no piece names is a leftover: whatever it holds was removed from the state. Rows of what is gone are deleted
-from the changelog by the checkpoint after the one that says so: until then the rows of the one before are whole.
+A key begins with the log partition, `<partition>|…`; a value is the applied log offset (8 bytes, big-endian, signed)
+and the MessagePack of its struct, a large one compressed with zstd. A namespace is stored part by part. The index has
+keys and offsets in pieces of bounded size, each a row; the partition's own row has the offset of each piece, so a
+restore notices a row or piece that is missing or old. A row that no piece names is a leftover: what it holds was
+removed from the state. Its deletion from the changelog comes one checkpoint after the index left it out: until then the
+checkpoint before is whole.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping

@@ -1,11 +1,8 @@
-"""The whole state of one log partition while it is assigned: the partition row, its namespaces and its HPAs.
+"""The state of one log partition while it is assigned: its row, namespaces and HPAs; and evaluations by pushed samples.
 
-Evaluations that a pushed sample brings between two sync periods (setting `evaluateOn: sample`).
-
-A sample brings one if, with it, a metric asks for other replicas than there are, and its ratio has left the tolerance
-around what the last evaluation saw. So a metric that stays where it is brings none, even if nothing more can be done
-about it. What a sample has brought is kept in the row (`early_ms`) until then, so that no rebalance moves it; only
-records with samples set or remove it.
+With `evaluateOn: sample`, a sample brings an evaluation if with it a metric asks for other replicas than there are and
+its ratio has left the tolerance around what the last evaluation saw. A metric that stays where it is brings none. What
+a sample brought is kept in the row (`early_ms`), so that no rebalance moves it; only records with samples change it.
 """
 
 from collections.abc import Iterator, Sequence

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from reconciler.clusters.answers import ClusterError
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clustererrors import ClusterError
 
 Json = dict[str, Any]
 

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clustererrors import ApiError, ClusterError
 from tests.kubernetes.containers import Containers
 
 Json = dict[str, Any]

@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 
 from reconciler.agent.clusterstore import ClusterStore
+from reconciler.clusters.answers import ApiError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
-from reconciler.clusters.clustererrors import ApiError
 from reconciler.standin.effective import KeptSpec
 from reconciler.standin.objects import LEASE, native_body
 from reconciler.standin.protocol import HpaKey

@@ -4,8 +4,8 @@ import asyncio
 import logging
 from typing import Any
 
+from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clustererrors import ApiError, ClusterError
 from tests.kubernetes.workloads import WIDGETS, deployment
 
 Json = dict[str, Any]

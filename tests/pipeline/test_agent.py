@@ -129,7 +129,7 @@ async def test_a_second_replica_takes_over_with_a_session_that_is_followed_at_on
 
 
 async def cut_off(*_: object, **__: object) -> None:
-    from reconciler.clusters.clustererrors import UnreachableError
+    from reconciler.clusters.answers import UnreachableError
 
     raise UnreachableError("cut off")
 

@@ -15,8 +15,8 @@ from fleethpa.simulator.faults import Fault
 from reconciler.clusters import client as clusters
 from reconciler.clusters import credentials
 from reconciler.clusters import credentials as execplugin
+from reconciler.clusters.answers import ApiError, ConfigError, NoAnswerError
 from reconciler.clusters.client import ClusterClient, ClusterConfig, clusters_of
-from reconciler.clusters.clustererrors import ApiError, ConfigError, NoAnswerError
 
 PODS = "/api/v1/namespaces/default/pods"
 

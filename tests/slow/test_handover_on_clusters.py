@@ -25,8 +25,8 @@ from fleethpa.simulator.cluster import SimulatedCluster
 from fleethpa.simulator.load import ConstantLoad
 from fleethpa.simulator.store import SimClock
 from fleethpa.simulator.switches import Fleet
+from reconciler.clusters.answers import ApiError
 from reconciler.clusters.client import ClusterClient, clusters_of
-from reconciler.clusters.clustererrors import ApiError
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 

@@ -1,13 +1,9 @@
-"""The search: every spec that was tried on the first part of a recording, and what of it may be proposed.
+"""A better spec for one HPA from its own past: chosen on the first part of a recording, scored on the rest.
 
-Which of two specs is better for an objective, and which is safe enough to be proposed.
-
-A better spec for one HPA from its own past: chosen on the first part of a recording, scored on the rest.
-
-The search runs on a compact loop over the load (`surrogate.py`); what is reported comes from the closed loop, which
-gives whole evaluations to the core. Overload is measured against the same capacity for every spec: 100 % of the request
-for a utilization, else the highest load per pod that the recording shows to be usual. Nothing here is random: the same
-recording gives the same proposal.
+The search tries specs on a compact loop over the load (`surrogate.py`) and compares them by objective and safety; what
+is reported comes from the closed loop, which gives whole evaluations to the core. Overload is measured against the same
+capacity for every spec: 100 % of the request for a utilization, else the highest load per pod that the recording shows
+to be usual. Nothing is random: the same recording gives the same proposal.
 """
 
 from collections.abc import Sequence

@@ -7,7 +7,7 @@ from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from reconciler.apply.statuswriter import DOWN_FOR_MS, GIVE_UP_MS, ReconcilerMetrics, StatusWrite, StatusWriter
-from reconciler.clusters.clustererrors import ApiError, UnreachableError
+from reconciler.clusters.answers import ApiError, UnreachableError
 from reconciler.core.inbox import Position, ShownDecision, shown_decision
 from reconciler.core.statusplan import HpaAnswer
 from schemas.codec import encode

@@ -13,7 +13,7 @@ from fleethpa.changes import handover
 from fleethpa.changes.handover import Place, place_of
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.writer import Fate, SentRecord
-from reconciler.clusters.clustererrors import ApiError
+from reconciler.clusters.answers import ApiError
 from reconciler.core.objectbodies import STAND_IN_LABEL
 from schemas.agents import AgentSet
 from schemas.entries import WHOLE_PARTITION_KEY, Body

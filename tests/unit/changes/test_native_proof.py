@@ -9,7 +9,7 @@ import pytest
 
 from fleethpa.changes import handover as nativeproof
 from fleethpa.frame.writer import Fate, SentRecord
-from reconciler.clusters.clustererrors import ApiError, ClusterError
+from reconciler.clusters.answers import ApiError, ClusterError
 from schemas.entries import Body
 from schemas.settings import SettingsSet
 from tests.unit.cli_kit import Cli, Fleet

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from fleethpa.changes import handover
 from fleethpa.frame.writer import Fate, SentRecord
-from reconciler.clusters.clustererrors import ApiError
+from reconciler.clusters.answers import ApiError
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
 from schemas.keys import parse_hpa_id

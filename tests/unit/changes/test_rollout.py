@@ -11,8 +11,8 @@ from click.testing import Result
 
 from fleethpa.changes.rollouts import in_order, waves_of
 from fleethpa.changes.schedules import made, with_schedule
-from fleethpa.frame.conditions import WAVE_MEASURES, parse_fail_if
 from fleethpa.frame.errors import CommandError
+from fleethpa.frame.options import WAVE_MEASURES, parse_fail_if
 from fleethpa.frame.writer import Fate, SentRecord
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Outcome
 from schemas.keys import HpaId

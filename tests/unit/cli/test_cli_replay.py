@@ -12,7 +12,7 @@ import orjson
 import pytest
 import yaml
 
-from fleethpa.frame.conditions import parse_fail_if
+from fleethpa.frame.options import parse_fail_if
 from fleethpa.questions.backtestpage import step_plot
 from fleethpa.show.times import axis_labels
 from schemas.keys import HpaId

@@ -8,9 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from reconciler.clusters.answers import (
+    ApiError,
+    ClusterError,
+    UnreachableError,
+    read_as,
+    read_object,
+    read_page,
+    watch_event,
+)
 from reconciler.clusters.client import retry_after_ms
-from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
-from reconciler.clusters.jsonbodies import read_as, read_object, read_page, watch_event
 from reconciler.core.apierrors import error_text
 from reconciler.core.metricanswers import PodMetricsList, fill, fill_usages
 from reconciler.core.statusplan import HpaAnswer, live_hpa

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from reconciler.agent.election import Election
 from reconciler.agent.process import Agent, AgentConfig
+from reconciler.clusters.answers import ApiError, UnreachableError
 from reconciler.clusters.client import ClusterConfig
-from reconciler.clusters.clustererrors import ApiError, UnreachableError
 from reconciler.core.lease import (
     DURATION_S,
     MAX_AGE_S,

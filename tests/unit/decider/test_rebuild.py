@@ -6,8 +6,8 @@ from aiokafka import TopicPartition
 from runtime.kafkaclients import OffsetBounds
 from schemas.connection import KafkaSettings
 from streams.decider.assignment import DeciderConfig
+from streams.decider.crashonly import StartError
 from streams.decider.rebuild import Tail, check_empty, continue_chain, head_after
-from streams.decider.startupchecks import StartError
 from streams.decider.tail import TailHead
 from streams.state.partition import Partition
 from tests.playback import make_log

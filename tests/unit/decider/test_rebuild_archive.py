@@ -13,8 +13,8 @@ from schemas.topics import DECISIONS as DECISIONS_TOPIC
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord
 from streams.decider import rebuild as fromarchive
+from streams.decider.crashonly import StartError
 from streams.decider.rebuild import ArchivedState, archived_state, check_reach, decision_offset
-from streams.decider.startupchecks import StartError
 from streams.decider.tail import TailHead
 from streams.history.archivepast import ArchivePast
 from streams.state.partition import Partition

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fleethpa.frame.conditions import MEASURES
+from fleethpa.frame.options import MEASURES
 from tests.archive_kit import write_archive
 from tests.bench.closed_loop import CHANGES, SHAPES
 from tests.unit.cli_kit import Cli

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from reconciler.clusters.clustererrors import ApiError, ClusterError, NoAnswerError, UnreachableError
+from reconciler.clusters.answers import ApiError, ClusterError, NoAnswerError, UnreachableError
 from reconciler.observer.clusterview import API_SERVER, FAILURES, ApiServer, ObserverMetrics, Troubles
 from reconciler.observer.metricpolls import MetricsPoller
 from schemas.observed import MetricAnswer

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
-from reconciler.clusters.jsonbodies import ListPage
+from reconciler.clusters.answers import ApiError, ClusterError, ListPage, UnreachableError
 from reconciler.core.objectbodies import pod_body
 from reconciler.observer.clusterview import ObserverMetrics, ReadProblem
 from reconciler.observer.reflector import ForbiddenError, Mirror, Reflector, Sight, WatchLimits

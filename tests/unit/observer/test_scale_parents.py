@@ -6,7 +6,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from reconciler.clusters.clustererrors import ApiError
+from reconciler.clusters.answers import ApiError
 from reconciler.clusters.discovery import Discovery
 from reconciler.observer.clusterview import ClusterState, ObserverMetrics
 from reconciler.observer.reflector import Listener, Sight, WatchLimits

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from fleethpa.changes.handover import Place
 from fleethpa.cli.adopt import AdoptPlan, adopt_plan
 from fleethpa.fleet.state import read_state
-from reconciler.clusters.clustererrors import ApiError
+from reconciler.clusters.answers import ApiError
 from reconciler.core.knowledge import FleetKnowledge
 from reconciler.core.objectbodies import autoscaler_lists, kept_hpa
 from reconciler.observer.clusterview import ObserverMetrics

@@ -10,7 +10,7 @@ import pytest
 from fleethpa.changes.settings import settings_in, usable_guardrails
 from fleethpa.frame.configuration import load
 from fleethpa.frame.errors import CommandError
-from reconciler.clusters.clustererrors import ConfigError
+from reconciler.clusters.answers import ConfigError
 from reconciler.clusters.credentials import clusters_of
 from reconciler.core.foundclusters import FindingError, from_kubeconfig
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from reconciler.agent.clusterstore import ClusterStore
 from reconciler.agent.nativework import AT_ONCE, PER_LOOK
 from reconciler.agent.standin import StandIn, Surroundings, stand_by
-from reconciler.clusters.clustererrors import ApiError, UnreachableError
+from reconciler.clusters.answers import ApiError, UnreachableError
 from reconciler.core.knowledge import KnowledgeFold
 from reconciler.core.objectbodies import FIELD_MANAGER, STAND_IN_LABEL
 from reconciler.standin.effective import POLICY, frozen_or_paused
