@@ -1,5 +1,5 @@
-"""What a spec costs and what overload it allows: measures over moments, the scores of the literature, and how a group of
-HPAs fared after a change (`rollout`).
+"""What a spec costs and what overload it allows: measures over moments, the scores of the literature, and how a
+group of HPAs fared after a change (`rollout`).
 
 Formulas: the elasticity metrics of the SPEC Research Group ("Ready for Rain? A View from SPEC Research on the Future of
 Cloud Metrics", arXiv 1604.03470, section 3), as Tamiru et al. use them for Kubernetes (CloudCom 2020); slack as

@@ -235,6 +235,14 @@ class FleetRun:
             pids["broker"] = self.broker_pid
         return {name: usage(pid) for name, pid in pids.items()}
 
+    def topic_bytes(self) -> dict[str, int]:
+        """What is on the disk of an Apache Kafka of each topic, compacted or not; nothing of the embedded broker."""
+        sizes: dict[str, int] = {}
+        for segment in (self.folder / "kafka" / "data").glob("fleethpa*/*.log"):
+            topic = segment.parent.name.rpartition("-")[0]
+            sizes[topic] = sizes.get(topic, 0) + segment.stat().st_size
+        return sizes
+
 
 async def measure(plan: Plan) -> dict[str, Any]:
     """Run the fleet and give what was measured."""
@@ -246,9 +254,10 @@ async def measure(plan: Plan) -> dict[str, Any]:
         start = run.look()
         await asyncio.sleep(PERIOD_S)
         await run.ask("reset")
-        before, began = run.look(), time.monotonic()
+        before, stored, began = run.look(), run.topic_bytes(), time.monotonic()
         await asyncio.sleep(plan.seconds)
         seen, after, took_s = await run.ask("stats"), run.look(), time.monotonic() - began
+        grown = {topic: size - stored.get(topic, 0) for topic, size in run.topic_bytes().items()}
         run.check()
         stepped: dict[str, Any] = {}
         if plan.step:
@@ -258,6 +267,11 @@ async def measure(plan: Plan) -> dict[str, Any]:
     more: dict[str, Any] = {"started_s": round(started_s, 1), "start_bound_s": plan.start_s, "evaluated_once": known}
     more["start_cpu_s"] = {name: round(each.cpu_s, 1) for name, each in sorted(start.items())}
     more |= {"step": stepped, "restarts": dict(run.restarts)}
+    more["mb_per_1000_hpas_and_day"] = {
+        topic: round(size * 86_400 / took_s * 1_000 / plan.hpas / 1e6, 1)
+        for topic, size in sorted(grown.items())
+        if size
+    }
     more["last_words"] = run.last_words
     return report(plan, before, after, seen, took_s) | more
 
@@ -325,6 +339,13 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
         f"  bytes per evaluation      decisions {found['decision_bytes']}, "
         f"API servers {found['api_bytes_per_evaluation']}"
     )
+    yield from disk_lines(found)
+
+
+def disk_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """What each topic would take of a disk in a day."""
+    for topic, megabytes in found["mb_per_1000_hpas_and_day"].items():
+        yield f"  {topic:<45} {megabytes:>9,.1f} MB per 1,000 HPAs and day"
 
 
 def worse_than_stored(found: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
