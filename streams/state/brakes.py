@@ -1,101 +1,20 @@
-"""The brakes of one evaluation: what the budgets leave to it, and what it reserves of them.
+"""fleethpa's own limits of a write that an evaluation wants, in the order in which they are asked, and its budgets."""
 
-The record of an evaluation, full or short, made of its parts.
-"""
-
-from typing import Any
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from schemas.decisions import Decision, InputPosition, ShortDecision, Step
-from streams.hpa.autoscaler import Autoscaler
+from schemas.decisions import AppliedLimit, Step
 from streams.hpa.evaluation import Evaluation, Pending
 from streams.state.budget import CONSTRAINT, Left, Way, changed_entry, given_back
 from streams.state.clustersettings import Effective
-from streams.state.hpastate import WRITE_TTL_MS, Hpa
-from streams.state.records import Facts, metric_decision, print_time, target_of, values_of
+from streams.state.guards import overflow, pause_in_force
+from streams.state.hpastate import Hpa
+from streams.state.lostmetrics import LONGEST_HOLD_MS, partial_view, view_step
+from streams.state.namespace import Namespace
 from streams.state.rows import BudgetEntry, PendingWrite
 from streams.state.samples import State
-
-
-def full_record(
-    name: str,
-    hpa: Hpa,
-    autoscaler: Autoscaler,
-    evaluation: Evaluation,
-    facts: Facts,
-    *,
-    now_ms: int,
-    position: InputPosition,
-    steps: list[Step],
-    observed: dict[str, Any],
-    status: dict[str, Any] | None,
-    engine: int,
-) -> Decision:
-    """Fill in a full record field by field: one made of dictionaries (`identity`) takes three times as long.
-
-    `status`: None in the record of a wanted write, whose end decides it.
-    """
-    row = hpa.row
-    return Decision(
-        id=name,
-        seq=0,
-        prev="",
-        cluster=row.cluster,
-        namespace=row.namespace,
-        name=row.name,
-        uid=row.uid,
-        time=print_time(now_ms),
-        input=position,
-        scale_target_ref=hpa.reference,
-        target=target_of(autoscaler),
-        mode=facts.mode,
-        origin=row.origin,
-        current_replicas=facts.current_replicas,
-        raw_desired_replicas=evaluation.proposal,
-        final_desired_replicas=facts.final_desired_replicas,
-        direction=facts.direction,
-        reason=facts.reason,
-        selected_metric=facts.selected_metric,
-        metrics=list(map(metric_decision, evaluation.metrics)),
-        steps=steps,
-        constraints_applied=facts.constraints_applied,
-        wants=facts.wants,
-        expires=None if facts.wants is None else now_ms + WRITE_TTL_MS,
-        observed=observed,
-        status=status,
-        events=facts.events,
-        error=facts.error,
-        labels=facts.labels,
-        paused=facts.paused,
-        refused=facts.refused,
-        min_replicas=autoscaler.min_replicas,
-        max_replicas=autoscaler.max_replicas,
-        spec_hash=row.spec_hash,
-        generation=row.generation,
-        engine=engine,
-        author=row.author,
-        change_reason=row.change_reason,
-        shows_refusal=facts.shows_refusal,
-    )
-
-
-def short_record(
-    name: str, same_as: str, evaluation: Evaluation, *, now_ms: int, position: InputPosition
-) -> ShortDecision:
-    """Make the record of an evaluation that differs from a full one, `same_as`, in the values of its metrics only."""
-    return ShortDecision(
-        id=name,
-        seq=0,
-        prev="",
-        same_as=same_as,
-        time=print_time(now_ms),
-        input=position,
-        m=list(map(values_of, evaluation.metrics)),
-        raw_desired_replicas=evaluation.proposal,
-        newest=[metric.newest_ms for metric in evaluation.metrics],
-    )
-
 
 EXEMPT_ANNOTATION = "fleethpa.io/budget"
 EXEMPT = "exempt"
@@ -200,6 +119,93 @@ class Brakes:
     def _add(self, entry: BudgetEntry | None) -> None:
         if entry is not None:
             add_entry(self._state, self._hpa, entry)
+
+
+class AskedWrite(NamedTuple):
+    """A write that an evaluation wants, and what fleethpa's own limits look at."""
+
+    state: State
+    namespace: Namespace
+    hpa: Hpa
+    settings: Effective
+    evaluation: Evaluation
+    pending: Pending
+    brakes: Brakes | None
+
+
+class LimitedWrite(NamedTuple):
+    """What the limits leave of a wanted write.
+
+    `constraints`: the limits that held or cut it. `held`: why nothing is written; empty: something is. `step`: the step
+    of the decision that explains a brake.
+    """
+
+    pending: Pending
+    constraints: tuple[str, ...] = ()
+    held: str = ""
+    step: Step | None = None
+
+
+def limited(asked: AskedWrite) -> LimitedWrite:
+    """Ask fleethpa's own limits. Every one that holds the write is named, and the first is the reason. A write that
+    none holds is cut to what `maxStep` and then the budgets allow.
+    """
+    pending = asked.pending
+    holding = {name: text for name, hold in HOLDS if (text := hold(asked))}
+    if holding:
+        partial = holding.get("PartialView")
+        until_ms = asked.namespace.view.since_ms + LONGEST_HOLD_MS
+        step = None if partial is None else view_step(pending, partial, until_ms)
+        return LimitedWrite(pending, tuple(holding), next(iter(holding.values())), step)
+    found = _within_step(pending, asked.settings.max_step)
+    if asked.brakes is None:
+        return found
+    pending, constraint = asked.brakes.within(found.pending)
+    if not constraint:
+        return found
+    return LimitedWrite(pending, (*found.constraints, constraint), asked.brakes.text, asked.brakes.step)
+
+
+def _is_up(pending: Pending) -> bool:
+    return pending.desired_replicas > pending.current_replicas
+
+
+def _frozen(asked: AskedWrite) -> str:
+    return f"cluster {asked.hpa.id.cluster} is frozen" if asked.settings.frozen else ""
+
+
+def _paused(asked: AskedWrite) -> str:
+    state = asked.state
+    return pause_in_force(asked.namespace, asked.hpa.id.name, state.row, _is_up(asked.pending), state.now_ms)
+
+
+def _partial(asked: AskedWrite) -> str:
+    holds = asked.settings.partial_view and not _is_up(asked.pending)
+    return partial_view(asked.namespace, asked.state.now_ms) if holds else ""
+
+
+def _overflowed(asked: AskedWrite) -> str:
+    wrapped = overflow(asked.evaluation) if asked.settings.hold_on_overflow else ""
+    return f"held: {wrapped}" if wrapped else ""
+
+
+HOLDS: Final[tuple[tuple[AppliedLimit, Callable[[AskedWrite], str]], ...]] = (
+    ("Frozen", _frozen),
+    ("Paused", _paused),
+    ("PartialView", _partial),
+    ("Overflow", _overflowed),
+)
+"""What holds a whole write, in the order in which it is asked; each gives its reason, or an empty text."""
+
+
+def _within_step(pending: Pending, limit: int | None) -> LimitedWrite:
+    """Limit the change to the cluster's `maxStep`."""
+    current = pending.current_replicas
+    if limit is None or abs(pending.desired_replicas - current) <= limit:
+        return LimitedWrite(pending)
+    desired = current + limit if _is_up(pending) else current - limit
+    cut = structs.replace(pending, desired_replicas=desired, to_zero=pending.to_zero and desired == 0)
+    return LimitedWrite(cut, ("MaxStep",))
 
 
 def add_entry(state: State, hpa: Hpa, entry: BudgetEntry) -> None:

@@ -19,10 +19,10 @@ from streams.hpa.observation import NO_PODS, MetricReading, Observation, Scale, 
 from streams.hpa.reconcile import decide
 from streams.hpa.status import Conditions
 from streams.state import records as decisionrecords
-from streams.state.brakes import Brakes, full_record, short_record
+from streams.state.brakes import AskedWrite, Brakes, limited
 from streams.state.clustersettings import Effective
 from streams.state.gather import observe_metric, observe_scale
-from streams.state.guards import Standing, asked_mode, ignored, overflow, pause_in_force, standing
+from streams.state.guards import Standing, asked_mode, ignored, pause_in_force, standing
 from streams.state.hpastate import WRITE_TTL_MS, Hpa
 from streams.state.ledger import Draft, StateError
 from streams.state.lostmetrics import ANNOTATION as FALLBACK_ANNOTATION
@@ -34,12 +34,11 @@ from streams.state.lostmetrics import (
     is_lost,
     parse_fallback,
     partial_view,
-    view_step,
     with_fallback,
 )
 from streams.state.moves import attribute, with_observation
 from streams.state.namespace import Namespace
-from streams.state.records import Facts, compiled, labels, own_status, take_restart
+from streams.state.records import Facts, compiled, full_record, labels, own_status, short_record, take_restart
 from streams.state.rows import PendingWrite, ScaleRow
 from streams.state.samples import State, ratios_of
 from streams.state.selectoroverlap import register, sharing_pods
@@ -109,7 +108,7 @@ class Evaluator:
         "constraints",
         "evaluated_ms",
         "fallback",
-        "held_because",
+        "held",
         "hpa",
         "ignores",
         "namespace",
@@ -137,7 +136,7 @@ class Evaluator:
         self.ignores = bool(hpa.ignored)
         """Nothing is decided by this HPA, since it or what would be recorded is too large."""
         self.constraints: list[str] = []
-        self.held_because = ""
+        self.held = ""
         """The first reason why the wanted write is not made, `paused` in the record; empty: nothing holds it."""
         self.brakes: Brakes | None = Brakes(state, hpa, settings) if settings.budgets.is_set else None
         self.fallback: Step | None = None
@@ -203,7 +202,7 @@ class Evaluator:
         """Decide nothing after all: no topic takes the decision that was made."""
         asked = asked_mode(self.namespace, self.hpa.id.name, self.settings)
         self.ignores, self.standing = True, ignored(self.hpa, asked, self.settings, why)
-        self.held_because, self.brake, self.fallback = "", None, None
+        self.fallback = None
         return self._ignored(status, observation)
 
     def _ignored(self, status: dict[str, Any], observation: Observation) -> Evaluation:
@@ -234,7 +233,7 @@ class Evaluator:
         if isinstance(observation.scale, Scale):
             row.seen_replicas = observation.scale.spec_replicas
         row.native_moves, row.written = (), None
-        row.mode, row.refused, row.paused = self.standing.mode, self.standing.refused, self.held_because
+        row.mode, row.refused, row.paused = self.standing.mode, self.standing.refused, self.held
         row.last_decision, row.last_decision_ms, row.last_offset = draft.id, self.now_ms, self.state.offset
 
     def _inputs(self, status: dict[str, Any], observation: Observation, restart: str) -> EvaluationInputs:
@@ -322,7 +321,7 @@ class Evaluator:
 
     def _end(self, evaluation: Evaluation, status: dict[str, Any]) -> tuple[Pending | None, ReconcileResult]:
         """Give the write to want (None: none) and the result before its outcome is known."""
-        self.constraints = decisionrecords.constraints(evaluation)
+        self.constraints, self.held, self.brake = decisionrecords.constraints(evaluation), "", None
         if self.fallback is not None:
             self.constraints.append(FALLBACK)
         pending = evaluation.pending
@@ -335,10 +334,10 @@ class Evaluator:
         if self.standing.mode != "enforce":
             # In shadow mode nothing is written, and the record shows what upstream would have made of its own write.
             return None, complete(pending, status, self.row.history, ScaleApplied(), self.now_ms)
-        self._hold(evaluation, pending)
-        if not self.held_because:
-            pending = self._within_budget(self._within_step(pending))
-        if self.held_because:
+        asked = AskedWrite(self.state, self.namespace, self.hpa, self.settings, evaluation, pending, self.brakes)
+        pending, constraints, self.held, self.brake = limited(asked)
+        self.constraints += constraints
+        if self.held:
             return None, without_write(pending, status, self.row.history)
         # What the write ends as is decided once, at its end (`end_write`), and the record of a wanted write holds no
         # status. The status of a write that succeeds is computed here all the same: the row's `full_digest` covers it,
@@ -351,48 +350,6 @@ class Evaluator:
             return result
         reason = IGNORED_REASON if self.ignores else REFUSAL_REASON
         return show_refusal(result, before, self.standing.refused, self.now_ms, reason)
-
-    def _hold(self, evaluation: Evaluation, pending: Pending) -> None:
-        """Find what holds the wanted write: a frozen cluster, a pause, a partial view, an overflow. Each is a
-        constraint; the first of them is the reason.
-        """
-        up = pending.desired_replicas > pending.current_replicas
-        if self.settings.frozen:
-            self.constraints.append("Frozen")
-            self.held_because = f"cluster {self.hpa.id.cluster} is frozen"
-        pause = pause_in_force(self.namespace, self.hpa.id.name, self.state.row, up, self.now_ms)
-        if pause:
-            self.constraints.append("Paused")
-            self.held_because = self.held_because or pause
-        partial = partial_view(self.namespace, self.now_ms) if self.settings.partial_view and not up else ""
-        if partial:
-            self.constraints.append("PartialView")
-            self.held_because = self.held_because or partial
-            self.brake = view_step(pending, partial, self.namespace.view.since_ms + LONGEST_HOLD_MS)
-        wrapped = overflow(evaluation) if self.settings.hold_on_overflow else ""
-        if wrapped:
-            self.constraints.append("Overflow")
-            self.held_because = self.held_because or f"held: {wrapped}"
-
-    def _within_step(self, pending: Pending) -> Pending:
-        """Limit the change to the cluster's `maxStep`."""
-        limit, current = self.settings.max_step, pending.current_replicas
-        if limit is None or abs(pending.desired_replicas - current) <= limit:
-            return pending
-        self.constraints.append("MaxStep")
-        desired = current + limit if pending.desired_replicas > current else current - limit
-        return structs.replace(pending, desired_replicas=desired, to_zero=pending.to_zero and desired == 0)
-
-    def _within_budget(self, pending: Pending) -> Pending:
-        """Limit the change to what the budgets leave; holds it where that is nothing."""
-        if self.brakes is None:
-            return pending
-        pending, constraint = self.brakes.within(pending)
-        if constraint:
-            self.constraints.append(constraint)
-            self.brake = self.brakes.step
-            self.held_because = self.brakes.text
-        return pending
 
     def _begin_brakes(self, brakes: Brakes, observation: Observation) -> None:
         scale, row = observation.scale, self.row
@@ -462,7 +419,7 @@ class Evaluator:
             wants=wanted.desired_replicas if wanted is not None else None,
             events=[*result.events, *result.events_after_write] if wanted is None else [],
             error=result.error,
-            paused=self.held_because,
+            paused=self.held,
             refused=self.standing.refused,
             labels=labels(result) if wanted is None else {},
             shows_refusal=self.standing.shown,
@@ -471,7 +428,7 @@ class Evaluator:
     def _final(self, evaluation: Evaluation, wanted: Pending | None, current: int) -> int:
         if wanted is not None:
             return wanted.desired_replicas
-        if self.held_because or evaluation.desired_replicas is None:
+        if self.held or evaluation.desired_replicas is None:
             return current
         return evaluation.desired_replicas
 
