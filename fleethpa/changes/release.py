@@ -42,7 +42,9 @@ class ReleasePlan:
     released: list[HpaView] = field(default_factory=list)
     problems: list[CommandError] = field(default_factory=list)
     natives: dict[HpaId, Json] = field(default_factory=dict)
-    """Native HPAs that an earlier run has created."""
+    """Native HPAs that are there: an earlier run has created them, or somebody else."""
+    kept: set[HpaId] = field(default_factory=set)
+    """Those of them that are never deleted again, since the central HPA would not scale in their place."""
     held: list[str] = field(default_factory=list)
     """Why fleethpa does not scale some of the released ones now."""
 
@@ -66,6 +68,8 @@ def release_plan(
         plan.released.append(view)
         if native is not None:
             plan.natives[view.id] = native
+            if (view.mode != "enforce" and not view.refused) or _stopped(state, view):
+                plan.kept.add(view.id)
         if held:
             plan.held.append(f"{view.id} ({held})")
     return plan
@@ -125,6 +129,11 @@ def _held(state: FleetState, view: HpaView) -> str:
         return f"refused: {view.refused}"
     if view.mode != "enforce":
         return f"mode {view.mode}"
+    return _stopped(state, view)
+
+
+def _stopped(state: FleetState, view: HpaView) -> str:
+    """The freeze or pause that stops an HPA which fleethpa would write; empty: none."""
     if effective(state.settings, view.id.cluster).frozen:
         return f"cluster {view.id.cluster} is frozen"
     paused = _paused(state, view)

@@ -98,7 +98,7 @@ async def _release(session: Session, place: Place, include_held: bool, native_s:
         plan = release_plan(state, views, natives, include_held)
         await _try(api, plan)
         for problem in plan.problems:
-            session.tell(problem)
+            session.report(problem)
         code = ANSWER_IS_NO if plan.problems else OK
         if not plan.released:
             return code
@@ -241,7 +241,7 @@ class _HandOver:
             if time.monotonic() > ends:
                 raise CommandError(
                     f"the last write of {open_[0]} has not ended",
-                    cause="Nothing was created. The central HPAs go on within a minute.",
+                    cause="Nothing was created. The central HPAs continue within a minute.",
                     next_step=f"fleethpa status {open_[0]}",
                     code=UNREACHABLE,
                 )
@@ -314,6 +314,8 @@ class _HandOver:
         reason = "no native controller looked at it"
         writes = []
         for hpa in unseen:
+            if hpa in self._plan.kept:
+                continue
             await self._api.delete(hpa, natives[hpa])
             if not self._by_agent:
                 deleted = deletion_of(natives[hpa], self._author, reason)
@@ -323,11 +325,12 @@ class _HandOver:
         await self._record(writer, writes)
 
     def _no_controller(self, unseen: Sequence[HpaId]) -> CommandError:
-        first = unseen[0]
+        first, kept = unseen[0], self._plan.kept.intersection(unseen)
         return CommandError(
             f"the native controller of cluster {first.cluster} has not looked at "
             f"{first if len(unseen) == 1 else counted(len(unseen), 'HPA')} within {self._native_s:g} s",
-            cause="Nothing would have scaled, so the native HPAs were deleted again and the central ones go on.",
+            cause="Nothing would have scaled, so the native HPAs were deleted again and the central ones continue."
+            + (" But a native HPA that was there before stays where the central one would not scale." * bool(kept)),
             next_step=f"fleethpa run observer --contexts {first.cluster} --prove-native-absent",
             code=ANSWER_IS_NO,
         )

@@ -341,9 +341,9 @@ def test_what_fleethpa_does_not_scale_is_released_only_where_that_is_said(
     assert (result.exit_code, cluster.real) == (1, {})
     assert "east/shop/web is not released (" in result.stderr
     assert why in result.stderr
-    told = cluster.run("release", "-C", "east", "-A", "--include-held")
-    assert (told.exit_code, set(cluster.real)) == (0, {"web"})
-    assert "warning: the native controller will scale what fleethpa does not: east/shop/web" in told.stderr
+    reported = cluster.run("release", "-C", "east", "-A", "--include-held")
+    assert (reported.exit_code, set(cluster.real)) == (0, {"web"})
+    assert "warning: the native controller will scale what fleethpa does not: east/shop/web" in reported.stderr
 
 
 def test_the_pause_of_a_namespace_counts_beside_that_of_an_earlier_run(cluster: Cluster) -> None:
@@ -393,6 +393,21 @@ def test_where_no_native_controller_looks_the_central_ones_go_on(cluster: Cluste
     assert result.exit_code == 1
     assert "the native controller of cluster east has not looked at 3 HPAs within 0 s" in result.stderr
     assert (cluster.real, cluster.writing()) == ({}, set(NAMES))
+
+
+@pytest.mark.parametrize("paused", [False, True], ids=["in shadow", "paused"])
+def test_a_native_hpa_that_was_there_stays_where_the_central_one_would_not_scale(
+    cluster: Cluster, paused: bool
+) -> None:
+    cluster.add_native("web")
+    cluster.add_central("web", mode="enforce" if paused else "shadow")
+    if paused:
+        cluster.fleet.append(Command(command="pause", name="web", author="eva"), key=KEY)
+    cluster.native_runs = False
+    result = cluster.run("release", "east/shop/web", "--native-wait", "0s")
+    assert result.exit_code == 1
+    assert "a native HPA that was there before stays" in result.stderr
+    assert cluster.real.keys() == {"web"}
 
 
 def test_a_target_at_zero_is_told_to_be_there_by_scaling(cluster: Cluster) -> None:
