@@ -96,7 +96,7 @@ Lines = Callable[[], list[str]]
 class PartHealth:
     """What a part says about itself. `waiting_for`: what is not ready yet, by name; empty: ready.
 
-    A problem of one cluster is no reason to be unready, since the others go on. It shows in `notes` and in the metrics.
+    A problem of one cluster is no reason to be unready, as others continue. It shows in `notes` and in the metrics.
     """
 
     def __init__(self, *waiting_for: str) -> None:

@@ -140,15 +140,15 @@ async def follow_topic(
     """
     async with kafkaclients.topic_reader(settings, topic, patient=patient) as consumer:
         ends = await kafkaclients.ends_of(consumer)
-        told = await kafkaclients.has_reached(consumer, ends)
-        if told:
+        reported = await kafkaclients.has_reached(consumer, ends)
+        if reported:
             caught_up()
         while True:
             for records in (await consumer.getmany(timeout_ms=1_000)).values():
                 for record in records:
                     hand_over(record.value, record.timestamp, apply, of_namespace)
-            if not told and await kafkaclients.has_reached(consumer, ends):
-                told = True
+            if not reported and await kafkaclients.has_reached(consumer, ends):
+                reported = True
                 caught_up()
 
 

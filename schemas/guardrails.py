@@ -47,7 +47,7 @@ class GuardrailStanding:
     """Folds the breaker's entries and those of persons that end its pauses, with the times of their records."""
 
     def __init__(self) -> None:
-        self._said: dict[tuple[str, str, str], _Said] = {}
+        self._stated: dict[tuple[str, str, str], _Said] = {}
         self._resumed_ms: dict[tuple[str, str], int] = {}
 
     def take(self, body: BreakerCommand, time_ms: int) -> None:
@@ -55,17 +55,17 @@ class GuardrailStanding:
         has ended that one in between, which may be read later.
         """
         key = body.cluster, body.namespace, body.guardrail
-        if key not in self._said:
+        if key not in self._stated:
             if body.command != "pause" or not self._has_room(time_ms):
                 return
-            self._said[key] = _Said()
-        said = self._said[key]
+            self._stated[key] = _Said()
+        stated = self._stated[key]
         if body.command == "resume":
-            said.since_ms = _NEVER
+            stated.since_ms = _NEVER
         elif body.until:
-            said.until_ms, said.since_ms = body.until, time_ms
+            stated.until_ms, stated.since_ms = body.until, time_ms
         else:
-            said.waits_ms = time_ms
+            stated.waits_ms = time_ms
 
     def resume(self, body: GuardrailResume, time_ms: int) -> None:
         """A person ended what guardrails paused until then."""
@@ -74,23 +74,23 @@ class GuardrailStanding:
 
     def in_force(self, now_ms: int, cluster: str | None = None) -> list[StandingPause]:
         """The pauses in force, of one cluster or (None) of all, by cluster and name."""
-        keys = sorted(key for key in self._said if cluster in (None, key[0]))
+        keys = sorted(key for key in self._stated if cluster in (None, key[0]))
         return [pause for key in keys if (pause := self._pause(key, now_ms)) is not None]
 
     def _pause(self, key: tuple[str, str, str], now_ms: int) -> StandingPause | None:
-        said = self._said[key]
+        stated = self._stated[key]
         scopes = {(EVERY_CLUSTER, ""), (key[0], ""), key[:2]}
         resumed_ms = max(self._resumed_ms.get(scope, _NEVER) for scope in scopes)
-        if said.waits_ms > resumed_ms:
-            return StandingPause(*key, 0, said.waits_ms)
-        if said.since_ms > resumed_ms and now_ms < said.until_ms:
-            return StandingPause(*key, said.until_ms, said.since_ms)
+        if stated.waits_ms > resumed_ms:
+            return StandingPause(*key, 0, stated.waits_ms)
+        if stated.since_ms > resumed_ms and now_ms < stated.until_ms:
+            return StandingPause(*key, stated.until_ms, stated.since_ms)
         return None
 
     def _has_room(self, now_ms: int) -> bool:
-        if len(self._said) >= MOST_PAUSES:
-            self._said = {key: said for key, said in self._said.items() if self._pause(key, now_ms) is not None}
-        return len(self._said) < MOST_PAUSES
+        if len(self._stated) >= MOST_PAUSES:
+            self._stated = {key: stated for key, stated in self._stated.items() if self._pause(key, now_ms) is not None}
+        return len(self._stated) < MOST_PAUSES
 
 
 API_VERSION = "fleethpa.io/v1"

@@ -157,8 +157,8 @@ class Restart(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
 
 def merge(older: ClusterSettings, newer: ClusterSettings) -> ClusterSettings:
     """Replace the settings that `newer` sets; the others stay."""
-    said = {name: value for name in newer.__struct_fields__ if (value := getattr(newer, name)) is not None}
-    return structs.replace(older, **said)
+    stated = {name: value for name in newer.__struct_fields__ if (value := getattr(newer, name)) is not None}
+    return structs.replace(older, **stated)
 
 
 def take_settings(known: dict[str, ClusterSettings], body: SettingsSet) -> None:

@@ -78,7 +78,7 @@ class FollowedTopics:
     async def until(self, done: Callable[[], bool], running: Sequence[Callable[[], str]]) -> None:
         async with asyncio.timeout(120):
             while not done():
-                assert not (said := [text for look in running if (text := look())]), said
+                assert not (stated := [text for look in running if (text := look())]), stated
                 await self.read()
 
     async def read(self) -> None:

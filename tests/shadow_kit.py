@@ -74,7 +74,7 @@ class ShadowWorld:
     def run(self, minutes: int) -> LogBuilder:
         """Live on and write the log."""
         self._tell_hpa()
-        self._tell_scale()
+        self._report_scale()
         for second in range(1, minutes * 60):
             self.workload.advance_to(START_MS + second * 1_000)
             self.log.now_ms = self.workload.now_ms
@@ -83,7 +83,7 @@ class ShadowWorld:
                 self._tell_hpa()
             if second in self.hand:
                 self.workload.replicas, self.manager = self.hand[second], "kubectl-scale"
-                self._tell_scale()
+                self._report_scale()
             if second % 15 == 4 and self.workload.samples and second not in self.native_away:
                 self._native_sync()
             if second % 15 == 9 and self.workload.samples:
@@ -106,7 +106,7 @@ class ShadowWorld:
             self.history, self.status = ended.history, ended.status
             self.workload.replicas, self.manager = made.pending.desired_replicas, "kube-controller-manager"
             self._tell_hpa()
-            self._tell_scale()
+            self._report_scale()
         else:
             self._tell_hpa()
 
@@ -115,7 +115,7 @@ class ShadowWorld:
         hpa["metadata"]["generation"] = self.generation
         self.log.add(AutoscalerSet(hpa=hpa | {"status": self.status}, session="s"))
 
-    def _tell_scale(self) -> None:
+    def _report_scale(self) -> None:
         count = self.workload.replicas
         self.log.add(
             ScaleSet(

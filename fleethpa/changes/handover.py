@@ -375,7 +375,7 @@ async def prove_native_absent(
         code = await write_all(session, writer, writes, written["wait"])
     if verdict == "absent":
         return code
-    session.tell(
+    session.report(
         CommandError(
             f"a native HPA controller runs in {cluster}",
             cause=f"{WITNESSED[0].upper()}{WITNESSED[1:]}.",

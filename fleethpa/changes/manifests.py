@@ -238,10 +238,10 @@ def lint(read: Input, namespace: str) -> list[Finding]:
             both = f"{owners[target]} scales {target[2]}/{target[3]} too: the two would undo each other"
             found.append(Finding("error", "same-target", *place, both))
         owners.setdefault(target, f"HPA {manifest.name} ({manifest.source})")
-        told = [each for check in _RULES for each in check(body["spec"])]
-        told += _target_rules(read, body, place[0])
-        told += _annotations(body["metadata"].get("annotations") or {})
-        found += [Finding("warning", rule, *place, message) for rule, message in told]
+        reported = [each for check in _RULES for each in check(body["spec"])]
+        reported += _target_rules(read, body, place[0])
+        reported += _annotations(body["metadata"].get("annotations") or {})
+        found += [Finding("warning", rule, *place, message) for rule, message in reported]
         found += [
             Finding("error", "too-large", *place, f"fleethpa ignores it: {e}") for e in over_limits(body, place[0])
         ]

@@ -124,7 +124,7 @@ async def measured_waves(
     return [await measured(past, rollout, each, gates, kept.setdefault(each, WaveReading())) for each in numbers]
 
 
-def said(measures: WaveMeasures) -> str:
+def stated(measures: WaveMeasures) -> str:
     """The measures of a wave in words."""
     return (
         f"{measures.replicas_removed:.0f}% of the replicas removed, {measures.at_max:.0f}% at maxReplicas, "
@@ -202,7 +202,7 @@ def rollout_lines(
     ]
     for number, clusters in enumerate(plan.waves, 1):
         begun = number <= rollout.wave
-        fared = said(waves[number - 1][1]) if begun and not rollout.reverted else "" if begun else "not begun"
+        fared = stated(waves[number - 1][1]) if begun and not rollout.reverted else "" if begun else "not begun"
         text = f"{counted(len(clusters), 'cluster')} ({listed(clusters)})" + (f": {fared}" if fared else "")
         rows.append((f"Wave {number}", text))
     return [*rows, *(("Changed since", str(hpa)) for hpa in rollout.marks if rollout.is_overtaken(hpa))]
@@ -228,7 +228,7 @@ CUMULATIVE: Final = frozenset({"replicas_removed", "recommended_removal", "scale
 class WaveResult:
     """How a wave ended: `failed` has the condition that was met, `stopped` why nothing more can be done here."""
 
-    said: str
+    stated: str
     failed: str = ""
     stopped: str = ""
 
@@ -253,12 +253,12 @@ class WaveDrive:
                     return code
                 result = await self._watch(wave)
                 if result.stopped:
-                    session.tell(self._stopped(result))
+                    session.report(self._stopped(result))
                     return ANSWER_IS_NO
                 if result.failed:
                     session.out(f"{wave_named(plan, wave)} failed: {result.failed}")
                     return await self._revert(writer, f"wave {wave}: {result.failed}")
-                session.out(f"{wave_named(plan, wave)} passed: {result.said}")
+                session.out(f"{wave_named(plan, wave)} passed: {result.stated}")
         session.out(f"rollout {plan.id} is complete")
         return OK
 
@@ -296,7 +296,7 @@ class WaveDrive:
     async def _watch(self, wave: int) -> WaveResult:
         """Wait for the end of a wave's time, or for what ends it before."""
         gates, period_s = gates_of(self._plan), min(30.0, max(1.0, self._plan.wait_ms / 30_000))
-        told, reading = "", WaveReading()
+        reported, reading = "", WaveReading()
         while True:
             async with self._session.past() as past:
                 state = await read_state(past)
@@ -309,16 +309,16 @@ class WaveDrive:
             counting = [gate for gate in gates if over or (gate.measure in CUMULATIVE and gate.compare in (">", ">="))]
             met = [gate for gate in counting if gate.holds(before, now)]
             if met:
-                return WaveResult(said(now), failed="; ".join(_met(gate, before, now) for gate in met))
+                return WaveResult(stated(now), failed="; ".join(_met(gate, before, now) for gate in met))
             if over and now.unevaluated:
                 lacking = f"{now.unevaluated} of {counted(now.hpas, 'HPA')}"
                 return WaveResult("", stopped=f"{lacking} of wave {wave} have no decision under the new spec")
             if over:
-                return WaveResult(said(now))
-            if said(now) != told:
-                told = said(now)
+                return WaveResult(stated(now))
+            if stated(now) != reported:
+                reported = stated(now)
                 left = span(max(0, rollout.ends_ms(wave) - state.clock_ms) // 1000 * 1000)
-                self._session.note(f"{wave_named(self._plan, wave)}, {left} left: {told}")
+                self._session.note(f"{wave_named(self._plan, wave)}, {left} left: {reported}")
             await rest(period_s)
 
     async def _revert(self, writer: Writer, why: str) -> int:

@@ -94,10 +94,10 @@ def check_others(state: FleetState, plan: RolloutPlan, now_ms: int) -> None:
 def concerns(state: FleetState, plan: RolloutPlan, mark: RolloutMark) -> list[Concern]:
     """Say what a rollout would do, for the confirmation."""
     changes = {"; ".join(differences(state.hpas[hpa].spec, part["spec"])) for hpa, part in plan.parts.items()}
-    told = sorted(changes)[0] + (f" (and {len(changes) - 1} other changes)" if len(changes) > 1 else "")
+    reported = sorted(changes)[0] + (f" (and {len(changes) - 1} other changes)" if len(changes) > 1 else "")
     clusters = counted(sum(map(len, plan.waves)), "cluster")
     return [
-        Concern(f"rollout changes {counted(len(plan.parts), 'HPA')} in {clusters}: {told}"),
+        Concern(f"rollout changes {counted(len(plan.parts), 'HPA')} in {clusters}: {reported}"),
         Concern(
             f"{counted(len(plan.waves), 'wave')} of {span(mark.wait_ms)} each; reverted if {' or '.join(mark.fail_if)}"
         ),

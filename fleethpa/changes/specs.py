@@ -289,7 +289,7 @@ def with_metrics(inputs: EvaluationInputs, settings: tuple[str, ...]) -> tuple[E
 
     Raises CommandError: no such metric, or the metric has no value in this evaluation (exit 2).
     """
-    said = []
+    stated = []
     for text in settings:
         name, value = split(text, "--metric")
         known = [words.short(metric.name) for metric in inputs.autoscaler.metrics]
@@ -308,8 +308,8 @@ def with_metrics(inputs: EvaluationInputs, settings: tuple[str, ...]) -> tuple[E
                 raise _out_of_range(f"--metric {text}")
             inputs = number.at(inputs, wanted)
             before, after = alike((number.now, wanted), name)
-            said.append(f"{name}: {number.what} {before} → {after}")
-    return inputs, said
+            stated.append(f"{name}: {number.what} {before} → {after}")
+    return inputs, stated
 
 
 def _number(inputs: EvaluationInputs, number: Varied, name: str, value: str) -> int:

@@ -128,7 +128,7 @@ async def write_all(
         return OK
     code = OK
     for fate in await writer.fates(pendings, limit_s):
-        code = max(code, _tell(session, fate, wait, silent))
+        code = max(code, _report(session, fate, wait, silent))
         if must_arrive and fate.state != "logged":
             code = max(code, UNREACHABLE)
     return code
@@ -149,12 +149,12 @@ def check_writes(writes: Sequence[PlannedRecord]) -> None:
                 raise usage(f"{write.subject}: ingest would reject it", cause=refusal.text) from refusal
 
 
-def _tell(session: Session, fate: Fate, wait: str, silent: bool) -> int:
+def _report(session: Session, fate: Fate, wait: str, silent: bool) -> int:
     if fate.state == "rejected":
         problem = CommandError(
             f"{fate.pending.subject}: rejected", cause=fate.reason, next_step="fleethpa ingest check"
         )
-        session.tell(problem)
+        session.report(problem)
         return ANSWER_IS_NO
     if not silent:
         session.out(fate.pending.subject)

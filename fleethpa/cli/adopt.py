@@ -91,7 +91,7 @@ async def _adopt(session: Session, place: Place, folder: Path, mode: Any, writte
         plan = adopt_plan(state, place, natives, mode)
         concerns = _looked_ahead(session, plan, place, present, state, mode, written)
         for problem in plan.problems:
-            session.tell(problem)
+            session.report(problem)
         code = ANSWER_IS_NO if plan.problems else OK
         if not (plan.adopted or plan.gone):
             _nothing_to_adopt(session, state, place, plan)
@@ -307,8 +307,8 @@ class _Move:
                 self._session.out(f"native HPA {hpa} deleted")
         if late:
             agent = f"the agent of cluster {late[0].cluster}"
-            told = f"{agent} has not reported that {late[0]} is gone: nothing scales it until then"
-            self._session.warn(f"{told}. Next: fleethpa get clusters {late[0].cluster}")
+            reported = f"{agent} has not reported that {late[0]} is gone: nothing scales it until then"
+            self._session.warn(f"{reported}. Next: fleethpa get clusters {late[0].cluster}")
 
 
 def _file(folder: Path, hpa: HpaId) -> Path:

@@ -160,7 +160,7 @@ def apply(
         plan = _plan(session, read, state, targets, namespace, mode, written["reason"])
         foresight = _look_ahead(plan, present)
         found = concerns("apply", foresight, plan.writes)
-        code = _tell(session, plan)
+        code = _report(session, plan)
         if written["dry_run"]:
             show(session, found)
             return max(code, dry_run(session, plan.writes))
@@ -188,13 +188,13 @@ def _clusters(state: FleetState, globs: str | None, contexts: tuple[str, ...]) -
     raise usage("apply to which clusters?", cause=f"There are {listed}.", next_step=f"add -C {found[0]}, or -C '*'")
 
 
-def _tell(session: Session, plan: ApplyPlan) -> int:
+def _report(session: Session, plan: ApplyPlan) -> int:
     for warning in plan.warnings:
         session.warn(warning)
     for hpa in plan.unchanged:
         session.out(f"hpa {hpa} unchanged")
     for problem in plan.problems:
-        session.tell(problem)
+        session.report(problem)
     return max((problem.code for problem in plan.problems), default=OK)
 
 

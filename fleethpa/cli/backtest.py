@@ -20,7 +20,7 @@ from fleethpa.frame.options import parse_duration_ms, parse_fail_if
 from fleethpa.frame.session import Session, command_options, output_option
 from fleethpa.questions import backtestpage as pages
 from fleethpa.questions.backtestpage import Reported, report
-from fleethpa.questions.backtests import Window, check_folder, notes, run_all, wishes, write
+from fleethpa.questions.backtests import Window, check_folder, notes, requests, run_all, write
 from fleethpa.show.formats import API_VERSION, machine, to_yaml
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from fleethpa.frame.options import FailIf
-    from fleethpa.questions.backtests import Wish
+    from fleethpa.questions.backtests import BacktestRequest
     from schemas.keys import HpaId
     from streams.analysis.backtest import Backtest
     from streams.history.evaluations import HpaEvent
@@ -115,9 +115,9 @@ def backtest(
     read = _manifests(session, files, validate)
     coming: dict[HpaId, list[str]] = {}
 
-    def keep(wish: Wish, events: Sequence[HpaEvent]) -> None:
+    def keep(request: BacktestRequest, events: Sequence[HpaEvent]) -> None:
         if zone is not None:
-            coming[wish.hpa] = wish.coming_rules(events, zone)
+            coming[request.hpa] = request.coming_rules(events, zone)
 
     found, results = session.run(_results(session, selection, read, settings, policy, window, model, keep))
     failed = [text for result in results for text in _failed(result, gates)]
@@ -172,12 +172,12 @@ async def _results(
     policy: TimedPolicy,
     window: Window,
     model: Any,
-    also: Callable[[Wish, Sequence[HpaEvent]], None],
-) -> tuple[list[Wish], list[Backtest]]:
+    also: Callable[[BacktestRequest, Sequence[HpaEvent]], None],
+) -> tuple[list[BacktestRequest], list[Backtest]]:
     async with session.past() as past:
         state = await read_state(past)
-        plain = wishes(read, settings, selection, state.hpas.values())
-        found = [replace(wish, policy=policy) for wish in plain]
+        plain = requests(read, settings, selection, state.hpas.values())
+        found = [replace(request, policy=policy) for request in plain]
         count = await past.partitions()
         return found, await run_all(past, found, count, window, model, also)
 
@@ -187,8 +187,8 @@ def _failed(result: Backtest, gates: list[FailIf]) -> list[str]:
     return [f"{result.hpa}: {gate.text}" for gate in met]
 
 
-def _reports(found: list[Wish], results: list[Backtest]) -> list[Reported]:
-    return [Reported(result, wish.changes, notes(result)) for wish, result in zip(found, results, strict=True)]
+def _reports(found: list[BacktestRequest], results: list[Backtest]) -> list[Reported]:
+    return [Reported(result, request.changes, notes(result)) for request, result in zip(found, results, strict=True)]
 
 
 def _show(
@@ -216,8 +216,8 @@ def _show(
     session.out(emit)
 
 
-def _manifests_of(found: list[Wish]) -> str:
-    return "---\n".join(to_yaml(_manifest(wish)) + "\n" for wish in found).rstrip("\n")
+def _manifests_of(found: list[BacktestRequest]) -> str:
+    return "---\n".join(to_yaml(_manifest(request)) + "\n" for request in found).rstrip("\n")
 
 
 def _emission(policy: TimedPolicy, time_zone: str, output: str, *, also: bool) -> ZoneInfo:
@@ -238,17 +238,17 @@ def _schedules(coming: dict[HpaId, list[str]], zone: ZoneInfo) -> str:
     lines = []
     for hpa, rules in coming.items():
         given = " ".join(f"--rule {shlex.quote(rule)}" for rule in rules)
-        told = f"fleethpa schedule create {hpa} --time-zone {zone.key} {given}"
-        lines.append(told if rules else f"# {hpa}: the forecast never asks for more than minReplicas")
+        shown_lines = f"fleethpa schedule create {hpa} --time-zone {zone.key} {given}"
+        lines.append(shown_lines if rules else f"# {hpa}: the forecast never asks for more than minReplicas")
     return "\n".join(lines)
 
 
-def _manifest(wish: Wish) -> dict[str, Any]:
+def _manifest(request: BacktestRequest) -> dict[str, Any]:
     """A manifest that `apply` takes."""
     kept = ("name", "namespace", "labels", "annotations")
-    metadata = {name: wish.body["metadata"][name] for name in kept if wish.body["metadata"].get(name)}
+    metadata = {name: request.body["metadata"][name] for name in kept if request.body["metadata"].get(name)}
     head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
-    return head | {"metadata": metadata, "spec": wish.body["spec"]}
+    return head | {"metadata": metadata, "spec": request.body["spec"]}
 
 
 def _write_html(session: Session, path: str, reports: list[Reported], failed: list[str]) -> None:

@@ -24,7 +24,7 @@ from fleethpa.changes.writing import (
     write_options,
 )
 from fleethpa.fleet.access import Access, review, wanted
-from fleethpa.fleet.doctor import access_check, finding_checks, line, listing, tell_sum
+from fleethpa.fleet.doctor import access_check, finding_checks, line, listing, report_sum
 from fleethpa.fleet.members import KnownMembers, are_found, fixed_options, found_options, look_up_members
 from fleethpa.frame.errors import OK, SuggestingGroup, not_found, usage
 from fleethpa.frame.session import Session, command_options, output_option
@@ -78,7 +78,7 @@ def check(
                 session.out("\n".join([f"rules that {each.cluster} lacks:", *each.missing_rules]))
     else:
         session.out(render(listing(found), output))
-    return tell_sum(session, found)
+    return report_sum(session, found)
 
 
 @clusters.command("prove-native-absent")

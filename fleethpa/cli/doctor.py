@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from fleethpa.fleet.doctor import AREAS, CheckResult, examine, line, listing, tell_sum
+from fleethpa.fleet.doctor import AREAS, CheckResult, examine, line, listing, report_sum
 from fleethpa.fleet.members import fixed_options, found_options
 from fleethpa.frame.errors import usage
 from fleethpa.frame.session import Session, command_options, output_option
@@ -40,4 +40,4 @@ def doctor(session: Session, /, only: str | None, output: str, **options: Any) -
     found = session.run(work())
     if output != "table":
         session.out(render(listing(found), output))
-    return tell_sum(session, found)
+    return report_sum(session, found)

@@ -32,7 +32,7 @@ def _end_at_signals() -> None:
     # The kernel does not deliver a SIGTERM that is not handled to the first process of a container.
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _end)
-    # A job that was started in the background of a script ignores Ctrl-C, and goes on doing so.
+    # A job that was started in the background of a script ignores Ctrl-C, and continues doing so.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 

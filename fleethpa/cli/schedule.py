@@ -120,7 +120,7 @@ async def _change(session: Session, selection: Selection, write: Any, written: d
                 next_step=f"fleethpa adopt {view.id}",
                 code=ANSWER_IS_NO,
             )
-            session.tell(problem)
+            session.report(problem)
             code = ANSWER_IS_NO
             continue
         planned = write(view)

@@ -177,7 +177,7 @@ async def _looked_ahead(
         writes = []
     what = "cannot be enforced, and nothing was changed" if scope.names or not writes else "will be refused for now"
     for error in refusal_errors(refused, what):
-        session.tell(error)
+        session.report(error)
     return ANSWER_IS_NO, writes, concerns(command.command, foresight, writes)
 
 

@@ -74,12 +74,12 @@ def what_if(
     warn_about_fields(session, read)
     recorded, inputs = session.run(_inputs(session, what, namespace))
     spec = _candidate(read, files, inputs) if files else inputs.spec
-    changed, said = _changed(inputs, spec, settings, values)
-    said = [*files, *settings, *said]
+    changed, stated = _changed(inputs, spec, settings, values)
+    stated = [*files, *settings, *stated]
 
     before, after = answer(inputs), answer(changed)
     if output == "table":
-        session.lines(_lines(inputs, recorded, before, after, said))
+        session.lines(_lines(inputs, recorded, before, after, stated))
         return
 
     session.out(one("WhatIf", _document(inputs, recorded, before, after, settings, values), output))
@@ -122,14 +122,14 @@ def _candidate(read: Input, files: tuple[str, ...], inputs: EvaluationInputs) ->
 def _changed(
     inputs: EvaluationInputs, spec: dict[str, Any], settings: tuple[str, ...], values: tuple[str, ...]
 ) -> tuple[EvaluationInputs, list[str]]:
-    changed, said = with_metrics(inputs, values)
+    changed, stated = with_metrics(inputs, values)
     if settings:
         metadata = {"name": inputs.hpa.name, "namespace": inputs.hpa.namespace}
         spec = checked({"metadata": metadata}, changed_spec(spec, settings), "--set")
     elif spec is inputs.spec:
-        return changed, said
+        return changed, stated
     try:
-        return candidate(inputs.hpa, spec).on(changed), said
+        return candidate(inputs.hpa, spec).on(changed), stated
     except CandidateError as error:
         raise usage(str(error)) from error
 

@@ -73,8 +73,8 @@ class StackPlan:
 class Stack:
     """A running stack; `config` is what commands need to reach it."""
 
-    def __init__(self, plan: StackPlan, tell: Callable[[str], None] = lambda text: None) -> None:
-        self._plan, self._tell = plan, tell
+    def __init__(self, plan: StackPlan, report: Callable[[str], None] = lambda text: None) -> None:
+        self._plan, self._report = plan, report
         self._exit = AsyncExitStack()
         self.supervisor = Supervisor(self._ended)
         self.config = Config()
@@ -159,7 +159,7 @@ class Stack:
         await self.supervisor.start(child)
 
     def _ended(self, child: Child) -> None:
-        self._tell(f"{child.name} ended (code {child.last_exit}) and is started again; its log: {child.log}")
+        self._report(f"{child.name} ended (code {child.last_exit}) and is started again; its log: {child.log}")
 
     def _publish(self) -> None:
         plan = self._plan
@@ -192,8 +192,8 @@ class Stack:
             while True:
                 state = await read_state(past)
                 evaluated = {view.id for view in state.hpas.values() if view.last_decision}
-                heard = all(name in state.clusters for name in self.clusters)
-                if heard and len(evaluated) >= hpas and await are_recorded(past, evaluated):
+                received = all(name in state.clusters for name in self.clusters)
+                if received and len(evaluated) >= hpas and await are_recorded(past, evaluated):
                     return
                 if failing := [child for child in self.supervisor.children if child.restarts >= 3]:
                     raise self._not_ready(f"{failing[0].name} does not stay up")

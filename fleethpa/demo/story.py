@@ -21,7 +21,7 @@ from fleethpa.fleet.finding import find_decision
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.sources import archive_past
 from fleethpa.questions.backtestpage import Reported, page
-from fleethpa.questions.backtests import Window, Wish, events_by_hpa, notes, run
+from fleethpa.questions.backtests import BacktestRequest, Window, events_by_hpa, notes, run
 from fleethpa.simulator.cluster import SimulatedCluster
 from fleethpa.simulator.load import ConstantLoad
 from fleethpa.simulator.metricsapi import MetricsFault
@@ -173,10 +173,10 @@ async def _tried(report: DemoReport, past: Past) -> None:
         events = await anext(parts)
     spec = next(e.inputs.spec for e in reversed(events[EAST]) if isinstance(e, Evaluated))
     body = {"metadata": {"name": EAST.name, "namespace": EAST.namespace}, "spec": spec}
-    wish = Wish(EAST, body | {"spec": checked(body, changed_spec(spec, (CHANGE,)), "--set")}, spec)
-    result = run([wish], events, "closed")[0]
+    request = BacktestRequest(EAST, body | {"spec": checked(body, changed_spec(spec, (CHANGE,)), "--set")}, spec)
+    result = run([request], events, "closed")[0]
     width = min(_WIDEST, shutil.get_terminal_size((80, 24)).columns - 5)
-    for line in page(Reported(result, wish.changes, notes(result)), plot=True, width=width):
+    for line in page(Reported(result, request.changes, notes(result)), plot=True, width=width):
         report.screen.plain(f"     {line}")
     compared = open_loop(events[EAST], None)
     report.promise(
@@ -255,9 +255,9 @@ async def metric_missing(fleet: Fleet, report: DemoReport) -> None:
 
 
 async def cluster_away(fleet: Fleet, report: DemoReport) -> None:
-    """North's API server goes away; the others go on, and north is served again when it is back."""
+    """North's API server goes away; the others continue, and north is served again when it is back."""
     what = "The API server of north stops. Its load rises meanwhile; west and east must not notice."
-    report.screen.act(4, "A cluster goes away, the others go on", what)
+    report.screen.act(4, "A cluster goes away, the others continue", what)
     before = report.replicas.get(NORTH, 0)
     await fleet["north"].stop_api(abort=True)
     mark = len(report.decisions)

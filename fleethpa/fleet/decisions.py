@@ -164,16 +164,16 @@ async def follow(
     headers: bool,
 ) -> None:
     """Print decisions as they are made: as JSON lines, or as lines of a table whose first columns have these widths."""
-    told = [column for column in columns if output == "wide" or not column.wide]
+    reported = [column for column in columns if output == "wide" or not column.wide]
     if output != "jsonl" and headers:
-        session.out(_aligned([column.header for column in told], widths))
+        session.out(_aligned([column.header for column in reported], widths))
     async for recorded in past.follow():
         if not matches(recorded):
             continue
         if output == "jsonl":
             session.out(to_json_line(positioned(recorded)))
         else:
-            session.out(_aligned([column.cell(recorded) for column in told], widths))
+            session.out(_aligned([column.cell(recorded) for column in reported], widths))
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -28,7 +28,7 @@ from streams.state.ledger import CoreError, UnknownEngineError
 
 if TYPE_CHECKING:
     from fleethpa.fleet.access import Access
-    from fleethpa.fleet.heartbeats import Heard, Unread
+    from fleethpa.fleet.heartbeats import ReceivedReports, Unread
     from fleethpa.fleet.members import KnownMembers
     from fleethpa.fleet.views import ClusterView, FleetState
 
@@ -47,7 +47,7 @@ class CheckResult:
     next_step: str = ""
 
 
-def tell_sum(session: Session, found: list[CheckResult]) -> int:
+def report_sum(session: Session, found: list[CheckResult]) -> int:
     """Count them on stderr; the exit code."""
     counts = {level: sum(each.level == level for each in found) for level in ("warning", "failure")}
     session.note(f"{counted(counts['failure'], 'failure')}, {counted(counts['warning'], 'warning')}")
@@ -128,8 +128,8 @@ async def _processes(session: Session, state: FleetState) -> list[CheckResult]:
     words, now_ms = await _words(session), session.now_ms()
     if isinstance(words, CheckResult):
         return [*_log(state, now_ms, None), words]
-    heard, waiting = words
-    _merge(state, heard, now_ms)
+    received, waiting = words
+    _merge(state, received, now_ms)
     return [*_log(state, now_ms, waiting), *await _router(session, state, now_ms)]
 
 
@@ -232,30 +232,30 @@ def _numbers(partitions: list[int], all_: int) -> str:
     return f"log partition{'s' if len(partitions) > 1 else ''} {listed}"
 
 
-async def _words(session: Session) -> tuple[Heard, Unread] | CheckResult:
+async def _words(session: Session) -> tuple[ReceivedReports, Unread] | CheckResult:
     """Read what each part said last; a warning where this user may not."""
     from aiokafka.errors import KafkaError
 
-    from fleethpa.fleet.heartbeats import heard_lately, unread
+    from fleethpa.fleet.heartbeats import reported_lately, unread
 
     settings = client_settings(session.config)
     try:
-        return await heard_lately(settings, session.now_ms()), await unread(settings)
+        return await reported_lately(settings, session.now_ms()), await unread(settings)
     except (KafkaError, OSError) as error:
         text = f"what the parts said last cannot be read beside the log: {error!r}"
         return CheckResult("warning", "log", "heartbeats", text, "fleethpa topics acls operator")
 
 
-def _merge(state: FleetState, heard: Heard, now_ms: int) -> None:
+def _merge(state: FleetState, received: ReceivedReports, now_ms: int) -> None:
     """Take in what observers and reconcilers said that the log does not hold (yet)."""
     for name, cluster in state.clusters.items():
         cluster.clock_ms = max(now_ms, cluster.clock_ms)
-        if name in heard.observers:
-            cluster.heard_ms = max(cluster.heard_ms or 0, heard.observers[name])
-        newer = [report for (of, _), report in heard.reports.items() if of == name]
+        if name in received.observers:
+            cluster.reported_ms = max(cluster.reported_ms or 0, received.observers[name])
+        newer = [report for (of, _), report in received.reports.items() if of == name]
         if newer:
             cluster.reports = newer
-        if (served := heard.served.get(name)) is not None:
+        if (served := received.served.get(name)) is not None:
             cluster.served = served
 
 

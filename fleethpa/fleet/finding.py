@@ -250,13 +250,13 @@ def name_and_moment(session: Session, what: str, at: str | None = None) -> tuple
         raise usage(f"{what!r} has no time after the @", cause=f"Write {name}@2h, or {name}@2026-11-21T08:00:15Z.")
     if text and at:
         raise usage("NAME@TIME and --at exclude each other")
-    said = text or at
-    if said and asked_id(name):
+    stated = text or at
+    if stated and asked_id(name):
         raise usage(
             f"{name} is the ID of a decision",
             cause="A time selects one of an HPA's decisions, and this ID is one decision already.",
         )
-    return name, moment(said, session.now_ms(), f"{name}@" if text else "--at") if said else None
+    return name, moment(stated, session.now_ms(), f"{name}@" if text else "--at") if stated else None
 
 
 async def find_decision(

@@ -31,7 +31,7 @@ _OLDEST_S: Final = 5.0
 
 
 @dataclass
-class Heard:
+class ReceivedReports:
     """Newest words. Times are the writers' own (Unix milliseconds)."""
 
     observers: dict[str, int] = field(default_factory=dict)
@@ -53,16 +53,16 @@ class Unread:
     oldest_ms: int = 0
 
 
-async def heard_lately(settings: KafkaSettings, now_ms: int) -> Heard:
+async def reported_lately(settings: KafkaSettings, now_ms: int) -> ReceivedReports:
     """Read the end of the topic of scales. Raises KafkaError: it cannot be read."""
-    heard = Heard()
+    received = ReceivedReports()
     async with kafkaclients.reader(settings) as consumer:
         partitions = await _partitions(consumer, SCALES)
         consumer.assign(partitions)
         begins, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
         for partition in partitions:
-            await _read_back(consumer, partition, begins[partition], ends[partition], now_ms - RECENT_MS, heard)
-    return heard
+            await _read_back(consumer, partition, begins[partition], ends[partition], now_ms - RECENT_MS, received)
+    return received
 
 
 async def unread(settings: KafkaSettings) -> Unread:
@@ -132,7 +132,12 @@ async def _in_group(settings: KafkaSettings, group: str) -> AsyncIterator[AIOKaf
 
 
 async def _read_back(
-    consumer: AIOKafkaConsumer, partition: TopicPartition, begin: int, end: int, since_ms: int, heard: Heard
+    consumer: AIOKafkaConsumer,
+    partition: TopicPartition,
+    begin: int,
+    end: int,
+    since_ms: int,
+    received: ReceivedReports,
 ) -> None:
     """Read stretches from the end backwards until one begins before a time."""
     stretch, upto = _FIRST_STRETCH, end
@@ -141,40 +146,40 @@ async def _read_back(
         async with aclosing(kafkaclients.read_range(consumer, partition, first, upto)) as records:
             async for record in records:
                 oldest_ms = oldest_ms or record.timestamp
-                _note(heard, record.value)
+                _note(received, record.value)
         if oldest_ms < since_ms:
             break
         upto, stretch = first, stretch * 4
     consumer.pause(partition)
 
 
-def _note(heard: Heard, value: bytes) -> None:
+def _note(received: ReceivedReports, value: bytes) -> None:
     try:
         record = decode(value, PublicRecord)
     except WireError:
         return  # ingest rejects it, with the reason
     for body in record.entries:
-        _take(heard, body, record)
+        _take(received, body, record)
 
 
-def _take(heard: Heard, body: Body, record: PublicRecord) -> None:
+def _take(received: ReceivedReports, body: Body, record: PublicRecord) -> None:
     match body:
         case ClusterReport():
-            known = heard.reports.get((body.cluster, body.instance))
-            if known is None or known.heard_ms <= record.time:
+            known = received.reports.get((body.cluster, body.instance))
+            if known is None or known.reported_ms <= record.time:
                 row = ReportRow(
                     body.cluster, body.instance, body.session, record.time, body.started, body.troubles, body.stopped
                 )
-                heard.reports[body.cluster, body.instance] = row
-            _newer(heard.observers, body.cluster, record.time)
+                received.reports[body.cluster, body.instance] = row
+            _newer(received.observers, body.cluster, record.time)
         case Heartbeat() if not (body.watches or body.problems):
             pass  # a farewell
         case Heartbeat() | ScaleSet():
-            _newer(heard.observers, record.cluster, record.time)
+            _newer(received.observers, record.cluster, record.time)
         case Serving():
             for cluster in body.clusters:
-                if heard.served.get(cluster, ServedRow()).heard_ms <= record.time:
-                    heard.served[cluster] = ServedRow(record.time, body.problems.get(cluster, ""), body.session)
+                if received.served.get(cluster, ServedRow()).reported_ms <= record.time:
+                    received.served[cluster] = ServedRow(record.time, body.problems.get(cluster, ""), body.session)
         case _:
             pass
 

@@ -43,7 +43,7 @@ def _columns() -> list[Column[ClusterView]]:
     return [
         Column("NAME", lambda c: c.name),
         Column("STATE", _state),
-        Column("HEARD", lambda c: "never" if c.heard_ms is None else age(max(0, c.clock_ms - c.heard_ms))),
+        Column("HEARD", lambda c: "never" if c.reported_ms is None else age(max(0, c.clock_ms - c.reported_ms))),
         Column("NAMESPACES", lambda c: str(c.namespaces)),
         Column("HPAS", lambda c: str(c.hpas)),
         Column("ENFORCE", lambda c: str(c.modes.get("enforce", 0))),
@@ -61,7 +61,7 @@ def _state(cluster: ClusterView) -> str:
     """
     if cluster.has_left:
         return "gone"
-    if cluster.heard_ms is None or cluster.is_cut_off:
+    if cluster.reported_ms is None or cluster.is_cut_off:
         return "unknown"
     kinds = {trouble.kind for trouble in cluster.troubles}
     if "left" in kinds:
@@ -93,7 +93,7 @@ def _document(cluster: ClusterView) -> dict[str, Any]:
     return {
         "name": cluster.name,
         "state": _state(cluster),
-        "heard": None if cluster.heard_ms is None else rfc3339(cluster.heard_ms),
+        "heard": None if cluster.reported_ms is None else rfc3339(cluster.reported_ms),
         "namespaces": cluster.namespaces,
         "hpas": cluster.hpas,
         "hands": [

@@ -159,17 +159,17 @@ def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
 def _view(part: State, hpa: Hpa, pauses: Pauses, guardrails: GuardrailPauses) -> HpaView:
     row, clock_ms = hpa.row, part.row.clock_ms
     namespace, settings = part.namespaces[hpa.id.namespace_key], part.settings(hpa.id.cluster)
-    stands = standing(namespace, hpa, settings)
+    in_force = standing(namespace, hpa, settings)
     guardrail = guardrail_in_force(guardrails, hpa.id.cluster, clock_ms, hpa.id.namespace)
     return HpaView(
         id=hpa.id,
         hpa=_object(row) | {"status": row.shown_status},
-        mode=stands.mode,
+        mode=in_force.mode,
         origin=row.origin,
         partition=part.row.number,
         last_decision=row.last_decision,
         paused="; ".join(filter(None, (_paused(hpa.id, pauses, clock_ms), guardrail))),
-        refused=stands.refused,
+        refused=in_force.refused,
         author=row.author,
         reason=row.change_reason,
         moves=tuple(Move(*move) for move in row.moves),
@@ -239,9 +239,9 @@ def _clusters(state: FleetState, partitions: Sequence[State], pauses: Pauses) ->
                 cluster.problems[f"{namespace.name}/{watch}"] = word.problem
         for rows in namespace.held.refused.values():
             cluster.refused |= {f"{what} in namespace {namespace.name}": row for what, row in rows.items()}
-    for name, heard_ms in _heard(partitions, state.namespaces.values()):
+    for name, reported_ms in _received(partitions, state.namespaces.values()):
         cluster = view(name)
-        cluster.heard_ms = max(cluster.heard_ms or 0, heard_ms)
+        cluster.reported_ms = max(cluster.reported_ms or 0, reported_ms)
     agents = {name for part in partitions for name, agent in part.row.agents.items() if not agent.left}
     for name in (*state.settings, *agents):
         if name != ALL:
@@ -269,19 +269,19 @@ def _take_words(found: Mapping[str, ClusterView], row: PartitionRow) -> None:
         if name in found:
             found[name].hands = hands
     for name, served in row.served.items():
-        if name in found and (found[name].served or ServedRow()).heard_ms <= served.heard_ms:
+        if name in found and (found[name].served or ServedRow()).reported_ms <= served.reported_ms:
             found[name].served = served
 
 
-def _heard(partitions: Iterable[State], namespaces: Iterable[Namespace]) -> Iterator[tuple[str, int]]:
+def _received(partitions: Iterable[State], namespaces: Iterable[Namespace]) -> Iterator[tuple[str, int]]:
     for part in partitions:
         for key, session in part.row.sessions.items():
-            yield key.partition("/")[0], session.heard_ms
+            yield key.partition("/")[0], session.reported_ms
         for report in part.row.reports.values():
-            yield report.cluster, report.heard_ms
+            yield report.cluster, report.reported_ms
     for namespace in namespaces:
         for word in namespace.watches.values():
-            yield namespace.cluster, word.heard_ms
+            yield namespace.cluster, word.reported_ms
 
 
 _LIMIT_S: Final = 2.0

@@ -70,7 +70,7 @@ def troubles_of(
     cluster: str,
     now_ms: int,
     *,
-    heard_ms: int | None,
+    reported_ms: int | None,
     reports: Iterable[ReportRow],
     served: ServedRow | None,
     enforced: int,
@@ -90,7 +90,7 @@ def troubles_of(
         hands: who is and was in charge of it; None: always the hub.
         refused: namespace and limit -> what was not stored because of it.
     """
-    found = list(_observed(cluster, now_ms, heard_ms, list(reports)))
+    found = list(_observed(cluster, now_ms, reported_ms, list(reports)))
     if any(trouble.kind == "left" for trouble in found):
         return found
     in_charge = list(_stood_in(cluster, now_ms, hands, served, enforced))
@@ -116,22 +116,22 @@ def since(since_ms: int | None, now_ms: int) -> str:
 # --- observed ---------------------------------------------------------------------------------------------------------
 
 
-def _observed(cluster: str, now_ms: int, heard_ms: int | None, reports: list[ReportRow]) -> Iterator[ClusterTrouble]:
+def _observed(cluster: str, now_ms: int, reported_ms: int | None, reports: list[ReportRow]) -> Iterator[ClusterTrouble]:
     start = f"fleethpa run observer --contexts {cluster}"
     # One of two observers that stops, as in a rolling update, leaves the other one.
-    alive = [each for each in reports if not each.stopped and now_ms - each.heard_ms <= SILENT_MS]
-    newest = max(alive or reports, key=lambda report: report.heard_ms, default=None)
-    if heard_ms is None:
+    alive = [each for each in reports if not each.stopped and now_ms - each.reported_ms <= SILENT_MS]
+    newest = max(alive or reports, key=lambda report: report.reported_ms, default=None)
+    if reported_ms is None:
         yield ClusterTrouble("observerSilent", None, "no observer of it has ever been heard", start)
-    elif newest is not None and newest.heard_ms >= heard_ms and (left := _left(newest)):
-        text = f"it has left the fleet{since(newest.heard_ms, now_ms)}: {left}"
-        yield ClusterTrouble("left", newest.heard_ms, text, f"fleethpa get hpa -A -C {cluster}")
-    elif newest is not None and newest.stopped and newest.heard_ms >= heard_ms:
-        text = f"its observer was stopped{since(newest.heard_ms, now_ms)}"
-        yield ClusterTrouble("observerSilent", newest.heard_ms, text, start)
-    elif now_ms - heard_ms > SILENT_MS:
-        text = f"its observer has been silent{since(heard_ms, now_ms)}"
-        yield ClusterTrouble("observerSilent", heard_ms, text, start)
+    elif newest is not None and newest.reported_ms >= reported_ms and (left := _left(newest)):
+        text = f"it has left the fleet{since(newest.reported_ms, now_ms)}: {left}"
+        yield ClusterTrouble("left", newest.reported_ms, text, f"fleethpa get hpa -A -C {cluster}")
+    elif newest is not None and newest.stopped and newest.reported_ms >= reported_ms:
+        text = f"its observer was stopped{since(newest.reported_ms, now_ms)}"
+        yield ClusterTrouble("observerSilent", newest.reported_ms, text, start)
+    elif now_ms - reported_ms > SILENT_MS:
+        text = f"its observer has been silent{since(reported_ms, now_ms)}"
+        yield ClusterTrouble("observerSilent", reported_ms, text, start)
     elif newest is not None:
         yield from _reported(cluster, now_ms, newest.troubles)
 
@@ -213,9 +213,9 @@ def _stood_in(
         return
     begun_ms, holder, generation = hands.changes[-1]
     text = f"{holder} is in charge{since(begun_ms, now_ms)} (generation {generation}): the cluster's own controller"
-    heard = served is not None and now_ms - served.heard_ms <= SILENT_MS
+    received = served is not None and now_ms - served.reported_ms <= SILENT_MS
     reason = (
-        f"; its agent reports: {one_line(served.problem)}" if served is not None and heard and served.problem else ""
+        f"; its agent reports: {one_line(served.problem)}" if served is not None and received and served.problem else ""
     )
     lease = f"kubectl --context {cluster} -n fleethpa-system get lease fleethpa-hub -o yaml"
     yield ClusterTrouble("standIn", begun_ms, f"{text} scales {counted(enforced, 'enforced HPA')}{reason}", lease)
@@ -227,9 +227,9 @@ def _written(cluster: str, now_ms: int, served: ServedRow | None, enforced: int)
     start, waiting = f"fleethpa run reconciler --contexts {cluster}", f"{counted(enforced, 'enforced HPA')} not written"
     if served is None:
         yield ClusterTrouble("reconcilerSilent", None, f"no reconciler serves it: {waiting}", start)
-    elif now_ms - served.heard_ms > SILENT_MS:
-        text = f"its reconciler has been silent{since(served.heard_ms, now_ms)}: {waiting}"
-        yield ClusterTrouble("reconcilerSilent", served.heard_ms, text, start)
+    elif now_ms - served.reported_ms > SILENT_MS:
+        text = f"its reconciler has been silent{since(served.reported_ms, now_ms)}: {waiting}"
+        yield ClusterTrouble("reconcilerSilent", served.reported_ms, text, start)
     elif served.problem:
         text = f"its reconciler cannot write: {one_line(served.problem)}"
         yield ClusterTrouble("reconcilerFailing", None, text, f"kubectl --context {cluster} get --raw /readyz")

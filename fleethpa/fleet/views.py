@@ -167,7 +167,7 @@ class ClusterView:
     hpas: int = 0
     namespaces: int = 0
     modes: dict[str, int] = field(default_factory=dict)
-    heard_ms: int | None = None
+    reported_ms: int | None = None
     clock_ms: int = 0
     problems: dict[str, str] = field(default_factory=dict)
     settings: ClusterSettings = field(default_factory=ClusterSettings)
@@ -204,7 +204,7 @@ class ClusterView:
         return troubles_of(
             self.name,
             self.clock_ms,
-            heard_ms=self.heard_ms,
+            reported_ms=self.reported_ms,
             reports=self.reports,
             served=self.served,
             enforced=self.modes.get("enforce", 0),

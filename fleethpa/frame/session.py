@@ -161,7 +161,7 @@ class Session:
         """Write a warning to stderr."""
         say(clean(f"warning: {completed(text, self.options)}"))
 
-    def tell(self, problem: CommandError) -> None:
+    def report(self, problem: CommandError) -> None:
         """Write an error to stderr, where the command goes on or ends with a code of its own."""
         say(self.completed(problem).text())
 

@@ -141,7 +141,7 @@ async def telling(session: Tells, text: Callable[[float], str]) -> AsyncIterator
     With FLEETHPA_PROGRESS_LINES set it is a line every second without a terminal too, for a program that shows it.
     """
     live = sys.stderr.isatty() and not session.quiet
-    task = asyncio.create_task(_tell(session, text, live))
+    task = asyncio.create_task(_report(session, text, live))
     try:
         yield
     finally:
@@ -152,16 +152,16 @@ async def telling(session: Tells, text: Callable[[float], str]) -> AsyncIterator
             sys.stderr.flush()
 
 
-async def _tell(session: Tells, text: Callable[[float], str], live: bool) -> None:
+async def _report(session: Tells, text: Callable[[float], str], live: bool) -> None:
     began = time.monotonic()
     while True:
         await asyncio.sleep(LIVE_EVERY_S if live or os.environ.get(PROGRESS_LINES) else EVERY_S)
-        said = text(time.monotonic() - began)
+        stated = text(time.monotonic() - began)
         if live:
-            sys.stderr.write(f"\r\x1b[K{clean(said)}")
+            sys.stderr.write(f"\r\x1b[K{clean(stated)}")
             sys.stderr.flush()
-        elif said:
-            session.note(said)
+        elif stated:
+            session.note(stated)
 
 
 def unreadable(error: Exception, source: str, servers: str) -> CommandError | None:

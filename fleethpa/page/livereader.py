@@ -172,7 +172,7 @@ class LiveReader:
         async with self._changed:
             if not self.problem:
                 self.since_ms = time.time_ns() // 1_000_000
-            self.problem = _said(error) if isinstance(error, CommandError) else str(error) or type(error).__name__
+            self.problem = _stated(error) if isinstance(error, CommandError) else str(error) or type(error).__name__
             self.version += 1
             self._changed.notify_all()
 
@@ -267,5 +267,5 @@ class SharedPast:
             await self._close()
 
 
-def _said(error: CommandError) -> str:
+def _stated(error: CommandError) -> str:
     return f"{error.what}. {error.cause}" if error.cause else error.what

@@ -140,8 +140,8 @@ def decision_url(id_: str, **query: Any) -> str:
 
 def url(path: str, **query: Any) -> str:
     """A path with those parts of a query that say something."""
-    said = {name: value for name, value in query.items() if value not in (None, "")}
-    return f"{path}?{urlencode(said)}" if said else path
+    stated = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(stated)}" if stated else path
 
 
 log = logging.getLogger(__name__)

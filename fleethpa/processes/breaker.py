@@ -161,9 +161,9 @@ class Breaker:
 
         kafka, known = self._config.config.kafka(), (asyncio.Event(), asyncio.Event(), asyncio.Event())
         tasks: list[asyncio.Future[Any]] = [
-            asyncio.create_task(follow_entries(kafka, BreakerCommand, self.heard, known[0].set)),
-            asyncio.create_task(follow_entries(kafka, GuardrailResume, self.heard, known[1].set)),
-            asyncio.create_task(follow_entries(kafka, SettingsSet, self.heard_settings, known[2].set)),
+            asyncio.create_task(follow_entries(kafka, BreakerCommand, self.received, known[0].set)),
+            asyncio.create_task(follow_entries(kafka, GuardrailResume, self.received, known[1].set)),
+            asyncio.create_task(follow_entries(kafka, SettingsSet, self.received_settings, known[2].set)),
         ]
         waiting: asyncio.Future[Any] = asyncio.gather(*(event.wait() for event in known))
         try:
@@ -179,7 +179,7 @@ class Breaker:
             waiting.cancel()
         return tasks
 
-    def heard(self, body: BreakerCommand | GuardrailResume, time_ms: int) -> None:
+    def received(self, body: BreakerCommand | GuardrailResume, time_ms: int) -> None:
         """A breaker paused or resumed a cluster, or a person ended its pauses, as a record of this time says."""
         if isinstance(body, BreakerCommand):
             self._standing.take(body, time_ms)
@@ -191,7 +191,7 @@ class Breaker:
             self._take_word(body, time_ms)
             self._show_pauses()
 
-    def heard_settings(self, body: SettingsSet, time_ms: int) -> None:
+    def received_settings(self, body: SettingsSet, time_ms: int) -> None:
         """The settings of a cluster were changed."""
         take_settings(self._settings, body)
         if self._early is None:

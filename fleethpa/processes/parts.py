@@ -104,11 +104,11 @@ def _failed(name: str, error: BaseException) -> BaseException:
 def announce(name: str) -> Callable[[int], None]:
     """Say on stderr where a part serves its health."""
 
-    def tell(port: int) -> None:
+    def report(port: int) -> None:
         where = f", health and metrics on http://127.0.0.1:{port}" if port else ""
         print(f"{name} is running{where}", file=sys.stderr, flush=True)
 
-    return tell
+    return report
 
 
 STOP_S: Final = 8.0
@@ -366,11 +366,11 @@ def decider_part(session: Session, /, **options: Any) -> Any:
     """Make the decider part: a child process, kept running."""
     pass
 
-    def tell(child: Child) -> None:
+    def report(child: Child) -> None:
         print(f"decider ended with code {child.last_exit}, starting it again", file=sys.stderr, flush=True)
 
     async def part(stop: Event) -> None:
-        supervisor = Supervisor(tell)
+        supervisor = Supervisor(report)
         arguments = [sys.executable, "-m", "fleethpa", *decider_arguments(session), *_decider_options(options)]
         try:
             await supervisor.start(Child("decider", arguments, Path("/dev/stderr")))

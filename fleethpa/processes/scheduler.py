@@ -70,7 +70,7 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig) -> None:
         self._config = config
         self.health = PartHealth("looked")
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._metrics = SchedulerMetrics(self.health.registry)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -101,7 +101,7 @@ class Scheduler:
         writes, problems = due(state, self._config.clock())
         self._metrics.schedules.set(len(scheduled(state.hpas.values())))
         self._metrics.unusable.set(len(problems))
-        self._tell(problems)
+        self._report(problems)
         sent = [await writer.namespaced(each.subject, each.cluster, each.namespace, each.bodies) for each in writes]
         for fate in await writer.fates(sent, LOGGED_S):
             log.info("%s", fate.pending.subject)
@@ -111,12 +111,12 @@ class Scheduler:
                 self._metrics.changed.inc()
         return len(writes)
 
-    def _tell(self, problems: list[CommandError]) -> None:
+    def _report(self, problems: list[CommandError]) -> None:
         """Each problem once, until it is gone."""
         texts = {f"{problem.what}: {problem.cause}" for problem in problems}
-        for text in sorted(texts - self._told):
+        for text in sorted(texts - self._reported):
             log.warning("%s", text)
-        self._told = texts
+        self._reported = texts
         self.health.note("schedules", f"{len(texts)} cannot be followed" if texts else None)
 
 

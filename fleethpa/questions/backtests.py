@@ -67,7 +67,7 @@ _WHOLE: Final = 0.99
 
 
 @dataclass(frozen=True)
-class Wish:
+class BacktestRequest:
     """A candidate: the object (defaulted, checked) for one HPA of the log, beside the spec that is deployed."""
 
     hpa: HpaId
@@ -132,7 +132,9 @@ class Window:
     until_ms: int
 
 
-def wishes(read: Input | None, settings: tuple[str, ...], selection: Selection, known: Iterable[HpaView]) -> list[Wish]:
+def requests(
+    read: Input | None, settings: tuple[str, ...], selection: Selection, known: Iterable[HpaView]
+) -> list[BacktestRequest]:
     """Pair manifests (`-f`; None: none), or changes (`--set`) of selected HPAs, with the HPAs that the log knows.
 
     Raises CommandError: a manifest is invalid (exit 2), or nothing of that name is known (exit 4).
@@ -147,8 +149,8 @@ def wishes(read: Input | None, settings: tuple[str, ...], selection: Selection, 
     return made
 
 
-def _of_files(read: Input, selection: Selection, views: list[HpaView]) -> list[Wish]:
-    found: list[Wish] = []
+def _of_files(read: Input, selection: Selection, views: list[HpaView]) -> list[BacktestRequest]:
+    found: list[BacktestRequest] = []
     for manifest in read.hpas:
         body, errors = check_hpa(manifest, selection.namespace or "default")
         if errors:
@@ -161,23 +163,25 @@ def _of_files(read: Input, selection: Selection, views: list[HpaView]) -> list[W
                 cause="A candidate is tried on the recording of the HPA with its namespace and name.",
                 next_step="fleethpa get hpa -A",
             )
-        if twice := [view.id for view in same if any(wish.hpa == view.id for wish in found)]:
+        if twice := [view.id for view in same if any(request.hpa == view.id for request in found)]:
             raise usage(
                 f"{manifest.source}: a second candidate for {twice[0]}",
                 cause="A backtest tries one candidate for each HPA.",
             )
-        found += [Wish(view.id, body, view.spec) for view in same]
+        found += [BacktestRequest(view.id, body, view.spec) for view in same]
     return found
 
 
-def _of_settings(settings: tuple[str, ...], selection: Selection, views: list[HpaView]) -> list[Wish]:
+def _of_settings(settings: tuple[str, ...], selection: Selection, views: list[HpaView]) -> list[BacktestRequest]:
     chosen = [view for view in views if selection.matches(view.id, view.labels)]
     if missing := selection.missing(view.id for view in views):
         raise no_such_hpa(missing[0], [view.id for view in views], selection.namespace)
     if not chosen:
         raise not_found(f"no HPA matches {selection}", next_step="fleethpa get hpa -A")
     return [
-        Wish(view.id, view.hpa | {"spec": checked(view.hpa, changed_spec(view.spec, settings), option)}, view.spec)
+        BacktestRequest(
+            view.id, view.hpa | {"spec": checked(view.hpa, changed_spec(view.spec, settings), option)}, view.spec
+        )
         for view in chosen
         for option in (f"--set on {view.id}",)
     ]
@@ -280,17 +284,17 @@ def _by_partition(wanted: set[HpaId], count: int) -> dict[int, list[HpaId]]:
 
 async def run_all(
     past: Past,
-    found: list[Wish],
+    found: list[BacktestRequest],
     count: int,
     window: Window,
     model: Model,
-    also: Callable[[Wish, Sequence[HpaEvent]], None] = lambda wish, events: None,
+    also: Callable[[BacktestRequest, Sequence[HpaEvent]], None] = lambda request, events: None,
 ) -> list[Backtest]:
     """Try every candidate, some HPAs at a time. `also`: is called with the events of each, while they are held.
 
     Raises CommandError: as `events_by_hpa` and `run`.
     """
-    by_hpa = {wish.hpa: wish for wish in found}
+    by_hpa = {request.hpa: request for request in found}
     past.log_records_due = await _log_records_due(past, set(by_hpa), count, window)
     made: dict[HpaId, Backtest] = {}
     async with aclosing(events_by_hpa(past, set(by_hpa), count, window)) as parts:
@@ -298,7 +302,7 @@ async def run_all(
             made |= {result.hpa: result for result in run([by_hpa[hpa] for hpa in events], events, model)}
             for hpa in events:
                 also(by_hpa[hpa], events[hpa])
-    return [made[wish.hpa] for wish in found]
+    return [made[request.hpa] for request in found]
 
 
 async def _log_records_due(past: Past, hpas: set[HpaId], count: int, window: Window) -> int:
@@ -310,20 +314,20 @@ async def _log_records_due(past: Past, hpas: set[HpaId], count: int, window: Win
     return past.log_records_read + due
 
 
-def run(found: list[Wish], events: dict[HpaId, list[HpaEvent]], model: Model) -> list[Backtest]:
+def run(found: list[BacktestRequest], events: dict[HpaId, list[HpaEvent]], model: Model) -> list[Backtest]:
     """Try every candidate.
 
     Raises CommandError: one cannot be tried on the recording (exit 2), or nothing was recorded (exit 4).
     """
     results = []
-    for wish in found:
-        if not events[wish.hpa]:
+    for request in found:
+        if not events[request.hpa]:
             raise not_found(
-                f"{wish.hpa} has no evaluation in this window",
-                next_step=f"fleethpa decisions {wish.hpa} --since 30d, to see when it has",
+                f"{request.hpa} has no evaluation in this window",
+                next_step=f"fleethpa decisions {request.hpa} --since 30d, to see when it has",
             )
         try:
-            results.append(backtest(events[wish.hpa], wish.tried(events[wish.hpa]), model))
+            results.append(backtest(events[request.hpa], request.tried(events[request.hpa]), model))
         except CandidateError as error:
             raise CommandError(str(error), code=2) from error
     return results
@@ -331,19 +335,19 @@ def run(found: list[Wish], events: dict[HpaId, list[HpaEvent]], model: Model) ->
 
 def notes(result: Backtest) -> list[str]:
     """What to keep in mind about this result, beside what the model can never know."""
-    said = []
+    stated = []
     recorded = result.recorded
     if recorded.at_max_minutes and recorded.worst_overload > 1:
-        said.append(
+        stated.append(
             f"the recording was at maxReplicas for {minutes(recorded.at_max_minutes)}, overloaded at times: pods at "
             "their limit take less load than there was, so what a higher maximum would need is underestimated"
         )
     if recorded.unknown_minutes:
-        said.append(f"the load is not known for {minutes(recorded.unknown_minutes)}: metrics were missing")
+        stated.append(f"the load is not known for {minutes(recorded.unknown_minutes)}: metrics were missing")
     if result.edits:
-        said.append(f"the deployed spec was edited {result.edits} times in this window")
+        stated.append(f"the deployed spec was edited {result.edits} times in this window")
     if result.start_up is not None and not result.start_up.measured:
-        said.append(
+        stated.append(
             f"no pod started in this window: its start-up of {result.start_up.ms / 1000:.0f}s is {result.start_up.how}"
         )
-    return said
+    return stated

@@ -151,19 +151,19 @@ def notes(found: Sequence[Regret]) -> list[str]:
     judged_ms, carried_ms, unknown_ms = (
         sum(getattr(each, name) for each in found) for name in ("known_ms", "carried_ms", "unknown_ms")
     )
-    said = [
+    stated = [
         "the oracle knows the load ahead, fills its pods up to what they carry, and starts them with no delay",
         f"judged: {judged_ms / 3_600_000:,.1f} hours of HPAs",
     ]
     if carried_ms:
-        said.append(
+        stated.append(
             f"for {carried_ms / 60_000:,.1f} minutes of it no load was measured: the last one known is used, "
             f"for {CARRIED_MS // 60_000} minutes at most"
         )
     if unknown_ms:
-        said.append(f"not judged: {unknown_ms / 60_000:,.1f} minutes, as their load is not known")
-    said.append("the log has no latency and no prices: how bad a missing replica was is not known")
-    return said
+        stated.append(f"not judged: {unknown_ms / 60_000:,.1f} minutes, as their load is not known")
+    stated.append("the log has no latency and no prices: how bad a missing replica was is not known")
+    return stated
 
 
 def document(found: Sequence[Regret], price: Decimal | None) -> dict[str, Any]:

@@ -253,7 +253,7 @@ def _section(tuned: Tuned) -> str:
     if found is None:
         return f"{head}<p>No proposal: {escape(tuned.refused)}</p>\n</section>\n"
     proposal = manifest(tuned)
-    said = (
+    stated = (
         f"<p>{escape(headline(found).capitalize())}</p>{items(differing(found))}"
         if proposal is not None
         else f"<p>No change proposed: {escape(found.why)}</p>\n{items(relief_hint(found))}"
@@ -263,7 +263,7 @@ def _section(tuned: Tuned) -> str:
         f"{head}<p>{rfc3339(found.since_ms)} … {rfc3339(found.until_ms)}, {found.evaluations:,} evaluations; "
         f"chosen until {rfc3339(found.split_ms)}, scored from there. "
         f"Overload is counted beyond {escape(found.capacity)}.</p>\n"
-        f"{said}{items(found.bounds)}{table(_rows(found))}\n{curve(found)}\n{whole}</section>\n"
+        f"{stated}{items(found.bounds)}{table(_rows(found))}\n{curve(found)}\n{whole}</section>\n"
     )
 
 
@@ -286,10 +286,10 @@ def curve(found: Tuning) -> str:
         )
 
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(at, found.curve))
-    marks = [_mark(at(point), "tried", 3, _told(point)) for point in found.curve]
-    marks.append(_mark(at(found.deployed_point), "deployed", 7, f"deployed: {_told(found.deployed_point)}"))
+    marks = [_mark(at(point), "tried", 3, _reported(point)) for point in found.curve]
+    marks.append(_mark(at(found.deployed_point), "deployed", 7, f"deployed: {_reported(found.deployed_point)}"))
     if found.changed:
-        marks.append(_mark(at(found.proposed_point), "proposed", 7, f"proposed: {_told(found.proposed_point)}"))
+        marks.append(_mark(at(found.proposed_point), "proposed", 7, f"proposed: {_reported(found.proposed_point)}"))
     axes = "".join(
         f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
         f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{share:.2%}</text>'
@@ -314,7 +314,7 @@ def _mark(at: tuple[float, float], name: str, size: int, text: str) -> str:
     return f'<circle class="{name}" cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="{size}"><title>{escape(text)}</title></circle>'
 
 
-def _told(point: CurvePoint) -> str:
+def _reported(point: CurvePoint) -> str:
     return (
         f"target {point.target:g} %, min {point.min_replicas}, window {point.window_seconds}s: "
         f"{point.replica_hours:,.2f} replica-hours, {point.overload_share:.2%} of the time in overload"

@@ -42,20 +42,20 @@ class SimClock:
         if by_ms < 0:
             raise ValueError(f"by_ms is {by_ms}: simulated time never runs backwards")
         self._base_ms += by_ms
-        self._tell()
+        self._report()
 
     def set_speed(self, speed: float) -> None:
         """Run faster, slower, or (0) stand still from now on."""
         if speed < 0:
             raise ValueError(f"speed is {speed}: it must be 0 or more")
         self._base_ms, self._anchor_ns, self._speed = self.now_ms(), time.monotonic_ns(), speed
-        self._tell()
+        self._report()
 
     def on_jump(self, listener: Callable[[], None]) -> None:
         """Call `listener` whenever time jumps or changes speed."""
         self._listeners.append(listener)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         for listener in self._listeners:
             listener()
 
@@ -105,7 +105,7 @@ class Store:
         metadata = document["metadata"] | {"resourceVersion": str(self.version)}
         stored = document | {"metadata": metadata}
         self._objects.setdefault(key[0], {})[key[1:]] = stored
-        self._tell(Change(self.version, "MODIFIED" if previous else "ADDED", key, stored, previous))
+        self._report(Change(self.version, "MODIFIED" if previous else "ADDED", key, stored, previous))
         return stored
 
     def remove(self, key: Key) -> Json:
@@ -113,7 +113,7 @@ class Store:
         previous = self._objects[key[0]].pop(key[1:])
         self.version += 1
         last = previous | {"metadata": previous["metadata"] | {"resourceVersion": str(self.version)}}
-        self._tell(Change(self.version, "DELETED", key, last, previous))
+        self._report(Change(self.version, "DELETED", key, last, previous))
         return last
 
     def since(self, version: int) -> list[Change]:
@@ -159,7 +159,7 @@ class Store:
                 objects[key] = document | {"metadata": metadata}
         self.compact()
 
-    def _tell(self, change: Change) -> None:
+    def _report(self, change: Change) -> None:
         if len(self._history) == self._history.maxlen:
             self._forgotten = self._history[0].version
         self._history.append(change)

@@ -70,7 +70,7 @@ class AgentPublisher:
         self._signs: dict[tuple[Where, type], Body] = {}
         self._batches: dict[Where, list[Body]] = {}
         self._waiting = 0
-        self._said_ms = 0
+        self._stated_ms = 0
         self._is_over = False
         self._arrived, self._has_room, self._idle = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._has_room.set()
@@ -197,7 +197,7 @@ class AgentPublisher:
         for found in await asyncio.gather(*acks):
             self._metrics.records.labels(self._topic).inc()
             if found.timestamp_type == _APPEND_TIME:
-                self._time.heard(found.timestamp, sent_s)
+                self._time.received(found.timestamp, sent_s)
 
     async def _connected(self) -> AIOKafkaProducer:
         if self._producer is None:
@@ -218,5 +218,5 @@ class AgentPublisher:
 
     def _now_ms(self) -> int:
         """The clock, which never runs backwards here: readers take what is older for late."""
-        self._said_ms = max(self._said_ms, self._clock())
-        return self._said_ms
+        self._stated_ms = max(self._stated_ms, self._clock())
+        return self._stated_ms

@@ -123,7 +123,7 @@ class Election:
         step, known = next_step(self._watch, self.identity, boot_s()), self._watch.lease
         if step == "wait":
             return False
-        # A term that ended for want of renewals is not taken up again: the next one has a number of its own.
+        # A term that ended for lack of renewals is not taken up again: the next one has a number of its own.
         goes_on = step == "renew" and self.leads
         generation = known.generation if goes_on else max(known.generation, self.generation) + 1
         spec = lease_spec(self.identity, generation, _now())

@@ -47,13 +47,13 @@ class OrderReader:
         knowledge: KnowledgeFold,
         *,
         learnt: "Callable[[Learnt], None]",
-        heard: Callable[[Decision | ShortDecision, bool], None],
+        received: Callable[[Decision | ShortDecision, bool], None],
         looked: Callable[[bool], None],
         now_ms: Callable[[], int],
     ) -> None:
         self._partition = TopicPartition(topic, ONLY_PARTITION)
         self._writers, self._knowledge = writers, knowledge
-        self._learnt, self._heard, self._looked, self._now_ms = learnt, heard, looked, now_ms
+        self._learnt, self._received, self._looked, self._now_ms = learnt, received, looked, now_ms
 
     async def run(self, settings: KafkaSettings) -> None:
         """Read until cancelled; brokers that are away are asked again without limit."""
@@ -92,7 +92,7 @@ class OrderReader:
         partition = _log_partition(record.key)
         if decision is None or partition is None:
             return
-        self._heard(decision, is_past)
+        self._received(decision, is_past)
         if not is_past:
             self._writers.take(decision, Position(partition, record.offset))
         elif isinstance(decision, Decision):

@@ -106,7 +106,7 @@ class Companion(Protocol):
     def forbids(self) -> str:
         """Why no decision may be carried out now; empty: they may. Asked before each write: must be quick."""
 
-    def heard(self, decision: Decision | ShortDecision, *, is_past: bool) -> None:
+    def received(self, decision: Decision | ShortDecision, *, is_past: bool) -> None:
         """A decision of the cluster was read. `is_past`: long ago decided, only remembered."""
 
     def wrote(self, decision: Decision, ended: Outcome) -> None:
@@ -231,7 +231,7 @@ class AgentTerm:
             self.writers,
             self.knowledge,
             learnt=self._learnt,
-            heard=self._heard,
+            received=self._received,
             looked=self._looked,
             now_ms=self.now_ms,
         )
@@ -274,9 +274,9 @@ class AgentTerm:
         self.has_caught_up = self.has_caught_up or is_caught_up
         self._reading.set()
 
-    def _heard(self, decision: Decision | ShortDecision, is_past: bool) -> None:
+    def _received(self, decision: Decision | ShortDecision, is_past: bool) -> None:
         for companion in self._companions:
-            companion.heard(decision, is_past=is_past)
+            companion.received(decision, is_past=is_past)
 
     async def _observe_central(self) -> None:
         while True:

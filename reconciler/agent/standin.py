@@ -141,7 +141,7 @@ class StandIn:
         self, around: Surroundings, store: ClusterStore, judge: Judge, *, clock_s: Callable[[], float] = boot_s
     ) -> None:
         self._around, self._store, self._judge, self._clock_s = around, store, judge, clock_s
-        self._heard_s = clock_s()
+        self._received_s = clock_s()
         self._keeper: Keeper | None = None
         self._early: dict[HpaKey, Decision] = {}
         self._kept: dict[HpaKey, KeptSpec] = {}
@@ -162,9 +162,9 @@ class StandIn:
 
     # --- what others tell and ask -------------------------------------------------------------------------------------
 
-    def heard(self, decision: Decision | ShortDecision, *, is_past: bool) -> None:
+    def received(self, decision: Decision | ShortDecision, *, is_past: bool) -> None:
         """A decision of this cluster was read."""
-        now_ms, self._heard_s = self._around.now_ms(), self._clock_s()
+        now_ms, self._received_s = self._around.now_ms(), self._clock_s()
         if not is_past:
             self._note_sign(decision, now_ms)
         if isinstance(decision, Decision):
@@ -228,14 +228,14 @@ class StandIn:
         kept = self._work_out()
         self._judge.expect({each.partition for each in kept.values()})
         self._judge.grace_ms = self._around.grace_ms()
-        has_heard = self._around.has_caught_up() or self._clock_s() - self._heard_s >= UNHEARD_S
+        has_received = self._around.has_caught_up() or self._clock_s() - self._received_s >= UNHEARD_S
         seen = self._judge.look(
             _ms(begun_s),
             self._lease,
             is_ok=True,
             took_ms=_ms(self._read_lease_s - begun_s),
             proof_ms=self._proof_ms(),
-            has_heard=has_heard,
+            has_received=has_received,
         )
         # Where nothing is known, no sign of life is expected either, so that its absence proves nothing.
         judged = structs.replace(seen, is_hub_proven=seen.is_hub_proven and self._around.knowledge.is_complete)

@@ -240,7 +240,7 @@ class StatusWriter:
         if patch is not None:
             await self._client.merge_patch(path, patch)
         count = (patch or standing).get("count") or 1
-        self._correlator.stands(event, count, standing.get("firstTimestamp") or event.time)
+        self._correlator.keep(event, count, standing.get("firstTimestamp") or event.time)
 
 
 async def _live(answer: Awaitable[HpaAnswer]) -> LiveHpa:

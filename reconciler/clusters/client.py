@@ -233,7 +233,7 @@ class ClusterClient:
             async for line in _lines(response):
                 yield watch_event(line)
         except _NO_ANSWER as error:
-            raise UnreachableError(f"watch {path}: {_said(error, silence_s)}") from error
+            raise UnreachableError(f"watch {path}: {_stated(error, silence_s)}") from error
         finally:
             response.close()
 
@@ -265,26 +265,26 @@ class ClusterClient:
         except _NO_ANSWER as error:
             was_connected = not isinstance(error, _NOT_CONNECTED)
             raise NoAnswerError(
-                f"{method} {path}: {_said(error, timeout.total)}", was_connected=was_connected
+                f"{method} {path}: {_stated(error, timeout.total)}", was_connected=was_connected
             ) from error
 
     async def _whole(self, response: aiohttp.ClientResponse, method: str, path: str, timeout_s: float) -> bytes:
         try:
             return await response.read()
         except _NO_ANSWER as error:
-            raise NoAnswerError(f"{method} {path}: {_said(error, timeout_s)}", was_connected=True) from error
+            raise NoAnswerError(f"{method} {path}: {_stated(error, timeout_s)}", was_connected=True) from error
 
     async def _refused(self, response: aiohttp.ClientResponse, data: bytes, method: str, path: str) -> ApiError:
         if response.status == 401:
             self._token_until = 0.0
             await self._reload()
-        said = status_body(data)
+        stated = status_body(data)
         verb = {"GET": "get", "PUT": "put", "POST": "post", "PATCH": "patch", "DELETE": "delete"}[method]
         return ApiError(
             response.status,
             error_text(response.status, data, verb, resource_of(path)),
-            reason=str(said.get("reason") or ""),
-            retry_after_ms=retry_after_ms(response.headers, said),
+            reason=str(stated.get("reason") or ""),
+            retry_after_ms=retry_after_ms(response.headers, stated),
         )
 
     # --- credentials --------------------------------------------------------------------------------------------------
@@ -387,16 +387,16 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         rest.append(last)
 
 
-def retry_after_ms(headers: Mapping[str, str], said: Mapping[str, Any]) -> int | None:
+def retry_after_ms(headers: Mapping[str, str], stated: Mapping[str, Any]) -> int | None:
     """How long the server asks to wait (ms), by its header or its Status; None: it names no whole number of seconds."""
     seconds = whole_number(headers.get("Retry-After", ""))
-    details = said.get("details")
+    details = stated.get("details")
     if seconds is None and isinstance(details, dict):
         seconds = whole_number(str(details.get("retryAfterSeconds")))
     return None if seconds is None else seconds * 1000
 
 
-def _said(error: BaseException, timeout_s: float | None) -> str:
+def _stated(error: BaseException, timeout_s: float | None) -> str:
     if isinstance(error, asyncio.TimeoutError):
         return f"no answer within {timeout_s:g} s" if timeout_s else "no answer in time"
     return str(error) or type(error).__name__

@@ -120,7 +120,7 @@ class ClusterFinder:
         Raises FindingError: the provider file cannot be used.
         """
         providers = self._providers()
-        told: Members | None = None
+        reported: Members | None = None
         async with asyncio.TaskGroup() as group:
             if self._sources.folder:
                 group.create_task(self._follow_folder(Path(self._sources.folder)))
@@ -132,8 +132,8 @@ class ClusterFinder:
             try:
                 while True:
                     members = self.members()
-                    if members != told:
-                        told = members
+                    if members != reported:
+                        reported = members
                         await changed(members)
                     await self._news.wait()
                     self._news.clear()

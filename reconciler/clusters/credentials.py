@@ -90,16 +90,16 @@ def cluster_info(cluster: JsonView) -> Json:
 
     Source: client-go rest/exec.go `ConfigToExecCluster`.
     """
-    told = {key: cluster[key] for key in _PASSED_ON if cluster.get(key)}
+    reported = {key: cluster[key] for key in _PASSED_ON if cluster.get(key)}
     authority = cluster.get("certificate-authority-data")
     if not authority and (path := cluster.get("certificate-authority")):
         authority = base64.b64encode(Path(path).read_bytes()).decode()
     if authority:
-        told["certificate-authority-data"] = authority
+        reported["certificate-authority-data"] = authority
     for extension in cluster.get("extensions") or ():
         if extension["name"] == _CONFIG_EXTENSION:
-            told["config"] = extension["extension"]
-    return told
+            reported["config"] = extension["extension"]
+    return reported
 
 
 async def ask(plugin: ExecProvider, cluster: JsonView | None = None) -> dict[str, Any]:
@@ -131,8 +131,8 @@ async def ask(plugin: ExecProvider, cluster: JsonView | None = None) -> dict[str
             process.kill()
             await process.wait()
     if process.returncode:
-        said = complaint.decode("utf-8", "replace").strip()[-_TOLD_BYTES:]
-        raise ConfigException(f"exec plugin {name} ended with {process.returncode}: {said or 'it said nothing'}")
+        stated = complaint.decode("utf-8", "replace").strip()[-_TOLD_BYTES:]
+        raise ConfigException(f"exec plugin {name} ended with {process.returncode}: {stated or 'it stated nothing'}")
     status = json.loads(written).get("status")
     if not isinstance(status, dict):
         raise ConfigException(f"exec plugin {name} wrote no ExecCredential with a status")

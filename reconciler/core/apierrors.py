@@ -72,9 +72,9 @@ def error_text(status: int, body: bytes, verb: str, resource: str) -> str:
 
 
 def _server_error(status: int, text: str) -> str:
-    said = json.dumps(text or "unknown", ensure_ascii=False)
+    stated = json.dumps(text or "unknown", ensure_ascii=False)
     if status >= 500:
-        return f"an error on the server ({said}) has prevented the request from succeeding"
+        return f"an error on the server ({stated}) has prevented the request from succeeding"
     return f"the server responded with the status code {status} but did not return more information"
 
 

@@ -31,7 +31,7 @@ class BrokerTime:
         self._readings: deque[tuple[float, float]] = deque(maxlen=_KEPT)
         """(when sent, append time minus that), both in seconds."""
 
-    def heard(self, append_ms: int, sent_s: float) -> None:
+    def received(self, append_ms: int, sent_s: float) -> None:
         """A record that was sent at `sent_s` was appended at `append_ms` (Unix milliseconds)."""
         self._readings.append((sent_s, append_ms / 1000 - sent_s))
 

@@ -305,7 +305,7 @@ def _newest_owner(metadata: JsonView, owns: Callable[[JsonView], bool]) -> tuple
     return manager, when
 
 
-def tells_the_same(before: ScaleSet | None, now: ScaleSet) -> bool:
+def reports_the_same(before: ScaleSet | None, now: ScaleSet) -> bool:
     """Whether `now` differs in nothing that decisions or readers use; the resource version alone is not used."""
     return before is not None and _telling(before) == _telling(now)
 
@@ -402,7 +402,7 @@ def reported_hpa(known: KeptHpa) -> dict[str, Any]:
     return body
 
 
-def hpa_tells_the_same(before: KeptHpa | None, now: KeptHpa, *, own_status: bool) -> bool:
+def hpa_reports_the_same(before: KeptHpa | None, now: KeptHpa, *, own_status: bool) -> bool:
     """Whether an HPA differs from what was reported in nothing that a decision or a reader uses.
 
     The resource version alone is not used. In a status that fleethpa wrote (`own_status`), new metric values are not
@@ -410,12 +410,12 @@ def hpa_tells_the_same(before: KeptHpa | None, now: KeptHpa, *, own_status: bool
     (counts, conditions, when it last scaled), since it tells of writes, and counts again once the HPA is no longer
     enforced. A status that shows why enforcing is refused is told whole: the next evaluation starts from it.
     """
-    if before is None or _told(before) != _told(now):
+    if before is None or _reported(before) != _reported(now):
         return False
     return before.values == now.values or (own_status and not _shows_refusal(now.status))
 
 
-def _told(hpa: KeptHpa) -> tuple[Any, ...]:
+def _reported(hpa: KeptHpa) -> tuple[Any, ...]:
     return (hpa.spec, hpa.status, hpa.metadata, hpa.manager)
 
 

@@ -32,15 +32,15 @@ _QUANTITIES = frozenset({"value", "averageValue"})
 
 def wants_status(decision: Decision) -> bool:
     """Whether this decision is to be shown in its HPA's status."""
-    return _speaks(decision) and decision.origin == "cluster" and decision.status is not None
+    return _has_result(decision) and decision.origin == "cluster" and decision.status is not None
 
 
 def wants_events(decision: Decision) -> bool:
     """Whether this decision's events are to be written: on the HPA, or on the target of a central one."""
-    return _speaks(decision) and bool(decision.events)
+    return _has_result(decision) and bool(decision.events)
 
 
-def _speaks(decision: Decision) -> bool:
+def _has_result(decision: Decision) -> bool:
     """Whether status and Events of the HPA are fleethpa's to write."""
     return decision.mode == "enforce" or decision.shows_refusal
 
@@ -305,7 +305,7 @@ class EventCorrelator:
             return None
         return structs.replace(event, body=event.body | {"count": count, "firstTimestamp": first})
 
-    def stands(self, event: EventWrite, count: int, first: str) -> None:
+    def keep(self, event: EventWrite, count: int, first: str) -> None:
         """Continue from the count of an Event that existed in the cluster before this process observed it."""
         self._counted.put(event.name, Counted(count, first))
 

@@ -113,7 +113,7 @@ def _nothing() -> None:
 async def follow_central(
     settings: KafkaSettings,
     group: str,
-    told: OnPublished,
+    reported: OnPublished,
     known: CentralHpas,
     say: Say,
     clock: Clock,
@@ -140,7 +140,7 @@ async def follow_central(
         while until is None or not until.is_set():
             for records in (await consumer.getmany(timeout_ms=1_000 if begins is None else 100)).values():
                 for record in records:
-                    await _tell(record, told, known)
+                    await _report(record, reported, known)
             if begins is not None and await kafkaclients.has_reached(consumer, begins):
                 begins = None
                 caught_up()
@@ -162,7 +162,7 @@ async def _mark(consumer: AIOKafkaConsumer, marks: AIOKafkaConsumer, known: Cent
     await marks.commit({assigned[number]: offset for number, offset in found.items()})
 
 
-async def _tell(record: ConsumerRecord, told: OnPublished, known: CentralHpas) -> None:
+async def _report(record: ConsumerRecord, reported: OnPublished, known: CentralHpas) -> None:
     value = record.value or b""
     if _CENTRAL not in value:
         return  # most of the topic is what observers themselves tell
@@ -182,7 +182,7 @@ async def _tell(record: ConsumerRecord, told: OnPublished, known: CentralHpas) -
             continue
         stood = Stood(body, record.timestamp, record.partition, record.offset)
         if known.take(HpaId(public.cluster, public.namespace, name), stood):
-            await told(public.cluster, public.namespace, name, manifest)
+            await reported(public.cluster, public.namespace, name, manifest)
 
 
 def _usable(manifest: dict[str, Any], namespace: str) -> dict[str, Any] | None:

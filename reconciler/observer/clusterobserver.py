@@ -23,7 +23,7 @@ from reconciler.core.objectbodies import (
     KeptHpa,
     asking_of,
     hpa_body,
-    hpa_tells_the_same,
+    hpa_reports_the_same,
     is_own,
     is_status_of,
     kept_hpa,
@@ -216,7 +216,7 @@ class ClusterObserver:
             client,
             discovery,
             self._state,
-            self._tell_scale,
+            self._report_scale,
             metrics,
             session=self.session,
             mirror=self._mirror,
@@ -313,7 +313,7 @@ class ClusterObserver:
         else:
             now = known[name] = kept_hpa(item, before)
             self._native_wrote(native_status_write(item, self._config.clock()))
-            if hpa_tells_the_same(before, now, own_status=is_status_of(item, FIELD_MANAGER)):
+            if hpa_reports_the_same(before, now, own_status=is_status_of(item, FIELD_MANAGER)):
                 return  # most often the status that fleethpa wrote itself, four times a minute
             body = self._set(hpa_body(item), now)
         await self._reports.put(AUTOSCALERS, self.name, namespace, [body])
@@ -396,7 +396,7 @@ class ClusterObserver:
 
     # --- scales -------------------------------------------------------------------------------------------------------
 
-    async def _tell_scale(self, namespace: str, scale: ScaleSet) -> None:
+    async def _report_scale(self, namespace: str, scale: ScaleSet) -> None:
         await self._reports.put(SCALES, self.name, namespace, [scale])
         asked = self._state.namespace(namespace).asked
         if scale.error is None and asked.get(scale.target) != scale.selector:

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError
 from reconciler.clusters.client import ClusterClient, ClusterMetrics
-from reconciler.core.objectbodies import Asking, KeptHpa, tells_the_same
+from reconciler.core.objectbodies import Asking, KeptHpa, reports_the_same
 from runtime.log import Clock, wall_clock_ms
 from schemas.kubernetes.shape import Json
 from schemas.observed import ObserverTrouble, Pod, Reason, ScaleSet, Target
@@ -321,7 +321,7 @@ class ClusterState:
         if before is not None and _is_older(scale, before):
             return False
         scales[scale.target] = scale
-        return not tells_the_same(before, scale)
+        return not reports_the_same(before, scale)
 
     # --- problems -----------------------------------------------------------------------------------------------------
 

@@ -123,7 +123,7 @@ class MetricsPoller:
     """Answers to questions, errors of the APIs included. What an API cannot do is noted by its group.
 
     Where the API server itself cannot be reached, a question gets no answer: that is the observer's own outage, one
-    trouble of the cluster, and no error of a metric. The decider goes on with the answer before, for two sync periods.
+    trouble of the cluster, and no error of a metric. The decider uses the answer before, for two sync periods.
     `answers`: whether the API server answers other requests now.
     """
 
@@ -147,42 +147,42 @@ class MetricsPoller:
         """Answer the questions of a namespace, in their order; those that never reached the API server are left out."""
         resource = [query for query in asked if query.api == "resource"]
         others = [query for query in asked if query.api != "resource"]
-        heard = _Heard()
+        received = _Heard()
         groups = await asyncio.gather(
-            self._resource(namespace, resource, heard), *(self._one(namespace, query, heard) for query in others)
+            self._resource(namespace, resource, received), *(self._one(namespace, query, received) for query in others)
         )
         found = [answer for group in groups for answer in group]
         counts = Counter((answer.api, "ok" if answer.error is None else "error") for answer in found)
         for (api, result), count in counts.items():
             self._metrics.answers.labels(self._client.name, api, result).inc(count)
-        self._note(namespace, heard)
+        self._note(namespace, received)
         return found
 
-    def _note(self, namespace: str, heard: "_Heard") -> None:
+    def _note(self, namespace: str, received: "_Heard") -> None:
         for group in METRICS_APIS:
-            if group in heard.problems:
-                self._troubles.note(group, namespace, heard.problems[group])
-            elif group not in heard.unasked:
+            if group in received.problems:
+                self._troubles.note(group, namespace, received.problems[group])
+            elif group not in received.unasked:
                 self._troubles.forget(group, namespace)
 
-    async def _resource(self, namespace: str, asked: list[Query], heard: "_Heard") -> list[MetricAnswer]:
+    async def _resource(self, namespace: str, asked: list[Query], received: "_Heard") -> list[MetricAnswer]:
         if not asked:
             return []
         try:
             if len(asked) > 1:
                 found = await self._pod_metrics(metricanswers.resource_path(namespace))
-                heard.answered("resource")
+                received.answered("resource")
                 if metricanswers.has_labels(found):
                     return metricanswers.split_usages(asked, found)
         except (ClusterError, *_NOT_UNDERSTOOD) as error:
             if await self._is_our_outage(error):
-                heard.unasked.add(_GROUPS["resource"])
+                received.unasked.add(_GROUPS["resource"])
                 return []
-            heard.failed(asked[0], error)
+            received.failed(asked[0], error)
             return [metricanswers.failed(query, _text(error)) for query in asked]
-        return [answer for query in asked for answer in await self._one(namespace, query, heard)]
+        return [answer for query in asked for answer in await self._one(namespace, query, received)]
 
-    async def _one(self, namespace: str, query: Query, heard: "_Heard") -> list[MetricAnswer]:
+    async def _one(self, namespace: str, query: Query, received: "_Heard") -> list[MetricAnswer]:
         try:
             path = await self._path(namespace, query)
             if query.api == "resource":
@@ -191,11 +191,11 @@ class MetricsPoller:
                 answer = metricanswers.fill(query, await self._get(path))
         except (ClusterError, *_NOT_UNDERSTOOD) as error:
             if await self._is_our_outage(error):
-                heard.unasked.add(_GROUPS[query.api])
+                received.unasked.add(_GROUPS[query.api])
                 return []
-            heard.failed(query, error)
+            received.failed(query, error)
             return [metricanswers.failed(query, _text(error))]
-        heard.answered(query.api)
+        received.answered(query.api)
         return [answer]
 
     async def _is_our_outage(self, error: Exception) -> bool:

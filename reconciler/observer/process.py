@@ -194,7 +194,7 @@ class Observer:
         await self._native[client.name].run(runs)
 
     async def _follow_central(self, publisher: Publisher) -> None:
-        async def told(cluster: str, namespace: str, name: str, hpa: dict[str, Any] | None) -> None:
+        async def reported(cluster: str, namespace: str, name: str, hpa: dict[str, Any] | None) -> None:
             if (observer := self._clusters.get(cluster)) is not None:
                 await observer.central(namespace, name, hpa)
 
@@ -206,7 +206,7 @@ class Observer:
             known, group = CentralHpas(set(self._clusters).__contains__), group_of(self._clusters)
             settings, clock = self._config.kafka, self._config.clock
             # With other clusters it begins anew: an HPA of a new one may have been published long ago.
-            await follow_central(settings, group, told, known, say, clock, until=self._other_clusters)
+            await follow_central(settings, group, reported, known, say, clock, until=self._other_clusters)
 
     async def _follow_others(self) -> None:
         async def silent(cluster: str) -> None:

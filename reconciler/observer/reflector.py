@@ -117,7 +117,7 @@ class Reflector:
         self._label = path.rpartition("/")[2]
         self._version = ""
         self._pause_s = FIRST_PAUSE_S
-        self._heard = False
+        self._received = False
         self._healthy_s = 0.0
 
     async def run(self) -> None:
@@ -135,7 +135,7 @@ class Reflector:
             self._sight.lost(self._path)
 
     async def _list(self) -> None:
-        self._heard = False
+        self._received = False
         items: list[Any] = []
         token = ""
         while True:
@@ -191,7 +191,7 @@ class Reflector:
         silence_s = seconds * 1.1 + _SILENCE_MARGIN_S
         path = f"{self._path}?{urlencode(query)}"
         async for event in self._client.watch(path, silence_s=silence_s, opened=self._healthy):
-            self._heard, self._pause_s = True, FIRST_PAUSE_S
+            self._received, self._pause_s = True, FIRST_PAUSE_S
             if time.monotonic() - self._healthy_s >= HEALTHY_EVERY_S:
                 self._healthy()
             item = event["object"]
@@ -224,7 +224,7 @@ class Reflector:
             log.error("an object of a cluster cannot be read", extra=about, exc_info=error)
         if status in (404, 410) or isinstance(error, UnreadableError):
             self._version = ""
-        if status == 410 and self._heard:
+        if status == 410 and self._received:
             return  # too old to go on from: list again, at once
         if status != 410:
             self._sight.lost(self._path)

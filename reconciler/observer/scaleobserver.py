@@ -42,7 +42,7 @@ class ScaleWatcher:
         client: ClusterClient,
         discovery: Discovery,
         state: ClusterState,
-        tell: Tell,
+        report: Tell,
         metrics: ObserverMetrics,
         *,
         session: str,
@@ -51,7 +51,7 @@ class ScaleWatcher:
         sight: Sight,
     ) -> None:
         self.discovery = discovery
-        self._client, self._state, self._tell, self._metrics = client, state, tell, metrics
+        self._client, self._state, self._report, self._metrics = client, state, report, metrics
         self._session, self._mirror = session, mirror
         self._limits, self._sight = limits, sight
         self._refused: dict[tuple[str, Target], tuple[int, float]] = {}
@@ -115,7 +115,7 @@ class ScaleWatcher:
     async def observed(self, namespace: str, scale: ScaleSet) -> None:
         """Report a scale, unless nothing changed."""
         if self.references(namespace, scale.target) and self._state.set_scale(namespace, scale):
-            await self._tell(namespace, scale)
+            await self._report(namespace, scale)
 
     async def check(self, namespace: str) -> None:
         """Read the scales that no watch keeps fresh: unknown, failed, or of parents that cannot be watched here; and
@@ -137,7 +137,7 @@ class ScaleWatcher:
         for target, scale in list(self._state.namespace(namespace).scales.items()):
             if (target.group, target.kind) not in DERIVED_KINDS or scale.error is not None:
                 self.read(namespace, target)
-            await self._tell(namespace, scale)
+            await self._report(namespace, scale)
 
     def _watched(self, target: Target) -> "_Parents":
         """The parents of a target's kind, watched from now on."""

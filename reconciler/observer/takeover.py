@@ -37,7 +37,7 @@ class OtherSessions:
 
     def __init__(self, own: SessionName, clusters: Collection[str]) -> None:
         self._own, self._clusters = own, clusters
-        self._heard: dict[tuple[str, str], int] = {}
+        self._received: dict[tuple[str, str], int] = {}
         self._released: set[str] = set()
         self._superseded: set[str] = set()
         self._ever: set[str] = set()
@@ -48,25 +48,25 @@ class OtherSessions:
         """Whether another session of this cluster may have been followed when this one began."""
         return cluster in self._ever or not self.knows_the_past
 
-    def hear_before(self, cluster: str, beat: Heartbeat) -> None:
+    def receive_before(self, cluster: str, beat: Heartbeat) -> None:
         """A heartbeat that was written before this session began to listen."""
         if parse_session(beat.session) != self._own:
             self._ever.add(cluster)
 
-    def hear(self, cluster: str, beat: Heartbeat, now_ms: int) -> None:
+    def receive(self, cluster: str, beat: Heartbeat, now_ms: int) -> None:
         """A heartbeat stood on the topic; one that watches nothing says farewell."""
-        self.hear_before(cluster, beat)
+        self.receive_before(cluster, beat)
         if cluster not in self._clusters:
             return  # an observer of other clusters may well have this one's name
         other = parse_session(beat.session)
         if other is not None and other.instance == self._own.instance:
-            self._hear_namesake(cluster, other)
+            self._receive_namesake(cluster, other)
             return
-        self._heard[cluster, beat.session] = now_ms
+        self._received[cluster, beat.session] = now_ms
         if not beat.watches and not beat.problems:
             self._released.add(cluster)
 
-    def _hear_namesake(self, cluster: str, other: SessionName) -> None:
+    def _receive_namesake(self, cluster: str, other: SessionName) -> None:
         """An earlier session of this instance has been superseded; a later one supersedes this one."""
         if other.epoch > self._own.epoch and cluster not in self._superseded:
             self._superseded.add(cluster)
@@ -81,9 +81,9 @@ class OtherSessions:
         The farewell and the lists that answer it stand on different topics, so the fold may meet the lists first and
         ignore them: those that are sent when the silence is over are surely taken.
         """
-        silent = [key for key, heard in self._heard.items() if now_ms - heard >= SILENCE_MS]
+        silent = [key for key, received in self._received.items() if now_ms - received >= SILENCE_MS]
         for key in silent:
-            del self._heard[key]
+            del self._received[key]
         released, self._released = self._released, set()
         return released | {cluster for cluster, _ in silent}
 
@@ -94,18 +94,18 @@ async def follow_others(
     """Tell `silent` each cluster whose other observer has gone, for ever."""
     async with kafkaclients.topic_reader(settings, SCALES, begin="latest", patient=True, unhurried=True) as consumer:
         ends = await kafkaclients.ends_of(consumer)
-        await _hear_the_past(settings, ends, others, clock)
+        await _receive_the_past(settings, ends, others, clock)
         while True:
             for records in (await consumer.getmany(timeout_ms=int(LOOK_EVERY_S * 1000))).values():
                 for record in records:
                     for cluster, beat in _beats(record.value):
-                        others.hear(cluster, beat, clock())
+                        others.receive(cluster, beat, clock())
             for cluster in others.fallen_silent(clock()):
                 log.info("another observer has fallen silent: sending full lists", extra={"cluster": cluster})
                 await silent(cluster)
 
 
-async def _hear_the_past(
+async def _receive_the_past(
     settings: KafkaSettings, ends: Mapping[TopicPartition, int], others: OtherSessions, clock: Clock
 ) -> None:
     """Hear who observed which cluster shortly before."""
@@ -115,7 +115,7 @@ async def _hear_the_past(
         ) as records:
             async for _, record in records:
                 for cluster, beat in _beats(record.value):
-                    others.hear_before(cluster, beat)
+                    others.receive_before(cluster, beat)
     except KafkaError as error:
         # Then full lists are sent once more, which is never wrong.
         log.warning("earlier heartbeats could not be read", extra={"error": repr(error)})

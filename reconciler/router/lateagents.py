@@ -146,9 +146,9 @@ class _Late:
 class LateAgents:
     """Agents whose topics do not take records.
 
-    The router goes on with all others, and notes from which offset on it passed over a late agent's decisions: nothing
+    The router continues with all others, and notes the offset from which it passed over an agent's decisions: nothing
     beyond is committed. Once the topic takes records, they are read again and copied in their order, and the router
-    goes on with this agent as before.
+    continues with this agent as before.
     """
 
     def __init__(

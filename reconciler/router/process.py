@@ -122,11 +122,11 @@ class Router:
         known = {name: asyncio.Event() for name in _KNOWN}
 
         def caught_up(name: str) -> Callable[[], None]:
-            def tell() -> None:
+            def ready() -> None:
                 self.health.ready(name)
                 known[name].set()
 
-            return tell
+            return ready
 
         async with asyncio.TaskGroup() as group:
             kafka = self._config.kafka
@@ -140,7 +140,7 @@ class Router:
                 follow_entries(kafka, GuardrailResume, self._news.guardrails_resumed, caught_up("guardrailResumes")),
                 self._follow_central(caught_up("centralHpas")),
                 self._find_topics(),
-                self._tell(),
+                self._report(),
                 self._late.watch(),
             ]
             tasks = [group.create_task(each) for each in work]
@@ -273,7 +273,7 @@ class Router:
     # --- what agents must know beside decisions -----------------------------------------------------------------------
 
     async def _follow_central(self, caught_up: Callable[[], None]) -> None:
-        async def told(cluster: str, namespace: str, name: str, hpa: dict[str, Any] | None) -> None:
+        async def reported(cluster: str, namespace: str, name: str, hpa: dict[str, Any] | None) -> None:
             self._news.hpa_changed(HpaId(cluster, namespace, name), hpa)
 
         async def say(hpa: HpaId, body: AutoscalerSet) -> None:
@@ -283,10 +283,10 @@ class Router:
         publisher = Publisher(self._producer, waits_for_room=True)
         known = CentralHpas(lambda cluster: True)  # any cluster may get an agent at any time
         await follow_central(
-            self._config.kafka, CENTRAL_GROUP, told, known, say, self._config.clock, caught_up=caught_up
+            self._config.kafka, CENTRAL_GROUP, reported, known, say, self._config.clock, caught_up=caught_up
         )
 
-    async def _tell(self) -> None:
+    async def _report(self) -> None:
         """Tell agents what is new, soon after, and everything every few minutes."""
         while True:
             try:
@@ -296,7 +296,7 @@ class Router:
             except TimeoutError:
                 pass
             self._news.waiting.clear()
-            await self._tell_all()
+            await self._report_all()
 
     def _idle_s(self) -> float:
         """How long nothing is to be told unless there is news. An agent whose topic is gone is told nothing."""
@@ -304,7 +304,7 @@ class Router:
         due_s = min((self._snapshot_due_s.get(cluster, now_s) for cluster in self._ready), default=now_s + 3_600)
         return max(0.0, due_s - now_s)
 
-    async def _tell_all(self) -> None:
+    async def _report_all(self) -> None:
         changes = self._news.take()
         for cluster, agent in list(self._ready.items()):
             if not self._is_mine(cluster) or self.health.waiting_for.keys() - {"decisions"}:
@@ -312,10 +312,10 @@ class Router:
                 continue
             if time.monotonic() >= self._snapshot_due_s.get(cluster, 0.0):
                 self._snapshot_due_s[cluster] = time.monotonic() + self._config.snapshot_every_s
-                await self._tell_agent(agent, self.knowledge_for(agent))
+                await self._report_agent(agent, self.knowledge_for(agent))
             elif changes.concerns(cluster):
                 changed = self._news.changed_records(cluster, changes, self._config.clock())
-                await self._tell_agent(agent, changed)
+                await self._report_agent(agent, changed)
 
     def knowledge_for(self, agent: AgentSet) -> Iterable[AgentKnowledge]:
         """Everything that an agent must know beside decisions; nothing where another router tells it."""
@@ -323,7 +323,7 @@ class Router:
             return ()
         return self._news.all_records(agent.cluster, uuid.uuid4().hex[:12], self._config.clock())
 
-    async def _tell_agent(self, agent: AgentSet, records: Iterable[AgentKnowledge]) -> None:
+    async def _report_agent(self, agent: AgentSet, records: Iterable[AgentKnowledge]) -> None:
         def ended(error: BaseException | None) -> None:
             if error is not None:
                 self._is_late(agent, error)

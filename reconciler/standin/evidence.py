@@ -33,7 +33,7 @@ FRESH_MS = 20_000
 LONGEST_GAP_MS = 5_000
 """Maximum time between two successful reads for the time between them to count."""
 FAILING: Final = 3
-"""HPAs whose writes must fail for want of rights, with none that succeeds, before the hub counts as unable to write."""
+"""HPAs whose writes must fail for lack of rights, with none that succeeds, before the hub counts as unable to write."""
 _NAMED: Final = 10
 _NO_RIGHT = re.compile(r'\S+ "[^"]*" is forbidden: User "')
 """How the API server's authorizer refuses a request, at the beginning of the text. Source: apiserver
@@ -82,7 +82,7 @@ class Judge:
         self._is_new_term = True
         self._shown: set[int] = set()
         self._failed: dict[HpaKey, int] = {}
-        """When the last write of an HPA failed for want of rights; forgotten after a grace period, at the first write
+        """When the last write of an HPA failed for lack of rights; forgotten after a grace period, at the first write
         that succeeds, and when the cluster changes hands."""
         self._failing_since: int | None = None
         self._failure = ""
@@ -158,7 +158,7 @@ class Judge:
         is_ok: bool,
         took_ms: int = 0,
         proof_ms: int = PROOF_MS,
-        has_heard: bool = True,
+        has_received: bool = True,
     ) -> Judgement:
         """Judge after a look at the cluster.
 
@@ -174,7 +174,7 @@ class Judge:
         if is_ok:
             self.saw(now_ms + took_ms, lease)
         counted = self._time.counted_ms
-        reason = self._silence(counted) if has_heard else ""
+        reason = self._silence(counted) if has_received else ""
         is_silent = bool(reason)
         self._note_life(counted, is_silent)
         since = self._alive_since

@@ -20,7 +20,7 @@ from schemas.entries import BreakerCommand
 from schemas.guardrails import SHORTEST_MS, Guardrail
 from schemas.kubernetes.gotimes import parse_time_ms
 from streams.archive.layout import DECISIONS
-from streams.history.parallel import told
+from streams.history.parallel import reported
 from streams.history.past import Past
 
 LEAST_CLUSTERS = 3
@@ -470,6 +470,6 @@ async def guarded_events(task: GuardedTask) -> tuple[list[GuardedEvent], int]:
                         removed = event.removed if event.time_ms >= task.begin_ms else 0
                         events.append(event._replace(time_ms=max(task.begin_ms, event.time_ms), removed=removed))
             if read - counted >= _BREATH:
-                told(0, read - counted)
+                reported(0, read - counted)
                 counted = read
     return events, read

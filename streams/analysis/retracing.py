@@ -165,10 +165,10 @@ class _NativeMemory:
 
     def _by_values(self, candidates: list[EvaluationInputs], status: dict[str, Any], native: int) -> _Explained | None:
         for each in candidates:
-            valued, said = with_status(each, status.get("currentMetrics") or [])
+            valued, stated = with_status(each, status.get("currentMetrics") or [])
             own = self._with_memory(valued)
-            if said and native in (answer(valued).final, answer(own).final):
-                why = f"with the native status' values ({', '.join(said)}) fleethpa gives the same"
+            if stated and native in (answer(valued).final, answer(own).final):
+                why = f"with the native status' values ({', '.join(stated)}) fleethpa gives the same"
                 return _Explained(own, "metric", why, shown=False)
         return None
 
@@ -270,7 +270,7 @@ def _with_less_memory(inputs: EvaluationInputs) -> Iterator[EvaluationInputs]:
 
 def with_status(inputs: EvaluationInputs, shown: list[dict[str, Any]]) -> tuple[EvaluationInputs, list[str]]:
     """Give the inputs with the metric values of a status in place of the samples, and what was put in."""
-    said: list[str] = []
+    stated: list[str] = []
     for index, spec in enumerate(inputs.autoscaler.metrics[: len(shown)]):
         current = (shown[index].get(spec.status_key) or {}).get("current") or {}
         number = varied(inputs, index)
@@ -279,8 +279,8 @@ def with_status(inputs: EvaluationInputs, shown: list[dict[str, Any]]) -> tuple[
         value = _value(inputs, index, current)
         if value is not None and value != number.now:
             inputs = number.at(inputs, value)
-            said.append(f"{spec.name.split(' ')[0]} {_text(current)}")
-    return inputs, said
+            stated.append(f"{spec.name.split(' ')[0]} {_text(current)}")
+    return inputs, stated
 
 
 def _values_text(inputs: EvaluationInputs, status: dict[str, Any]) -> str:

@@ -233,7 +233,7 @@ def _commands(entries: list[Entry], now_ms: int, offset: int, hpa: HpaId, before
                 offset=offset,
                 author=body.author,
                 reason=body.reason,
-                changes=[_said(body, hpa)],
+                changes=[_stated(body, hpa)],
             )
 
 
@@ -267,7 +267,7 @@ def _concerns(key: str, body: Command, hpa: HpaId) -> bool:
     return key == hpa.namespace_key and body.name in ("", hpa.name)
 
 
-def _said(body: Command, hpa: HpaId) -> str:
+def _stated(body: Command, hpa: HpaId) -> str:
     scope = "" if body.name else f" of cluster {body.cluster}" if body.cluster else f" of namespace {hpa.namespace}"
     if body.command == "mode":
         return f"mode{scope} → {body.mode or 'as set for its namespace or cluster'}"

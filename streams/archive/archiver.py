@@ -234,7 +234,7 @@ class Fold:
             log.error("no more snapshots of log partition %d: %s", self.number, error)
 
     def close(self, manifest: SegmentManifest) -> None:
-        """Store a snapshot of the rows at a segment's end, and go on from it."""
+        """Store a snapshot of the rows at a segment's end, and continue from it."""
         if self.fault or self.partition.applied_offset != manifest.last_offset:
             return
         merge_rows(self.rows, self.partition.checkpoint())

@@ -78,20 +78,20 @@ class ArchiverHealth:
         self.flushed = Gauge(
             "fleethpa_archive_flushed_timestamp_seconds", "When records were last made durable.", registry=self.registry
         )
-        self._heard = time.monotonic()
+        self._received = time.monotonic()
 
-    def heard(self) -> None:
+    def received(self) -> None:
         """Records came in."""
-        self._heard = time.monotonic()
+        self._received = time.monotonic()
 
     def problems(self) -> list[str]:
         """What keeps the archive from growing; empty when it is ready."""
-        silent_s = time.monotonic() - self._heard
+        silent_s = time.monotonic() - self._received
         return [f"no record has come in for {silent_s:.0f}s"] if silent_s > SILENT_S else []
 
 
 async def run_archive(
-    config: ArchiveConfig, stop: asyncio.Event, told: Callable[[int], None] = lambda port: None
+    config: ArchiveConfig, stop: asyncio.Event, reported: Callable[[int], None] = lambda port: None
 ) -> Archived:
     """Archive until `stop` is set or, with `once`, until the end as of now.
 
@@ -110,7 +110,7 @@ async def run_archive(
         async with AsyncExitStack() as exits:
             if config.web_port is not None:
                 server = health_server(health.registry, health.problems, host=config.web_host, port=config.web_port)
-                told(await exits.enter_async_context(server))
+                reported(await exits.enter_async_context(server))
             return await _Follower(config, consumer, stop, health).run()
     except OffsetOutOfRangeError as error:
         raise ArchiveError(f"the topics no longer hold what follows in the archive: {error}") from error
@@ -239,7 +239,7 @@ class _Follower:
                 return
             archiver.append(name, part.partition, archived(record))
             self._health.records.labels(topic=name).inc()
-        self._health.heard()
+        self._health.received()
 
     async def _at_end(self, ends: dict[TopicPartition, int]) -> bool:
         return all([await self._consumer.position(part) >= end for part, end in ends.items()])

@@ -319,7 +319,7 @@ class Decider:
 
 @contextmanager
 def ending_on_error() -> Iterator[None]:
-    """End the process on any error: Faust would log it, count the records as processed and go on."""
+    """End the process on any error: Faust would log it, count the records as processed and continue."""
     try:
         yield
     except (asyncio.CancelledError, GeneratorExit):

@@ -20,7 +20,7 @@ from streams.history.recorded import Recorded
 from streams.hpa.observation import Scale
 from streams.state.evaluator import Evaluator
 from streams.state.lostmetrics import EvaluationInputs, WriteEnded
-from streams.state.moves import tells_of_a_write
+from streams.state.moves import shows_a_write
 from streams.state.namespacekeys import target_key
 from streams.state.partition import Partition
 
@@ -76,8 +76,8 @@ class NativeTraces:
             return None
         scaled = self._before_scale.pop(inputs.hpa, None)
         if scaled is not None and _precedes(scaled, inputs) and _sees(scaled, status) and not _sees(inputs, status):
-            return NativeSync(scaled, status, tells_of_a_write(inputs.status, status))
-        return NativeSync(inputs, status, tells_of_a_write(inputs.status, status))
+            return NativeSync(scaled, status, shows_a_write(inputs.status, status))
+        return NativeSync(inputs, status, shows_a_write(inputs.status, status))
 
 
 def _traces(partition: Partition, entry: Entry) -> Iterator[tuple[str, dict[str, Any] | None]]:
@@ -138,21 +138,21 @@ def events(
 
     `traces`: gives the syncs of the clusters' own controllers, too, each before the record that tells of it.
     """
-    told: list[EvaluationInputs | WriteEnded] = []
+    reported: list[EvaluationInputs | WriteEnded] = []
 
     def probe(each: EvaluationInputs | WriteEnded) -> None:
         if wanted(each.hpa):
-            told.append(each)
+            reported.append(each)
 
     for offset, timestamp_ms, value in records:
         if traces is not None:
             yield from traces.before(partition, (offset, timestamp_ms, value))
-        told.clear()
+        reported.clear()
         decisions = partition.apply(offset, timestamp_ms, value, probe=probe)
-        if not told:
+        if not reported:
             continue
         values = {decision.id: decision.value for decision in decisions}
-        for each in told:
+        for each in reported:
             yield Evaluated(each, values[each.decision]) if isinstance(each, EvaluationInputs) else each
 
 

@@ -20,7 +20,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def told(log_records: int, decisions: int) -> None:
+def reported(log_records: int, decisions: int) -> None:
     """Note progress in the shared counters."""
     if _counts is not None:
         with _counts.get_lock():

@@ -20,7 +20,7 @@ from schemas.keys import HpaId
 from streams.archive.layout import DECISIONS
 from streams.archive.segments import BAD_JSON, ArchivedRecord, ArchiveError
 from streams.history.differences import Difference, Lookahead, differences
-from streams.history.parallel import told
+from streams.history.parallel import reported
 from streams.history.past import Past
 from streams.history.verify import FaultError, ReportProgress, log_offset_of
 from streams.state.ledger import CoreError, DecisionRecord
@@ -151,7 +151,7 @@ def replay_partition(task: ReplayTask) -> ReplayReport:
 async def _guarded(task: ReplayTask) -> ReplayReport:
     report = ReplayReport(partition=task.partition, engines={}, paths={}, divergences=[])
     try:
-        replay = _Replay(task, report, told)
+        replay = _Replay(task, report, reported)
         try:
             await replay.run()
         finally:

@@ -23,7 +23,7 @@ from streams.archive.segments import BAD_JSON, GENESIS, ArchivedRecord, ArchiveE
 from streams.archive.signing import Heads, read_checkpoints, read_public
 from streams.history.archivepast import ArchivePast
 from streams.history.differences import Lookahead, differences
-from streams.history.parallel import ReplayPool, told
+from streams.history.parallel import ReplayPool, reported
 from streams.history.past import Past
 from streams.state.ledger import CoreError, DecisionRecord, StateError
 from streams.state.partition import Partition, stored_anew
@@ -208,7 +208,7 @@ class _Run:
         self.marks = past.marks(self.report.partition)
 
     async def run(self) -> None:
-        """Fold to the end of the log; where decisions go on beyond it, see whether the log has grown meanwhile."""
+        """Fold to the end of the log; where decisions continue beyond it, see whether the log has grown meanwhile."""
         while True:
             before = self.report.log_records
             await self._fold()
@@ -216,7 +216,7 @@ class _Run:
                 return
 
     async def _fold(self) -> None:
-        report, told = self.report, (self.report.log_records, self.report.decisions)
+        report, reported = self.report, (self.report.log_records, self.report.decisions)
         async with aclosing(self.past.following(self.checker.partition)) as records:
             async for record in records:
                 self.checker.log(record)
@@ -224,10 +224,10 @@ class _Run:
                     await self._next_decision()
                 if record.offset in self.marks:
                     self._check_snapshot(record.offset)
-                if report.log_records - told[0] >= 500:
-                    self.progress(report.log_records - told[0], report.decisions - told[1])
-                    told = (report.log_records, report.decisions)
-        self.progress(report.log_records - told[0], report.decisions - told[1])
+                if report.log_records - reported[0] >= 500:
+                    self.progress(report.log_records - reported[0], report.decisions - reported[1])
+                    reported = (report.log_records, report.decisions)
+        self.progress(report.log_records - reported[0], report.decisions - reported[1])
 
     async def _next_decision(self) -> None:
         record = await self.decisions.next() or await self.decisions.wait()
@@ -255,7 +255,7 @@ class _Run:
             return False
 
     def _check_snapshot(self, offset: int) -> None:
-        """Compare the rows at a segment's end with the stored ones, and go on from them as the archive did."""
+        """Compare the rows at a segment's end with the stored ones, and continue from them as the archive did."""
         checker, number = self.checker, self.report.partition
         merge_rows(self.rows, checker.partition.checkpoint())
         stored = self.past.snapshot_at(number, offset)
@@ -316,7 +316,7 @@ async def _verify(task: Task) -> Report:
             check_snapshots(task.past.root, task.partition)
     except ArchiveError as error:
         return Report(partition=task.partition, fault=str(error))
-    report = await check_partition(task.past, task.partition, task.since_ms, told)
+    report = await check_partition(task.past, task.partition, task.since_ms, reported)
     report.segments, report.signed = segments, len(task.checkpoints)
     return report
 

@@ -138,7 +138,7 @@ async def starting_places(
         committed = await consumer.committed(tp)
         first, end = bounds[tp]
         _check_committed(tp, committed, end)
-        _tell_expired(tp, committed, first)
+        _report_expired(tp, committed, first)
         start = max(committed or 0, first)
         places[tp] = PartitionProgress(start, end, start, start)
     return places
@@ -149,7 +149,7 @@ def _check_committed(tp: TopicPartition, committed: int | None, end: int) -> Non
         raise made_again(tp, end, committed)
 
 
-def _tell_expired(tp: TopicPartition, committed: int | None, begin: int) -> None:
+def _report_expired(tp: TopicPartition, committed: int | None, begin: int) -> None:
     if committed is not None and committed < begin:
         # They are lost. Observers report their state again within minutes; pushed samples do not come again.
         log.warning(

@@ -84,7 +84,7 @@ def _why_missing(state: State, hpa: Hpa) -> str:
         # A log in which no reconciler ever reported its clusters does not say who serves what.
         return _NO_OUTCOME
     served = state.row.served.get(hpa.id.cluster)
-    if served is None or state.now_ms - served.heard_ms > SILENCE_MS:
+    if served is None or state.now_ms - served.reported_ms > SILENCE_MS:
         return f"no reconciler serves cluster {hpa.id.cluster}"
     return _NO_OUTCOME
 

@@ -255,8 +255,8 @@ class EntryFold(Folding):
             return
         target = target_key(body.target)
         old = self.namespace.scales.get(target, ScaleRow())
-        said_ms = 0 if self.source is None or not body.session else self.source.time
-        if old.session == body.session and said_ms < old.said_ms:
+        stated_ms = 0 if self.source is None or not body.session else self.source.time
+        if old.session == body.session and stated_ms < old.stated_ms:
             self.namespace.count_ignored("scale older than what the session said before")
             return
         row = ScaleRow(
@@ -271,7 +271,7 @@ class EntryFold(Folding):
             manager_ms=body.manager_time,
             outcome_of=old.outcome_of,
             uid=body.uid,
-            said_ms=said_ms,
+            stated_ms=stated_ms,
         )
         self._put_scale(target, row)
 

@@ -60,9 +60,9 @@ class Folding:
         key = f"{namespace.cluster}/{watch}"
         known = sessions.get(key)
         if known is not None and known.session != session:
-            has_ended = self.now_ms - known.heard_ms > SILENCE_MS or supersedes(session, known.session)
+            has_ended = self.now_ms - known.reported_ms > SILENCE_MS or supersedes(session, known.session)
             if not has_ended or (watch in _BEGINS_WITH_LIST and not starts_list):
-                sessions[key] = ObserverSession(known.session, known.heard_ms, known.ignored + 1)
+                sessions[key] = ObserverSession(known.session, known.reported_ms, known.ignored + 1)
                 return False
         ignored = known.ignored if known is not None else 0
         sessions[key] = ObserverSession(session, self.now_ms, ignored)
@@ -91,10 +91,10 @@ class Folding:
             problem = body.problems.get(watch, "")[:MAX_PROBLEM_CHARACTERS]
             sessions[f"{namespace.cluster}/{watch}"] = ObserverSession(body.session, self.now_ms, known.ignored)
             before = namespace.watches.get(watch, WatchRow(body.session))
-            heard_ms = before.heard_ms if problem and before.session == body.session else self.now_ms
+            reported_ms = before.reported_ms if problem and before.session == body.session else self.now_ms
             if namespace.open():
                 reason = body.reasons.get(watch, "") if problem else ""
-                namespace.watches[watch] = WatchRow(body.session, heard_ms, problem, reason, self.now_ms)
+                namespace.watches[watch] = WatchRow(body.session, reported_ms, problem, reason, self.now_ms)
         if not body.watches and not body.problems:
             self._release(body.session)
 

@@ -73,7 +73,7 @@ def _forget_in_partition(state: State) -> None:
     row.guardrail_pauses = in_force(row.guardrail_pauses, now_ms)
     for cluster, served in list(row.served.items()):
         # The last one stays: without any, decisions say that no reconciler ever reported.
-        if now_ms - served.heard_ms >= LONG_MS and len(row.served) > 1:
+        if now_ms - served.reported_ms >= LONG_MS and len(row.served) > 1:
             state.drop_bounded(limits.ALL_PROBLEMS, row.served, cluster)
     for cluster, refused in list(row.refused.items()):
         row.refused[cluster] = {what: each for what, each in refused.items() if now_ms - each.last_ms < REFUSED_KEPT_MS}
@@ -84,7 +84,7 @@ def _forget_in_partition(state: State) -> None:
 def forget_reports(state: State, cluster: str = "") -> None:
     """Remove the reports of observers (of one cluster, if named) that have been silent for long."""
     for key, known in list(state.row.reports.items()):
-        if cluster in ("", known.cluster) and state.now_ms - known.heard_ms > REPORT_KEPT_MS:
+        if cluster in ("", known.cluster) and state.now_ms - known.reported_ms > REPORT_KEPT_MS:
             state.drop_bounded(limits.ALL_REPORTS, state.row.reports, key)
 
 
@@ -99,7 +99,7 @@ def forget_watermarks(state: State, cluster: str) -> None:
 def _forget_clusters(fold: Folding) -> None:
     """Forget sessions and agents that have long been silent or away, and the HPAs that they were the last to report."""
     state, sessions, agents = fold.state, fold.state.row.sessions, fold.state.row.agents
-    old = {key for key, known in sessions.items() if state.now_ms - known.heard_ms >= LONG_MS}
+    old = {key for key, known in sessions.items() if state.now_ms - known.reported_ms >= LONG_MS}
     followed = {key.rpartition("/")[0] for key in sessions if key not in old}
     left = {cluster for cluster, _, watch in (key.rpartition("/") for key in old) if watch == "autoscalers"}
     for cluster, agent in list(agents.items()):

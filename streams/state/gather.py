@@ -103,7 +103,7 @@ def observe_scale(
     if row is None:
         name = f"{autoscaler.target_kind}/{autoscaler.target_name}"
         return ScaleFailure(f"the scale of {name} has not been observed yet")
-    if row.session and now_ms - heard_ms(namespace, row) > HEARTBEAT_LIMIT_MS:
+    if row.session and now_ms - reported_ms(namespace, row) > HEARTBEAT_LIMIT_MS:
         return ScaleFailure(_why_too_old(namespace.watches.get("scales"), now_ms))
     if row.error is not None:
         return ScaleFailure(row.error, unmapped=row.error.startswith("no matches for kind "))
@@ -114,16 +114,16 @@ def _why_too_old(watch: WatchRow | None, now_ms: int) -> str:
     """Give the reason for an old scale: a silent observer, or the problem that the observer reported."""
     if watch is None or not watch.problem:
         return _SILENT
-    speaks = watch.reason and now_ms - watch.beat_ms <= HEARTBEAT_LIMIT_MS
-    return f"{_SAYS_WHY[watch.reason] if speaks else _SILENT} ({watch.problem})"
+    is_known = watch.reason and now_ms - watch.beat_ms <= HEARTBEAT_LIMIT_MS
+    return f"{_SAYS_WHY[watch.reason] if is_known else _SILENT} ({watch.problem})"
 
 
-def heard_ms(namespace: Namespace, row: ScaleRow) -> int:
+def reported_ms(namespace: Namespace, row: ScaleRow) -> int:
     """Give the log time at which the observation was last known to hold."""
     watch = namespace.watches.get("scales")
     if watch is None or watch.session != row.session:
         return row.seen_ms
-    return max(row.seen_ms, watch.heard_ms)
+    return max(row.seen_ms, watch.reported_ms)
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

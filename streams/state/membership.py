@@ -215,7 +215,7 @@ def _container(container: Container) -> ContainerRequests:
 
 
 def _readable(requests: dict[str, str]) -> dict[str, str]:
-    """Leave out requests that are not quantities: the metric then fails naming the pod, and the partition goes on."""
+    """Leave out requests that are not quantities: the metric then fails naming the pod, and the partition continues."""
     readable = {}
     for resource, text in requests.items():
         try:

@@ -26,7 +26,7 @@ def take_native_status(hpa: Hpa, status: dict[str, Any], now_ms: int, follows: b
     row = hpa.row
     before, after = row.native_status, status.get("lastScaleTime")
     row.native_status = status
-    if not follows or after is None or not tells_of_a_write(before, status):
+    if not follows or after is None or not shows_a_write(before, status):
         return
     old, new = status.get("currentReplicas", 0), status.get("desiredReplicas", 0)
     if old == new:
@@ -41,7 +41,7 @@ def take_native_status(hpa: Hpa, status: dict[str, Any], now_ms: int, follows: b
         row.history = store_scale_event(row.history, new - old, rules.longest_ms, at_ms)
 
 
-def tells_of_a_write(before: dict[str, Any], after: dict[str, Any]) -> bool:
+def shows_a_write(before: dict[str, Any], after: dict[str, Any]) -> bool:
     """Tell whether lastScaleTime moved or, as its second may hold two writes, only the counts did, by a write."""
     if before.get("lastScaleTime") != after.get("lastScaleTime"):
         return True
@@ -173,7 +173,7 @@ def fights(moves: Iterable[tuple[int, int, int, str]]) -> list[Fight]:
 
 
 def fight_now(moves: Iterable[tuple[int, int, int, str]], now_ms: int) -> Fight | None:
-    """Give the fight that goes on at a moment; None: no writers fight."""
+    """Give the fight that continues at a moment; None: no writers fight."""
     found = fights(moves)
     return found[-1] if found and now_ms - found[-1].until <= FIGHT_WINDOW_MS else None
 

@@ -15,7 +15,7 @@ class ObserverSession(Struct, array_like=True, frozen=True, gc=False):
     """The observer session that is followed for one cluster and watch."""
 
     session: str
-    heard_ms: int
+    reported_ms: int
     ignored: int = 0
 
 
@@ -25,7 +25,7 @@ class ReportRow(Struct, array_like=True, frozen=True, gc=False):
     cluster: str
     instance: str
     session: str
-    heard_ms: int
+    reported_ms: int
     started_ms: int = 0
     troubles: list[ObserverTrouble] = []
     stopped: bool = False
@@ -34,7 +34,7 @@ class ReportRow(Struct, array_like=True, frozen=True, gc=False):
 class ServedRow(Struct, array_like=True, frozen=True, gc=False):
     """Newest report of a cluster's reconciler. `problem`: why it cannot write there."""
 
-    heard_ms: int = 0
+    reported_ms: int = 0
     problem: str = ""
     session: str = ""
 

@@ -208,7 +208,7 @@ class ScaleRow(Struct, array_like=True, frozen=True, gc=False):
     outcome_of: str = ""
     """Newest decision whose outcome reported what the scale shows."""
     uid: str = ""
-    said_ms: int = 0
+    stated_ms: int = 0
     """When the session said it, by its own clock."""
 
 
@@ -272,7 +272,7 @@ class WatchRow(Struct, array_like=True, frozen=True, gc=False):
     """Newest report of an observer's watch on a namespace: `kind` is pods, autoscalers, scales or metrics."""
 
     session: str = ""
-    heard_ms: int = 0
+    reported_ms: int = 0
     problem: str = ""
     reason: str = ""
     """Why, for a problem: `unreachable`, `forbidden` or `failing`; empty from an observer that does not say."""

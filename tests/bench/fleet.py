@@ -195,11 +195,11 @@ class FleetRun:
             if process.poll() is None:
                 continue
             self.restarts[name] += 1
-            said = (self.folder / name).read_text(errors="replace")
+            stated = (self.folder / name).read_text(errors="replace")
             if name == "fleet" or self.restarts[name] > MOST_RESTARTS:
-                raise RuntimeError(f"{name} ended with {process.returncode}:\n{said[-2_000:]}")
-            last = " | ".join(said.strip().splitlines()[-LAST_LINES:])[-2_000:]
-            words = f"{name} ended with {process.returncode}: {last or 'it said nothing'}"
+                raise RuntimeError(f"{name} ended with {process.returncode}:\n{stated[-2_000:]}")
+            last = " | ".join(stated.strip().splitlines()[-LAST_LINES:])[-2_000:]
+            words = f"{name} ended with {process.returncode}: {last or 'it stated nothing'}"
             sys.stderr.write(f"  {words}\n")
             self.last_words.append(words)
             self._run(name, *self.commands[name])
@@ -217,12 +217,12 @@ class FleetRun:
         """Wait until every HPA was evaluated once, or for as long as the start may take; gives the time in seconds, and
         how many HPAs were.
         """
-        began = said = time.monotonic()
+        began = stated = time.monotonic()
         while True:
             self.check()
             known, now = int((await self.ask("known"))["known"]), time.monotonic()
-            if now - said >= PROGRESS_S:
-                said = now
+            if now - stated >= PROGRESS_S:
+                stated = now
                 sys.stderr.write(f"  {now - began:5.0f} s: {known:,} of {self.plan.hpas:,} HPAs evaluated once\n")
             if known >= self.plan.hpas or now - began >= self.plan.start_s:
                 return now - began, known
@@ -353,15 +353,15 @@ def worse_than_stored(found: Mapping[str, Any], stored: Mapping[str, Any]) -> li
 
     Ratios, since another machine, or the same with other work, is faster or slower as a whole.
     """
-    told = []
+    reported = []
     now, then = found["cpu_s_per_1000"], stored["cpu_s_per_1000"]
     for name in PARTS:
         ratio, before = now[name] / now["fleet"], then[name] / then["fleet"]
         if ratio > NOISE * before:
-            told.append(f"{name}: {ratio:.2f} of the fleet's CPU time, {before:.2f} stored")
+            reported.append(f"{name}: {ratio:.2f} of the fleet's CPU time, {before:.2f} stored")
     if found["share_evaluated"] < 0.9 * stored["share_evaluated"]:
-        told.append(f"evaluated per period: {found['share_evaluated']:.2f}, {stored['share_evaluated']:.2f} stored")
-    return told
+        reported.append(f"evaluated per period: {found['share_evaluated']:.2f}, {stored['share_evaluated']:.2f} stored")
+    return reported
 
 
 def plan_of(arguments: list[str]) -> tuple[Plan, argparse.Namespace]:

@@ -241,7 +241,7 @@ class World:
         self.pending_ready = [each for each in self.pending_ready if each[0] > now_ms]
         for _, one, name in due:
             if name in one.pods:
-                self._tell(one, "pods", b"MODIFIED", one.pod(name, now_ms))
+                self._report(one, "pods", b"MODIFIED", one.pod(name, now_ms))
 
     def _replace(self, one: Workload, now_ms: int) -> None:
         if one.pods:
@@ -250,16 +250,16 @@ class World:
 
     def _add_pod(self, one: Workload, now_ms: int) -> None:
         name = one.new_pod(now_ms)
-        self._tell(one, "pods", b"ADDED", one.pod(name, now_ms))
+        self._report(one, "pods", b"ADDED", one.pod(name, now_ms))
         self.pending_ready.append((now_ms + READY_AFTER_MS, one, name))
 
     def _remove_pod(self, one: Workload, now_ms: int) -> None:
         name = next(iter(one.pods))
         gone = one.pod(name, now_ms, deleting=True)
         del one.pods[name]
-        self._tell(one, "pods", b"DELETED", gone)
+        self._report(one, "pods", b"DELETED", gone)
 
-    def _tell(self, one: Workload, kind: str, event: bytes, body: bytes) -> None:
+    def _report(self, one: Workload, kind: str, event: bytes, body: bytes) -> None:
         self.version += 1
         one.version = self.version
         line = b'{"type":"%s","object":%s}\n' % (event, body)
@@ -283,7 +283,7 @@ class World:
             self._remove_pod(one, now_ms)
         self.version += 1
         one.version = self.version
-        self._tell(one, "deployments", b"MODIFIED", one.deployment())
+        self._report(one, "deployments", b"MODIFIED", one.deployment())
 
     def step(self, count: int) -> None:
         """Raise the load of so many workloads at once."""
@@ -423,7 +423,7 @@ class Stats:
             else:
                 self.written_ms.append(written_ms - newest_ms)
 
-    def told(self) -> dict[str, object]:
+    def reported(self) -> dict[str, object]:
         """All of it."""
         return {
             "requests": dict(self.requests),
@@ -506,7 +506,7 @@ class Server(asyncio.Protocol):
             if kind == "status" and method == "PUT":
                 one.hpa_status = orjson.dumps(orjson.loads(body).get("status") or {})
                 one.hpa_managers = managed_fields(query["fieldManager"][0], rfc3339(int(time.time() * 1000)))
-                world._tell(one, "horizontalpodautoscalers", b"MODIFIED", one.hpa())
+                world._report(one, "horizontalpodautoscalers", b"MODIFIED", one.hpa())
             return 200, one.hpa(), "hpa"
         if "events" in parts:
             return 201 if method == "POST" else 200, body or b"{}", "events"
@@ -524,7 +524,7 @@ class Server(asyncio.Protocol):
             case ["known"]:
                 return 200, orjson.dumps({"known": len(world.stats.known)}), "bench"
             case ["stats"]:
-                return 200, orjson.dumps(world.stats.told()), "bench"
+                return 200, orjson.dumps(world.stats.reported()), "bench"
             case ["reset"]:
                 world.stats.reset()
             case ["step", count]:

@@ -114,7 +114,7 @@ class Measured:
             tracemalloc.start(3)
         self._bytes, self._cpu_s = resident_bytes(), time.process_time()
 
-    def tell(self, what: str) -> None:
+    def report(self, what: str) -> None:
         """Print both."""
         cpu_s = time.process_time() - self._cpu_s
         each = (resident_bytes() - self._bytes) / self._given.hpas
@@ -178,9 +178,9 @@ async def observer(port: int, given: argparse.Namespace) -> None:
                 tasks.append(group.create_task(observer.run()))
             while producer.samples < namespaces:
                 await asyncio.sleep(LOOK_S)
-            measured.tell("metrics of all namespaces were asked for")
+            measured.report("metrics of all namespaces were asked for")
             await asyncio.sleep(SETTLE_S)
-            measured.tell(f"{SETTLE_S:g} s later")
+            measured.report(f"{SETTLE_S:g} s later")
             for task in tasks:
                 task.cancel()
     finally:
@@ -259,12 +259,12 @@ async def behind(port: int, given: argparse.Namespace) -> None:
                     decision = writers.decode(value, headers, "")
                     assert decision is not None
                     writers.take(decision, Position(0, number))
-            measured.tell("three decisions of each HPA wait")
+            measured.report("three decisions of each HPA wait")
             if given.write:
                 await asyncio.sleep(LOOK_S)
                 while any(worker.status_writes for worker in writers._workers.values()):
                     await asyncio.sleep(LOOK_S)
-                measured.tell("all statuses are written")
+                measured.report("all statuses are written")
             for task in tasks:
                 task.cancel()
     finally:

@@ -92,7 +92,7 @@ def _observe(workload: SimulatedWorkload, known: dict[str, PodRow]) -> Observati
 
 
 def _known_row(known: dict[str, PodRow], pod: SimulatedPod, now_ms: int) -> PodRow:
-    """The row as it was, where the pod has served since and goes on serving."""
+    """The row as it was, where the pod has served since and continues serving."""
     row = known.get(pod.name)
     if row is None or row.ready != "True" or pod.deleting_ms is not None:
         row = known[pod.name] = _row(pod, now_ms)

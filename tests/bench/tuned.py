@@ -330,7 +330,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("generated", nargs="?", type=int, default=40, help="how many generated workloads")
     parser.add_argument("--first", type=int, default=0, help="the number of the first generated workload")
     parser.add_argument("--traces", type=Path, default=TRACES, help="a folder of other traces")
-    parser.add_argument("--results", type=Path, help="keep results here, one a line, and go on from what is there")
+    parser.add_argument("--results", type=Path, help="keep results here, one a line, and continue from what is there")
     parser.add_argument("--objective", choices=["balanced", "cost", "safety"], default="balanced")
     parser.add_argument("--part", default="0/1", metavar="K/N", help="only every N-th workload, from K on")
     given = parser.parse_args(arguments)

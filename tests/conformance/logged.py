@@ -28,8 +28,8 @@ from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
 from streams.state.rows import HpaRow
 from tests.conformance.caseinputs import EPOCH_MS
+from tests.conformance.reported import UntoldError, answer_of, hpa_of, pod_of
 from tests.conformance.scenarios import EMPTY_STATUS, MAPPED_KINDS, MAX_ATTEMPTS
-from tests.conformance.told import UntoldError, answer_of, hpa_of, pod_of
 
 Json = dict[str, Any]
 
@@ -219,7 +219,7 @@ class LoggedScenario:
             yield PodList(list_id=str(self.now_ms), pods=pods)
 
     def _others(self, given: Json) -> Iterator[Body]:
-        """Other HPAs: evaluated before, each with a target of its own, and failing for want of an answer."""
+        """Other HPAs: evaluated before, each with a target of its own, and failing for lack of an answer."""
         listed = {other["name"]: other["selector"] for other in given.get("otherHpas") or ()}
         yield from [AutoscalerDeleted(name=name) for name in self.others if name not in listed]
         for name, selector in listed.items():
@@ -259,8 +259,8 @@ class LoggedScenario:
         selector = (given.get("scale") or {}).get("selector", "")
         answers: dict[Any, MetricAnswer] = {}
         for metric, answer in zip(self.spec.get("metrics") or (), given.get("metrics") or (), strict=False):
-            told = answer_of(metric, answer, selector) if answer else None
-            if told is not None and answers.setdefault(query_of(told), told) != told:
+            reported = answer_of(metric, answer, selector) if answer else None
+            if reported is not None and answers.setdefault(query_of(reported), reported) != reported:
                 raise UntoldError("two answers to one question")
         if answers:
             yield Answers(items=list(answers.values()))

@@ -22,7 +22,7 @@ from streams.state.namespace import Namespace
 from streams.state.samples import State
 from streams.state.timing import Turn
 from tests.conformance.logged import LoggedScenario
-from tests.conformance.told import UntoldError
+from tests.conformance.reported import UntoldError
 
 DATA = Path(__file__).parent / "data"
 _NAMED_POD = re.compile(r" Pod [^ \"]+")
@@ -55,7 +55,7 @@ def unnamed(value: Any) -> Any:
     return json.loads(_NAMED_POD.sub(" Pod any", json.dumps(value)))
 
 
-def told(case: dict[str, Any], scenario: LoggedScenario) -> None:
+def reported(case: dict[str, Any], scenario: LoggedScenario) -> None:
     """Tell a whole scenario; every decision, status and in the end the memory must be upstream's.
 
     In shadow the native controller's own status is told after each tick, and a write that failed is not compared.
@@ -99,7 +99,7 @@ def test_every_decision_of_the_log_is_upstreams(
     ends: Counter[str] = Counter()
     for case in islice(cases_of(name), 0, None, every // finer):
         try:
-            told(case, LoggedScenario(case, mode, asked, restored=restored))
+            reported(case, LoggedScenario(case, mode, asked, restored=restored))
         except UntoldError as end:
             ends[str(end)] += 1
         else:

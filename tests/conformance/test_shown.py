@@ -17,8 +17,8 @@ from schemas.decisions import Decision, ShortDecision
 from schemas.entries import Body
 from schemas.kubernetes.hpa import semantically_equal_status
 from tests.conformance.logged import LoggedScenario
+from tests.conformance.reported import UntoldError
 from tests.conformance.test_logged import asked, cases_of, unnamed
-from tests.conformance.told import UntoldError
 
 __all__ = ["asked"]
 

@@ -190,7 +190,7 @@ class Part:
         code = await asyncio.to_thread(self.running.wait, timeout_s)
         return code, time.monotonic() - begun
 
-    def said(self, after: int) -> str:
+    def stated(self, after: int) -> str:
         """What it printed after so many bytes."""
         return self.output.read_bytes()[after:].decode(errors="replace")
 

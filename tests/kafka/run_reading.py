@@ -209,7 +209,7 @@ def restart_marks(log: Sequence[ConsumerRecord]) -> list[RestartMark]:
 
 
 def refolded(
-    number: int, log: Sequence[ConsumerRecord], marks: Sequence[RestartMark], stands: Sequence[bytes]
+    number: int, log: Sequence[ConsumerRecord], marks: Sequence[RestartMark], in_force: Sequence[bytes]
 ) -> list[bytes]:
     """What a partition's log decides.
 
@@ -220,7 +220,7 @@ def refolded(
     partition, begin = Partition.empty(number), 0
     for mark in marks:
         decided += apply(partition, between(log, begin, mark.offset))
-        before = [value for value in stands if log_offset(orjson.loads(value)["id"]) < mark.offset]
+        before = [value for value in in_force if log_offset(orjson.loads(value)["id"]) < mark.offset]
         decided = decided[: len(before)]
         partition, begin = rebuilt(number, between(log, mark.first, mark.offset), decided), mark.offset
     return decided + apply(partition, between(log, begin))

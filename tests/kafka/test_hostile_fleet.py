@@ -300,7 +300,7 @@ async def test_others_are_evaluated_in_time_whatever_tenants_producers_and_agent
         print(f"memory in MB: {before_mb}, grown by {grown_mb}")
         assert max(grown_mb.values()) < limits.CLUSTER_BYTES.most / 1e6, grown_mb
         await _check_log(made, seconds)
-        lines = {name: part.said(began_at[name]).splitlines() for name, part in parts.items()}
+        lines = {name: part.stated(began_at[name]).splitlines() for name, part in parts.items()}
         print(f"lines of the log: { {name: len(each) for name, each in lines.items()} }")
         for name in ("ingest-0", "decider-0", "observer-0", "router-0", "agent-0"):
             quiet = [line for line in lines[name] if "wanted write ended" not in line]  # of a line per write
@@ -327,7 +327,7 @@ async def _attack(site: Site) -> None:
 
 
 async def _writes(agent: Part, after: int) -> bool:
-    return "wanted write ended" in agent.said(after)
+    return "wanted write ended" in agent.stated(after)
 
 
 async def _use_commands(site: Site, folder: Path) -> None:

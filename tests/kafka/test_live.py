@@ -72,7 +72,7 @@ def longest_gap_s(times_ms: list[int]) -> float:
 
 
 async def restart(rig: Rig, name: str) -> float:
-    """SIGTERM, start again, and go on until it decides; how many seconds the end took."""
+    """SIGTERM, start again, and continue until it decides; how many seconds the end took."""
     took_s = await rig.stop(name)
     part = rig.add(name)
     await owning(part)

@@ -43,8 +43,8 @@ async def test_a_lost_changelog_and_a_cut_log_stop_it_and_a_rebuild_begins_anew_
     with _decider(settings, tmp_path) as stopped:
         assert await asyncio.to_thread(stopped.process.wait, 180) == Exit.NEEDS_OPERATOR
         assert "`fleethpa run decider --rebuild`" in stopped.tail()
-    code, said = await _run(settings, *REBUILD)
-    assert code == 0, said
+    code, stated = await _run(settings, *REBUILD)
+    assert code == 0, stated
     assert await _restarts(settings) == [f"state was lost; rebuilt from log offset {CUT}"] * PARTITIONS
     await load_log(settings, {number: records[400:] for number, records in log.items()})
     more = {number: [*read.decisions, b""] for number, read in before.items() if read.decisions}
@@ -64,11 +64,11 @@ async def test_with_an_archive_a_lost_changelog_and_a_cut_log_change_nothing(
     await load_log(settings, {number: records[400:450] for number, records in log.items()})
     await lose_changelog(settings)
     await cut(settings, topics.LOG, dict.fromkeys(range(PARTITIONS), 350))
-    code, said = await _run(settings, *REBUILD, "--archive", str(tmp_path))
-    assert code == Exit.NEEDS_OPERATOR, said
-    assert f"{tmp_path} is not a fleethpa archive" in said
-    code, said = await _run(settings, *REBUILD, "--archive", archive)
-    assert code == 0, said
+    code, stated = await _run(settings, *REBUILD, "--archive", str(tmp_path))
+    assert code == Exit.NEEDS_OPERATOR, stated
+    assert f"{tmp_path} is not a fleethpa archive" in stated
+    code, stated = await _run(settings, *REBUILD, "--archive", archive)
+    assert code == 0, stated
     await load_log(settings, {number: records[450:] for number, records in log.items()})
     want = fold(log)
     with _decider(settings, tmp_path) as running:

@@ -55,9 +55,9 @@ async def test_dev_brokers_runs_the_simulated_fleet_and_decides_what_a_replay_do
     try:
 
         async def is_up() -> bool:
-            said = (tmp_path / "dev.out").read_text()
-            assert dev.poll() is None, said
-            return "Ctrl-C ends it." in said
+            stated = (tmp_path / "dev.out").read_text()
+            assert dev.poll() is None, stated
+            return "Ctrl-C ends it." in stated
 
         await until(is_up, "dev is up")
         assert "(Kafka)" in (tmp_path / "dev.out").read_text()

@@ -76,9 +76,9 @@ async def test_the_newest_past_can_be_asked_about_though_the_log_has_lost_its_be
     early = await asyncio.to_thread(ask, "backtest", APP, "--set", "maxReplicas=3", "--since", BEGIN, code=2)
     assert "begins at offset 60: earlier records are gone, and no stored state is old enough" in early
     assert "begins at offset 60" in await asyncio.to_thread(ask, "get", "hpa", "--at", BEGIN, code=2)
-    told = await asyncio.to_thread(run, "history", APP, *reach)
-    assert told.exit_code == 0
-    assert "goes back only to 2026-01-01T00:0" in told.stderr
+    reported = await asyncio.to_thread(run, "history", APP, *reach)
+    assert reported.exit_code == 0
+    assert "goes back only to 2026-01-01T00:0" in reported.stderr
 
 
 def _comparable(document: dict[str, Any]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ async def test_every_wanted_write_ends_over_a_kill_between_write_and_outcome_and
     assert all(2 <= rig.world.replicas(hpa) <= MAX_REPLICAS for hpa in rig.world.hpas)
 
 
-def told(run: Run) -> dict[str, Outcome]:
+def reported(run: Run) -> dict[str, Outcome]:
     """The outcomes, by decision; the first of each counts."""
     found: dict[str, Outcome] = {}
     for records in run.public[topics.OUTCOMES].values():
@@ -57,7 +57,7 @@ def told(run: Run) -> dict[str, Outcome]:
 
 def unanswered(run: Run) -> set[str]:
     """Decisions that want a write and have no outcome."""
-    return {one.decision.id for one in run.recorded() if one.decision.wants is not None} - set(told(run))
+    return {one.decision.id for one in run.recorded() if one.decision.wants is not None} - set(reported(run))
 
 
 def scaled(world: World) -> set[tuple[str, str]]:
@@ -72,7 +72,7 @@ def scaled(world: World) -> set[tuple[str, str]]:
 
 def check_killed(run: Run, killed: set[str], written: set[tuple[str, str]]) -> None:
     """A write that was done before the kill ends as applied, and its completion records the scale event."""
-    ends = told(run)
+    ends = reported(run)
     by_id = {one.decision.id: one.decision for one in run.recorded()}
     done = [by_id[i] for i in killed if (by_id[i].cluster, scale_path(by_id[i])) in written]
     assert done, "the reconciler died between a write and its outcome"
@@ -100,6 +100,6 @@ async def outcomes(rig: Rig, more: int) -> None:
 async def answered(rig: Rig, decisions: set[str]) -> None:
     """Wait until each of these decisions has an outcome, as a supervisor of the parts."""
     async with asyncio.timeout(WAIT_S):
-        while decisions - set(told(await Run.read(rig.settings))):
+        while decisions - set(reported(await Run.read(rig.settings))):
             rig.heal()
             await asyncio.sleep(0.3)

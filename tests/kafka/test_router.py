@@ -1,4 +1,4 @@
-"""A router whose topic for one agent does not take records: the other clusters go on, and nothing is lost."""
+"""A router whose topic for one agent does not take records: the other clusters continue, and nothing is lost."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

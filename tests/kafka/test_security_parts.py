@@ -64,11 +64,11 @@ async def test_a_part_that_is_denied_something_says_so_and_ends(guarded: Guarded
             while not part.ended:
                 assert time.monotonic() < deadline, f"{kind} without {withheld} hangs:\n{part.tail()}"
                 await asyncio.sleep(0.2)
-            said = part.tail()
-            assert part.running.returncode == 3, said
-            assert "Error:" in said, said
-            assert "denies" in said, said
-            assert "Next:" in said, said
+            stated = part.tail()
+            assert part.running.returncode == 3, stated
+            assert "Error:" in stated, stated
+            assert "denies" in stated, stated
+            assert "Next:" in stated, stated
 
 
 async def test_a_wrong_password_is_an_error_in_words(guarded: Guarded, tmp_path: Path) -> None:

@@ -306,12 +306,12 @@ def same_answers(walk: Walk) -> str:
     for name, site in walk.sites.items():
         walk.first_events[name] = site.plane.objects("events", NAMESPACE)
     walk.forget_events()
-    said = ""
+    stated = ""
     for percent in (200, 0, 200):
         walk.settle(percent)
         walk.rest(walk.central_statuses)
-        said = walk.compare(percent)
-    return f"at 200 %, 0 %, 200 %: replicas, and each time {said}"
+        stated = walk.compare(percent)
+    return f"at 200 %, 0 %, 200 %: replicas, and each time {stated}"
 
 
 def same_events(walk: Walk) -> str:

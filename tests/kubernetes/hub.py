@@ -85,8 +85,8 @@ class Hub:
         command = [sys.executable, "-m", "fleethpa", *arguments]
         environ = os.environ | self.environ
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environ, check=False)
-        said = f"fleethpa {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
-        assert done.returncode in codes, said
+        stated = f"fleethpa {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        assert done.returncode in codes, stated
         return done.stdout
 
     def items(self, *arguments: str, codes: Sequence[int] = (0,)) -> list[Json]:

@@ -1,7 +1,7 @@
 """A stand-in for scheduler and kubelet: binds pods, makes them run and be ready, and lets deleted ones go.
 
 A control plane without nodes makes pods and waits for ever. The stand-in needs nothing but the API server, as a real
-kubelet does; after an outage it lists anew and goes on.
+kubelet does; after an outage it lists anew and continues.
 """
 
 import asyncio

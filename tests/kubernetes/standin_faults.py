@@ -123,7 +123,7 @@ def hub_killed(rig: Rig, watch: Watch) -> Outcome:
 
 
 def hub_stalled(rig: Rig, watch: Watch) -> Outcome:
-    """All processes of the hub stand still, and go on later."""
+    """All processes of the hub stand still, and continue later."""
     somebody = watch.stood_in(rig.signal(signal.SIGSTOP, *HUB_PARTS))
     return somebody, watch.handed_back(resumed(rig, *HUB_PARTS))
 
@@ -174,7 +174,7 @@ def agents_killed(rig: Rig, watch: Watch) -> Outcome:
 
 
 def agents_stalled(rig: Rig, watch: Watch) -> Outcome:
-    """Both replicas stand still for longer than the grace period, while the hub decides; then they go on."""
+    """Both replicas stand still for longer than the grace period, while the hub decides; then they continue."""
     rig.signal(signal.SIGSTOP, *AGENTS)
     rig.demand(REPLICAS + 1)
     time.sleep(40)

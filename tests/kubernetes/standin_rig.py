@@ -159,8 +159,8 @@ class Rig:
 
     def _leads(self, name: str) -> bool:
         part = self.hub.parts[name]
-        said = [line for line in part.output.read_text().splitlines() if '"message": "leads' in line]
-        return not part.ended and bool(said) and '"leads"' in said[-1]
+        stated = [line for line in part.output.read_text().splitlines() if '"message": "leads' in line]
+        return not part.ended and bool(stated) and '"leads"' in stated[-1]
 
     # --- what is seen -------------------------------------------------------------------------------------------------
 

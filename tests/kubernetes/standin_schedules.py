@@ -236,7 +236,7 @@ def work(series: Series, folder: Path, binaries: Path, *, from_hub: bool) -> Non
                         break
                 else:
                     _until_back(rig)
-        except Exception as error:  # whatever it is, it is a result, and the others go on
+        except Exception as error:  # whatever it is, it is a result, and the others continue
             traceback.print_exc()
             series.done(Played(seed or 0, error=f"the run ended: {error}"[:2_000]))
             seed = series.next()

@@ -102,8 +102,8 @@ class Operator:
             timeout=420,
             check=False,
         )
-        said = f"{command}\nended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
-        assert done.returncode == 0, f"{said}\n{self.logs()}"
+        stated = f"{command}\nended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == 0, f"{stated}\n{self.logs()}"
         return done.stdout
 
     def inside(self, command: str) -> str:

@@ -69,8 +69,8 @@ class Walk:
             check=False,
         )
         codes = (0, 1) if command.startswith(NO_IS_AN_ANSWER) else (0,)
-        said = f"{command}\nended with {done.returncode}:\n{done.stdout}\n{done.stderr}\n{self.hub.tails()}"
-        assert done.returncode in codes, said
+        stated = f"{command}\nended with {done.returncode}:\n{done.stdout}\n{done.stderr}\n{self.hub.tails()}"
+        assert done.returncode in codes, stated
         return done.stdout
 
     def _start(self, command: str) -> None:
@@ -81,7 +81,7 @@ class Walk:
         self.hub.parts[name] = part
         before = part.output.stat().st_size if part.output.exists() else 0
         part.start()
-        until(lambda: f"{name} is running" in part.said(before), f"{name} runs", 60.0)
+        until(lambda: f"{name} is running" in part.stated(before), f"{name} runs", 60.0)
 
     def end(self, name: str) -> None:
         """End a part in order, if it runs."""

@@ -109,9 +109,9 @@ def test_the_charts_draw_what_the_record_says(page: Page, archived: str) -> None
     page.goto(f"{archived}/hpa/east/shop/checkout")
     page.wait_for_selector("#plots canvas")
     drawn = page.evaluate("window.fleethpaCharts[0].data.map(line => Array.from(line))")
-    said = page.evaluate("fetch('/hpa/east/shop/checkout/series').then(answer => answer.json())")
-    assert drawn == [said[name] for name in ("times", "most", "least", "wanted", "spec", "ready")]
-    assert max(count for count in said["wanted"] if count) == 8
+    stated = page.evaluate("fetch('/hpa/east/shop/checkout/series').then(answer => answer.json())")
+    assert drawn == [stated[name] for name in ("times", "most", "least", "wanted", "spec", "ready")]
+    assert max(count for count in stated["wanted"] if count) == 8
     box = page.locator("#plots .u-over").first.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)

@@ -77,8 +77,8 @@ class Reports:
                         self.records += [decode(record.value, PublicRecord) for record in records]
                 return result
         except TimeoutError:
-            told = "\n".join(repr(record)[:300] for record in self.records[-10:])
-            raise AssertionError(f"{what}: not seen within {timeout_s:g} s; last records:\n{told}") from None
+            reported = "\n".join(repr(record)[:300] for record in self.records[-10:])
+            raise AssertionError(f"{what}: not seen within {timeout_s:g} s; last records:\n{reported}") from None
 
 
 @asynccontextmanager

@@ -155,8 +155,8 @@ class Topics:
                     await self.read()
                 return result
         except TimeoutError:
-            told = "\n".join(repr(entry) for entry in self.entries[-10:])
-            raise AssertionError(f"{what}: not seen within {timeout_s:g} s; last entries:\n{told}") from None
+            reported = "\n".join(repr(entry) for entry in self.entries[-10:])
+            raise AssertionError(f"{what}: not seen within {timeout_s:g} s; last entries:\n{reported}") from None
 
 
 class Rig:

@@ -33,7 +33,7 @@ def cut(source: Path, folder: Path, seconds: float) -> None:
 
 
 def _watch(lines: Iterable[Json]) -> Iterator[Json]:
-    told: dict[tuple[str, str], Json] = {}
+    reported: dict[tuple[str, str], Json] = {}
     for line in lines:
         if line["type"] == "action" and line["name"] in _ACTIONS:
             yield {"t": line["t"], "type": "action", "name": line["name"]}
@@ -41,13 +41,13 @@ def _watch(lines: Iterable[Json]) -> Iterator[Json]:
             continue
         thin = _THIN[line["resource"]](line["object"])
         key = line["resource"], line["object"]["metadata"]["name"]
-        if line["event"] != "DELETED" and told.get(key) == _told(thin):
+        if line["event"] != "DELETED" and reported.get(key) == _reported(thin):
             continue
-        told[key] = {} if line["event"] == "DELETED" else _told(thin)
+        reported[key] = {} if line["event"] == "DELETED" else _reported(thin)
         yield {**{name: line[name] for name in ("t", "type", "event", "resource")}, "object": thin}
 
 
-def _told(thin: Json) -> Json:
+def _reported(thin: Json) -> Json:
     return {**thin, "metadata": {name: value for name, value in thin["metadata"].items() if name != "resourceVersion"}}
 
 

@@ -81,20 +81,20 @@ def our_points(decisions: Iterable[bytes]) -> Points:
     points: dict[str, list[Point]] = defaultdict(list)
     for value in decisions:
         record = orjson.loads(value)
-        said = full[record["sameAs"]] if "sameAs" in record else full.setdefault(record["id"], record)
+        stated = full[record["sameAs"]] if "sameAs" in record else full.setdefault(record["id"], record)
         time_ms = round(datetime.fromisoformat(record["time"]).timestamp() * 1000)
-        points[said["name"]].append(_our_point(time_ms, said))
+        points[stated["name"]].append(_our_point(time_ms, stated))
     return points
 
 
-def _our_point(time_ms: int, said: Json) -> Point:
+def _our_point(time_ms: int, stated: Json) -> Point:
     counts: tuple[int | None, int | None] = (None, None)
-    if "specReplicas" in said.get("observed", {}):
-        counts = said.get("currentReplicas", 0), said.get("finalDesiredReplicas", 0)
-    bound = not _REMEMBERING.isdisjoint(said.get("constraintsApplied", ()))
-    details = [step["detail"] for step in said.get("steps", ()) if step["step"] == "stabilization"]
+    if "specReplicas" in stated.get("observed", {}):
+        counts = stated.get("currentReplicas", 0), stated.get("finalDesiredReplicas", 0)
+    bound = not _REMEMBERING.isdisjoint(stated.get("constraintsApplied", ()))
+    details = [step["detail"] for step in stated.get("steps", ()) if step["step"] == "stabilization"]
     remembered_ms = details[0].get("at") if details and bound else None
-    conditions = tuple((each["type"], each["status"], each["reason"]) for each in said["status"]["conditions"])
+    conditions = tuple((each["type"], each["status"], each["reason"]) for each in stated["status"]["conditions"])
     return Point(time_ms, *counts, bound, remembered_ms, conditions)
 
 

@@ -144,7 +144,7 @@ class _Observer:
             while time_ms - beaten_ms >= HEARTBEAT_MS:
                 beaten_ms += HEARTBEAT_MS
                 yield self._record(topics.SCALES, beaten_ms, [Heartbeat(session=SESSION, watches=list(WATCHES))])
-            for topic, body in self._told(line):
+            for topic, body in self._reported(line):
                 yield self._record(topic, time_ms, [body], number - 1 if number else None)
 
     def _begin(self, time_ms: int) -> Iterator[Observed]:
@@ -163,7 +163,7 @@ class _Observer:
         )
         return Observed(topic, self._last_ms, encode(record), sync)
 
-    def _told(self, line: Json) -> Iterator[tuple[str, Body]]:
+    def _reported(self, line: Json) -> Iterator[tuple[str, Body]]:
         if line["type"] == "sync":
             if answers := self._answers(line):
                 yield topics.SAMPLES, Answers(items=answers, session=SESSION)

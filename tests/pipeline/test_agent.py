@@ -69,8 +69,8 @@ async def test_nothing_is_written_before_the_settings_are_known_and_a_frozen_clu
             early = await orders.decision(await made.decider.decision(sim, "web", wants=5, seq=1))
             ended = (await reports.until(lambda: outcomes(reports, early.id), "the outcome"))[0]
             assert (ended.result, "settings of this cluster" in ended.error) == ("refused", True)
-            said = await reports.until(lambda: [s for s in reports.of(Serving) if s.problems], "the problem")
-            assert "is a router running?" in said[0].problems["east"]
+            stated = await reports.until(lambda: [s for s in reports.of(Serving) if s.problems], "the problem")
+            assert "is a router running?" in stated[0].problems["east"]
 
             frozen = SettingsSet(cluster="east", settings=ClusterSettings(frozen=True))
             await orders.knowledge(settings=(frozen,))

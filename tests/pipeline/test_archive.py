@@ -1,4 +1,4 @@
-"""`fleethpa archive` as a process on the embedded broker: killed at any moment it goes on without gap or duplicate."""
+"""`fleethpa archive` as a process on the embedded broker: killed at any moment it continues without gaps."""
 
 import asyncio
 import os
@@ -217,9 +217,9 @@ async def test_an_archive_is_verified_while_it_is_written_and_complete_after_sig
         assert process.returncode is None
         await asyncio.sleep(0.05)
     process.terminate()
-    _, told = await process.communicate()
-    assert process.returncode == 0, told.decode()
-    assert "archived" in told.decode()
+    _, reported = await process.communicate()
+    assert process.returncode == 0, reported.decode()
+    assert "archived" in reported.decode()
     assert archived(root) == made
     assert not list(root.rglob("open.seg"))
     code, out, err = await fleethpa(tmp_path, "audit", "verify", "--from", str(root), "--jobs", "1")

@@ -45,14 +45,14 @@ async def test_a_token_file_that_is_replaced_is_read_again_after_a_401(
 async def test_an_exec_plugin_is_run_again_when_its_token_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials, "TOKEN_PERIOD_S", 0.0)
     async with SimulatedCluster("east") as sim:
-        told = tmp_path / "token"
-        told.write_text("first")
+        reported = tmp_path / "token"
+        reported.write_text("first")
         sim.access.tokens = {"first": "fleethpa"}
-        plugin = _plugin(tmp_path, _tells(told))
+        plugin = _plugin(tmp_path, _tells(reported))
         client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
         try:
             await client.get(PODS)
-            told.write_text("second")
+            reported.write_text("second")
             sim.access.tokens = {"second": "fleethpa"}
             await client.get(PODS)
         finally:
@@ -94,17 +94,17 @@ async def test_a_plugin_that_gives_nothing_is_told(tmp_path: Path, body: str, sa
 @pytest.mark.parametrize("wanted", [True, False])
 async def test_a_plugin_is_told_of_the_cluster_if_it_wants_to_know(tmp_path: Path, wanted: bool) -> None:
     async with SimulatedCluster("east") as sim:
-        told, token = tmp_path / "told", tmp_path / "token"
+        reported, token = tmp_path / "reported", tmp_path / "token"
         token.write_text("t")
         sim.access.tokens = {"t": "fleethpa"}
-        body = f'echo "$KUBERNETES_EXEC_INFO" > {told}; {_tells(token)}'
+        body = f'echo "$KUBERNETES_EXEC_INFO" > {reported}; {_tells(token)}'
         plugin = _plugin(tmp_path, body) | {"provideClusterInfo": wanted}
         client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
         try:
             await client.get(PODS)
         finally:
             await client.close()
-        asked = json.loads(told.read_text())["spec"]
+        asked = json.loads(reported.read_text())["spec"]
         cluster = kubeconfig([sim])["clusters"][0]["cluster"]
         assert asked.pop("cluster", None) == (cluster if wanted else None)
         assert asked == {"interactive": False}

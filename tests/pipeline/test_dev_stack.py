@@ -78,7 +78,7 @@ class Terminal:
 
     @contextmanager
     def following(self, *arguments: str) -> Iterator[Iterator[str]]:
-        """The lines of a command that goes on until it is interrupted."""
+        """The lines of a command that continues until it is interrupted."""
         with subprocess.Popen([*FLEETHPA, *arguments], env=self.environ, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             try:
@@ -138,9 +138,9 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
 
 
 def _is_up(process: subprocess.Popen[bytes], folder: Path) -> bool:
-    said = (folder / "dev.out").read_text()
-    assert process.poll() is None, said
-    return "Ctrl-C ends it." in said
+    stated = (folder / "dev.out").read_text()
+    assert process.poll() is None, stated
+    return "Ctrl-C ends it." in stated
 
 
 def test_a_second_terminal_sees_the_world_that_kubectl_sees(terminal: Terminal) -> None:
@@ -246,7 +246,7 @@ def test_doctor_finds_parts_that_stand_still_while_the_decider_ticks_on(terminal
         assert {(each["area"], each["subject"]) for each in failures()} == expected
     finally:
         os.kill(parts, signal.SIGCONT)
-    until(lambda: failures() == [], "they go on", 60)
+    until(lambda: failures() == [], "they continue", 60)
 
 
 def test_a_killed_decider_comes_back_where_it_was(terminal: Terminal) -> None:

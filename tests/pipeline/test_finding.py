@@ -111,11 +111,11 @@ async def test_a_kubeconfig_that_would_run_a_command_is_a_trouble_of_its_cluster
         document["users"][0]["user"] = {"exec": {"apiVersion": "v1", "command": "touch", "args": [str(ran)]}}
         (folder / "east.yaml").write_text(yaml.safe_dump(document))
         async with running(observer(made, ClusterSources(folder=str(folder))), asyncio.Event()):
-            told = await made.topics.until(
+            reported = await made.topics.until(
                 lambda: [each for report in reports(made, "east") for each in report.troubles], "the refusal"
             )
-        assert "file east.yaml: user.exec.command 'touch' is not one of the plugins" in told[-1].error
-        assert "name it in --found-exec-plugins" in told[-1].error
+        assert "file east.yaml: user.exec.command 'touch' is not one of the plugins" in reported[-1].error
+        assert "name it in --found-exec-plugins" in reported[-1].error
         assert not made.sims["east"].api.audit
         assert not ran.exists()
 
@@ -135,8 +135,8 @@ async def test_a_reconciler_serves_a_cluster_from_when_it_comes_until_it_goes(tm
         )
 
         def served() -> list[str]:
-            told = topics.of(Serving)
-            return list(told[-1].clusters) if told else []
+            reported = topics.of(Serving)
+            return list(reported[-1].clusters) if reported else []
 
         async with running(Reconciler(config), asyncio.Event()):
             await topics.until(lambda: served() == ["east"], "east is served")

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from fleethpa.fleet.heartbeats import RECENT_MS, Unread, heard_lately, uncopied, unread
+from fleethpa.fleet.heartbeats import RECENT_MS, Unread, reported_lately, uncopied, unread
 from fleethpa.simulator.broker import EmbeddedBroker
 from runtime.records import Publisher
 from schemas.connection import KafkaSettings
@@ -38,12 +38,12 @@ async def test_the_newest_word_of_each_part_is_found_without_the_log(kafka: Kafk
         report = ClusterReport(cluster="north", session="u", instance="o", troubles=[away])
         await publisher.send(SCALES, "", "", [report], NOW_MS - 3_000)
         await producer.send_and_wait(SCALES, b"what ingest rejects", partition=0)
-    heard = await heard_lately(kafka, NOW_MS)
-    assert heard.observers == {"east": NOW_MS - 100, "west": NOW_MS - 50_000, "north": NOW_MS - 3_000}
-    assert {name: (each.session, each.heard_ms) for name, each in heard.served.items()} == dict.fromkeys(
+    received = await reported_lately(kafka, NOW_MS)
+    assert received.observers == {"east": NOW_MS - 100, "west": NOW_MS - 50_000, "north": NOW_MS - 3_000}
+    assert {name: (each.session, each.reported_ms) for name, each in received.served.items()} == dict.fromkeys(
         ("east", "west"), ("new", NOW_MS - 5_000)
     )
-    assert heard.reports["north", "o"].troubles == [away]
+    assert received.reports["north", "o"].troubles == [away]
 
 
 async def test_what_waits_for_ingest_is_counted_and_dated(kafka: KafkaSettings) -> None:

@@ -165,11 +165,11 @@ async def test_the_scale_of_a_custom_resource_is_read_when_it_changes(tmp_path: 
                 lambda: scales(made, "gear") and scales(made, "gear")[-1].spec_replicas == 2, "its scale"
             )
             sim.apply(widget("gear", 5))
-            told = await topics.until(
+            reported = await topics.until(
                 lambda: next((s for s in scales(made, "gear") if s.spec_replicas == 5), None), "its new scale"
             )
-        assert told.selector == "app=gear"
-        assert told.target.group == "example.com"
+        assert reported.selector == "app=gear"
+        assert reported.target.group == "example.com"
 
 
 async def test_a_burst_of_changes_of_a_custom_resource_is_few_reads_of_its_scale(tmp_path: Path) -> None:
@@ -238,8 +238,8 @@ async def test_a_forbidden_namespace_is_a_visible_problem_and_the_others_go_on(t
             def beats() -> list[Heartbeat]:
                 return [beat for beat in topics.of(Heartbeat, namespace="vault") if "pods" in beat.problems]
 
-            told = (await topics.until(beats, "the problem in the heartbeat"))[-1]
-            assert "forbidden" in told.problems["pods"]
+            reported = (await topics.until(beats, "the problem in the heartbeat"))[-1]
+            assert "forbidden" in reported.problems["pods"]
             fine = topics.of(Heartbeat, namespace="shop")[-1]
             assert not fine.problems
 
@@ -322,7 +322,7 @@ async def test_of_the_statuses_that_fleethpa_writes_those_with_new_metric_values
             status = {"currentReplicas": replicas, "desiredReplicas": replicas, "currentMetrics": [value]}
             sim.writes.update(kind, NAMESPACE, "web", live | {"status": status}, writer)
 
-        def told() -> list[tuple[int, int]]:
+        def reported() -> list[tuple[int, int]]:
             return [
                 (status["desiredReplicas"], status["currentMetrics"][0]["resource"]["current"]["averageUtilization"])
                 for status in (body.hpa["status"] for body in topics.of(AutoscalerSet))
@@ -333,8 +333,8 @@ async def test_of_the_statuses_that_fleethpa_writes_those_with_new_metric_values
             for replicas, metric in ((2, 40), (2, 41), (2, 42), (3, 43), (3, 44)):
                 write(replicas, metric, own)
             sim.apply(hpa("web", high=12))
-            await topics.until(lambda: topics.of(AutoscalerSet)[-1:] and told()[-1] == (3, 44), "the changed spec")
-        assert told() == [(2, 40), (3, 43), (3, 44)]
+            await topics.until(lambda: topics.of(AutoscalerSet)[-1:] and reported()[-1] == (3, 44), "the changed spec")
+        assert reported() == [(2, 40), (3, 43), (3, 44)]
 
 
 async def test_what_is_pushed_is_not_asked_for_until_it_no_longer_is(tmp_path: Path) -> None:
@@ -470,14 +470,14 @@ async def test_a_cluster_hpa_behind_a_central_one_of_its_name_is_told_when_that_
         sim.apply(deployment("web", 2))
         sim.apply(hpa("web", high=7))
 
-        def told() -> list[AutoscalerSet]:
+        def reported() -> list[AutoscalerSet]:
             return [body for body in topics.of(AutoscalerSet) if body.origin == "cluster"]
 
         async with observed(made):
             await topics.until(lambda: topics.of(AutoscalerList), "the list of HPAs")
             await _apply_central(made, hpa("web", high=3))
             await _write_central(made, AutoscalerDeleted(name="web", origin="central"))
-            found = await topics.until(told, "the cluster's HPA, whole")
+            found = await topics.until(reported, "the cluster's HPA, whole")
         assert [body.hpa["spec"]["maxReplicas"] for body in found] == [7]
 
 
@@ -516,7 +516,7 @@ async def test_the_canary_proves_that_no_native_controller_runs(tmp_path: Path) 
     async with rig(tmp_path) as made:
         topics = made.topics
         async with observed(made, prove_native_absent=True, canary_wait_s=1.0):
-            told = (await topics.until(lambda: topics.of(SettingsSet), "the verdict"))[0]
-        assert (told.cluster, told.settings.native_controller) == ("east", "absent")
+            reported = (await topics.until(lambda: topics.of(SettingsSet), "the verdict"))[0]
+        assert (reported.cluster, reported.settings.native_controller) == ("east", "absent")
         assert not made.sims["east"].store.listing("horizontalpodautoscalers.autoscaling", "default")
         assert not topics.of(AutoscalerSet)

@@ -76,10 +76,10 @@ async def test_at_the_start_scales_are_those_that_the_list_of_their_parents_show
         made.sims["east"].apply(hpa("web"))
         made.sims["east"].deny([Denial(resource="deployments/scale")])
         async with observed(made):
-            (told, *_) = await made.topics.until(lambda: made.topics.of(ScaleSet), "the scale")
+            (reported, *_) = await made.topics.until(lambda: made.topics.of(ScaleSet), "the scale")
             known = len(reports(made))
             await made.topics.until(lambda: len(reports(made)) > known, "the next report")
-            assert (told.spec_replicas, told.error) == (2, None)
+            assert (reported.spec_replicas, reported.error) == (2, None)
             assert "scaleReads/Deployment.apps" not in troubles(made)
 
 
@@ -296,7 +296,7 @@ async def test_a_canary_that_cannot_be_made_is_tried_again_and_never_takes_a_pro
             await made.topics.until(lambda: "canary" in troubles(made), "the trouble of the canary")
             assert not made.topics.of(SettingsSet)
             sim.clear_faults(fault)
-            [told] = await made.topics.until(lambda: made.topics.of(SettingsSet), "the verdict")
-            assert told.settings.native_controller == "absent"
+            [reported] = await made.topics.until(lambda: made.topics.of(SettingsSet), "the verdict")
+            assert reported.settings.native_controller == "absent"
             await until_all_is_well(made)
         assert not sim.store.listing("horizontalpodautoscalers.autoscaling", "default")

@@ -236,9 +236,9 @@ def test_long_reading_is_told(
 ) -> None:
     monkeypatch.setattr("fleethpa.frame.sources.EVERY_S", 0.005)
     monkeypatch.setattr("streams.history.past._BREATH", 5)
-    told = both[source](*arguments).stderr
-    assert re.search(r"read [\d,]+ log records \([\d,]+/s\)", told), told
-    assert ("an archive is faster" in told) == (source == "broker")
+    reported = both[source](*arguments).stderr
+    assert re.search(r"read [\d,]+ log records \([\d,]+/s\)", reported), reported
+    assert ("an archive is faster" in reported) == (source == "broker")
     assert "log records" not in both[source](*arguments, "--quiet").stderr
 
 
@@ -252,7 +252,7 @@ MORE = ("--set", "maxReplicas=3")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "stated"),
     [
         pytest.param(("get", "hpa", NOBODY), 4, f"no HPA {NOBODY}", id="get: unknown HPA"),
         pytest.param(("get", "clusters", "mars"), 4, "no cluster mars", id="get clusters: unknown cluster"),
@@ -296,12 +296,12 @@ MORE = ("--set", "maxReplicas=3")
     ],
 )  # fmt: skip
 def test_wrong_input_has_its_exit_code_and_a_clear_message_on_both(
-    both: dict[str, Ask], arguments: tuple[str, ...], code: int, said: str
+    both: dict[str, Ask], arguments: tuple[str, ...], code: int, stated: str
 ) -> None:
     for ask in both.values():
         done = ask(*arguments)
         assert done.exit_code == code, done.output
-        assert said in done.stderr
+        assert stated in done.stderr
         assert done.stderr.startswith("Error: ")
         assert len(done.stdout.splitlines()) <= (arguments[0] == "export"), "an export may have begun"
 
@@ -344,9 +344,9 @@ PRESENT = (("get", "hpa", "-A"), ("get", "clusters"))
 
 @every_verb
 def test_a_missing_folder_and_one_that_is_no_archive(run: Cli, tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    for folder, said in ((tmp_path / "none", "no such folder"), (tmp_path, "is not a fleethpa archive")):
+    for folder, stated in ((tmp_path / "none", "no such folder"), (tmp_path, "is not a fleethpa archive")):
         done = run(*arguments, "--from", str(folder))
-        assert (done.exit_code, said in done.stderr) == (2, True), done.output
+        assert (done.exit_code, stated in done.stderr) == (2, True), done.output
 
 
 @every_verb
@@ -412,7 +412,7 @@ def spoilt(records: list[TopicRecord]) -> Iterator[KafkaSettings]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "stated"),
     [
         pytest.param(("--to", "made", "--brokers", "127.0.0.1:1"), 3, "cannot talk to Kafka", id="no broker"),
         pytest.param(("--to", "made", "--brokers", "BARE"), 3, "fleethpa topics init", id="no topics"),
@@ -430,7 +430,7 @@ def test_archive_of_wrong_input(
     monkeypatch: pytest.MonkeyPatch,
     arguments: tuple[str, ...],
     code: int,
-    said: str,
+    stated: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a-file").write_text("hello")
@@ -439,7 +439,7 @@ def test_archive_of_wrong_input(
     named = [bare.bootstrap_servers if each == "BARE" else each for each in arguments]
     done = run("--brokers", broker.bootstrap_servers, "archive", "--once", *named)
     assert done.exit_code == code, done.output
-    assert said in done.stderr
+    assert stated in done.stderr
 
 
 # --- following --------------------------------------------------------------------------------------------------------
@@ -462,7 +462,7 @@ class Tail:
         for line in self.process.stdout:
             self.lines.put(line)
 
-    def heard(self, within_s: float) -> list[dict[str, Any]]:
+    def received(self, within_s: float) -> list[dict[str, Any]]:
         """Lines printed since, waiting for one if there is none."""
         try:
             found = [self.lines.get(timeout=within_s)]
@@ -476,8 +476,8 @@ class Tail:
     def stop(self) -> tuple[int, str]:
         """Ctrl-C."""
         self.process.send_signal(signal.SIGINT)
-        _, told = self.process.communicate(timeout=20)
-        return self.process.returncode, told
+        _, reported = self.process.communicate(timeout=20)
+        return self.process.returncode, reported
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -488,20 +488,20 @@ def test_tail_follows_new_decisions_of_both(records: list[TopicRecord], tmp_path
     with _growing(source, tmp_path / "a", records) as (reach, grow):
         grow(made[:half])
         tail = Tail(tmp_path, "-A", *reach)
-        heard: list[dict[str, Any]] = []
+        received: list[dict[str, Any]] = []
         for each in made[half:]:
             grow([each])
             # Until it has found the end, what is made is not new to it.
-            heard += tail.heard(0.0 if heard else 0.1)
+            received += tail.received(0.0 if received else 0.1)
         newest = {each.partition: orjson.loads(each.value)["id"] for each in made}
-        while not set(newest.values()) <= {each["id"] for each in heard}:
-            heard += tail.heard(10.0)
+        while not set(newest.values()) <= {each["id"] for each in received}:
+            received += tail.received(10.0)
         assert tail.stop() == (130, "following 10 HPAs of any namespace\n")
-    ids = [each["id"] for each in heard]
+    ids = [each["id"] for each in received]
     for number in map(str, newest):
         mine = [id_ for id_ in ids if id_[0] == number]
         assert mine == [id_ for id_ in wanted if id_[0] == number][-len(mine) :]
-    listing = {"apiVersion": "fleethpa.io/v1", "kind": "DecisionList", "items": heard}
+    listing = {"apiVersion": "fleethpa.io/v1", "kind": "DecisionList", "items": received}
     fits("DecisionList", orjson.dumps(listing).decode())
 
 

@@ -112,9 +112,9 @@ def taken(made: Rig) -> float:
 
 
 async def test_a_wanted_write_is_written_and_told(app: App) -> None:
-    told = await app.ends()
-    assert (told.result, told.spec_replicas, told.attempts, told.error) == ("applied", 5, 1, "")
-    assert told.resource_version
+    reported = await app.ends()
+    assert (reported.result, reported.spec_replicas, reported.attempts, reported.error) == ("applied", 5, 1, "")
+    assert reported.resource_version
     assert app.replicas == 5
     assert asked(app.sim, "update", app.scale)[0].manager == "fleethpa"
 
@@ -138,9 +138,9 @@ async def test_a_wanted_write_is_written_and_told(app: App) -> None:
 )
 async def test_trouble_that_passes_ends_as_applied(app: App, fault: dict[str, Any], attempts: int) -> None:
     app.sim.add_fault(Fault(path=app.scale, **fault))
-    told = await app.ends()
-    assert told.result == "applied"
-    assert told.attempts <= attempts if fault.get("action") == "drop" else told.attempts == attempts
+    reported = await app.ends()
+    assert reported.result == "applied"
+    assert reported.attempts <= attempts if fault.get("action") == "drop" else reported.attempts == attempts
     assert app.replicas == 5
 
 
@@ -155,9 +155,11 @@ async def test_trouble_that_passes_ends_as_applied(app: App, fault: dict[str, An
 )
 async def test_trouble_that_stays_ends_as_failed_with_its_text(app: App, fault: dict[str, Any], says: str) -> None:
     app.sim.add_fault(Fault(path=app.scale, **fault))
-    told = await app.ends(ttl_ms=3_000)  # long enough for a first attempt on a busy machine: without one it is `stale`
-    assert told.result == "failed"
-    assert says in told.error
+    reported = await app.ends(
+        ttl_ms=3_000
+    )  # long enough for a first attempt on a busy machine: without one it is `stale`
+    assert reported.result == "failed"
+    assert says in reported.error
     assert app.replicas == 2
 
 
@@ -173,10 +175,10 @@ async def test_a_proxy_that_answers_in_the_servers_place_is_trouble_and_no_end(a
 
 async def test_a_forbidden_write_fails_with_the_servers_words(app: App) -> None:
     app.sim.deny([Denial(resource="deployments/scale", verb="update")])
-    told = await app.ends()
-    assert told.result == "failed"
-    assert 'cannot update resource "deployments/scale"' in told.error
-    assert is_for_want_of_rights(told.error)
+    reported = await app.ends()
+    assert reported.result == "failed"
+    assert 'cannot update resource "deployments/scale"' in reported.error
+    assert is_for_want_of_rights(reported.error)
     app.sim.deny([])
     assert (await app.ends()).result == "applied", "a permission that is back is used at once"
 
@@ -190,25 +192,25 @@ async def test_a_server_that_comes_back_with_older_resource_versions_is_read_ane
     await app.made.topics.until(lambda: len(asked(app.sim, "get", app.scale)) > reads, "the scale was read")
     await app.sim.restart_api(reset_versions=True, abort=True)
     app.sim.clear_faults(number)
-    told = await outcome(app.made, decision, timeout_s=60)
-    assert told.result == "applied", told.error
-    assert int(told.resource_version) < int(first.resource_version)
+    reported = await outcome(app.made, decision, timeout_s=60)
+    assert reported.result == "applied", reported.error
+    assert int(reported.resource_version) < int(first.resource_version)
     assert app.replicas == 6
 
 
 async def test_a_deleted_target_fails_with_the_servers_words(app: App) -> None:
     decision = await app.decided()
     app.delete("apps/v1", "Deployment")
-    told = await app.ends(decision)
-    assert (told.result, told.error) == ("failed", f'deployments.apps "{app.name}" not found')
+    reported = await app.ends(decision)
+    assert (reported.result, reported.error) == ("failed", f'deployments.apps "{app.name}" not found')
 
 
 async def test_replicas_changed_by_another_hand_are_left_alone(app: App) -> None:
     decision = await app.decided()
     app.sim.apply(deployment(app.name, 4), manager="kubectl")
-    told = await app.ends(decision)
-    assert told.result == "refused"
-    assert "from 2 to 4" in told.error
+    reported = await app.ends(decision)
+    assert reported.result == "refused"
+    assert "from 2 to 4" in reported.error
     assert app.replicas == 4
 
 
@@ -219,25 +221,25 @@ async def test_a_write_behind_a_read_is_a_conflict_and_ends_as_refused(app: App)
     await app.made.topics.until(lambda: asked(app.sim, "get", app.scale), "the scale was read")
     app.sim.apply(deployment(app.name, 3), manager="kubectl")
     app.sim.clear_faults(number)
-    told = await outcome(app.made, decision)
-    assert told.result == "refused"
-    assert "from 2 to 3" in told.error
+    reported = await outcome(app.made, decision)
+    assert reported.result == "refused"
+    assert "from 2 to 3" in reported.error
     assert app.replicas == 3
 
 
 async def test_a_deleted_hpa_is_not_acted_for(app: App) -> None:
     decision = await app.decided()
     app.delete("autoscaling/v2", "HorizontalPodAutoscaler")
-    told = await app.ends(decision)
-    assert (told.result, told.error) == ("refused", "the HPA was deleted")
+    reported = await app.ends(decision)
+    assert (reported.result, reported.error) == ("refused", "the HPA was deleted")
 
 
 async def test_limits_are_the_live_ones(app: App) -> None:
     decision = await app.decided(wants=9)
     app.sim.apply(hpa(app.name, high=6))
-    told = await app.ends(decision)
-    assert told.result == "refused"
-    assert "1 to 6" in told.error
+    reported = await app.ends(decision)
+    assert reported.result == "refused"
+    assert "1 to 6" in reported.error
 
 
 async def test_a_newer_decision_takes_an_older_ones_place(app: App) -> None:
@@ -260,8 +262,8 @@ async def test_a_newer_decisions_write_is_no_other_hand_to_an_older_one_that_was
     newer = await app.made.decider.publish(await app.decided(wants=6))
     assert (await outcome(app.made, newer)).result == "applied"
     app.sim.clear_faults(hangs.number)
-    told = await outcome(app.made, older)
-    assert (told.result, told.error) == ("superseded", "a newer decision took its place")
+    reported = await outcome(app.made, older)
+    assert (reported.result, reported.error) == ("superseded", "a newer decision took its place")
     assert app.replicas == 6
 
 
@@ -275,33 +277,33 @@ async def test_a_wish_past_its_time_to_live_is_stale(app: App) -> None:
 
 async def until_ends_as(app: App, result: str) -> Outcome:
     """Decide again until a write ends as `result`: settings are followed beside decisions."""
-    while (told := await app.ends(wants=3 if app.replicas != 3 else 4)).result != result:
+    while (reported := await app.ends(wants=3 if app.replicas != 3 else 4)).result != result:
         await app.made.topics.read()
-    return told
+    return reported
 
 
 async def test_a_frozen_cluster_is_not_written_to_until_it_thaws(app: App) -> None:
     await _set(app.made, SettingsSet(cluster="east", settings=ClusterSettings(frozen=True)))
-    told = await until_ends_as(app, "refused")
+    reported = await until_ends_as(app, "refused")
     await _set(app.made, SettingsSet(cluster="east", settings=ClusterSettings(frozen=False)))
-    assert told.error == "cluster east is frozen"
+    assert reported.error == "cluster east is frozen"
     await until_ends_as(app, "applied")
 
 
 async def test_a_pause_that_comes_after_the_decision_stops_its_write(app: App) -> None:
     pause = Command(command="pause", cluster="*", pause_kind="scaleUp" if app.replicas == 3 else "all")
     await _set(app.made, pause)
-    told = await until_ends_as(app, "refused")
+    reported = await until_ends_as(app, "refused")
     await _set(app.made, Command(command="resume", cluster="*"))
-    assert "cluster east was paused after the decision" in told.error
+    assert "cluster east was paused after the decision" in reported.error
     await until_ends_as(app, "applied")
 
 
 async def test_a_cluster_with_an_agent_is_the_agents_to_write(app: App) -> None:
     await _set(app.made, AgentSet(cluster="east", incarnation=1))
-    told = await until_ends_as(app, "refused")
+    reported = await until_ends_as(app, "refused")
     await _set(app.made, AgentSet(cluster="east", incarnation=1, left=True))
-    assert told.error == "cluster east has an agent, which alone writes there"
+    assert reported.error == "cluster east has an agent, which alone writes there"
     await until_ends_as(app, "applied")
 
 
@@ -450,8 +452,8 @@ async def test_a_dead_cluster_delays_no_other(fleet: Rig) -> None:
     alive = [await fleet.decider.wants(fleet.sims["east"], f"app-{i}", 5) for i in range(5)]
     results = [await outcome(fleet, decision) for decision in alive]
     # All of east is done while west, asked for first, still waits for its first answers.
-    told = {each.decision for each in fleet.topics.of(Outcome)}
-    assert not told & {decision.id for decision in dead}
+    reported = {each.decision for each in fleet.topics.of(Outcome)}
+    assert not reported & {decision.id for decision in dead}
     assert {each.result for each in results} == {"applied"}
     ends = [await outcome(fleet, decision) for decision in dead]
     fleet.sims["west"].clear_faults()
@@ -464,18 +466,18 @@ async def test_a_killed_reconcilers_write_is_found_applied_and_committed_ones_ar
     first = await made.decider.publish(await app.decided(wants=5))
     await outcome(made, first)
 
-    def told(decision: Decision) -> list[Outcome]:
+    def reported(decision: Decision) -> list[Outcome]:
         return [each for each in made.topics.of(Outcome) if each.decision == decision.id]
 
     again = config(made, group="came-back")
     async with running(Reconciler(again), asyncio.Event()):
-        await made.topics.until(lambda: len(told(first)) == 2, "the outcome once more")
-    assert [each.result for each in told(first)] == ["applied", "applied"]
+        await made.topics.until(lambda: len(reported(first)) == 2, "the outcome once more")
+    assert [each.result for each in reported(first)] == ["applied", "applied"]
     assert len(asked(app.sim, "update", app.scale)) == 1
     second = await made.decider.publish(await app.decided(wants=6))
     async with running(Reconciler(again), asyncio.Event()):
-        await made.topics.until(lambda: len(told(second)) == 2, "the second outcome, of both groups")
-    assert len(told(first)) == 2
+        await made.topics.until(lambda: len(reported(second)) == 2, "the second outcome, of both groups")
+    assert len(reported(first)) == 2
 
 
 async def test_reconcilers_of_different_clusters_each_write_for_their_own(tmp_path: Path) -> None:
@@ -495,10 +497,10 @@ async def test_reconcilers_of_different_clusters_each_write_for_their_own(tmp_pa
             ends = [await outcome(made, decision) for decision in decided]
             assert {end.result for end in ends} == {"applied"}
 
-            def heard() -> bool:
+            def received() -> bool:
                 return {tuple(beat.clusters) for beat in made.topics.of(Serving)} == {("east",), ("west",)}
 
-            await made.topics.until(heard, "a word of each reconciler")
+            await made.topics.until(received, "a word of each reconciler")
 
 
 async def test_a_reconciler_says_which_cluster_it_cannot_reach(tmp_path: Path) -> None:
@@ -511,10 +513,10 @@ async def test_a_reconciler_says_which_cluster_it_cannot_reach(tmp_path: Path) -
             decision = await made.decider.wants(made.sims["east"], "app", 5, ttl_ms=3_000)
             assert (await outcome(made, decision)).result == "failed"
 
-            def told() -> Any:
+            def reported() -> Any:
                 return next((beat for beat in made.topics.of(Serving) if beat.problems), None)
 
-            beat = await made.topics.until(told, "a beat with the problem")
+            beat = await made.topics.until(reported, "a beat with the problem")
             assert (beat.clusters, list(beat.problems)) == (["east", "west"], ["east"])
 
 
@@ -529,11 +531,11 @@ async def test_two_reconcilers_that_both_think_it_is_theirs_write_each_wish_once
         decisions = [await fleet.decider.wants(sim, name, 5, ttl_ms=60_000) for name in names]
         wanted = {decision.id for decision in decisions}
 
-        def told() -> list[Outcome]:
+        def reported() -> list[Outcome]:
             return [each for each in fleet.topics.of(Outcome) if each.decision in wanted]
 
-        await fleet.topics.until(lambda: len(told()) == 2 * len(names), "both tell every outcome")
-    assert {each.result for each in told()} == {"applied"}
+        await fleet.topics.until(lambda: len(reported()) == 2 * len(names), "both tell every outcome")
+    assert {each.result for each in reported()} == {"applied"}
     assert len(asked(sim, "update", "/deployments/twice-")) == len(names)
 
 
@@ -641,12 +643,12 @@ async def test_kill_9_between_the_write_and_its_outcome_ends_as_applied(
     await victim.wait()
     app.sim.clear_faults()
 
-    def told() -> list[Outcome]:
+    def reported() -> list[Outcome]:
         return [each for each in made.topics.of(Outcome) if each.decision == decision.id]
 
-    await made.topics.until(lambda: len(told()) == 1, "the outcome of the fixture's reconciler")
+    await made.topics.until(lambda: len(reported()) == 1, "the outcome of the fixture's reconciler")
     # The group waits for the dead member's session to end.
     async with running(Reconciler(config(made, group=group)), asyncio.Event(), timeout_s=70):
-        await made.topics.until(lambda: len(told()) == 2, "the outcome of the one that came back", 60)
-    assert {each.result for each in told()} == {"applied"}
+        await made.topics.until(lambda: len(reported()) == 2, "the outcome of the one that came back", 60)
+    assert {each.result for each in reported()} == {"applied"}
     assert app.replicas == 5

@@ -174,11 +174,11 @@ async def test_kubectl_describes_an_hpa_with_its_events(cluster: SimulatedCluste
 
 async def test_kubectl_applies_creates_changes_and_keeps(cluster: SimulatedCluster, kubectl: Kubectl) -> None:
     manifest = MANIFESTS.replace("name: web", "name: api").replace("app: web", "app: api")
-    said = [
+    stated = [
         squeezed(await kubectl("apply -f -", stdin=text)) for text in (manifest, manifest.replace("web:1", "web:2"))
     ]
-    said.append(squeezed(await kubectl("apply -f -", stdin=manifest.replace("web:1", "web:2"))))
-    words = [[line.rpartition(" ")[2] for line in lines] for lines in said]
+    stated.append(squeezed(await kubectl("apply -f -", stdin=manifest.replace("web:1", "web:2"))))
+    words = [[line.rpartition(" ")[2] for line in lines] for lines in stated]
     # the annotation of an earlier non-apply creation is missing on press: kubectl then configures it once
     assert [line[:2] for line in words] == [["created", "created"], ["configured", "unchanged"], ["unchanged"] * 2]
     api = stored(cluster, "deployments.apps", "api")
@@ -201,8 +201,8 @@ async def test_kubectl_scale_moves_replicas_and_says_who_did(cluster: SimulatedC
 
 async def test_kubectl_autoscale_delete_and_wait(cluster: SimulatedCluster, kubectl: Kubectl) -> None:
     await kubectl("-n shop delete hpa web")
-    said = await kubectl("-n shop autoscale deployment web --min=2 --max=6 --cpu-percent=70")
-    assert said == "horizontalpodautoscaler.autoscaling/web autoscaled\n"
+    stated = await kubectl("-n shop autoscale deployment web --min=2 --max=6 --cpu-percent=70")
+    assert stated == "horizontalpodautoscaler.autoscaling/web autoscaled\n"
     spec = stored(cluster, "horizontalpodautoscalers.autoscaling", "web")["spec"]
     target = {"type": "Utilization", "averageUtilization": 70}
     assert spec["metrics"] == [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
@@ -243,8 +243,8 @@ async def test_kubectl_top_create_patch_and_can_i(cluster: SimulatedCluster, kub
 
 async def test_kubectl_shows_what_the_api_server_refuses(kubectl: Kubectl) -> None:
     manifest = MANIFESTS.split("---")[1].replace("maxReplicas: 10", "maxReplicas: 0")
-    said = await kubectl("apply -f -", stdin=manifest, fails=True)
-    assert "spec.maxReplicas: Required value" in said
+    stated = await kubectl("apply -f -", stdin=manifest, fails=True)
+    assert "spec.maxReplicas: Required value" in stated
 
 
 # -- the official client ---------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ def test_the_bench_of_the_core_runs_and_is_compared(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
-    ("cost", "row", "told"),
+    ("cost", "row", "reported"),
     [
         pytest.param(6.0, 2_000, [], id="as stored"),
         pytest.param(8.9, 2_190, [], id="noise"),
@@ -25,10 +25,10 @@ def test_the_bench_of_the_core_runs_and_is_compared(capsys: pytest.CaptureFixtur
         pytest.param(6.0, 2_201, ["row"], id="more bytes"),
     ],
 )
-def test_only_what_is_much_dearer_is_told(cost: float, row: int, told: list[str]) -> None:
+def test_only_what_is_much_dearer_is_told(cost: float, row: int, reported: list[str]) -> None:
     then = {"partition": (6.0, "times"), "row": (2_000, "bytes")}
     lines = stored.much_dearer({"partition": (cost, "times"), "row": (row, "bytes"), "new": (1.0, "times")}, then)
-    assert [line.partition(":")[0] for line in lines] == told
+    assert [line.partition(":")[0] for line in lines] == reported
 
 
 def test_a_machine_that_is_slower_as_a_whole_costs_the_same() -> None:

@@ -204,10 +204,10 @@ def test_one_target_keeps_one_hpa_and_scales(dev: Terminal) -> None:
     deadline = time.monotonic() + 120
     for name in ("east/shop/web", "west/shop/web", "east/shop/search"):
         while True:
-            said = dev.run(f".venv/bin/fleethpa explain {name}").stdout
-            if "STEP" in said and "AmbiguousSelector" not in said:
+            stated = dev.run(f".venv/bin/fleethpa explain {name}").stdout
+            if "STEP" in stated and "AmbiguousSelector" not in stated:
                 break
-            assert time.monotonic() < deadline, f"{name}: {said}"
+            assert time.monotonic() < deadline, f"{name}: {stated}"
             time.sleep(1)  # between two looks at another process
 
 

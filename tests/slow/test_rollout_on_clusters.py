@@ -148,10 +148,10 @@ async def twelve_clusters(folder: Path) -> AsyncIterator[Wide]:
     async with Stack(plan) as stack:
         wide = Wide(stack, fleet, folder, dict.fromkeys(CLUSTERS, REST))
         await wide.seen()
-        code, said = await wide.command(
+        code, stated = await wide.command(
             "apply", "-f", "-", "-C", "c*", "--yes", "--wait", "60s", stdin=manifest(TARGET)
         )
-        assert code == 0, said
+        assert code == 0, stated
         await stack.ready(len(CLUSTERS), 120)
         await wide.settle(REST)
         sampling = asyncio.create_task(wide.sample())
@@ -164,9 +164,9 @@ async def twelve_clusters(folder: Path) -> AsyncIterator[Wide]:
 async def test_a_bad_spec_costs_replicas_in_one_wave_only_and_a_good_one_reaches_all(tmp_path: Path) -> None:
     async with twelve_clusters(tmp_path) as wide:
         waves = ("rollout", "-f", "-", "-C", "c*", "--wave", "1,25%,100%", "--yes", "--reason", "try")
-        code, said = await wide.command(*waves, "--wait", "60s", stdin=manifest(BAD))
-        assert code == 1, said
-        assert "wave 1/3 failed: replicas_removed>30%" in said
+        code, stated = await wide.command(*waves, "--wait", "60s", stdin=manifest(BAD))
+        assert code == 1, stated
+        assert "wave 1/3 failed: replicas_removed>30%" in stated
         assert await wide.targets() == dict.fromkeys(CLUSTERS, TARGET)
         await wide.settle(REST)
         harmed = {name for name, count in wide.lowest.items() if count < REST}
@@ -190,7 +190,7 @@ async def test_a_bad_spec_costs_replicas_in_one_wave_only_and_a_good_one_reaches
         reached = [name for name, target in (await wide.targets()).items() if target == GOOD]
         assert "c00" in reached
         assert len(reached) <= 3
-        code, said = await wide.command("rollout", "resume", rollout, "--yes", "--author", "bob")
-        assert code == 0, said
+        code, stated = await wide.command("rollout", "resume", rollout, "--yes", "--author", "bob")
+        assert code == 0, stated
         assert await wide.targets() == dict.fromkeys(CLUSTERS, GOOD)
         assert {count for name, count in wide.lowest.items() if name != "c00"} == {REST}

@@ -1,4 +1,4 @@
-"""Objects of up to 10 MiB, many of them: no record is larger than its topic takes, and the partition goes on."""
+"""Objects of up to 10 MiB, many of them: no record is larger than its topic takes, and the partition continues."""
 
 import pytest
 from hypothesis import given, settings

@@ -468,7 +468,7 @@ def moves(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
         if state.lease is not None:
             yield "Lease deleted", rest._replace(lease=None, deleted=state.deleted + 1)
         if not state.failing:
-            yield "writes fail for want of rights", rest._replace(failing="rights")
+            yield "writes fail for lack of rights", rest._replace(failing="rights")
             yield "writes fail for everyone", rest._replace(failing="everyone")
 
 
@@ -752,7 +752,7 @@ def _is_shown(lease: Lease | None, failing: Failing, shows: bool) -> bool:
     found = troubles_of(
         "model",
         0,
-        heard_ms=0,
+        reported_ms=0,
         reports=[],
         served=ServedRow(0, problem),
         enforced=1,

@@ -97,7 +97,7 @@ def play(  # noqa: C901 - the search lives in this loop: calls within it would d
     start_up_ms: int,
     capacity: float,
     growth: float = 1.0,
-    told: list[Moment] | None = None,
+    reported: list[Moment] | None = None,
     block_ms: int = 0,
 ) -> SpecOutcome:
     """Let a spec live through a load.
@@ -138,8 +138,8 @@ def play(  # noqa: C901 - the search lives in this loop: calls within it would d
         while starting and starting[0][0] <= now_ms - lag_ms:
             ready += starting.popleft()[1]
         if tuned is None:
-            if told is not None:
-                told.append(Moment(now_ms, replicas, ready, None, replicas >= most))
+            if reported is not None:
+                reported.append(Moment(now_ms, replicas, ready, None, replicas >= most))
             continue
         tuned *= growth
         rest = (other or 0.0) * growth
@@ -148,8 +148,8 @@ def play(  # noqa: C901 - the search lives in this loop: calls within it would d
         if replicas >= most:
             at_max += span_ms
         deployed = tuned if tuned > rest else rest
-        if told is not None:
-            told.append(Moment(now_ms, replicas, ready, deployed, replicas >= most))
+        if reported is not None:
+            reported.append(Moment(now_ms, replicas, ready, deployed, replicas >= most))
         asked = deployed / capacity
         if now_ms >= settled_ms:
             if now_ms >= block_end_ms:

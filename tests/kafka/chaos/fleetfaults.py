@@ -194,16 +194,16 @@ async def restored(rig: Rig) -> None:
     """What an operator does: start the decider and, where it ends saying that state is lost, do what it says."""
     rig.harmed_until = time.monotonic()
     part = rig.parts["decider-0"]
-    said = part.output.stat().st_size
+    stated = part.output.stat().st_size
     part.start()
     deadline = time.monotonic() + RESTORE_S
-    while not part.ended and "owning log partitions" not in part.said(said):
+    while not part.ended and "owning log partitions" not in part.stated(stated):
         if time.monotonic() > deadline:
             raise AssertionError(f"neither state nor an error after {RESTORE_S:.0f} s\n{part.tail()}")
         await asyncio.sleep(0.1)
     if not part.ended:
         return
-    if part.running.returncode != Exit.NEEDS_OPERATOR or "--rebuild" not in part.said(said):
+    if part.running.returncode != Exit.NEEDS_OPERATOR or "--rebuild" not in part.stated(stated):
         raise AssertionError(f"lost state is no error in words: {part.running.returncode}\n{part.tail()}")
     await lose_changelog(rig.settings)
     rig.add("decider-0-rebuild", "--rebuild")

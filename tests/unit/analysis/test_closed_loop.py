@@ -41,7 +41,7 @@ def test_thirty_changes_on_five_loads_are_predicted_within_bounds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "stated"),
     [
         pytest.param(
             {
@@ -62,9 +62,9 @@ def test_thirty_changes_on_five_loads_are_predicted_within_bounds() -> None:
         ),
     ],
 )
-def test_what_the_recording_cannot_tell_is_refused(changed: dict[str, object], said: str) -> None:
+def test_what_the_recording_cannot_tell_is_refused(changed: dict[str, object], stated: str) -> None:
     recorded, _ = run(SHAPES["step"], candidate(HPA, DEPLOYED))
-    with pytest.raises(CandidateError, match=said):
+    with pytest.raises(CandidateError, match=stated):
         backtest([Evaluated(recorded[0], b"")], candidate(HPA, spec() | changed), "closed")
 
 

@@ -339,7 +339,7 @@ class _Followed:
     def __init__(
         self,
         *rules: Guardrail,
-        heard: Sequence[tuple[int, Body]] = (),
+        received: Sequence[tuple[int, Body]] = (),
         settings: Sequence[SettingsSet] = (),
         **world: Any,
     ) -> None:
@@ -348,11 +348,11 @@ class _Followed:
         self.now_ms = self.world.log.now_ms
         self.published: list[BreakerCommand] = []
         self.breaker = Breaker(BreakerConfig(config=Config(), rules=rules, clock=lambda: self.now_ms))
-        for ago_ms, body in heard:
+        for ago_ms, body in received:
             assert isinstance(body, BreakerCommand | GuardrailResume)
-            self.breaker.heard(body, self.now_ms - ago_ms)
+            self.breaker.received(body, self.now_ms - ago_ms)
         for each in settings:
-            self.breaker.heard_settings(each, 0)
+            self.breaker.received_settings(each, 0)
         values = [made.value for made in self.world.log.decisions]
         asyncio.run(self.breaker.follow(_Arriving(values, 0), self.publish))
 
@@ -383,9 +383,9 @@ def test_a_rule_that_acts_pauses_what_it_trips_for() -> None:
             window_ms=5 * MINUTE,
         )
     ]
-    done.breaker.heard(done.published[0], done.now_ms)
+    done.breaker.received(done.published[0], done.now_ms)
     assert done.metric("fleethpa_breaker_paused_until_timestamp_seconds") == until_ms / 1000
-    done.breaker.heard(GuardrailResume(cluster="*"), done.now_ms + 1)
+    done.breaker.received(GuardrailResume(cluster="*"), done.now_ms + 1)
     assert done.metric("fleethpa_breaker_paused_until_timestamp_seconds") == 0
 
 
@@ -411,7 +411,7 @@ def test_which_rules_pause(rules: list[Guardrail], guardrails: list[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("heard", "waits"),
+    ("received", "waits"),
     [
         pytest.param([paused(50 * MINUTE, until=1), paused(20 * MINUTE, until=1)], True, id="two within the hour"),
         pytest.param([paused(70 * MINUTE, until=1), paused(20 * MINUTE, until=1)], False, id="one of them before"),
@@ -419,8 +419,8 @@ def test_which_rules_pause(rules: list[Guardrail], guardrails: list[str]) -> Non
         pytest.param([paused(50 * MINUTE, until=1), paused(50 * MINUTE - SECOND, until=1)], False, id="twice the same"),
     ],
 )
-def test_a_breaker_that_starts_again_knows_the_trips_of_the_hour(heard: list[tuple[int, Body]], waits: bool) -> None:
-    assert [not body.until for body in _Followed(ACTS, heard=heard).published] == [waits]
+def test_a_breaker_that_starts_again_knows_the_trips_of_the_hour(received: list[tuple[int, Body]], waits: bool) -> None:
+    assert [not body.until for body in _Followed(ACTS, received=received).published] == [waits]
 
 
 @pytest.mark.parametrize(
@@ -444,19 +444,19 @@ def test_a_rule_that_acts_without_a_budget_is_warned_of(
     assert caplog.text.count("fleethpa settings eu removal-budget=30%/10m") == warned
     count = done.breaker.health.registry.get_sample_value("fleethpa_breaker_clusters_without_budget")
     assert count == warned
-    done.breaker.heard_settings(SettingsSet(cluster="*", settings=ClusterSettings(removal_budget="20%/5m")), 0)
+    done.breaker.received_settings(SettingsSet(cluster="*", settings=ClusterSettings(removal_budget="20%/5m")), 0)
     count = done.breaker.health.registry.get_sample_value("fleethpa_breaker_clusters_without_budget")
     assert count == (warned and any(each.get("removal_budget") == "off" for _, each in settings))
 
 
 def test_what_a_breaker_beside_it_paused_is_not_paused_again() -> None:
-    assert _Followed(ACTS, heard=[paused(SECOND, until=2**50)]).published == []
+    assert _Followed(ACTS, received=[paused(SECOND, until=2**50)]).published == []
 
 
 def test_pauses_of_rules_that_no_longer_act_are_ended_but_for_those_that_wait_for_a_person() -> None:
-    heard = [paused(MINUTE, until=2**50, guardrail="gone"), paused(MINUTE, guardrail="waits")]
+    received = [paused(MINUTE, until=2**50, guardrail="gone"), paused(MINUTE, guardrail="waits")]
     report = structs.replace(ACTS, act=False)
-    assert _Followed(report, heard=heard).published == [
+    assert _Followed(report, received=received).published == [
         BreakerCommand(command="resume", cluster="eu", namespace="shop", guardrail="gone")
     ]
 

@@ -29,10 +29,10 @@ def series(loads: Sequence[float | None], replicas: int = 2) -> LoadSeries:
 
 def counts(loads: Sequence[float | None], tried: dict[str, Any], replicas: int = 2, start_up_ms: int = 0) -> list[int]:
     """The replicas at each entry."""
-    told: list[Moment] = []
+    reported: list[Moment] = []
     knobs = Knobs(candidate(HPA, tried).autoscaler, ControllerSettings())
-    play(series(loads, replicas), knobs, start_up_ms, 2.0, told=told)
-    return [moment.replicas for moment in told]
+    play(series(loads, replicas), knobs, start_up_ms, 2.0, reported=reported)
+    return [moment.replicas for moment in reported]
 
 
 def test_it_scales_up_at_once_and_down_after_the_window() -> None:
@@ -66,12 +66,12 @@ def test_bounds_and_tolerance_hold() -> None:
 
 
 def test_pods_that_start_take_no_load_and_are_not_asked_for_twice() -> None:
-    told: list[Moment] = []
+    reported: list[Moment] = []
     knobs = Knobs(candidate(HPA, spec(60, 1, 20)).autoscaler, ControllerSettings())
-    made = play(series([4.0] * 6), knobs, 30_000, 1.0, told=told)
+    made = play(series([4.0] * 6), knobs, 30_000, 1.0, reported=reported)
 
-    assert [moment.replicas for moment in told] == [2, 4, 4, 4, 4, 4]
-    assert [moment.ready for moment in told] == [2, 2, 4, 4, 4, 4]
+    assert [moment.replicas for moment in reported] == [2, 4, 4, 4, 4, 4]
+    assert [moment.ready for moment in reported] == [2, 2, 4, 4, 4, 4]
     assert made.overload_share == pytest.approx(2 / 6)
     assert made.overload == pytest.approx(2 / 6 * 0.5)
     assert made.worst == 2.0
@@ -94,12 +94,12 @@ def test_the_sums_are_those_of_the_moments_and_bounds_hold(
     tried = spec(60, least, least + width, down={"stabilizationWindowSeconds": window_s})
     knobs = Knobs(candidate(HPA, tried).autoscaler, ControllerSettings())
     given_series = series(loads, least)
-    told: list[Moment] = []
-    made = play(given_series, knobs, start_up_s * 1_000, 1.5, told=told)
+    reported: list[Moment] = []
+    made = play(given_series, knobs, start_up_s * 1_000, 1.5, reported=reported)
 
-    assert all(least <= moment.replicas <= least + width for moment in told)
-    assert all(0 <= moment.ready <= moment.replicas for moment in told)
-    again = outcome_of(given_series, told, 1.5)
+    assert all(least <= moment.replicas <= least + width for moment in reported)
+    assert all(0 <= moment.ready <= moment.replicas for moment in reported)
+    again = outcome_of(given_series, reported, 1.5)
     assert made.replica_hours == pytest.approx(again.replica_hours)
     assert (made.overload_share, made.overload) == pytest.approx((again.overload_share, again.overload))
 

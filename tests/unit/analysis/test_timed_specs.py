@@ -47,7 +47,7 @@ def test_which_minutes_belong_to_it(text: str, day: int, minute: int, holds: boo
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "stated"),
     [
         ("Mon-Fri", "has no times"),
         ("Mo 07:00-08:00", "'Mo' is not a day"),
@@ -56,8 +56,8 @@ def test_which_minutes_belong_to_it(text: str, day: int, minute: int, holds: boo
         ("Mon 07:00-07:00", "is empty"),
     ],
 )
-def test_what_is_not_a_time_of_the_week(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_is_not_a_time_of_the_week(text: str, stated: str) -> None:
+    with pytest.raises(ValueError, match=stated):
         parse_weekly(text)
 
 

@@ -22,8 +22,8 @@ async def test_a_rebalance_while_the_process_ends_leaves_no_coroutine_behind() -
     async with asyncio.TaskGroup() as ended:
         pass
     reconciler._group, reconciler._consumer = ended, Committed()
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as received:
         warnings.simplefilter("always")
         await reconciler.assigned([TopicPartition("decisions", 0)])
         gc.collect()
-    assert [str(each.message) for each in heard] == []
+    assert [str(each.message) for each in received] == []

@@ -11,7 +11,7 @@ from tests.memorypast import MemoryPast
 
 
 @pytest.mark.parametrize(
-    ("done", "due", "said"),
+    ("done", "due", "stated"),
     [
         pytest.param(5, 0, "", id="nobody knows how much there is"),
         pytest.param(0, 200, "0% ", id="nothing done"),
@@ -19,8 +19,8 @@ from tests.memorypast import MemoryPast
         pytest.param(300, 200, "99% ", id="more than was expected is not the end"),
     ],
 )
-def test_the_share_that_is_done(done: int, due: int, said: str) -> None:
-    assert share_done(done, due) == said
+def test_the_share_that_is_done(done: int, due: int, stated: str) -> None:
+    assert share_done(done, due) == stated
 
 
 def records(first: int, count: int) -> list[ArchivedRecord]:

@@ -99,18 +99,18 @@ def test_a_native_controller_is_recorded_too_and_ends_with_1(run: Cli, cluster: 
 
 
 @pytest.mark.parametrize(
-    ("failure", "code", "said"),
+    ("failure", "code", "stated"),
     [
         pytest.param(ApiError(403, "forbidden"), 1, "fleethpa clusters check east --enforce", id="refused"),
         pytest.param(ClusterError("connection refused"), 3, "does not answer: connection refused", id="away"),
     ],
 )
 def test_a_cluster_that_refuses_or_is_away_proves_nothing(
-    run: Cli, cluster: Cluster, failure: ClusterError, code: int, said: str
+    run: Cli, cluster: Cluster, failure: ClusterError, code: int, stated: str
 ) -> None:
     cluster.failure = failure
     done = prove(run, "--yes")
-    assert (done.exit_code, said in done.stderr) == (code, True), done.output
+    assert (done.exit_code, stated in done.stderr) == (code, True), done.output
     assert cluster.written == []
 
 

@@ -154,8 +154,8 @@ class Owners(RuleBasedStateMachine):
     @rule()
     def the_native_controller_comes_or_goes(self) -> None:
         self.native = not self.native
-        said = ClusterSettings(native_controller="present" if self.native else "absent")
-        self.late.append(Late(WHOLE_PARTITION_KEY, SettingsSet(cluster="east", settings=said), True))
+        stated = ClusterSettings(native_controller="present" if self.native else "absent")
+        self.late.append(Late(WHOLE_PARTITION_KEY, SettingsSet(cluster="east", settings=stated), True))
 
     @rule(some=st.integers(1, 4))
     def the_log_catches_up(self, some: int) -> None:
@@ -224,15 +224,15 @@ class Owners(RuleBasedStateMachine):
         """Give a command; where it asks, agree. What it takes from a target's last driver must have been said."""
         known, coming = self.known(), self.drained()
         answer = self.cli(*arguments, stdin=stdin)
-        told = ""
+        reported = ""
         if "needs a yes" in answer.stderr:
             assert self.known() == known, "a question changes nothing"
-            told, answer = answer.stderr, self.cli(*arguments, "--yes", stdin=stdin)
+            reported, answer = answer.stderr, self.cli(*arguments, "--yes", stdin=stdin)
         assert answer.exit_code in (0, 1, 4), answer.stderr
         after = self.drained()
         for target in known.holders.keys() & coming.holders.keys() - after.holders.keys():
             by_the_world = target in self.known().holders and any(late.outside for late in self.late)
-            assert by_the_world or (NOBODY in told and str(target) in told), (arguments, target, answer.output)
+            assert by_the_world or (NOBODY in reported and str(target) in reported), (arguments, target, answer.output)
         return answer.exit_code
 
     # --- what holds ---------------------------------------------------------------------------------------------------

@@ -184,16 +184,16 @@ def test_history_names_the_rollout_its_wave_and_why_it_was_reverted(waves: Waves
 
 
 @pytest.mark.parametrize(
-    ("condition", "spec", "said"),
+    ("condition", "spec", "stated"),
     [
         ("recommended_removal>10%", {"target": 600}, "recommended_removal>10%"),
         ("scale_events>0", {"target": 50}, "scale_events>0 (it is 1)"),
         ("scale_events>+0", {"target": 50}, "scale_events>+0 (it is 1, 0 before)"),
     ],
 )
-def test_conditions_are_on_the_waves_own_hpas(waves: Waves, condition: str, spec: dict[str, Any], said: str) -> None:
+def test_conditions_are_on_the_waves_own_hpas(waves: Waves, condition: str, spec: dict[str, Any], stated: str) -> None:
     result = waves.begin("--fail-if", condition, **spec)
-    assert (result.exit_code, said in result.stdout) == (1, True), result.output
+    assert (result.exit_code, stated in result.stdout) == (1, True), result.output
     assert set(waves.targets().values()) == {60}
 
 
@@ -343,7 +343,7 @@ def test_schedules_outlast_a_rollout_and_reach_no_other_hpa(waves: Waves) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "stated"),
     [
         (("status", "abcdef"), 4, "no rollout abcdef"),
         (("-C", "nosuch"), 4, "no cluster matches 'nosuch'"),
@@ -356,9 +356,9 @@ def test_schedules_outlast_a_rollout_and_reach_no_other_hpa(waves: Waves) -> Non
         (("-n", "other"), 2, "the namespaces do not match"),
     ],
 )
-def test_wrong_invocations(waves: Waves, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_wrong_invocations(waves: Waves, arguments: tuple[str, ...], code: int, stated: str) -> None:
     result = (waves.run if arguments[0] == "status" else waves.begin)(*arguments)
-    assert (result.exit_code, said in result.stderr) == (code, True), result.stderr
+    assert (result.exit_code, stated in result.stderr) == (code, True), result.stderr
 
 
 def test_a_rollout_changes_only_central_hpas_and_not_their_target(waves: Waves) -> None:

@@ -130,7 +130,7 @@ def test_the_next_change_is_found_to_the_minute(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "said"),
+    ("rule", "stated"),
     [
         ("daily 07:00-08:00 speed=3", "no such field or metric"),
         ("daily 07:00-08:00 minReplicas=20", "is invalid"),
@@ -139,10 +139,10 @@ def test_the_next_change_is_found_to_the_minute(tmp_path: Path) -> None:
         ("daily 07:00-08:00", "is not a rule"),
     ],
 )
-def test_a_rule_that_does_not_fit_is_refused_at_once(tmp_path: Path, rule: str, said: str) -> None:
+def test_a_rule_that_does_not_fit_is_refused_at_once(tmp_path: Path, rule: str, stated: str) -> None:
     with pytest.raises(CommandError) as caught:
         made(body(tmp_path), (rule,), "UTC")
-    assert said in caught.value.text()
+    assert stated in caught.value.text()
 
 
 def test_a_manifest_that_is_applied_keeps_the_schedule_and_sets_what_holds_otherwise(tmp_path: Path) -> None:

@@ -100,9 +100,9 @@ def test_decisions_takes_a_time_as_audit_list_does(run: Cli, root: Path) -> None
     assert listed[0]["time"] >= "2026-01-01T00:02:30Z"
 
 
-@pytest.mark.parametrize("said", [["c0/ns0/app0@1m"], ["c0/ns0/app0", "--at", "1m"]])
-def test_explain_takes_a_moment_as_every_other_verb_does(run: Cli, root: Path, said: list[str]) -> None:
-    result = run("explain", *said, "--from", str(root), "-o", "json")
+@pytest.mark.parametrize("stated", [["c0/ns0/app0@1m"], ["c0/ns0/app0", "--at", "1m"]])
+def test_explain_takes_a_moment_as_every_other_verb_does(run: Cli, root: Path, stated: list[str]) -> None:
+    result = run("explain", *stated, "--from", str(root), "-o", "json")
     assert "2026-01-01T00:01:30Z" < fits("Decision", result.stdout)["time"] <= "2026-01-01T00:01:59.999Z"
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from click.testing import Result
 
-from fleethpa.fleet.heartbeats import Heard, Unread
+from fleethpa.fleet.heartbeats import ReceivedReports, Unread
 from fleethpa.simulator.cluster import SimulatedCluster, write_kubeconfig
 from fleethpa.simulator.faults import Denial
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
@@ -34,7 +34,7 @@ class Running(Fleet):
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard, self.unread = Heard(), Unread()
+        self.received, self.unread = ReceivedReports(), Unread()
         self.settle(3, 300)
         self.run(20)
 
@@ -45,11 +45,11 @@ class Running(Fleet):
             written: list[Body] = []
             if "observer" not in without:
                 report = ClusterReport(cluster="east", session="s", instance="o", troubles=list(troubles))
-                self.heard.observers["east"] = self.now_ms
-                self.heard.reports["east", "o"] = ReportRow("east", "o", "s", self.now_ms, troubles=list(troubles))
+                self.received.observers["east"] = self.now_ms
+                self.received.reports["east", "o"] = ReportRow("east", "o", "s", self.now_ms, troubles=list(troubles))
                 written += [Heartbeat(session="s", watches=["pods", "autoscalers", "scales"]), report]
             if "reconciler" not in without:
-                self.heard.served["east"] = ServedRow(self.now_ms)
+                self.received.served["east"] = ServedRow(self.now_ms)
                 written.append(Serving(session="r", clusters=["east"]))
             self._ingest(written, "ingest" not in without)
             if "decider" not in without:
@@ -70,13 +70,13 @@ def fleet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Running:
     """`checkout` runs, and every part does."""
     made = Running()
 
-    async def heard_lately(*_: object) -> Heard:
-        return made.heard
+    async def reported_lately(*_: object) -> ReceivedReports:
+        return made.received
 
     async def unread(*_: object) -> Unread:
         return made.unread
 
-    monkeypatch.setattr("fleethpa.fleet.heartbeats.heard_lately", heard_lately)
+    monkeypatch.setattr("fleethpa.fleet.heartbeats.reported_lately", reported_lately)
     monkeypatch.setattr("fleethpa.fleet.heartbeats.unread", unread)
     monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr("fleethpa.frame.session.Session.now_ms", lambda _: made.now_ms + 900)
@@ -126,7 +126,7 @@ def test_doctor_forgets_a_pause_that_has_ended(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize(
-    ("stopped", "said"),
+    ("stopped", "stated"),
     [
         pytest.param(("ingest",), {"ingest": "nothing was appended to the log since"}, id="ingest"),
         pytest.param(("decider",), {"decider": "has not worked on the log since"}, id="decider"),
@@ -140,15 +140,15 @@ def test_doctor_forgets_a_pause_that_has_ended(monkeypatch: pytest.MonkeyPatch, 
     ],
 )
 def test_a_part_that_stands_still_is_found_by_what_it_alone_does(
-    monkeypatch: pytest.MonkeyPatch, fleet: Running, stopped: tuple[str, ...], said: dict[str, str]
+    monkeypatch: pytest.MonkeyPatch, fleet: Running, stopped: tuple[str, ...], stated: dict[str, str]
 ) -> None:
     fleet.run(88, without=stopped)
     done = Cli(monkeypatch, fleet)("doctor", *AREAS, "-o", "json")
     assert done.exit_code == 1, done.output
     failures = [each for each in items(done) if each["level"] == "failure"]
-    for subject, text in said.items():
+    for subject, text in stated.items():
         assert any(each["subject"] == subject and each["message"].startswith(text) for each in failures), failures
-    assert {each["subject"] for each in failures} == set(said), "and nobody else is blamed"
+    assert {each["subject"] for each in failures} == set(stated), "and nobody else is blamed"
     assert all("(1m" in each["message"] for each in failures), failures
     assert all(each["nextStep"].startswith("fleethpa run ") for each in failures)
 
@@ -162,7 +162,7 @@ def test_ingest_that_falls_behind_is_found(monkeypatch: pytest.MonkeyPatch, flee
 
 
 @pytest.mark.parametrize(
-    ("trouble", "level", "said", "step"),
+    ("trouble", "level", "stated", "step"),
     [
         pytest.param(
             {"part": "apiServer", "reason": "unreachable", "error": "connection refused"},
@@ -215,22 +215,22 @@ def test_ingest_that_falls_behind_is_found(monkeypatch: pytest.MonkeyPatch, flee
     ],
 )
 def test_what_an_observer_reports_is_one_line_with_since_when_and_what_is_next(
-    monkeypatch: pytest.MonkeyPatch, fleet: Running, trouble: dict[str, Any], level: str, said: str, step: str
+    monkeypatch: pytest.MonkeyPatch, fleet: Running, trouble: dict[str, Any], level: str, stated: str, step: str
 ) -> None:
     run = Cli(monkeypatch, fleet)
     fleet.run(50, troubles=(ObserverTrouble(since=fleet.now_ms, **trouble),))
     done = run("doctor", *PARTS, "-o", "json")
-    assert [(each[0], _timeless(each[2])) for each in troubles(done)] == [(level, said)]
+    assert [(each[0], _timeless(each[2])) for each in troubles(done)] == [(level, stated)]
     assert [each["nextStep"] for each in items(done) if each["level"] != "ok"] == [step]
     is_old = trouble["part"] in ("apiServer", "pods")
     shown = run("get", "hpa", "-A")
     assert shown.exit_code == (5 if is_old else 0)
-    assert f"warning: cluster east: {said}{'; 1 HPA shown as last known' if is_old else ''}. Next: {step}\n" in (
+    assert f"warning: cluster east: {stated}{'; 1 HPA shown as last known' if is_old else ''}. Next: {step}\n" in (
         _timeless(shown.stderr)
     )
     clusters = run("get", "clusters")
     assert clusters.exit_code == (5 if is_old else 0)
-    assert said in _timeless(clusters.stdout)
+    assert stated in _timeless(clusters.stdout)
     document = fits("ClusterList", run("get", "clusters", "-o", "json").stdout)["items"][0]
     assert document["state"] == ("away" if trouble["part"] == "apiServer" else "up")
     assert [each["nextStep"] for each in document["troubles"]] == [step]
@@ -298,7 +298,7 @@ def _behind(fleet: Running) -> None:
 
 
 def _problem(fleet: Running) -> None:
-    fleet.heard.reports.clear()
+    fleet.received.reports.clear()
     fleet.partition.state.row.reports.clear()
     fleet.append(Heartbeat(session="s", watches=["autoscalers", "scales"], problems={"pods": "pods is forbidden"}))
     fleet.checkpoint()
@@ -313,7 +313,7 @@ def _paused(fleet: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    ("happens", "level", "area", "said", "code"),
+    ("happens", "level", "area", "stated", "code"),
     [
         pytest.param(_behind, "failure", "log", "log partition 0 was last decided 1m20s before", 1, id="decider lags"),
         pytest.param(_problem, "warning", "clusters", "shop/pods: pods is forbidden", 0, id="an older observer's word"),
@@ -322,17 +322,17 @@ def _paused(fleet: Running) -> None:
     ],
 )
 def test_each_trouble_is_named(
-    monkeypatch: pytest.MonkeyPatch, fleet: Running, happens: Any, level: str, area: str, said: str, code: int
+    monkeypatch: pytest.MonkeyPatch, fleet: Running, happens: Any, level: str, area: str, stated: str, code: int
 ) -> None:
     happens(fleet)
     done = Cli(monkeypatch, fleet)("doctor", *AREAS, "-o", "json")
     assert done.exit_code == code, done.output
-    assert any(each[:2] == (level, area) and each[2].startswith(said) for each in troubles(done)), troubles(done)
+    assert any(each[:2] == (level, area) and each[2].startswith(stated) for each in troubles(done)), troubles(done)
     assert all(each["nextStep"] for each in items(done) if each["level"] != "ok")
 
 
 @pytest.mark.parametrize(
-    ("value", "said", "step"),
+    ("value", "stated", "step"),
     [
         pytest.param(b"garbage", "is not a log record", "fleethpa audit verify", id="a record that cannot be read"),
         pytest.param(
@@ -344,13 +344,13 @@ def test_each_trouble_is_named(
     ],
 )
 def test_a_log_that_cannot_be_folded_is_a_failure_not_an_error(
-    monkeypatch: pytest.MonkeyPatch, fleet: Fleet, value: bytes, said: str, step: str
+    monkeypatch: pytest.MonkeyPatch, fleet: Fleet, value: bytes, stated: str, step: str
 ) -> None:
     fleet.log.append((len(fleet.log), fleet.now_ms + 100, value))
     done = Cli(monkeypatch, fleet)("doctor", *AREAS, "-o", "json")
     found = [each for each in items(done) if each["level"] == "failure"]
     assert done.exit_code == 1
-    assert [(said in each["message"], step in each["nextStep"]) for each in found] == [(True, True)], found
+    assert [(stated in each["message"], step in each["nextStep"]) for each in found] == [(True, True)], found
 
 
 def test_no_broker_is_a_failure_not_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ async def member(tmp_path: Path) -> AsyncIterator[tuple[SimulatedCluster, tuple[
 
 
 @pytest.mark.parametrize(
-    ("denied", "arguments", "level", "said"),
+    ("denied", "arguments", "level", "stated"),
     [
         pytest.param(None, (), "ok", "may observe (", id="everything may be read"),
         pytest.param(None, ("--enforce",), "ok", "may observe and enforce", id="and written"),
@@ -408,7 +408,7 @@ async def test_clusters_check_asks_for_each_permission(
     denied: Denial | None,
     arguments: tuple[str, ...],
     level: str,
-    said: str,
+    stated: str,
 ) -> None:
     async with member(tmp_path) as (sim, reach):
         sim.access.denials = [denied] if denied else []
@@ -416,7 +416,7 @@ async def test_clusters_check_asks_for_each_permission(
         done = await asyncio.to_thread(run, "clusters", "check", *arguments, "-o", "json", *reach)
         (found,) = items(done)
         assert (found["level"], found["subject"], done.exit_code) == (level, "east", int(level == "failure"))
-        assert said in found["message"]
+        assert stated in found["message"]
         if level != "ok":
             wanted = f"fleethpa clusters rbac{' --enforce' if '--enforce' in arguments else ''}"
             assert found["nextStep"].startswith(wanted)

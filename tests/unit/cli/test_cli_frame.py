@@ -59,7 +59,7 @@ def test_help_lists_every_verb_in_a_section(run: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "stated"),
     [
         pytest.param(["gte"], 2, "Did you mean `get`?", id="an unknown verb suggests the nearest"),
         pytest.param(["freeze"], 2, "Did you mean `pause`?", id="a word of other tools suggests what it means"),
@@ -89,10 +89,10 @@ def test_help_lists_every_verb_in_a_section(run: Cli) -> None:
         ),
     ],
 )
-def test_wrong_use_says_what_why_and_next(run: Cli, arguments: list[str], code: int, said: str) -> None:
+def test_wrong_use_says_what_why_and_next(run: Cli, arguments: list[str], code: int, stated: str) -> None:
     result = run(*arguments)
     assert (result.exit_code, result.stdout) == (code, "")
-    assert said in result.stderr
+    assert stated in result.stderr
     assert "Traceback" not in result.stderr
 
 
@@ -173,7 +173,7 @@ def test_contexts_are_those_of_the_kubeconfig_that_their_place_had_in_mind(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "stated"),
     [
         pytest.param("brokers: [a]", "brokers must be a text", id="a value of the wrong type"),
         pytest.param("broker: a", "broker is not a setting", id="an unknown key"),
@@ -181,10 +181,10 @@ def test_contexts_are_those_of_the_kubeconfig_that_their_place_had_in_mind(tmp_p
         pytest.param("a: b: c", "is not YAML", id="no YAML"),
     ],
 )
-def test_a_wrong_configuration_file_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_a_wrong_configuration_file_is_named(tmp_path: Path, text: str, stated: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(text)
-    with pytest.raises(CommandError, match=said) as caught:
+    with pytest.raises(CommandError, match=stated) as caught:
         load({"config": str(file)}, {})
     assert caught.value.code == 2
 

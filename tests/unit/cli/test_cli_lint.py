@@ -136,7 +136,7 @@ def test_a_container_metric_asks_for_the_request_of_its_container_alone(run: Cli
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "stated"),
     [
         pytest.param(("lint", "-f", "none.yaml"), "cannot be read", id="lint: a missing file"),
         pytest.param(("lint", "-f", "other.yaml"), "no HorizontalPodAutoscaler", id="lint: no HPA"),
@@ -146,12 +146,12 @@ def test_a_container_metric_asks_for_the_request_of_its_container_alone(run: Cli
         pytest.param(("diff", "-f", "good.yaml", "--from", "nowhere"), "no such folder", id="diff: no archive"),
     ],
 )
-def test_wrong_input_is_exit_2(run: Cli, arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_input_is_exit_2(run: Cli, arguments: tuple[str, ...], stated: str) -> None:
     Path("other.yaml").write_text(yaml.safe_dump(deployment()))
     Path("bad.yaml").write_text(yaml.safe_dump(manifest(maxReplicas=1)))
     Path("good.yaml").write_text(yaml.safe_dump(manifest()))
     done = run(*arguments)
-    assert (done.exit_code, said in done.stderr) == (2, True), done.output
+    assert (done.exit_code, stated in done.stderr) == (2, True), done.output
 
 
 # --- diff -------------------------------------------------------------------------------------------------------------

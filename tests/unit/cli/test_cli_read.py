@@ -96,17 +96,17 @@ def test_selection(run: Cli, arguments: list[str], found: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "stated"),
     [
         pytest.param("checkout", "There is east/shop/checkout.", id="in another namespace"),
         pytest.param("west/shop/checkout", "There is east/shop/checkout.", id="in another cluster"),
         pytest.param("mars/shop/none", "known are east", id="a cluster that is not known"),
     ],
 )
-def test_a_name_that_is_not_there_exits_4_and_points_at_the_nearest(run: Cli, name: str, said: str) -> None:
+def test_a_name_that_is_not_there_exits_4_and_points_at_the_nearest(run: Cli, name: str, stated: str) -> None:
     result = run("get", "hpa", name)
     assert (result.exit_code, result.stdout) == (4, "")
-    assert said in result.stderr
+    assert stated in result.stderr
     assert run("get", "hpa", name, "--ignore-not-found").exit_code == 0
 
 
@@ -252,7 +252,7 @@ def test_get_takes_types_as_kubectl_writes_them(run: Cli, words: list[str]) -> N
 
 
 @pytest.mark.parametrize(
-    ("type_", "said"),
+    ("type_", "stated"),
     [
         ("pods", "Next: kubectl --context CLUSTER get pods"),
         ("hpaa", "Did you mean `hpa`?"),
@@ -260,10 +260,10 @@ def test_get_takes_types_as_kubectl_writes_them(run: Cli, words: list[str]) -> N
         ("decisions", "Next: fleethpa decisions -A"),
     ],
 )
-def test_get_of_another_type_says_what_lists_it(run: Cli, type_: str, said: str) -> None:
+def test_get_of_another_type_says_what_lists_it(run: Cli, type_: str, stated: str) -> None:
     made = run("get", type_, "-A")
     assert (made.exit_code, made.stdout) == (2, "")
-    assert said in made.stderr
+    assert stated in made.stderr
 
 
 # --- describe ---------------------------------------------------------------------------------------------------------
@@ -324,10 +324,10 @@ def test_following_prints_each_decision_once(run: Cli, fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("output", ["table", "wide"])
 def test_following_prints_a_header_in_every_table(run: Cli, output: str) -> None:
-    told = run("decisions", "-A", "--follow", "-o", output).stdout.splitlines()
+    reported = run("decisions", "-A", "--follow", "-o", output).stdout.splitlines()
     bare = run("decisions", "-A", "--follow", "-o", output, "--no-headers").stdout.splitlines()
-    assert (told[0].split()[0], told[0].split()[-1]) == ("TIME", "WHY")
-    assert told[1:] == bare
+    assert (reported[0].split()[0], reported[0].split()[-1]) == ("TIME", "WHY")
+    assert reported[1:] == bare
 
 
 def test_an_expander_skips_repeats_and_tells_what_it_lacks(fleet: Fleet) -> None:

@@ -63,12 +63,12 @@ def test_the_report_as_a_page_has_bars_and_tables(ask: Any, tmp_path: Path) -> N
     text = file.read_text(encoding="utf-8")
 
     assert text.count("<rect") >= 3
-    for said in ("stabilization window", "HPA by HPA", "c0/ns0/app0", "no latency and no prices"):
-        assert said in text
+    for stated in ("stabilization window", "HPA by HPA", "c0/ns0/app0", "no latency and no prices"):
+        assert stated in text
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "stated"),
     [
         (("regret", "-A", "--price", "cheap"), 2, "a number from 0 on"),
         (("regret", "-A", "--price", "-1"), 2, "a number from 0 on"),
@@ -81,7 +81,7 @@ def test_the_report_as_a_page_has_bars_and_tables(ask: Any, tmp_path: Path) -> N
         ),
     ],
 )
-def test_wrong_use_is_answered(ask: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_wrong_use_is_answered(ask: Any, arguments: tuple[str, ...], code: int, stated: str) -> None:
     made = ask(*arguments)
     assert made.exit_code == code, made.output
-    assert said in made.stderr
+    assert stated in made.stderr

@@ -321,7 +321,7 @@ def test_any_growth_of_nothing_is_beyond_every_percentage() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "stated"),
     [
         pytest.param(("explain", "c0/ns0/nobody"), 4, "no HPA c0/ns0/nobody", id="explain: an unknown HPA"),
         pytest.param(("explain", f"{APP}@yesterday"), 2, "is not a valid time", id="explain: no time"),
@@ -356,10 +356,10 @@ def test_any_growth_of_nothing_is_beyond_every_percentage() -> None:
         pytest.param(("audit", "list", "-A", "--since", "soon"), 2, "is not a valid time", id="audit list: no time"),
     ],
 )
-def test_wrong_input_says_what_is_wrong(ask: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_wrong_input_says_what_is_wrong(ask: Any, arguments: tuple[str, ...], code: int, stated: str) -> None:
     made = ask(*arguments)
     assert made.exit_code == code, made.output
-    assert said in made.stderr
+    assert stated in made.stderr
     assert "Traceback" not in made.output
 
 

@@ -120,8 +120,8 @@ def test_the_report_as_a_page_has_the_proposal_and_the_curve(ask: Any, tmp_path:
 
     assert "<h2>c0/ns0/app0</h2>" in text
     assert text.count("<svg") == 2
-    for said in ('class="deployed"', 'class="proposed"', "unseen: proposed", "minReplicas:", "latency"):
-        assert said in text
+    for stated in ('class="deployed"', 'class="proposed"', "unseen: proposed", "minReplicas:", "latency"):
+        assert stated in text
     assert "<script" not in text
     wrong = ask("tune", APP, "--html", str(tmp_path / "no" / "x.html"))
     assert (wrong.exit_code, "Its folder does not exist" in wrong.stderr) == (2, True)
@@ -136,7 +136,7 @@ def test_too_little_past_is_said_and_is_no_error(ask: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "stated"),
     [
         (("tune", "c0/ns0/nobody"), 4, "nobody"),
         (("tune", APP, "--within", "speed=3"), 2, "Fields are target, minReplicas"),
@@ -146,10 +146,10 @@ def test_too_little_past_is_said_and_is_no_error(ask: Any) -> None:
         (("tune", APP, "--objective", "speed"), 2, "cost"),
     ],
 )
-def test_wrong_use_is_answered(ask: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_wrong_use_is_answered(ask: Any, arguments: tuple[str, ...], code: int, stated: str) -> None:
     made = ask(*arguments)
     assert made.exit_code == code
-    assert said in made.stderr
+    assert stated in made.stderr
 
 
 def test_within_reads_open_and_closed_ranges() -> None:

@@ -117,14 +117,14 @@ def test_a_file_that_is_none_of_the_archives_is_passed_over_until_it_is_verified
 
 
 @pytest.mark.parametrize(
-    ("source", "said"), [("", "--from is empty"), ("{file}", "is a file, not a folder"), ("/none", "no such folder")]
+    ("source", "stated"), [("", "--from is empty"), ("{file}", "is a file, not a folder"), ("/none", "no such folder")]
 )
-def test_what_from_names_is_an_archives_folder(run: Cli, tmp_path: Path, source: str, said: str) -> None:
+def test_what_from_names_is_an_archives_folder(run: Cli, tmp_path: Path, source: str, stated: str) -> None:
     file = tmp_path / "file"
     file.touch()
     result = run("get", "hpa", "-A", "--from", source.format(file=file))
     assert result.exit_code == 2, result.output
-    assert said in result.stderr
+    assert stated in result.stderr
 
 
 def test_verify_names_the_id_of_a_decision_that_stands_in_what_cannot_be_read(run: Cli, root: Path) -> None:
@@ -135,7 +135,7 @@ def test_verify_names_the_id_of_a_decision_that_stands_in_what_cannot_be_read(ru
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "stated"),
     [
         pytest.param(("--checkpoints", "/no/such/folder"), "--checkpoints /no/such/folder: no such folder", id="none"),
         pytest.param(("--checkpoints", "{empty}"), "contains no signed checkpoint", id="a folder without checkpoints"),
@@ -143,14 +143,14 @@ def test_verify_names_the_id_of_a_decision_that_stands_in_what_cannot_be_read(ru
     ],
 )
 def test_a_verification_is_never_held_to_less_than_was_asked(
-    run: Cli, root: Path, tmp_path: Path, flags: tuple[str, str], said: str
+    run: Cli, root: Path, tmp_path: Path, flags: tuple[str, str], stated: str
 ) -> None:
     places = {"empty": tmp_path / "empty", "garbage": tmp_path / "garbage"}
     places["empty"].mkdir()
     places["garbage"].write_text("nothing")
     result = run("audit", "verify", "--from", str(root), flags[0], flags[1].format(**places))
     assert result.exit_code == 2, result.output
-    assert said in result.stderr
+    assert stated in result.stderr
 
 
 @pytest.mark.parametrize("keyed", [False, True])

@@ -198,7 +198,7 @@ def test_dry_run_writes_nothing(run: Cli, broker: Broker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "text", "code", "said"),
+    ("arguments", "text", "code", "stated"),
     [
         pytest.param(["-C", "mars"], GOOD, 4, "no cluster matches 'mars'", id="a wrong cluster name"),
         pytest.param(["-n", "other"], GOOD, 2, "namespaces do not match", id="another namespace than the manifest's"),
@@ -211,10 +211,10 @@ def test_dry_run_writes_nothing(run: Cli, broker: Broker) -> None:
         pytest.param([], GOOD.replace("8", "many"), 2, "is invalid", id="a text for a number"),
     ],
 )
-def test_wrong_input_to_apply(run: Cli, arguments: list[str], text: str, code: int, said: str) -> None:
+def test_wrong_input_to_apply(run: Cli, arguments: list[str], text: str, code: int, stated: str) -> None:
     result = run("apply", "-f", "-", *arguments, stdin=text)
     assert (result.exit_code, result.stdout) == (code, "")
-    assert said in result.stderr
+    assert stated in result.stderr
 
 
 def test_what_ingest_rejects_exits_1_with_its_reason(run: Cli, broker: Broker) -> None:
@@ -279,7 +279,7 @@ def test_delete_is_for_central_hpas_only(run: Cli, fleet: Fleet, broker: Broker)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said", "expected"),
+    ("arguments", "stated", "expected"),
     [
         pytest.param(
             ["east/shop/checkout"], "hpa east/shop/checkout paused", ("east", "shop", "checkout"), id="an HPA"
@@ -291,9 +291,9 @@ def test_delete_is_for_central_hpas_only(run: Cli, fleet: Fleet, broker: Broker)
         pytest.param(["--all"], "fleet paused", ("*", "", ""), id="everything, without a question"),
     ],
 )
-def test_pause_scopes(run: Cli, broker: Broker, arguments: list[str], said: str, expected: tuple[str, ...]) -> None:
+def test_pause_scopes(run: Cli, broker: Broker, arguments: list[str], stated: str, expected: tuple[str, ...]) -> None:
     result = run("pause", *arguments, "--reason", "INC-42")
-    assert (result.exit_code, result.stdout) == (0, f"{said}\n")
+    assert (result.exit_code, result.stdout) == (0, f"{stated}\n")
     [(cluster, namespace, body)] = broker.written
     assert isinstance(body, Command)
     assert (cluster, namespace, body.name) == expected
@@ -319,7 +319,7 @@ def test_mode_of_a_cluster_is_its_setting_and_of_an_hpa_a_command(run: Cli, brok
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "stated"),
     [
         pytest.param(["mode", "enforce", "--all"], "mode touches 2 HPAs (east: 2 enforce)", id="mode of the fleet"),
         pytest.param(["mode", "off", "--all"], "nothing will scale any more", id="which leaves targets to nobody"),
@@ -329,16 +329,16 @@ def test_mode_of_a_cluster_is_its_setting_and_of_an_hpa_a_command(run: Cli, brok
     ],
 )
 def test_what_touches_several_hpas_says_which_and_needs_a_yes(
-    run: Cli, fleet: Fleet, broker: Broker, arguments: list[str], said: str
+    run: Cli, fleet: Fleet, broker: Broker, arguments: list[str], stated: str
 ) -> None:
     fleet.append(AutoscalerSet(hpa=hpa("web"), session="s"))
     asked = run(*arguments)
     assert (asked.exit_code, asked.stdout, broker.written) == (2, "", [])
-    assert said in asked.stderr
+    assert stated in asked.stderr
     assert "add --yes" in asked.stderr
     seen = run(*arguments, "--dry-run")
     assert (seen.exit_code, broker.written) == (0, [])
-    assert said in seen.stderr
+    assert stated in seen.stderr
     assert run(*arguments, "--yes").exit_code == 0
     assert broker.written
 
@@ -426,9 +426,9 @@ def test_history_shows_guardrails_and_who_ended_their_pauses(run: Cli, guarded: 
 
 
 def test_a_resume_leaves_a_guardrails_pause_and_says_so(run: Cli, guarded: Fleet, broker: Broker) -> None:
-    said = run("resume", "-C", "east", "--yes")
-    assert (said.exit_code, said.stdout) == (0, "cluster east resumed\n")
-    assert f"cluster east: {WAVE}. It stays. Next: fleethpa resume -C east --guardrails" in said.stderr
+    stated = run("resume", "-C", "east", "--yes")
+    assert (stated.exit_code, stated.stdout) == (0, "cluster east resumed\n")
+    assert f"cluster east: {WAVE}. It stays. Next: fleethpa resume -C east --guardrails" in stated.stderr
     assert [type(body) for _, _, body in broker.written] == [Command]
 
 
@@ -458,8 +458,8 @@ def test_a_namespace_that_a_guardrail_pauses_alone_is_shown_and_resumed_alone(
         assert alone in run(*arguments).stdout, arguments
     assert "paused" not in run("get", "clusters").stdout.splitlines()[1].split()[1], "the others are not held"
     assert run("resume", "-n", "shop", "--guardrails", "--yes").exit_code == 2, "of which cluster?"
-    said = run("resume", "-C", "east", "-n", "shop", "--guardrails", "--yes")
-    assert said.stdout.startswith(f"namespace shop of cluster east resumed; it was: {alone}")
+    stated = run("resume", "-C", "east", "-n", "shop", "--guardrails", "--yes")
+    assert stated.stdout.startswith(f"namespace shop of cluster east resumed; it was: {alone}")
     assert [body for _, _, body in broker.written] == [GuardrailResume(cluster="east", namespace="shop", author="anna")]
     guarded.append(GuardrailResume(cluster="east", namespace="shop"), key=WHOLE_PARTITION_KEY)
     history = run("history", "east/shop/checkout").stdout
@@ -468,9 +468,9 @@ def test_a_namespace_that_a_guardrail_pauses_alone_is_shown_and_resumed_alone(
 
 
 def test_where_no_guardrail_pauses_anything_nothing_is_written(run: Cli, broker: Broker) -> None:
-    said = run("resume", "--all", "--guardrails", "--yes")
-    assert (said.exit_code, broker.written) == (0, [])
-    assert "no guardrail pauses anything there" in said.stderr
+    stated = run("resume", "--all", "--guardrails", "--yes")
+    assert (stated.exit_code, broker.written) == (0, [])
+    assert "no guardrail pauses anything there" in stated.stderr
     assert run("resume", "east/shop/checkout", "--guardrails").exit_code == 2
 
 
@@ -493,7 +493,7 @@ def test_the_settings_for_production_are_taken_from_their_file(run: Cli, fleet: 
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "stated"),
     [
         pytest.param("- a", "has no settings", id="a list"),
         pytest.param("max-step: [1]", "max-step has no value", id="a list as value"),
@@ -501,11 +501,11 @@ def test_the_settings_for_production_are_taken_from_their_file(run: Cli, fleet: 
         pytest.param("maxstep: 1", "maxstep", id="an unknown name"),
     ],
 )
-def test_a_file_that_has_no_settings_is_refused(run: Cli, tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_that_has_no_settings_is_refused(run: Cli, tmp_path: Path, text: str, stated: str) -> None:
     (tmp_path / "settings.yaml").write_text(text)
     refused = run("settings", "*", "-f", str(tmp_path / "settings.yaml"))
     assert refused.exit_code == 2
-    assert said in refused.stderr
+    assert stated in refused.stderr
 
 
 def test_settings_are_read_by_name() -> None:
@@ -592,7 +592,7 @@ def test_the_settings_of_hpas_in_use_are_removed_only_on_purpose(run: Cli, broke
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "stated"),
     [
         pytest.param(["settings", "east", "sync-period=0s"], 2, "expected at least 0.1s", id="no period"),
         pytest.param(["settings", "east", "sync-period=99999999999d"], 2, "too long", id="a period without an end"),
@@ -618,12 +618,12 @@ def test_the_settings_of_hpas_in_use_are_removed_only_on_purpose(run: Cli, broke
     ],
 )
 def test_a_dry_run_validates_as_the_real_run_does(
-    run: Cli, broker: Broker, arguments: list[str], code: int, said: str
+    run: Cli, broker: Broker, arguments: list[str], code: int, stated: str
 ) -> None:
     dry, real = run(*arguments, "--dry-run"), run(*arguments)
     assert (dry.exit_code, dry.stderr) == (real.exit_code, real.stderr)
     assert real.exit_code == code
-    assert said in real.stderr
+    assert stated in real.stderr
     assert bool(broker.written) == (code == 0)
 
 

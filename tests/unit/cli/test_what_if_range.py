@@ -31,7 +31,7 @@ def run(monkeypatch: pytest.MonkeyPatch, fleet: Fleet, tmp_path: Path) -> Cli:
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "code", "said"),
+    ("option", "value", "code", "stated"),
     [
         pytest.param("--metric", "cpu=1e18", 2, OUT, id="beyond int64 thousandths"),
         pytest.param("--metric", "cpu=-1e18", 2, OUT, id="below"),
@@ -55,11 +55,11 @@ def run(monkeypatch: pytest.MonkeyPatch, fleet: Fleet, tmp_path: Path) -> Cli:
     ],
 )
 def test_values_out_of_range_are_errors_or_named_with_their_guard(
-    run: Cli, option: str, value: str, code: int, said: str
+    run: Cli, option: str, value: str, code: int, stated: str
 ) -> None:
     result = run("what-if", NAME, option, value)
     assert result.exit_code == code, result.stderr
-    assert said in (result.stderr if code else result.stdout)
+    assert stated in (result.stderr if code else result.stdout)
 
 
 def test_an_overflow_that_no_guard_holds_is_named_too(run: Cli, fleet: Fleet) -> None:

@@ -219,10 +219,10 @@ def run(monkeypatch: pytest.MonkeyPatch, fleet: Fleet, folder: Path, tmp_path: P
     return Cli(monkeypatch, fleet)
 
 
-@pytest.mark.parametrize(("line", "code", "said"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
-def test_a_wrong_command_is_answered_with_what_to_do(run: Cli, line: str, code: int, said: str) -> None:
+@pytest.mark.parametrize(("line", "code", "stated"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_wrong_command_is_answered_with_what_to_do(run: Cli, line: str, code: int, stated: str) -> None:
     result = run(*shlex.split(line), stdin="")
-    assert (result.exit_code, said in result.stderr) == (code, True), result.stderr
+    assert (result.exit_code, stated in result.stderr) == (code, True), result.stderr
     assert "Traceback" not in result.stderr
     if code == 2:
         assert result.stdout == ""

@@ -106,9 +106,9 @@ def test_an_hpa_with_half_a_surrogate_pair_can_be_kept_for_the_next_write_of_its
     ],
 )
 def test_an_error_event_of_a_watch_is_an_error_whatever_it_says(status: str, code: int, text: str) -> None:
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as reported:
         watch_event(b'{"type": "ERROR", "object": %s}' % status.encode())
-    assert (told.value.status, told.value.message, type(told.value.reason)) == (code, text, str)
+    assert (reported.value.status, reported.value.message, type(reported.value.reason)) == (code, text, str)
 
 
 @pytest.mark.parametrize("found", ["null", "[]", "7", "{}", '{"metadata": null}', '{"metadata": "web"}'])

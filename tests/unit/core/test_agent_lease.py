@@ -213,17 +213,17 @@ async def test_who_leads_renews_within_one_term(server: LateServer) -> None:
 def test_the_brokers_time_is_at_most_what_any_fresh_reading_allows() -> None:
     time = BrokerTime()
     assert time.now_ms(5.0) is None
-    time.heard(1_000_000, sent_s=10.0)
+    time.received(1_000_000, sent_s=10.0)
     assert time.now_ms(12.0) == 1_002_000
-    time.heard(1_003_000, sent_s=11.0)  # it was under way for long: nothing better is known from it
+    time.received(1_003_000, sent_s=11.0)  # it was under way for long: nothing better is known from it
     assert time.now_ms(12.0) == 1_002_000
-    time.heard(1_001_500, sent_s=12.0)  # the brokers' clock was put back, or this one ran fast
+    time.received(1_001_500, sent_s=12.0)  # the brokers' clock was put back, or this one ran fast
     assert time.now_ms(12.0) == 1_001_500
 
 
 def test_without_a_fresh_reading_the_brokers_time_is_not_known() -> None:
     time = BrokerTime()
-    time.heard(1_000_000, sent_s=10.0)
+    time.received(1_000_000, sent_s=10.0)
     assert time.now_ms(10.0 + MAX_AGE_S - 0.1) is not None
     assert time.now_ms(10.0 + MAX_AGE_S) is None
 
@@ -236,7 +236,7 @@ def test_what_has_expired_by_the_brokers_clock_has_expired_here(
     time, now_s, ahead_s = BrokerTime(), 0.0, 5_000.0
     for pause_s, before_s, after_s in sends:
         sent_s = now_s + pause_s
-        time.heard(round((sent_s + before_s + ahead_s) * 1000), sent_s)
+        time.received(round((sent_s + before_s + ahead_s) * 1000), sent_s)
         now_s = sent_s + before_s + after_s
     now_s += later_s
     estimate = time.now_ms(now_s)

@@ -79,7 +79,7 @@ def test_it_counts_on_from_what_another_process_has_counted() -> None:
     correlator = EventCorrelator(EventBudget())
     first = correlator.observe(event(), 0)
     assert first is not None
-    correlator.stands(first, 8, "2026-11-21T11:00:00Z")
+    correlator.keep(first, 8, "2026-11-21T11:00:00Z")
     later = correlator.observe(event(), 15_000)
     assert later is not None
     assert (later.body["count"], later.body["firstTimestamp"]) == (9, "2026-11-21T11:00:00Z")

@@ -285,9 +285,9 @@ def _read_file(text: str) -> list[FoundCluster]:
     ],
 )
 def test_a_mistake_is_told_with_its_object_and_field(read: Callable[[Any], Any], given: Any, says: str) -> None:
-    with pytest.raises(FindingError) as told:
+    with pytest.raises(FindingError) as reported:
         read(given)
-    assert says in str(told.value)
+    assert says in str(reported.value)
 
 
 def test_a_provider_with_an_unknown_policy_is_told() -> None:

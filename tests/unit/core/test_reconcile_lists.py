@@ -12,7 +12,7 @@ from reconciler.core.objectbodies import (
     STAND_IN_LABEL,
     bears_own_label,
     hpa_body,
-    hpa_tells_the_same,
+    hpa_reports_the_same,
     is_kept_by_stand_in,
     is_own,
     is_status_of,
@@ -20,11 +20,11 @@ from reconciler.core.objectbodies import (
     pod_body,
     replicas_manager,
     reported_hpa,
+    reports_the_same,
     scale_of_answer,
     scale_of_parent,
     spec_manager,
     target_of,
-    tells_the_same,
     time_ms,
 )
 from schemas.codec import encode
@@ -167,25 +167,25 @@ def test_of_a_status_that_fleethpa_wrote_new_metric_values_are_not_told(
     now: dict[str, Any], own: bool, same: bool
 ) -> None:
     before = kept_hpa(shown())
-    assert hpa_tells_the_same(before, kept_hpa(now, before), own_status=own) is same
+    assert hpa_reports_the_same(before, kept_hpa(now, before), own_status=own) is same
 
 
 def test_a_status_that_shows_a_refusal_is_told_whole_since_the_next_evaluation_starts_from_it() -> None:
     refused: dict[str, Any] = {"reason": REFUSAL_REASON}
     before, now = kept_hpa(shown(40, **refused)), kept_hpa(shown(41, **refused))
-    assert not hpa_tells_the_same(before, now, own_status=True)
-    assert hpa_tells_the_same(before, kept_hpa(shown(40, 2, **refused)), own_status=True)
+    assert not hpa_reports_the_same(before, now, own_status=True)
+    assert hpa_reports_the_same(before, kept_hpa(shown(40, 2, **refused)), own_status=True)
 
 
 def test_an_hpa_that_was_not_reported_is_told() -> None:
-    assert not hpa_tells_the_same(None, kept_hpa(shown()), own_status=True)
+    assert not hpa_reports_the_same(None, kept_hpa(shown()), own_status=True)
 
 
 def test_another_who_writes_the_spec_is_told_although_the_spec_is_the_same() -> None:
     fields = {"manager": "kubectl", "time": "2026-11-21T12:00:00Z", "fieldsV1": {"f:spec": {"f:maxReplicas": {}}}}
     now = kept_hpa(shown(metadata={"managedFields": [fields]}))
     assert now.manager == ("kubectl", 1_795_262_400_000)
-    assert not hpa_tells_the_same(kept_hpa(shown()), now, own_status=True)
+    assert not hpa_reports_the_same(kept_hpa(shown()), now, own_status=True)
 
 
 @pytest.mark.parametrize(
@@ -308,9 +308,9 @@ def test_the_manager_of_a_spec_is_the_newest_that_owns_some_of_it() -> None:
 
 def test_a_new_resource_version_alone_tells_nothing() -> None:
     before = ScaleSet(target=DEPLOYMENT, spec_replicas=3, resource_version="1")
-    assert tells_the_same(before, ScaleSet(target=DEPLOYMENT, spec_replicas=3, resource_version="2"))
-    assert not tells_the_same(before, ScaleSet(target=DEPLOYMENT, spec_replicas=4, resource_version="1"))
-    assert not tells_the_same(None, before)
+    assert reports_the_same(before, ScaleSet(target=DEPLOYMENT, spec_replicas=3, resource_version="2"))
+    assert not reports_the_same(before, ScaleSet(target=DEPLOYMENT, spec_replicas=4, resource_version="1"))
+    assert not reports_the_same(None, before)
 
 
 # --- chunks -----------------------------------------------------------------------------------------------------------

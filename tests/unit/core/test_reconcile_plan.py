@@ -278,9 +278,20 @@ def test_trouble_of_any_kind_ends_within_the_time_to_live(statuses: list[int], p
 
 
 def test_an_outcome_carries_the_newest_scale_that_was_seen() -> None:
-    told = outcome(DECISION, End("failed", "why"), scale=SCALE, attempts=3)
-    assert (told.decision, told.uid, told.result, told.error, told.attempts) == ("0-7-u1", "u1", "failed", "why", 3)
-    assert (told.spec_replicas, told.status_replicas, told.selector, told.resource_version) == (2, 2, "app=web", "17")
+    reported = outcome(DECISION, End("failed", "why"), scale=SCALE, attempts=3)
+    assert (reported.decision, reported.uid, reported.result, reported.error, reported.attempts) == (
+        "0-7-u1",
+        "u1",
+        "failed",
+        "why",
+        3,
+    )
+    assert (reported.spec_replicas, reported.status_replicas, reported.selector, reported.resource_version) == (
+        2,
+        2,
+        "app=web",
+        "17",
+    )
     assert outcome(DECISION, End("stale")).spec_replicas is None
 
 

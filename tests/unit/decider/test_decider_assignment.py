@@ -79,7 +79,7 @@ async def nothing_to_write(_: Iterable[OwnedPartition]) -> None:
 
 
 class PromptReader(SlowReader):
-    """The same, without a delay, beside a log that goes on after the rows."""
+    """The same, without a delay, beside a log that continues after the rows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -172,8 +172,13 @@ async def test_the_record_that_the_state_goes_up_to_is_compared_with_the_log(
         await owner.load([1])
     code, reason = ended.value.args
     assert code == Exit.NEEDS_OPERATOR
-    for told in (sha256(record[2]).hexdigest(), found.digest.hex(), f"at offset {LOG_RECORDS - 1}", "Next: put back"):
-        assert told in reason
+    for reported in (
+        sha256(record[2]).hexdigest(),
+        found.digest.hex(),
+        f"at offset {LOG_RECORDS - 1}",
+        "Next: put back",
+    ):
+        assert reported in reason
 
 
 def test_a_record_that_has_expired_is_not_compared() -> None:

@@ -72,7 +72,7 @@ def state(applied: int, head: TailHead) -> ArchivedState:
 
 
 @pytest.mark.parametrize(
-    ("applied", "seq", "said"),
+    ("applied", "seq", "stated"),
     [
         pytest.param(9, 5, "", id="it reaches the record before the log's first"),
         pytest.param(30, 7, "", id="it reaches into the log, up to the newest decision"),
@@ -82,13 +82,13 @@ def state(applied: int, head: TailHead) -> ArchivedState:
     ],
 )
 def test_the_archive_must_reach_the_log_and_no_further_than_the_decisions(
-    source: ArchivePast, applied: int, seq: int, said: str
+    source: ArchivePast, applied: int, seq: int, stated: str
 ) -> None:
     found = state(applied, TailHead(seq, "digest"))
-    if not said:
+    if not stated:
         check_reach(source, NUMBER, found, OffsetBounds(10, 50), TailHead(7, "digest"))
         return
-    with pytest.raises(StartError, match=said) as caught:
+    with pytest.raises(StartError, match=stated) as caught:
         check_reach(source, NUMBER, found, OffsetBounds(10, 50), TailHead(7, "digest"))
     assert "without --archive, --rebuild begins anew" in str(caught.value)
 
@@ -117,15 +117,15 @@ async def test_the_decision_that_the_state_follows_from_is_found(
 
 
 @pytest.mark.parametrize(
-    ("seq", "bounds", "said"),
+    ("seq", "bounds", "stated"),
     [
         pytest.param(5, (0, 20), "another decision number 5 than stands: it is of another log", id="another log"),
         pytest.param(5, (0, 4), "decision number 5, which fleethpa.decisions does not hold", id="it does not stand"),
     ],
 )
 async def test_an_archive_of_another_log_is_refused(
-    topic: OffsetBounds, source: ArchivePast, seq: int, bounds: tuple[int, int], said: str
+    topic: OffsetBounds, source: ArchivePast, seq: int, bounds: tuple[int, int], stated: str
 ) -> None:
     consumer: Any = None
-    with pytest.raises(StartError, match=said):
+    with pytest.raises(StartError, match=stated):
         await decision_offset(consumer, TP, OffsetBounds(*bounds), source, state(9, TailHead(seq, "another")))

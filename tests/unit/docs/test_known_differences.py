@@ -357,7 +357,7 @@ def test_differs_overflow_held() -> None:
 
     assert decision["metrics"][0]["proposal"] == -(2**31), "the record keeps upstream's number"
     after = evaluate(log, 3, after_ms=15 * SECOND, pods=4)
-    assert after["wants"] == 8, "in range again: it goes on"
+    assert after["wants"] == 8, "in range again: it continues"
 
 
 def test_differs_overflow_percent() -> None:

@@ -13,8 +13,8 @@ NOW_MS = 1_795_269_600_000
 ALIVE = ServedRow(NOW_MS - 5_000)
 
 
-def report(*troubles: ObserverTrouble, heard_ms: int = NOW_MS - 5_000, **fields: Any) -> ReportRow:
-    return ReportRow("east", "o", "s", heard_ms, troubles=list(troubles), **fields)
+def report(*troubles: ObserverTrouble, reported_ms: int = NOW_MS - 5_000, **fields: Any) -> ReportRow:
+    return ReportRow("east", "o", "s", reported_ms, troubles=list(troubles), **fields)
 
 
 def trouble(part: str, reason: Any = "failing", **fields: Any) -> ObserverTrouble:
@@ -25,17 +25,17 @@ def trouble(part: str, reason: Any = "failing", **fields: Any) -> ObserverTroubl
     ("given", "kinds"),
     [
         pytest.param({}, [], id="nothing"),
-        pytest.param({"heard_ms": None}, ["observerSilent"], id="never observed"),
-        pytest.param({"heard_ms": NOW_MS - 30_001, "reports": []}, ["observerSilent"], id="silent for long"),
-        pytest.param({"heard_ms": NOW_MS - 30_000, "reports": []}, [], id="silent, not yet for long"),
+        pytest.param({"reported_ms": None}, ["observerSilent"], id="never observed"),
+        pytest.param({"reported_ms": NOW_MS - 30_001, "reports": []}, ["observerSilent"], id="silent for long"),
+        pytest.param({"reported_ms": NOW_MS - 30_000, "reports": []}, [], id="silent, not yet for long"),
         pytest.param({"reports": [report(stopped=True)]}, ["observerSilent"], id="stopped on purpose, seen at once"),
         pytest.param(
-            {"reports": [report(stopped=True, heard_ms=NOW_MS), report()]},
+            {"reports": [report(stopped=True, reported_ms=NOW_MS), report()]},
             [],
             id="one of two was stopped, as in a rolling update",
         ),
         pytest.param(
-            {"reports": [report(stopped=True, heard_ms=NOW_MS), report(heard_ms=NOW_MS - 30_001)]},
+            {"reports": [report(stopped=True, reported_ms=NOW_MS), report(reported_ms=NOW_MS - 30_001)]},
             ["observerSilent"],
             id="one of two was stopped, and the other is silent",
         ),
@@ -46,12 +46,12 @@ def trouble(part: str, reason: Any = "failing", **fields: Any) -> ObserverTroubl
         ),
         pytest.param({"reports": [report(trouble("membership"))]}, ["unhealthy"], id="its object says it is ill"),
         pytest.param(
-            {"heard_ms": NOW_MS - 60_000, "reports": [report(trouble("apiServer"), heard_ms=NOW_MS - 60_000)]},
+            {"reported_ms": NOW_MS - 60_000, "reports": [report(trouble("apiServer"), reported_ms=NOW_MS - 60_000)]},
             ["observerSilent"],
             id="what a silent observer said last is not known to hold",
         ),
         pytest.param(
-            {"reports": [report(trouble("pods")), report(heard_ms=NOW_MS - 9_000)]},
+            {"reports": [report(trouble("pods")), report(reported_ms=NOW_MS - 9_000)]},
             ["watchFailing"],
             id="the newest of several reports",
         ),
@@ -79,7 +79,7 @@ def trouble(part: str, reason: Any = "failing", **fields: Any) -> ObserverTroubl
     ],
 )
 def test_each_cause_is_named_once(given: dict[str, Any], kinds: list[str]) -> None:
-    usual: dict[str, Any] = {"heard_ms": NOW_MS - 5_000, "reports": [report()], "served": ALIVE, "enforced": 2}
+    usual: dict[str, Any] = {"reported_ms": NOW_MS - 5_000, "reports": [report()], "served": ALIVE, "enforced": 2}
     found = troubles_of("east", NOW_MS, **(usual | given))
     assert [each.kind for each in found] == kinds
     assert all(each.next_step and "\n" not in each.text for each in found)
@@ -90,7 +90,9 @@ def test_where_is_named_as_long_as_it_is_short() -> None:
     many = trouble("scales", "forbidden", namespaces=["a", "b", "c"], namespace_count=40, rights=["list x.apps"])
     texts = [
         each.text
-        for each in troubles_of("east", NOW_MS, heard_ms=NOW_MS, reports=[report(few, many)], served=None, enforced=0)
+        for each in troubles_of(
+            "east", NOW_MS, reported_ms=NOW_MS, reports=[report(few, many)], served=None, enforced=0
+        )
     ]
     assert [re.sub(r" since \S+ \(1m\)", "", text) for text in texts] == [
         "watching pods fails in data, shop",
@@ -99,7 +101,7 @@ def test_where_is_named_as_long_as_it_is_short() -> None:
 
 
 def test_a_stand_in_is_shown_with_the_reason_that_its_agent_reports() -> None:
-    usual: dict[str, Any] = {"heard_ms": NOW_MS, "reports": [report()], "enforced": 2}
+    usual: dict[str, Any] = {"reported_ms": NOW_MS, "reports": [report()], "enforced": 2}
     hands = HandsRow([(NOW_MS - 60_000, "stand-in", 3)])
     [fresh] = troubles_of("east", NOW_MS, **usual, served=ServedRow(NOW_MS, "no right\nto write"), hands=hands)
     assert fresh.text.endswith("; its agent reports: no right")

@@ -39,7 +39,7 @@ def _rows() -> dict[bytes, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("rows", "kept", "said"),
+    ("rows", "kept", "stated"),
     [
         ({}, MADE[60:], "begins at offset 60: earlier records are gone, and no stored state is old enough"),
         (_rows(), MADE[60:], "begins at offset 60: what came after the stored state of offset 3 is gone"),
@@ -48,11 +48,11 @@ def _rows() -> dict[bytes, bytes]:
     ids=["nothing stored", "stored state before the gap", "a gap in the middle"],
 )
 async def test_a_time_before_a_gap_of_the_log_ends_is_an_error_and_no_older_state(
-    rows: Mapping[bytes, bytes], kept: list[ArchivedRecord], said: str
+    rows: Mapping[bytes, bytes], kept: list[ArchivedRecord], stated: str
 ) -> None:
     past = StoredPast({(LOG, 0): kept}, rows)
     for time_ms in (MADE[60].timestamp_ms - 1, MADE[60].timestamp_ms):
-        with pytest.raises(LogGoneError, match=said):
+        with pytest.raises(LogGoneError, match=stated):
             await past.fold_to(0, time_ms=time_ms)
 
 

@@ -49,11 +49,11 @@ def _same(each: Evaluated) -> None:
 def test_a_probe_changes_no_byte() -> None:
     records = disturbed_log(3, 200).records
     plain, probed = Partition.empty(0), Partition.empty(0)
-    told: list[EvaluationInputs | WriteEnded] = []
+    reported: list[EvaluationInputs | WriteEnded] = []
     for record in records:
-        assert plain.apply(*record) == probed.apply(*record, probe=told.append)
+        assert plain.apply(*record) == probed.apply(*record, probe=reported.append)
     assert plain.checkpoint() == probed.checkpoint()
-    assert any(isinstance(each, WriteEnded) and each.applied for each in told)
+    assert any(isinstance(each, WriteEnded) and each.applied for each in reported)
 
 
 async def test_an_evaluation_is_found_by_its_decision() -> None:

@@ -246,13 +246,13 @@ def test_z1_a_paused_target_says_so() -> None:
 
 
 def test_z4_z5_z6_what_scaling_limited_says_from_zero() -> None:
-    said = []
+    stated = []
     for low, rules, answer in ((10, None, 20), (2, behavior(), 1), (2, None, 1)):
         controller = at_zero(low, woken=True, rules=rules)
         controller.sync(0, wanting(answer), pods=TargetPods(()))
-        said.append(controller.condition("ScalingLimited"))
+        stated.append(controller.condition("ScalingLimited"))
 
-    assert said == [("True", "ScaleUpLimit"), ("False", "DesiredWithinRange"), ("True", "TooFewReplicas")]
+    assert stated == [("True", "ScaleUpLimit"), ("False", "DesiredWithinRange"), ("True", "TooFewReplicas")]
 
 
 @pytest.mark.parametrize(
@@ -353,10 +353,10 @@ def test_the_metrics_are_told_with_everything_that_led_to_them() -> None:
 
     made = Controller(hpa([CPU])).evaluate(4, answer, pods=pods)
 
-    told = made.metrics[0].calculation
-    assert told is not None
-    assert (told.used, told.missing, told.not_ready, told.ignored) == (2, 1, 1, 1)
-    assert (told.value, told.ratio, told.final_ratio, told.proposal) == (200, 4.0, 2.0, 8)
+    reported = made.metrics[0].calculation
+    assert reported is not None
+    assert (reported.used, reported.missing, reported.not_ready, reported.ignored) == (2, 1, 1, 1)
+    assert (reported.value, reported.ratio, reported.final_ratio, reported.proposal) == (200, 4.0, 2.0, 8)
     assert (made.metrics[0].oldest_ms, made.metrics[0].newest_ms) == (NOW_MS, NOW_MS)
 
 

@@ -112,18 +112,18 @@ def test_what_holds_with_behavior_and_until_when(
 
 def test_what_each_policy_allows_is_told() -> None:
     rules = {"policies": [policy("Pods", 5, 60), policy("Percent", 50, 20)]}
-    told = {}
+    reported = {}
     for desired in (40, 1, 12):
         controller = Controller(
             hpa([QUEUE], behavior=behavior(rules, rules)), recommendations=(), ups=((3, 30),), downs=((2, 40), (1, 10))
         )
         made = normalization(controller, 12, desired)
-        told[desired] = [
+        reported[desired] = [
             (each.type, each.value, each.period_ms, each.scaled_up, each.scaled_down, each.start, each.limit)
             for each in made.policies
         ]
 
-    assert told == {
+    assert reported == {
         40: [("Pods", 5, 60_000, 3, 3, 12, 17), ("Percent", 50, 20_000, 0, 1, 13, 20)],
         1: [("Pods", 5, 60_000, 3, 3, 12, 7), ("Percent", 50, 20_000, 0, 1, 13, 6)],
         12: [],

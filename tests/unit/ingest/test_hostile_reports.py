@@ -630,7 +630,7 @@ def test_what_the_fold_refuses_is_shown_for_an_hour() -> None:
 
     def shown(now_ms: int) -> list[str]:
         refused = {"HPAs of the cluster in namespace shop": row}
-        found = troubles_of("east", now_ms, heard_ms=now_ms, reports=(), served=None, enforced=0, refused=refused)
+        found = troubles_of("east", now_ms, reported_ms=now_ms, reports=(), served=None, enforced=0, refused=refused)
         return [trouble.text for trouble in found if trouble.kind == "overLimit"]
 
     [text] = shown(row.last_ms)

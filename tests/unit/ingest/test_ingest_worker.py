@@ -140,7 +140,7 @@ class Stood:
 
 
 @pytest.mark.parametrize(
-    ("begin", "committed", "start", "told"),
+    ("begin", "committed", "start", "reported"),
     [
         pytest.param(0, None, 0, [], id="a new group begins at the beginning"),
         pytest.param(40, None, 40, [], id="of what there is"),
@@ -149,8 +149,8 @@ class Stood:
     ],
 )
 async def test_where_reading_starts(
-    begin: int, committed: int | None, start: int, told: list[int], caplog: pytest.LogCaptureFixture
+    begin: int, committed: int | None, start: int, reported: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     places = await starting_places(Stood(begin, committed, 100), [PODS])
     assert (places[PODS].next, places[PODS].end) == (start, 100)
-    assert [record.__dict__["count"] for record in caplog.records] == told
+    assert [record.__dict__["count"] for record in caplog.records] == reported

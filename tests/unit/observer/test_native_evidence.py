@@ -108,7 +108,7 @@ def test_a_verdict_that_is_taken_away_leaves_that_for_all_clusters() -> None:
 
 
 class _Canary:
-    """A canary with this verdict; None: it cannot be made, and goes on trying."""
+    """A canary with this verdict; None: it cannot be made, and continues trying."""
 
     def __init__(self, verdict: Verdict | None, note: NoteCanary) -> None:
         self._verdict, self._note = verdict, note

@@ -62,18 +62,18 @@ def test_records_of_other_clusters_are_for_their_observers() -> None:
 
 def test_a_deleted_hpa_is_not_said_again_nor_brought_back_by_a_record_renewed_just_then() -> None:
     hpas = known()
-    [(_, said)] = hpas.due(1_000 + RENEW_MS)
+    [(_, stated)] = hpas.due(1_000 + RENEW_MS)
     assert hpas.take(WEB, at(1_500 + RENEW_MS, None))
-    assert not hpas.take(WEB, at(2_000 + RENEW_MS, said))
+    assert not hpas.take(WEB, at(2_000 + RENEW_MS, stated))
     assert hpas.due(10 * RENEW_MS) == []
     assert hpas.take(WEB, at(11 * RENEW_MS, applied()))
 
 
 def test_a_change_stands_against_a_record_renewed_just_then() -> None:
     hpas = known()
-    [(_, said)] = hpas.due(1_000 + RENEW_MS)
+    [(_, stated)] = hpas.due(1_000 + RENEW_MS)
     assert hpas.take(WEB, at(1_500 + RENEW_MS, applied(high=20)))
-    assert not hpas.take(WEB, at(1_600 + RENEW_MS, said))
+    assert not hpas.take(WEB, at(1_600 + RENEW_MS, stated))
     assert hpas.due(1_500 + 2 * RENEW_MS) == [(WEB, renewed(applied(high=20)))]
 
 

@@ -168,8 +168,8 @@ def test_while_the_api_server_is_away_only_that_is_reported_of_what_does_not_ans
 
 def test_another_session_is_told_once_when_it_has_been_silent_for_long_enough() -> None:
     others = OtherSessions(SessionName("mine", 5), {"east"})
-    others.hear("east", Heartbeat(session="mine@4", watches=["pods"]), 0)
-    others.hear("east", Heartbeat(session="theirs", watches=["pods"]), 1_000)
+    others.receive("east", Heartbeat(session="mine@4", watches=["pods"]), 0)
+    others.receive("east", Heartbeat(session="theirs", watches=["pods"]), 1_000)
     assert others.fallen_silent(1_000 + SILENCE_MS - 1) == set()
     assert others.fallen_silent(1_000 + SILENCE_MS) == {"east"}
     assert others.fallen_silent(10 * SILENCE_MS) == set()
@@ -177,7 +177,7 @@ def test_another_session_is_told_once_when_it_has_been_silent_for_long_enough() 
 
 def test_a_session_that_says_farewell_is_silent_at_once_and_once_more_when_the_fold_surely_knows() -> None:
     others = OtherSessions(SessionName("mine", 5), {"east"})
-    others.hear("east", Heartbeat(session="theirs"), 5)
+    others.receive("east", Heartbeat(session="theirs"), 5)
     assert others.fallen_silent(5) == {"east"}
     assert others.fallen_silent(6) == set()
     assert others.fallen_silent(5 + SILENCE_MS) == {"east"}
@@ -186,9 +186,9 @@ def test_a_session_that_says_farewell_is_silent_at_once_and_once_more_when_the_f
 
 def test_an_observer_of_other_clusters_may_have_the_same_name(caplog: pytest.LogCaptureFixture) -> None:
     others = OtherSessions(SessionName("mine", 5), {"east"})
-    others.hear("west", Heartbeat(session="mine@6", watches=["pods"]), 0)
+    others.receive("west", Heartbeat(session="mine@6", watches=["pods"]), 0)
     assert (caplog.messages, others.fallen_silent(10 * SILENCE_MS)) == ([], set())
-    others.hear("east", Heartbeat(session="mine@6", watches=["pods"]), 0)
+    others.receive("east", Heartbeat(session="mine@6", watches=["pods"]), 0)
     assert len(caplog.messages) == 1
 
 
@@ -197,7 +197,7 @@ def beat_of(session: str) -> Heartbeat:
 
 
 @pytest.mark.parametrize(
-    ("heard", "knows", "precedes"),
+    ("received", "knows", "precedes"),
     [
         pytest.param([], False, True, id="what was said before is not known"),
         pytest.param([], True, False, id="nobody"),
@@ -209,12 +209,12 @@ def beat_of(session: str) -> Heartbeat:
     ],
 )
 def test_lists_are_sent_once_more_only_after_another_session(
-    heard: list[tuple[str, str]], knows: bool, precedes: bool
+    received: list[tuple[str, str]], knows: bool, precedes: bool
 ) -> None:
     others = OtherSessions(SessionName("mine", 5), {"east"})
     others.knows_the_past = knows
-    for cluster, session in heard:
-        others.hear_before(cluster, beat_of(session))
+    for cluster, session in received:
+        others.receive_before(cluster, beat_of(session))
     assert others.may_precede("east") is precedes
 
 

@@ -66,7 +66,7 @@ class Server:
             raise script.pop(0)
 
 
-class Heard:
+class ReceivedReports:
     """A listener that keeps what it hears."""
 
     def __init__(self) -> None:
@@ -103,9 +103,9 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return made
 
 
-def reflect(server: Server, heard: Heard, namespace: str = "shop") -> Reflector:
+def reflect(server: Server, received: ReceivedReports, namespace: str = "shop") -> Reflector:
     metrics = ObserverMetrics(CollectorRegistry())
-    return Reflector(server, "/api/v1/pods", heard, metrics=metrics, namespace=namespace)  # type: ignore[arg-type]
+    return Reflector(server, "/api/v1/pods", received, metrics=metrics, namespace=namespace)  # type: ignore[arg-type]
 
 
 async def until(condition: Callable[[], bool], work: Any) -> None:
@@ -124,18 +124,18 @@ async def until(condition: Callable[[], bool], work: Any) -> None:
 async def test_a_server_whose_watches_are_always_too_old_is_not_asked_for_lists_without_a_pause(
     pauses: list[float],
 ) -> None:
-    server, heard = Server(watches=[EXPIRED] * 5), Heard()
-    await until(server.opened.is_set, reflect(server, heard).run())
+    server, received = Server(watches=[EXPIRED] * 5), ReceivedReports()
+    await until(server.opened.is_set, reflect(server, received).run())
     assert [pause for pause in pauses if pause] == [0.5, 1.0, 2.0, 4.0, 8.0]
     assert server.asked.count("list /api/v1/pods") == 6
-    assert not heard.problems
+    assert not received.problems
 
 
 async def test_a_watch_that_expires_after_events_lists_again_at_once(pauses: list[float]) -> None:
-    server, heard = Server(expiring=1), Heard()
-    await until(server.opened.is_set, reflect(server, heard).run())
+    server, received = Server(expiring=1), ReceivedReports()
+    await until(server.opened.is_set, reflect(server, received).run())
     assert not [pause for pause in pauses if pause]
-    assert heard.lists == ["shop", "shop"]
+    assert received.lists == ["shop", "shop"]
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ async def test_a_server_that_throttles_is_left_alone_for_as_long_as_it_asks(
     pauses: list[float], retry_after_ms: int | None, pause_s: float
 ) -> None:
     throttled = ApiError(429, "too many requests", retry_after_ms=retry_after_ms)
-    server, heard = Server(lists=[throttled]), Heard()
-    await until(server.opened.is_set, reflect(server, heard).run())
+    server, received = Server(lists=[throttled]), ReceivedReports()
+    await until(server.opened.is_set, reflect(server, received).run())
     assert [pause for pause in pauses if pause] == [pause_s]
 
 
@@ -166,30 +166,30 @@ async def test_a_server_that_throttles_is_left_alone_for_as_long_as_it_asks(
 async def test_an_api_server_that_does_not_answer_is_asked_again_within_seconds(
     pauses: list[float], error: ClusterError, longest_s: float
 ) -> None:
-    server, heard = Server(lists=[error] * 10), Heard()
-    await until(server.opened.is_set, reflect(server, heard).run())
+    server, received = Server(lists=[error] * 10), ReceivedReports()
+    await until(server.opened.is_set, reflect(server, received).run())
     assert max(pauses) == longest_s
     assert [pause for pause in pauses if pause][:4] == [0.5, 1.0, 2.0, 4.0]
 
 
 async def test_a_watch_that_begins_again_is_no_problem_any_more_though_nothing_happens(pauses: list[float]) -> None:
-    server, heard = Server(watches=[ApiError(500, "not now")]), Heard()
+    server, received = Server(watches=[ApiError(500, "not now")]), ReceivedReports()
 
     async def quiet(path: str, *, silence_s: float, opened: Callable[[], None]) -> AsyncIterator[Json]:
         if server.watches:
             raise server.watches.pop()
-        assert heard.problems == {"shop": "not now"}
+        assert received.problems == {"shop": "not now"}
         opened()
         server.opened.set()
         await asyncio.Event().wait()
         yield {}
 
     server.watch = quiet  # type: ignore[method-assign, assignment]
-    await until(server.opened.is_set, reflect(server, heard).run())
-    assert not heard.problems
+    await until(server.opened.is_set, reflect(server, received).run())
+    assert not received.problems
 
 
-class Pods(Heard):
+class Pods(ReceivedReports):
     """A listener that reads pods."""
 
     def kept(self, item: Json) -> Json:
@@ -201,12 +201,12 @@ class Pods(Heard):
 
     def problem(self, namespace: str, problem: ReadProblem | None) -> None:
         if problem is not None:
-            self.told.append(problem.text)
+            self.reported.append(problem.text)
         super().problem(namespace, problem)
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
 
 @pytest.mark.parametrize(
@@ -235,12 +235,12 @@ class Pods(Heard):
 async def test_an_object_of_a_shape_that_no_api_server_gives_is_a_trouble_of_its_cluster(
     pauses: list[float], pages: list[Json], events: list[Json]
 ) -> None:
-    server, heard = Server(), Pods()
+    server, received = Server(), Pods()
     server.pages, server.events = pages, events
-    await until(server.opened.is_set, reflect(server, heard).run())
-    assert len(heard.told) == 1
-    assert heard.told[0].startswith("an object below /api/v1/pods cannot be read: ")
-    assert not heard.problems, "the next list could be read"
+    await until(server.opened.is_set, reflect(server, received).run())
+    assert len(received.reported) == 1
+    assert received.reported[0].startswith("an object below /api/v1/pods cannot be read: ")
+    assert not received.problems, "the next list could be read"
     assert [pause for pause in pauses if pause] == [0.5]
 
 
@@ -248,14 +248,16 @@ def path_of(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
 
 
-def mirrored(server: Server, heard: Heard, seen: list[str], limits: WatchLimits, sight: Sight | None = None) -> Mirror:
+def mirrored(
+    server: Server, received: ReceivedReports, seen: list[str], limits: WatchLimits, sight: Sight | None = None
+) -> Mirror:
     async def namespaces() -> list[str]:
         return list(seen)
 
     return Mirror(
         server,  # type: ignore[arg-type]
         path_of,
-        heard,
+        received,
         namespaces=(),
         seen_namespaces=namespaces,
         metrics=ObserverMetrics(CollectorRegistry()),
@@ -268,24 +270,24 @@ QUICK = WatchLimits(blind_s=0.01, looks_s=(0.01,))
 
 
 async def test_a_cluster_that_was_forbidden_for_a_moment_is_watched_as_a_whole_again() -> None:
-    server, heard = Server(), Heard()
+    server, received = Server(), ReceivedReports()
     server.forbidden = True
     seen = ["shop", "vault"]
-    task = asyncio.ensure_future(mirrored(server, heard, seen, QUICK).run())
+    task = asyncio.ensure_future(mirrored(server, received, seen, QUICK).run())
     try:
         async with asyncio.timeout(5):
-            while sorted(heard.lists) != ["shop", "vault"]:
+            while sorted(received.lists) != ["shop", "vault"]:
                 await asyncio.sleep(0.005)
             seen.append("new")
-            while "new" not in heard.lists:
+            while "new" not in received.lists:
                 await asyncio.sleep(0.005)
-            assert "" not in heard.lists
-            assert not heard.problems, "each namespace that can be seen speaks for itself"
-            heard.problems["shop"] = "trouble of its own"
+            assert "" not in received.lists
+            assert not received.problems, "each namespace that can be seen speaks for itself"
+            received.problems["shop"] = "trouble of its own"
             server.forbidden = False
-            while "" not in heard.lists:
+            while "" not in received.lists:
                 await asyncio.sleep(0.005)
-        assert not heard.problems, "the whole cluster's watch speaks for all"
+        assert not received.problems, "the whole cluster's watch speaks for all"
         alive = [each for each in asyncio.all_tasks() if "Reflector.run" in repr(each) and not each.cancelling()]
         assert not alive, "the watches of single namespaces have ended"
     finally:
@@ -295,41 +297,41 @@ async def test_a_cluster_that_was_forbidden_for_a_moment_is_watched_as_a_whole_a
 async def test_while_nothing_can_be_seen_it_is_looked_again_every_two_seconds_else_soon_once_a_minute(
     pauses: list[float],
 ) -> None:
-    server, heard, sight = Server(), Heard(), Sight()
+    server, received, sight = Server(), ReceivedReports(), Sight()
     server.forbidden = server.everywhere = True
     limits = WatchLimits()
-    work = mirrored(server, heard, ["shop"], limits, sight).run()
+    work = mirrored(server, received, ["shop"], limits, sight).run()
     await until(lambda: server.asked.count("list /api/v1/namespaces/shop/pods") == 20, work)
     # Each look is one of the whole cluster and one of the namespace; the pauses between them are the blind one.
     assert set(pauses) - {0} == {limits.blind_s}
     assert server.asked.count("list /api/v1/pods") in (20, 21)
-    assert heard.problems == {"": "pods is forbidden", "shop": "pods is forbidden"}
-    assert heard.rights == ("list pods", "watch pods")
+    assert received.problems == {"": "pods is forbidden", "shop": "pods is forbidden"}
+    assert received.rights == ("list pods", "watch pods")
     pauses.clear()
     server.asked.clear()
     sight.gained("/apis/autoscaling/v2/horizontalpodautoscalers")
     await until(
         lambda: server.asked.count("list /api/v1/namespaces/shop/pods") == 5,
-        mirrored(server, heard, ["shop"], limits, sight).run(),
+        mirrored(server, received, ["shop"], limits, sight).run(),
     )
     looked_for_s = sum(pause for pause in pauses if pause)
     assert 2 + 6 + 60 + 60 <= looked_for_s < 2 + 6 + 3 * 60
 
 
 async def test_a_namespace_that_becomes_forbidden_is_a_problem_until_it_is_allowed_again() -> None:
-    server, heard = Server(), Heard()
+    server, received = Server(), ReceivedReports()
     server.forbidden = True
-    task = asyncio.ensure_future(mirrored(server, heard, ["shop"], QUICK).run())
+    task = asyncio.ensure_future(mirrored(server, received, ["shop"], QUICK).run())
     try:
         async with asyncio.timeout(5):
             await server.opened.wait()
-            assert not heard.problems
+            assert not received.problems
             server.everywhere = True
             server.end_watches.set()
-            while heard.problems.keys() != {"", "shop"}:
+            while received.problems.keys() != {"", "shop"}:
                 await asyncio.sleep(0.005)
             server.everywhere = False
-            while heard.problems:
+            while received.problems:
                 await asyncio.sleep(0.005)
     finally:
         task.cancel()
@@ -339,10 +341,10 @@ async def test_an_open_watch_ends_when_its_right_is_revoked_but_not_for_one_stra
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("reconciler.observer.reflector.CONFIRM_S", 0.0)
-    server, heard, sight = Server(), Heard(), Sight()
+    server, received, sight = Server(), ReceivedReports(), Sight()
     metrics = ObserverMetrics(CollectorRegistry())
     limits = WatchLimits(check_s=0.01)
-    reflector = Reflector(server, "/api/v1/pods", heard, metrics=metrics, limits=limits, sight=sight)  # type: ignore[arg-type]
+    reflector = Reflector(server, "/api/v1/pods", received, metrics=metrics, limits=limits, sight=sight)  # type: ignore[arg-type]
     task = asyncio.ensure_future(reflector.run())
     try:
         async with asyncio.timeout(5):

@@ -41,12 +41,12 @@ OF_OLD = {"matchExpressions": [{"key": "env", "operator": "NotIn", "values": ["o
 
 
 async def test_a_selector_that_nobody_can_read_is_told_of_its_own_target_only() -> None:
-    server, told = Server(), dict[Target, ScaleSet]()
+    server, reported = Server(), dict[Target, ScaleSet]()
     both, listened = asyncio.Event(), asyncio.Event()
 
-    async def tell(namespace: str, scale: ScaleSet) -> None:
-        told[scale.target] = scale
-        if len(told) == 2:
+    async def report(namespace: str, scale: ScaleSet) -> None:
+        reported[scale.target] = scale
+        if len(reported) == 2:
             both.set()
 
     async def mirror(path: Callable[[str], str], listener: Listener, wanted: Callable[[], set[str]]) -> None:
@@ -59,7 +59,7 @@ async def test_a_selector_that_nobody_can_read_is_told_of_its_own_target_only() 
         server,  # type: ignore[arg-type]
         Discovery(server),  # type: ignore[arg-type]
         ClusterState(),
-        tell,
+        report,
         ObserverMetrics(CollectorRegistry()),
         session="a",
         mirror=mirror,
@@ -72,6 +72,6 @@ async def test_a_selector_that_nobody_can_read_is_told_of_its_own_target_only() 
         await listened.wait()
         await both.wait()
         running.cancel()
-    assert told[WEB].selector == "app=web"
-    assert told[BAD].error == REFUSED
+    assert reported[WEB].selector == "app=web"
+    assert reported[BAD].error == REFUSED
     assert set(server.read) == {"/apis/apps/v1/namespaces/shop/deployments/bad/scale"}

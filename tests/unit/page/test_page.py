@@ -109,9 +109,9 @@ async def test_the_verdict_steps_and_counterfactuals_are_those_of_explain(fleet:
 
 
 async def test_the_record_of_a_decision_is_that_of_explain_as_json(fleet: Fleet, run: Cli) -> None:
-    said = json.loads((await asyncio.to_thread(run, "explain", "east/shop/checkout", "-o", "json")).stdout)
-    html = (await shown(f"/decision/{said['id']}")).text
-    assert " ".join((await asyncio.to_thread(run, "explain", said["id"], "-o", "json")).stdout.split()) in html
+    stated = json.loads((await asyncio.to_thread(run, "explain", "east/shop/checkout", "-o", "json")).stdout)
+    html = (await shown(f"/decision/{stated['id']}")).text
+    assert " ".join((await asyncio.to_thread(run, "explain", stated["id"], "-o", "json")).stdout.split()) in html
 
 
 async def test_changes_say_what_decisions_says(fleet: Fleet, run: Cli) -> None:
@@ -424,7 +424,7 @@ async def test_behind_a_proxy_the_user_must_be_named(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "stated"),
     [
         (("--host", "0.0.0.0"), "nobody would be asked who they are"),
         (("--host", "10.0.0.7"), "nobody would be asked who they are"),
@@ -433,17 +433,17 @@ async def test_behind_a_proxy_the_user_must_be_named(fleet: Fleet) -> None:
         (("--from", "/nothing/there"), "no such folder"),
     ],
 )
-def test_an_unsafe_start_is_refused_with_the_next_step(run: Cli, arguments: tuple[str, ...], said: str) -> None:
+def test_an_unsafe_start_is_refused_with_the_next_step(run: Cli, arguments: tuple[str, ...], stated: str) -> None:
     found = run("page", *arguments)
     assert found.exit_code == 2
-    assert said in found.stderr
+    assert stated in found.stderr
 
 
 # --- another spec on the past -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("manifest", "said"),
+    ("manifest", "stated"),
     [
         ("kind: [", "the manifest"),
         ("", "holds 0 HPAs"),
@@ -451,7 +451,7 @@ def test_an_unsafe_start_is_refused_with_the_next_step(run: Cli, arguments: tupl
         ("maxReplicas: 0", "spec.maxReplicas"),
     ],
 )
-async def test_what_is_wrong_with_a_manifest_is_said_beside_it(fleet: Fleet, manifest: str, said: str) -> None:
+async def test_what_is_wrong_with_a_manifest_is_said_beside_it(fleet: Fleet, manifest: str, stated: str) -> None:
     async with browsing() as client:
         form = await (await client.get("/try?hpa=east/shop/checkout")).text()
         recorded = unescape(form.partition('spellcheck="false">')[2].partition("</textarea>")[0])
@@ -463,7 +463,7 @@ async def test_what_is_wrong_with_a_manifest_is_said_beside_it(fleet: Fleet, man
         data = {"hpa": "east/shop/checkout", "manifest": manifest, "since": "1h", "model": "closed"}
         answer = await client.post("/try", data=data)
         text = await answer.text()
-        assert said in Shown(text).text
+        assert stated in Shown(text).text
         assert "/try/run" not in text
         assert "<script>" not in text
 
@@ -496,7 +496,7 @@ async def test_a_form_of_another_site_is_refused(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "status", "said"),
+    ("address", "status", "stated"),
     [
         ("/hpa/east/shop/chekout", 404, "Did you mean east/shop/checkout?"),
         ("/decision/0-1-x", 404, "no decision 0-1-x"),
@@ -511,12 +511,12 @@ async def test_a_form_of_another_site_is_refused(fleet: Fleet) -> None:
     ],
 )
 async def test_an_address_that_names_nothing_says_what_to_do(
-    fleet: Fleet, address: str, status: int, said: str
+    fleet: Fleet, address: str, status: int, stated: str
 ) -> None:
     async with browsing() as client:
         answer = await client.get(address)
         assert answer.status == status
-        assert said in Shown(await answer.text()).text
+        assert stated in Shown(await answer.text()).text
 
 
 async def test_an_address_that_takes_no_form_says_which_method_it_takes(fleet: Fleet) -> None:
@@ -554,8 +554,8 @@ async def test_a_request_that_is_not_http_is_one_line_of_the_log(
         writer.close()
     finally:
         await runner.cleanup()
-    said = [each for each in caplog.records if each.name == request_log().name]
-    assert [(each.levelname, each.exc_info) for each in said] == [("WARNING", None)]
+    stated = [each for each in caplog.records if each.name == request_log().name]
+    assert [(each.levelname, each.exc_info) for each in stated] == [("WARNING", None)]
 
 
 @pytest.mark.parametrize(
@@ -829,13 +829,13 @@ async def test_a_name_is_searched_among_the_hpas_and_a_wrong_one_is_answered_in_
         assert "on the recorded past of east/shop/checkout" in meant.text
         form = Shown(await (await client.get("/try")).text())
         assert sum(tag == "option" for tag, _ in form.tags) == MOST_NAMES
-        for text, said in (
+        for text, stated in (
             ("east/shop/chekout", "Did you mean east/shop/checkout?"),
             ("nowhere/shop/checkout", "There is east/shop/checkout."),
             ("a/b/c/d", "Write [CLUSTER/][NAMESPACE/]NAME"),
             ("app-05", "There is east/shop/app-050, east/shop/app-051, east/shop/app-052."),
         ):
             answer = Shown(await (await client.get("/try", params={"hpa": text})).text())
-            assert said in answer.text
+            assert stated in answer.text
             field = next(attributes for tag, attributes in answer.tags if attributes.get("id") == "hpa")
             assert (field["value"], field["aria-invalid"]) == (text, "true")

@@ -49,9 +49,9 @@ async def test_rollouts_say_what_rollout_status_says(waves: Waves) -> None:
     lines = (await asyncio.to_thread(waves.cli, "rollout", "status", rows[0]["rollout"])).stdout.splitlines()
     text = (await _shown(f"/rollout/{rows[0]['rollout']}")).text
     for line in lines:
-        label, _, said = line.partition("  ")
+        label, _, stated = line.partition("  ")
         assert label in text
-        assert said.strip() in text
+        assert stated.strip() in text
     assert "c05/shop/checkout wave 3" in text
 
 

@@ -1,4 +1,4 @@
-"""Copies to agents: what a topic did not take waits, and other clusters go on."""
+"""Copies to agents: what a topic did not take waits, and other clusters continue."""
 
 import asyncio
 from typing import Any
@@ -222,7 +222,7 @@ class Source:
 
     def __init__(self) -> None:
         self.progress: dict[int, OffsetProgress] = {}
-        self.told: asyncio.Queue[tuple[str, AgentSet]] = asyncio.Queue()
+        self.reported: asyncio.Queue[tuple[str, AgentSet]] = asyncio.Queue()
 
     def is_wanted(self, agent: AgentSet, record: Any) -> bool:
         return True
@@ -231,21 +231,21 @@ class Source:
         return []
 
     def gone(self, agent: AgentSet) -> None:
-        self.told.put_nowait(("gone", agent))
+        self.reported.put_nowait(("gone", agent))
 
     def caught_up(self, agent: AgentSet) -> None:
-        self.told.put_nowait(("caught up", agent))
+        self.reported.put_nowait(("caught up", agent))
 
 
 @pytest.mark.parametrize(
-    ("is_gone", "failed", "told"),
+    ("is_gone", "failed", "reported"),
     [
         pytest.param(True, True, "gone", id="what waits for a topic that is gone is given up with its agent"),
         pytest.param(False, False, "caught up", id="nothing failed and nothing was passed over"),
     ],
 )
 async def test_an_agent_is_late_until(
-    is_gone: bool, failed: bool, told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    is_gone: bool, failed: bool, reported: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def answer(*_: Any) -> bool:
         return is_gone
@@ -263,6 +263,6 @@ async def test_an_agent_is_late_until(
     assert late.bound(0) == (5 if failed else None)
     assert len(health.notes()) == 1
     assert [each.levelname for each in caplog.records] == ["ERROR"], "it is logged once"
-    assert await source.told.get() == (told, EAST)
+    assert await source.reported.get() == (reported, EAST)
     assert EAST not in late
     assert (late.bound(0), health.notes()) == (None, [])

@@ -175,8 +175,8 @@ VERBS = (
 def test_every_verb_that_reads_manifests_refuses_unknown_fields(run: Cli, arguments: list[str]) -> None:
     result = run(*arguments)
     assert result.exit_code == (1 if arguments[0] == "lint" else 2)
-    said = 'strict decoding error: unknown field "spec.behaviour" (did you mean "behavior"?)'
-    assert said in (result.stdout if arguments[0] == "lint" else result.stderr)
+    stated = 'strict decoding error: unknown field "spec.behaviour" (did you mean "behavior"?)'
+    assert stated in (result.stdout if arguments[0] == "lint" else result.stderr)
 
 
 @pytest.mark.parametrize("arguments", VERBS, ids=lambda arguments: arguments[0])

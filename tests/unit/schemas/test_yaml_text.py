@@ -45,14 +45,14 @@ def test_every_reader_names_the_file(reader: str, text: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "stated"),
     [
         pytest.param("{a: " * 600 + "}" * 600, "nested too deeply", id="nested without end"),
         pytest.param("a: 2024-13-45", "month must be in", id="a month that there is not"),
     ],
 )
-def test_the_error_says_what_is_wrong(text: str, said: str) -> None:
-    with pytest.raises(YamlTextError, match=said):
+def test_the_error_says_what_is_wrong(text: str, stated: str) -> None:
+    with pytest.raises(YamlTextError, match=stated):
         parse_yaml(text)
 
 

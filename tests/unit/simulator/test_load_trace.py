@@ -21,7 +21,7 @@ def test_a_csv_begins_at_its_first_timestamp() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "stated"),
     [
         ("", "at least two values"),
         ("timestamp,value\n", "at least two values"),
@@ -34,8 +34,8 @@ def test_a_csv_begins_at_its_first_timestamp() -> None:
         ("timestamp,value\n2014-04-10 00:04:00,1\n2014-04-10 00:04:00,2\n", "line 3: timestamps must rise"),
     ],
 )
-def test_what_is_not_a_trace_is_refused_with_its_line(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_is_not_a_trace_is_refused_with_its_line(text: str, stated: str) -> None:
+    with pytest.raises(ValueError, match=stated):
         parse_trace(text, "t")
 
 
@@ -55,7 +55,7 @@ def test_the_simulation_annotation_plays_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "stated"),
     [
         ({}, "load of shape trace: .*file"),
         ({"file": "no/such"}, "no/such cannot be read"),
@@ -63,8 +63,8 @@ def test_the_simulation_annotation_plays_a_file(tmp_path: Path) -> None:
         ({"file": "no/such", "speed": 0}, "load.speed is 0"),
     ],
 )
-def test_a_wrong_trace_load_is_refused(fields: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_wrong_trace_load_is_refused(fields: dict[str, object], stated: str) -> None:
+    with pytest.raises(ValueError, match=stated):
         parse_load({"shape": "trace"} | fields)
 
 

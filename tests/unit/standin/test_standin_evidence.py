@@ -84,7 +84,7 @@ DENIED = 'admission webhook "policy.example.com" denied the request: frozen'
 
 
 def refused(judge: Judge, error: str = NO_RIGHT, hpas: int = FAILING) -> None:
-    """A write of so many HPAs fails; the hub goes on deciding."""
+    """A write of so many HPAs fails; the hub continues deciding."""
     judge.sign(3)
     for number in range(hpas):
         judge.wrote(HpaKey("shop", f"web-{number}"), error)
@@ -181,7 +181,7 @@ def test_silence_is_not_known_before_all_was_heard() -> None:
     judge = Judge()
     judge.expect({3})
     passed(judge, 0, 40)
-    assert not judge.look(41_000, HUB, is_ok=True, has_heard=False).is_hub_silent
+    assert not judge.look(41_000, HUB, is_ok=True, has_received=False).is_hub_silent
     assert judge.look(42_000, HUB, is_ok=True).is_hub_silent
 
 

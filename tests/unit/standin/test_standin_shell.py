@@ -337,7 +337,7 @@ class World:
             for name, agent in self.agents.items():
                 if self.is_hub_alive and int(self.cluster.now_s) % 5 == 0:
                     for each in NAMES:
-                        agent.heard(self.decision(each), is_past=False)
+                        agent.received(self.decision(each), is_past=False)
                 if stalled(name):
                     continue
                 await agent.look()
@@ -535,7 +535,7 @@ async def _a_replica_that_stood_by(world: World) -> None:
     world.has_caught_up = False
     world.agents["b"] = world._agent("b", judge)
     await world.run(2)
-    world.agents["b"].heard(last, is_past=False)
+    world.agents["b"].received(last, is_past=False)
     world.has_caught_up = True
     await world.run(11)
     assert world.holder == HUB
@@ -656,7 +656,7 @@ def test_the_stand_in_takes_over_only_where_the_native_controller_could_write_wh
 
 
 def test_three_failed_writes_do_not_keep_the_hub_away_for_good() -> None:
-    """After a take-over for want of rights the hub is tried again, and keeps the cluster once it may write."""
+    """After a take-over for lack of rights the hub is tried again, and keeps the cluster once it may write."""
     world = World(5, 0.0)
     del world.agents["b"]
     agent = world.agents["a"]
@@ -812,7 +812,7 @@ def test_hpas_that_are_refused_keep_none_from_its_turn() -> None:
 
     async def story() -> None:
         for each in names:
-            world.agents["a"].heard(world.decision(each), is_past=False)
+            world.agents["a"].received(world.decision(each), is_past=False)
         await world.run(20)
         world.is_hub_alive, world.cluster.admit = False, refuse  # type: ignore[method-assign]
         await world.run(GRACE_MS // 1000 + 15)
@@ -835,7 +835,7 @@ def test_creations_that_hang_do_not_keep_the_time_from_counting() -> None:
 
     async def story() -> None:
         for each in names:
-            world.agents["a"].heard(world.decision(each), is_past=False)
+            world.agents["a"].received(world.decision(each), is_past=False)
         await world.run(20)
         world.cluster.request = hanging  # type: ignore[method-assign]
         world.is_hub_alive = False
@@ -923,7 +923,7 @@ def test_creations_that_hang_do_not_keep_a_floor_from_being_raised() -> None:
 
     async def story() -> None:
         for each in names:
-            world.agents["a"].heard(world.decision(each), is_past=False)
+            world.agents["a"].received(world.decision(each), is_past=False)
         await world.run(20)
         world.cluster.request = hanging  # type: ignore[method-assign]
         world.is_hub_alive = False

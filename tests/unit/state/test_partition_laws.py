@@ -48,7 +48,7 @@ SEEDS = st.integers(0, 10_000)
 
 
 class Crashing:
-    """A worker that checkpoints, crashes inside checkpoints, and goes on from whatever rows were written."""
+    """A worker that checkpoints, crashes inside checkpoints, and continues from whatever rows were written."""
 
     def __init__(self, records: list[Record], seed: int, sums: dict[int, Any] | None = None) -> None:
         self.records = records

@@ -250,7 +250,7 @@ def test_the_partition_knows_who_served_and_who_appended_last() -> None:
     log.partition.apply(len(log.records), begun_ms + 4_000, beat)
     row = Partition.restore(0, dict(log.partition.checkpoint())).state.row
     assert (row.ticked_ms, row.ingested_ms) == (begun_ms + 3_000, begun_ms + 4_000)
-    assert {name: (each.heard_ms, each.problem) for name, each in row.served.items()} == {
+    assert {name: (each.reported_ms, each.problem) for name, each in row.served.items()} == {
         "eu": (begun_ms, ""),
         "us": (begun_ms, "refused"),
     }
