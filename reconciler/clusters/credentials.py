@@ -132,7 +132,7 @@ async def ask(plugin: ExecProvider, cluster: JsonView | None = None) -> dict[str
             await process.wait()
     if process.returncode:
         stated = complaint.decode("utf-8", "replace").strip()[-_TOLD_BYTES:]
-        raise ConfigException(f"exec plugin {name} ended with {process.returncode}: {stated or 'it stated nothing'}")
+        raise ConfigException(f"exec plugin {name} ended with {process.returncode}: {stated or 'no message'}")
     status = json.loads(written).get("status")
     if not isinstance(status, dict):
         raise ConfigException(f"exec plugin {name} wrote no ExecCredential with a status")

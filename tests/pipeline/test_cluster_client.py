@@ -80,7 +80,7 @@ async def test_a_plugin_that_fails_is_told_and_nobody_is_asked_without_credentia
         pytest.param("echo '{}'", "wrote no ExecCredential with a status", id="an object without a status"),
         pytest.param("echo '{\"status\":{}}'", "gave neither a token nor a certificate", id="an empty status"),
         pytest.param("echo token", "cannot be loaded", id="no JSON"),
-        pytest.param("exit 3", "ended with 3: it said nothing", id="a failure without a word"),
+        pytest.param("exit 3", "ended with 3: no message", id="a failure without a word"),
     ],
 )
 async def test_a_plugin_that_gives_nothing_is_told(tmp_path: Path, body: str, says: str) -> None:
