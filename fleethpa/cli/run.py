@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,6 @@ from fleethpa.processes.parts import (
     ingest_part,
     observer_part,
     reconciler_part,
-    router_for_agents_part,
     router_part,
     run_parts,
     scheduler_part,
@@ -224,7 +224,7 @@ def run_all(session: Session, /, without: tuple[str, ...], **options: Any) -> in
         "observer": observer_part,
         "reconciler": reconciler_part,
         "decider": decider_part,
-        "router": router_for_agents_part,
+        "router": partial(router_part, for_agents=True),
     }
     first = options.pop("web_port")
     ports = {name: first + number if first else first for number, name in enumerate(makers)}

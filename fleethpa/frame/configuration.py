@@ -351,7 +351,6 @@ def _read_text(path: str, option: str) -> str:
 
 
 def _dev_layer(environ: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    pass
 
     stack = find(environ)
     if stack is None:

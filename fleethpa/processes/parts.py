@@ -18,17 +18,13 @@ from asyncio import Event
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fleethpa.fleet.members import cluster_sources, fixed_members
 from fleethpa.frame.errors import CommandError, unreachable, usage
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.session import Session
 from runtime import ending
-
-if TYPE_CHECKING:
-    pass
-
 
 log = logging.getLogger(__name__)
 
@@ -215,78 +211,61 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 
-def ingest_part(session: Session, /, **options: Any) -> Any:
+def _part(name: str, start: Callable[..., Awaitable[None]], config: Any, *more: Any) -> Part:
+    return lambda stop: start(config, stop, announce(name), *more)
+
+
+def _shared(session: Session, options: Mapping[str, Any], **own: Any) -> dict[str, Any]:
+    """The fields that the configurations of all Kafka processes share, and `own` ones that an option sets."""
+    web = {name: options.get(name) for name in ("web_port", "web_host")}
+    return {"kafka": session.config.kafka(), **web, **{name: value for name, value in own.items() if value}}
+
+
+def _members(session: Session, options: Mapping[str, Any]) -> dict[str, Any]:
+    return {"clusters": fixed_members(session, dict(options)), "found": cluster_sources(session, dict(options))}
+
+
+def ingest_part(session: Session, /, **options: Any) -> Part:
     """Make the ingest part."""
-    from streams.ingest.mapping import IngestConfig
-    from streams.ingest.worker import run_ingest as start
+    from streams.ingest.mapping import IngestConfig, MappingError, load_mapping
+    from streams.ingest.worker import run_ingest
 
-    changes: dict[str, Any] = {}
-    if options.get("mapping"):
-        changes["mapping"] = _mapping(options["mapping"])
-    if options.get("session_timeout"):
-        changes["session_timeout_ms"] = round(1000 * options["session_timeout"])
-    config = IngestConfig(
-        kafka=session.config.kafka(),
-        sample_topics=tuple(options.get("sample_topics") or ()),
-        timestamp=options.get("timestamp") or "append",
-        member=options.get("member") or "",
-        web_port=options.get("web_port"),
-        web_host=options["web_host"],
-        **changes,
+    named = {name: options.get(name) for name in ("timestamp", "member")}
+    timeout_s, path, mapping = options.get("session_timeout"), options.get("mapping"), None
+    if path:
+        try:
+            mapping = load_mapping(Path(path).read_text(encoding="utf-8"), path)
+        except (OSError, UnicodeDecodeError, MappingError) as error:
+            raise usage(f"--mapping {path} cannot be used", cause=str(error)) from error
+    topics = tuple(options.get("sample_topics") or ())
+    changes = {"mapping": mapping, "session_timeout_ms": round(1000 * timeout_s) if timeout_s else 0}
+    return _part(
+        "ingest", run_ingest, IngestConfig(**_shared(session, options, sample_topics=topics, **named, **changes))
     )
-    return lambda stop: start(config, stop, announce("ingest"))
 
 
-def _mapping(path: str) -> Any:
-    from streams.ingest.mapping import MappingError, load_mapping
-
-    try:
-        return load_mapping(Path(path).read_text(encoding="utf-8"), path)
-    except (OSError, UnicodeDecodeError, MappingError) as error:
-        raise usage(f"--mapping {path} cannot be used", cause=str(error)) from error
-
-
-def observer_part(session: Session, /, **options: Any) -> Any:
+def observer_part(session: Session, /, **options: Any) -> Part:
     """Make the observer part."""
     from reconciler.observer.native import ObserverConfig
-    from reconciler.observer.process import run_observer as start
+    from reconciler.observer.process import run_observer
 
-    named = {"instance": options["instance"]} if options.get("instance") else {}
-    config = ObserverConfig(
-        kafka=session.config.kafka(),
-        clusters=fixed_members(session, options),
-        found=cluster_sources(session, options),
-        namespaces=tuple(options.get("namespaces") or ()),
-        all_pods=bool(options.get("all_pods")),
-        prove_native_absent=bool(options.get("prove_native_absent")),
-        web_port=options.get("web_port"),
-        web_host=options["web_host"],
-        **named,
-    )
-    return lambda stop: start(config, stop, announce("observer"))
+    own = {name: options.get(name) for name in ("all_pods", "prove_native_absent", "instance")}
+    own["namespaces"] = tuple(options.get("namespaces") or ())
+    config = ObserverConfig(**_members(session, options), **_shared(session, options, **own))
+    return _part("observer", run_observer, config)
 
 
-def reconciler_part(session: Session, /, **options: Any) -> Any:
+def reconciler_part(session: Session, /, **options: Any) -> Part:
     """Make the reconciler part."""
-    from reconciler.apply.process import ReconcilerConfig
-    from reconciler.apply.process import run_reconciler as start
+    from reconciler.apply.process import ReconcilerConfig, run_reconciler
 
-    grouped = {"group": options["group"]} if options.get("group") else {}
-    config = ReconcilerConfig(
-        kafka=session.config.kafka(),
-        clusters=fixed_members(session, options),
-        found=cluster_sources(session, options),
-        web_port=options.get("web_port"),
-        web_host=options["web_host"],
-        **grouped,
-    )
-    return lambda stop: start(config, stop, announce("reconciler"))
+    config = ReconcilerConfig(**_members(session, options), **_shared(session, options, group=options.get("group")))
+    return _part("reconciler", run_reconciler, config)
 
 
-def agent_part(session: Session, /, **options: Any) -> Any:
+def agent_part(session: Session, /, **options: Any) -> Part:
     """Make the agent part."""
-    from reconciler.agent.process import AgentConfig
-    from reconciler.agent.process import run_agent as start
+    from reconciler.agent.process import AgentConfig, run_agent
     from reconciler.agent.standin import StandIns
 
     members = fixed_members(session, options)
@@ -296,41 +275,21 @@ def agent_part(session: Session, /, **options: Any) -> Any:
             cause=f"These are meant: {', '.join(member.name for member in members)}.",
             next_step="add --in-cluster NAME, or --contexts NAME",
         )
-    config = AgentConfig(
-        kafka=session.config.kafka(),
-        cluster=members[0],
-        incarnation=options["incarnation"],
-        namespaces=tuple(options["namespaces"]),
-        all_pods=options["all_pods"],
-        home=options["home"],
-        region=options["region"],
-        broker_time=not options["local_clock"],
-        web_port=options["web_port"],
-        web_host=options["web_host"],
-    )
-    companions = [StandIns()] if options["stand_in"] else []
-    return lambda stop: start(config, stop, announce("agent"), companions)
+    own = {name: options[name] for name in ("incarnation", "all_pods", "home", "region")}
+    own |= {"namespaces": tuple(options["namespaces"]), "broker_time": not options["local_clock"]}
+    config = AgentConfig(cluster=members[0], **(_shared(session, options) | own))
+    return _part("agent", run_agent, config, [StandIns()] if options["stand_in"] else [])
 
 
-def router_part(session: Session, /, **options: Any) -> Any:
-    """Make the router part."""
-    from reconciler.router.process import RouterConfig
-    from reconciler.router.process import run_router as start
+def router_part(session: Session, /, *, for_agents: bool = False, **options: Any) -> Part:
+    """Make the router part. `for_agents`: it waits until a cluster has an agent."""
+    from reconciler.router.process import RouterConfig, run_router, run_router_for_agents
 
-    config = RouterConfig(kafka=session.config.kafka(), web_port=options["web_port"], web_host=options["web_host"])
-    return lambda stop: start(config, stop, announce("router"))
-
-
-def router_for_agents_part(session: Session, /, **options: Any) -> Any:
-    """Make the router part that waits until a cluster has an agent."""
-    from reconciler.router.process import RouterConfig
-    from reconciler.router.process import run_router_for_agents as start
-
-    config = RouterConfig(kafka=session.config.kafka(), web_port=options["web_port"], web_host=options["web_host"])
-    return lambda stop: start(config, stop, announce("router"))
+    config = RouterConfig(**_shared(session, options))
+    return _part("router", run_router_for_agents if for_agents else run_router, config)
 
 
-def scheduler_part(session: Session, /, **options: Any) -> Any:
+def scheduler_part(session: Session, /, **options: Any) -> Part:
     """Make the scheduler part."""
     every_ms = parse_duration_ms(options["every"], "--every")
     if every_ms < 1_000:
@@ -338,33 +297,24 @@ def scheduler_part(session: Session, /, **options: Any) -> Any:
             f"--every {options['every']} is too often", cause="Times of schedules are minutes; look from 1s on."
         )
     # Here, as every next step that names `run` imports this module, and these bring an HTTP server along.
-    from fleethpa.processes.scheduler import SchedulerConfig
-    from fleethpa.processes.scheduler import run_scheduler as start_scheduler
+    from fleethpa.processes.scheduler import SchedulerConfig, run_scheduler
 
-    config = SchedulerConfig(
-        config=session.config, every_s=every_ms / 1000, web_port=options["web_port"], web_host=options["web_host"]
-    )
-    return lambda stop: start_scheduler(config, stop, announce("scheduler"))
+    web = {name: options[name] for name in ("web_port", "web_host")}
+    return _part("scheduler", run_scheduler, SchedulerConfig(config=session.config, every_s=every_ms / 1000, **web))
 
 
-def breaker_part(session: Session, /, **options: Any) -> Any:
+def breaker_part(session: Session, /, **options: Any) -> Part:
     """Make the breaker part."""
     from fleethpa.changes.settings import usable_guardrails
-    from fleethpa.processes.breaker import BreakerConfig
-    from fleethpa.processes.breaker import run_breaker as start_breaker
+    from fleethpa.processes.breaker import BreakerConfig, run_breaker
 
-    config = BreakerConfig(
-        config=session.config,
-        rules=usable_guardrails(options["file"]).rules,
-        web_port=options["web_port"],
-        web_host=options["web_host"],
-    )
-    return lambda stop: start_breaker(config, stop, announce("breaker"))
+    web = {name: options[name] for name in ("web_port", "web_host")}
+    rules = usable_guardrails(options["file"]).rules
+    return _part("breaker", run_breaker, BreakerConfig(config=session.config, rules=rules, **web))
 
 
-def decider_part(session: Session, /, **options: Any) -> Any:
+def decider_part(session: Session, /, **options: Any) -> Part:
     """Make the decider part: a child process, kept running."""
-    pass
 
     def report(child: Child) -> None:
         print(f"decider ended with code {child.last_exit}, starting it again", file=sys.stderr, flush=True)
