@@ -1,7 +1,4 @@
-"""What is wrong, or likely not meant, in HPA manifests, found without a cluster: one function for each rule.
-
-Manifests as users keep them: files, folders, standard input; several documents, lists; HPAs among others.
-"""
+"""HPA manifests as users keep them (files, folders, standard input, lists), and the rules by which `lint` checks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""A rollout's waves are begun, watched and judged, and reverted when one fails.
+"""A rollout: its waves are begun, watched, judged, reverted when one fails, and shown.
 
 The verbs are in `fleethpa.cli.rollout`; what a wave is judged by is in `streams.analysis.measures`.
-
-What is shown of rollouts: a table, a document, the lines of one of them, and the measures of its waves.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Schedules of central HPAs: settings by the time of the week, put to work as ordinary changes of the spec.
+"""Schedules of central HPAs: changes of the spec by the time of the week (`Mon-Fri 07:00-20:00 minReplicas=8`).
 
-A schedule has no store of its own: its HPA carries it as an annotation. Whoever changes the spec at its times
-(`fleethpa run scheduler`) publishes the HPA again, as `apply` does, so that decisions stay upstream's, follow from the
-log alone, and `fleethpa history` shows each change with its rule. Nothing here reads a clock.
-
-Rules by the time of the week, as people write them: `Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%`.
+A schedule is an annotation of its HPA. `fleethpa run scheduler` publishes the HPA again at its times, as `apply` does:
+decisions stay upstream's, follow from the log alone, and `fleethpa history` names the rule. Nothing here reads a
+clock.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""The settings of a cluster as they are written on the command line: `sync-period=5s`.
-
-Files of guardrails, read and checked.
-
-Files of settings: a line `NAME: VALUE` for each.
-"""
+"""Settings of a cluster, as arguments (`sync-period=5s`) and as files (`NAME: VALUE`), and files of guardrails."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`--set` and `--metric`: a changed spec, or other metric values, as people say them on a command line.
-
-The revisions of one HPA's spec, read off the log: all of them, one by its number, and one as a manifest.
-"""
+"""Changed specs and metric values from `--set` and `--metric`, and the revisions of an HPA's spec, read off the log."""
 
 from __future__ import annotations
 

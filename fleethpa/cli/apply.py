@@ -1,7 +1,4 @@
-"""`fleethpa apply -f`: central HPAs from unmodified manifests.
-
-`fleethpa delete`: central HPAs.
-"""
+"""`fleethpa apply -f` and `fleethpa delete`: central HPAs from unmodified manifests."""
 
 from __future__ import annotations
 

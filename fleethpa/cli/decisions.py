@@ -1,9 +1,4 @@
-"""`fleethpa decisions`: the decisions of HPAs, listed or followed; `audit list` and `audit tail` are the same verb.
-
-`fleethpa audit`: the trail of decisions: verified; listed and followed as `fleethpa decisions` does.
-
-`fleethpa export decisions`: the audit trail for analysts.
-"""
+"""`fleethpa decisions`, `audit` and `export`: the decisions of HPAs, listed, followed, verified and exported."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`fleethpa diff`: what `apply -f` would change, without changing it.
-
-`fleethpa lint`: HPA manifests checked as the API server would, and for what is likely not meant.
-"""
+"""`fleethpa diff` and `lint`: what `apply -f` would change, and what is wrong with manifests."""
 
 from __future__ import annotations
 

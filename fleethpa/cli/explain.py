@@ -1,7 +1,4 @@
-"""`fleethpa explain`: one decision, step by step, with every number that led to it and what would have changed it.
-
-`fleethpa describe`: kubectl's page for an HPA, then what only fleethpa knows.
-"""
+"""`fleethpa explain` and `describe`: one decision step by step, and kubectl's page for an HPA with more."""
 
 from __future__ import annotations
 

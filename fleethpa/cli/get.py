@@ -1,7 +1,4 @@
-"""`fleethpa get`: HPAs or clusters in one table.
-
-`fleethpa status`: whether HPAs run the desired number of replicas; `--watch` waits until they do.
-"""
+"""`fleethpa get` and `status`: HPAs and clusters in one table; `--watch` waits until replicas are as desired."""
 
 from __future__ import annotations
 

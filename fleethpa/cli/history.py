@@ -1,7 +1,4 @@
-"""`fleethpa history`: the revisions of an HPA's spec and the commands about it: who, why, what changed.
-
-`fleethpa rollback`: an earlier spec of a central HPA again.
-"""
+"""`fleethpa history` and `rollback`: the revisions of an HPA's spec, by whom and why, and an earlier one again."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""The `fleethpa` command: parse, build, call, print. Commands are imported when they are called.
-
-`fleethpa completion`: the script that teaches a shell our verbs, flags and HPA names.
-
-`fleethpa config view`: the settings in force, and where each came from.
-
-`fleethpa version`.
-"""
+"""The `fleethpa` command and its table of verbs, imported when they are called; `completion`, `config`, `version`."""
 
 from __future__ import annotations
 

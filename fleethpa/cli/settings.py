@@ -1,7 +1,4 @@
-"""`fleethpa settings`: the settings of a cluster, shown or changed; recorded with author and reason.
-
-`pause`, `resume`, `mode`: per HPA, namespace, cluster or everything; recorded with author and reason.
-"""
+"""`fleethpa settings`, `pause`, `resume` and `mode`, each recorded with author and reason."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`fleethpa topics`: create and check the topics, print manifests and access lists.
-
-`ingest check`, `ingest sample`, `ingest reset`: what would be read from a message, and starting a source anew.
-"""
+"""`fleethpa topics` and `ingest`: create and check topics, print access lists, try a message, start a source anew."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""`fleethpa verify ID`: one decision derived again from the log.
-
-`fleethpa audit verify` and `audit keygen`: the proof that nothing was altered.
-
-`fleethpa replay`: recorded decisions re-derived from the log; identical, or the first divergence.
-"""
+"""`fleethpa verify`, `replay`, `audit verify` and `audit keygen`: recorded decisions derived again from the log."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`fleethpa demo`: the main job, seen working, in under two minutes.
-
-The demonstration's archive: written while the story goes, left behind, and verified at its end.
-"""
+"""`fleethpa demo`: the main job, seen working, in under two minutes; it leaves a verified archive behind."""
 
 from __future__ import annotations
 

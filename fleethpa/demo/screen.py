@@ -1,7 +1,4 @@
-"""What the audience sees: lines that stay, and on a terminal a table of the fleet below them.
-
-What the story knows: decisions as they come from the topic, replicas as the clusters' own API tells them.
-"""
+"""What the audience sees: lines, a table of the fleet, decisions from the topic, replicas from the clusters' API."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The acts: each moves something in the simulated clusters, waits for fleethpa, and checks the clusters' API.
-
-The fleet of the demonstration: three clusters, small workloads, loads that the story moves.
-
-The end of the story: one decision explained and one other spec tried, from the archive that it leaves behind.
-"""
+"""The story of the demonstration: each act moves something in the simulated clusters and checks their own API."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""A decision as a page: what came out, the steps with their numbers, its inputs and what would change the answer.
-
-How every metric of a decision is: where it comes from, how old it is, what it was used for, what is wrong.
-
-One metric of an explanation: its numbers, so that whoever reads them can calculate the proposal.
-
-What would have changed an answer, in words: other metric values, one limit less, and time.
-"""
+"""A decision as a page: what came out, its steps and metrics with their numbers, and what would change the answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What keeps fleethpa from doing its work: every part looked at, each trouble with the command that comes next.
-
-Results of looking at a part: what is right, what is wrong and which command helps; as lines, documents and a sum.
-"""
+"""What keeps fleethpa from doing its work: every part examined, each trouble with the command that comes next."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Finding the HPAs, the clusters or the one decision that a command names.
 
-IDs of decisions and their short forms, which every verb takes as git takes those of commits.
-
-An ID is `PARTITION-OFFSET-UID` and, for the end of a write, `-c` behind it. A short form leaves out the end of the UID.
+An ID of a decision is `PARTITION-OFFSET-UID`, with `-c` behind it for the end of a write. A short form leaves out the
+end of the UID, as git does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""HPAs as a table with kubectl's columns and ours, and as documents.
-
-Clusters as a table and as documents.
-
-Current values that cannot be: what upstream's arithmetic leaves where there was nothing to divide by.
+"""HPAs (with kubectl's columns and ours) and clusters as tables and documents.
 
 An average over 0 pods is the smallest integer. The status keeps it, as upstream's does; tables say `<unknown>`.
 """

@@ -1,7 +1,4 @@
-"""The options that say which clusters are meant: contexts, the own cluster, and where others are found.
-
-The clusters that belong to this fleet, as the configuration names them.
-"""
+"""The clusters that a command means: contexts, the own cluster, and where others are found."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The state of the fleet as read verbs show it: the fold of the log, now or as of `--at`.
-
-Shell completion of HPA names: read from the running fleet, quickly or not at all.
-"""
+"""The state of the fleet as read verbs show it: the fold of the log, now or as of `--at`; names for completion."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What read verbs show of an HPA (and what is wrong with it), of a cluster and of the fleet.
-
-Which problems many HPAs of a cluster share.
-"""
+"""What read verbs show of an HPA, of a cluster and of the fleet, and the problems that many HPAs share."""
 
 from __future__ import annotations
 

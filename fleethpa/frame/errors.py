@@ -1,9 +1,4 @@
-"""Commands in hints, as this user can run them: the program's name and the connection options that were given.
-
-What a command ends with: the exit codes, and errors in three parts (what failed, likely cause, next command).
-
-Groups of commands that suggest the nearest name for an unknown one.
-"""
+"""Exit codes, errors in three parts (what failed, likely cause, next command), and suggestions."""
 
 from __future__ import annotations
 

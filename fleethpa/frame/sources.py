@@ -1,11 +1,4 @@
-"""`--from`: an archive, or the topics of a running fleet.
-
-Connecting the command line to Kafka: errors in three parts instead of a driver's traceback and log lines.
-
-How far long reading and long work have come, on stderr.
-
-Sources that cannot be read: a topic that is not there, a damaged archive, a record that cannot be decoded.
-"""
+"""`--from`: an archive, or the topics of a running fleet; errors of both, and how far long work has come."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Every change of the fleet, newest first, filtered, with its density over time.
-
-Rollouts of changed specs: how far each has come, and how each of its waves fared.
-"""
+"""Every change of the fleet, newest first, with its density over time, and how far each rollout has come."""
 
 from __future__ import annotations
 

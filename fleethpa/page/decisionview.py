@@ -1,9 +1,4 @@
-"""One decision: the arithmetic, what would change it, its receipt, and how it differs from another.
-
-What the record covers, and which parts of it were signed.
-
-Two states of an HPA's spec beside each other: before and after one of its changes, or any two changes.
-"""
+"""One decision with its receipt, the difference of two decisions or specs, and what the record covers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The fleet at a glance: what needs a look, the clusters, and every HPA with its problems first.
-
-The filter of the page's address: words that a row must bear, or (with `!`) must not.
+"""The fleet at a glance: what needs a look, the clusters, every HPA with its problems first, and the page's filter.
 
 `cluster:east !mode:shadow problem:fight check` asks for everything of cluster east that is not in shadow, has a
 problem whose text has `fight` in it, and has `check` in its name. Values are globs where they hold `*`, `?` or `[`.

@@ -1,6 +1,6 @@
 """The one reader behind all browsers: the state of the fleet, kept fresh, and the past for one question at a time.
 
-An event loop in a thread of its own, for work that takes long: who waits for other answers is not held up by it.
+Long work runs in an event loop in a thread of its own, so that other answers do not wait for it.
 """
 
 from __future__ import annotations

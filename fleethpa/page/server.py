@@ -1,8 +1,6 @@
-"""The web server of the page: addresses to views, live updates, and errors that say what to do.
+"""The web server of the page: addresses to views, live updates, and errors with the next step.
 
-Texts around the views of the page: the command at the foot, and what is said where there is no view.
-
-Templates: Jinja2 with automatic escaping, so that a name or message of a hostile cluster is text, never markup.
+Templates are Jinja2 with automatic escaping: a name or message of a hostile cluster is text, never markup.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""A backtest as text and as a document: recorded against candidate, the model, and what it cannot know.
-
-A step plot in block characters: two counts over time, on a terminal of any width, colour not needed.
-
-A backtest as one HTML file that needs nothing else: the page's chart, and where no script runs, the same as SVG.
-"""
+"""A backtest as text, document and HTML file: recorded against candidate, the model, what it cannot know."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Backtests of any number of HPAs: which, with which candidate, over which part of the log.
-
-`--html FILE`: where the report of a command is written.
-"""
+"""Backtests of any number of HPAs: which, with which candidate, over which part of the log; where reports go."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What `explain` knows beyond the record: every step's numbers, and what would have changed the answer.
-
-One decision derived again from the log, and what the comparison with the recorded one says.
-"""
+"""What `explain` and `verify` know beyond the record: an evaluation made again, compared, and what would change it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What `regret` found as text and as a document: the whole, its causes, and HPA by HPA.
-
-What `regret` found as one HTML file: the causes as bars, and the tables of the terminal.
-"""
+"""What `regret` found as text, as a document and as one HTML file: the whole, its causes, and HPA by HPA."""
 
 from __future__ import annotations
 

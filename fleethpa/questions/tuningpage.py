@@ -1,7 +1,4 @@
-"""What `tune` found as text, as a document and as a manifest: the proposal, its evidence, what it cannot know.
-
-What `tune` found as one HTML file: the proposal, its evidence, and the curve of cost against overload.
-"""
+"""What `tune` found as text, document, manifest and HTML file: the proposal, its evidence, what it cannot know."""
 
 from __future__ import annotations
 

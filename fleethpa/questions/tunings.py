@@ -1,7 +1,4 @@
-"""Tuning of many HPAs: read some at a time, search on all cores, keep what was found so that a run can be resumed.
-
-`tune --within`: what a proposal must keep to, as people write it.
-"""
+"""Tuning of many HPAs within limits: read some at a time, search on all cores, keep results to resume a run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Times and durations as people and kubectl write them.
-
-Ages as kubectl shows them.
+"""Times, durations and ages as people and kubectl write them.
 
 Source: k8s.io/apimachinery/pkg/util/duration v0.37.1; `translateTimestampSince` of pkg/printers v1.37.1.
 """

@@ -1,7 +1,4 @@
-"""What a stand-in does with the native HPAs of its cluster; no request keeps others from their turn.
-
-The specs that a stand-in would need, stored in its cluster and tried out while the hub is in charge.
-"""
+"""What a stand-in does with the native HPAs of its cluster, and the specs that it keeps while the hub works."""
 
 import asyncio
 import logging

@@ -3,8 +3,6 @@
 It opens all connections itself: to Kafka and to the cluster's own API server. If Kafka cannot be reached, the agent
 keeps running and reports later what it saw. A term begins when this replica gets the Lease and ends when it can no
 longer renew it. Each term is a separate observer session with the term's generation, so that the fold follows it.
-
-What an agent is told at start. Nothing here changes a decision.
 """
 
 import asyncio

@@ -1,9 +1,7 @@
-"""Carry out decisions in some clusters: wanted writes, HPA status and Events, each write ended by an outcome.
+"""Carry out decisions in some clusters: wanted writes before statuses and Events; each write is ended by an outcome.
 
 The caller (`Bookkeeping`) reads the decisions, keeps offsets and publishes outcomes: the reconciler reads the topic of
 decisions in a consumer group, an agent reads the topic of its own cluster.
-
-Scales before statuses: what changes a workload is written before what only shows it.
 """
 
 import asyncio

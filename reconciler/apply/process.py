@@ -3,8 +3,6 @@
 One loop reads the decisions topic and hands each wanted write to its cluster's pool. An offset is committed when all
 that its record asked for has ended and the outcomes are acknowledged, so a kill at any point repeats work and loses
 none; a repeated write finds the scale as wanted and ends as applied.
-
-The configuration of the reconciler. Nothing here changes a decision.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""The answer of one evaluation, recomputed from its inputs: the numbers of the decision and what limited them.
-
-An evaluation's answer without one of the limits that bound it, given by the core on inputs that lack the limit.
-"""
+"""The answer of one evaluation, recomputed from its inputs, also without one of the limits that bound it."""
 
 from collections.abc import Callable, Iterator
 

@@ -1,16 +1,9 @@
 """Backtest of one HPA: the recording against a candidate, in the open or the closed loop.
 
-A long recording in little memory: evaluations reduced to what the closed loop and the search read of them.
-
-Kept: time, scale, pods, settings, guards, the load of each metric. Not kept: samples of single pods, status and memory,
-which the models have of their own but for the first evaluation. `metric_load`, and so everything built on it, gives the
-same for a reduced evaluation as for the whole one.
-
-Open loop: the candidate is asked at every recorded evaluation, and the world goes on as it was recorded.
-
-Samples, pods and scale are the recorded ones; only the candidate's memory (recommendations and scale events) is its
-own. The recorded rescales are its scale events, as the native controller's are a shadow HPA's. Nothing that the
-candidate wants has an effect, so nothing is assumed.
+Open loop: the candidate is asked at every recorded evaluation with the recorded samples, pods and scale; only its
+memory is its own, and nothing that it wants has an effect. The closed loop is in `closedloop`. A long recording is
+condensed to what both read: time, scale, pods, settings, guards and the load of each metric, which is the same for a
+condensed evaluation as for the whole one.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,11 +1,7 @@
-"""Another spec on the recorded world: compiled once, its metrics matched with the recorded answers by what they ask.
+"""Another spec on the recorded world: a fixed one, one that changes by the time of the week, or by a seasonal forecast.
 
-A seasonal forecast as rules by the time of the week: what a schedule of plain HPA settings can say of it.
-
-Candidates that upstream does not have: a spec that changes with the time of the week, or with a seasonal forecast.
-
-They are tried in the closed loop like any other. What wins can be put to work as a schedule of plain HPA settings
-(`fleethpa schedule`): decisions stay upstream's.
+Its metrics are matched with the recorded answers by what they ask. What wins can be put to work as a schedule of plain
+HPA settings (`fleethpa schedule`): decisions stay upstream's.
 """
 
 from bisect import bisect_left

@@ -2,10 +2,8 @@
 
 At every recorded evaluation: the total load that the recorded pods took, divided over the candidate's ready pods;
 values of objects and external series as recorded (those with a `Value` target, which the formula takes to be shared by
-the pods, in proportion). A write takes effect at once, a new pod takes load after the measured start-up time, a removed
-one no longer does. Metrics are as old as in the recording.
-
-How long a new pod takes until it takes load, measured from the recording.
+the pods, in proportion). A write takes effect at once, a new pod takes load after the start-up time measured from the
+recording, a removed one no longer does. Metrics are as old as in the recording.
 """
 
 from collections.abc import Iterable, Sequence

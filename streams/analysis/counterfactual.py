@@ -1,15 +1,11 @@
 """What would have changed the answer of an evaluation: other metric values, or a limit less.
 
 Everything found is checked on the core before it is given: the value named gives the new answer and the value one
-milli nearer to the recorded one still gives the recorded answer.
-
-One number of a metric's answer that can be varied: what it is, what it was, and the inputs with another one.
+milli nearer to the recorded one still gives the recorded answer. Varied are, in milli units:
 
 - Resource, ContainerResource and Pods metrics: the total over the counted samples (those of running pods that count;
   samples of ignored, pending or not yet ready pods stay as they are), spread over the pods in the recorded proportion.
 - Object metrics: the value. External metrics: the sum of the series.
-
-All in milli units.
 """
 
 from collections.abc import Callable, Iterator

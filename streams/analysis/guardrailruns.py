@@ -1,9 +1,7 @@
 """Guardrails over recorded decisions: when each rule would have tripped, what that would have held, and its cost.
 
-Pure: events in, trips out. The events of a fleet are small: an HPA gives one where its size changed or where a decision
-wants to remove replicas. Times are log time in Unix milliseconds.
-
-The events that guardrails look at, read from the recorded decisions of one log partition.
+Pure: events, read from the decisions of a log partition, in; trips out. An HPA gives an event where its size changed or
+a decision wants to remove replicas. Times are log time in Unix milliseconds.
 """
 
 import asyncio

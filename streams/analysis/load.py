@@ -1,9 +1,4 @@
-"""The load in a recorded evaluation: totals over the pods that took it, and how many pods they need at target.
-
-What one pod carries, as a multiple of a metric's target: the same measure of overload for every spec.
-
-The cycle of a load: after what time it repeats itself, from its autocorrelation.
-"""
+"""The load in a recorded evaluation, what one pod carries as a multiple of a metric's target, and a load's cycle."""
 
 from collections.abc import Sequence
 

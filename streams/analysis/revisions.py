@@ -1,9 +1,7 @@
-"""The history of an HPA's spec and commands: what changed, when, by whom and why, read off the log.
+"""The history of an HPA's spec, mode and commands: what changed, when, by whom and why, read off the log.
 
-The fold of what decides an HPA's spec and mode. Nothing is evaluated, so that hours of the log cost little.
-
-Samples, answers, pods, scales and outcomes are passed over: no spec, mode or observer session follows from them. Nor
-does one follow from an evaluation: it removes a deleted HPA, which is as good as not there before that, too.
+Nothing is evaluated, so that hours of the log cost little: samples, answers, pods, scales and outcomes are skipped, as
+no spec, mode or observer session follows from them.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,4 @@
-"""What differs between a decision as recorded and as re-derived: the first step, field and number.
-
-Reading the decisions of a partition one at a time, also those that a running fleet is about to write.
-"""
+"""What differs between a decision as recorded and as derived again: the first step, field and number."""
 
 import asyncio
 from collections.abc import AsyncGenerator

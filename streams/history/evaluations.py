@@ -1,7 +1,4 @@
-"""What the log shows of the syncs of a cluster's own HPA controller, and what it held right before each of them.
-
-From a log to the inputs of its evaluations: fold it with a probe and give each evaluation with its record.
-"""
+"""The inputs of evaluations, from a log folded with a probe, and the syncs of a cluster's own HPA controller."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing

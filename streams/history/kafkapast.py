@@ -1,10 +1,8 @@
 """The past as the topics of a running fleet hold it, read in no consumer group: nothing is committed or disturbed.
 
-State rows as of a checkpoint, found in the versions of them that the changelog topic still holds.
-
-Compaction keeps every version for an hour at least (`schemas.topics`), then only the newest. A checkpoint ends with the
-partition's own row and, before it, the index that names the version of every other: restoring from rows of which one is
-gone fails, it never gives another state.
+State rows as of a checkpoint are found in the changelog, whose compaction keeps every version for an hour at least
+(`schemas.topics`). A checkpoint ends with the partition's own row and, before it, the index that names the version of
+every other: restoring from rows of which one is gone fails, it never gives another state.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Replay of one partition: fold the log again, compare each decision with the recorded one, go on after a difference.
+"""Replay of one partition, or of one decision: fold the log again and compare each decision with the recorded one.
 
-Number and hash of the record before are not compared: once a decision differs, those of all later ones do.
-
-One decision derived again: from the newest snapshot before its log record, or from the log's start.
+It continues after a difference. Number and hash of the record before are not compared: once a decision differs, those
+of all later ones do.
 """
 
 import asyncio

@@ -1,10 +1,5 @@
-"""What a HorizontalPodAutoscaler's spec says, compiled once per generation so that an evaluation only computes.
-
-`autoscaler.py` makes these from a defaulted autoscaling/v2 object; nothing here reads JSON.
-
-Compile a defaulted autoscaling/v2 HorizontalPodAutoscaler (JSON form) into an `Autoscaler`.
-
-Error texts and metric names are fixed here once, as upstream words them.
+"""A HorizontalPodAutoscaler's spec (autoscaling/v2, defaulted), compiled once per generation: an evaluation only
+computes. Error texts and metric names are fixed here, as upstream words them.
 """
 
 from functools import lru_cache

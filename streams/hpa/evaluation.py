@@ -1,7 +1,4 @@
-"""What an evaluation gives: wanted write, new status, events, labels, memory, and all that an explanation needs.
-
-An HPA's status in the API's JSON form: how it is built, and when it counts as changed.
-"""
+"""What an evaluation gives: wanted write, new status, events, labels, memory, and all that an explanation needs."""
 
 from typing import Any
 

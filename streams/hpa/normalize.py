@@ -1,8 +1,7 @@
 """From the metrics' number to the final one: stabilization windows, rate limits, minReplicas and maxReplicas.
 
-Source: upstream `normalizeDesiredReplicas` (no `behavior`) and `normalizeDesiredReplicasWithBehaviors`, v1.37.1.
-
-Scale events: the memory that policies count. Source: upstream `storeScaleEvent`, v1.37.1.
+Source: upstream `normalizeDesiredReplicas` (no `behavior`), `normalizeDesiredReplicasWithBehaviors` and
+`storeScaleEvent`, v1.37.1.
 """
 
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings, ScalingPolicy, ScalingRules

@@ -1,6 +1,4 @@
-"""What a decision sees of the world at one moment: the scale, the pods, and one answer per metric.
-
-What upstream's metrics clients make of a metrics API's answer: values per pod, or an error text.
+"""What a decision sees at one moment: the scale, the pods, and what upstream's clients make of each metric's answer.
 
 The answer is the wire form that the observer made of the API's JSON (`reconciler.core.metricanswers`).
 Source: upstream `metrics/client.go`, v1.37.1.

@@ -1,7 +1,4 @@
-"""The conditions of an HPA's status. Source: upstream `setConditionInList`.
-
-How normalization shows in the conditions AbleToScale and ScalingLimited.
-"""
+"""The conditions of an HPA's status, and how normalization shows in them. Source: upstream `setConditionInList`."""
 
 from typing import Any, Final
 

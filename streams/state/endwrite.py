@@ -1,7 +1,4 @@
-"""End a wanted write: by its outcome, or because no outcome arrived in time.
-
-Visit one HPA at one log record: end its pending write, evaluate it, or remove it.
-"""
+"""Visit one HPA at one log record: end its pending write by an outcome or by time, evaluate it, or remove it."""
 
 from typing import Any
 

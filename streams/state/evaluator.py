@@ -1,6 +1,4 @@
-"""Evaluate one HPA at one record: observe, decide, guard, remember, record.
-
-The results of evaluations whose write is not made: held, refused, or of an HPA that is ignored.
+"""Evaluate one HPA at one record: observe, decide as upstream does, apply fleethpa's own limits, remember, record.
 
 A refusal is shown in the HPA's own status and Events. Upstream has no such condition.
 """

@@ -2,8 +2,6 @@
 
 Each entry changes rows in three layers: HPA rows read namespace rows, these read the partition row. Rows are written in
 that order, so a layer that is read is never behind the one that reads it (docs/decisions/).
-
-What a change of who is in charge means for the state: the holder, and what a hub takes over from a native HPA.
 """
 
 from collections.abc import Callable, Mapping

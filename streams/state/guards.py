@@ -1,8 +1,7 @@
 """Mode, pauses and guards: whether an HPA may want a write. Every refusal gives its reason and the next step.
 
-What guardrails pause: the fold of the breaker's entries and of those that end its pauses, and the words for them.
-
-Pauses of guardrails stand beside those of persons, in a map of their own, so that neither can replace or end the other.
+Pauses of guardrails are kept beside those of persons, in a map of their own, so that neither can replace or end the
+other.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""One HPA while its partition is assigned: its row, and what is compiled from it.
-
-When an HPA is visited: a heap by time, so that a record costs as much as the HPAs that are due.
-"""
+"""One HPA while its partition is assigned: its row, what is compiled from it, and the heap of times of visits."""
 
 from functools import lru_cache
 from hashlib import sha256

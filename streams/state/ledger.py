@@ -1,7 +1,4 @@
-"""Number decisions, chain them by hash, and compare them with those that are already on the decisions topic.
-
-Errors of a log, its state rows or its decisions. Each of them stops its partition.
-"""
+"""Number decisions, chain them by hash, compare them with those already published; the errors that stop a partition."""
 
 from collections.abc import Callable, Mapping
 from hashlib import sha256

@@ -1,7 +1,4 @@
-"""Who moved the replicas: the last changes of `spec.replicas` with their writers, and writers that undo each other.
-
-Who changed an HPA's target: the native controller, another writer, or fleethpa's own last write.
-"""
+"""Who moved the replicas: the last changes of `spec.replicas` with their writers, and writers that undo each other."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple

@@ -1,9 +1,8 @@
-"""What the state of a namespace is found by: the keys of scales and answers, and the parts in which it is stored.
+"""What the state of a namespace is found by: the keys of scales and answers, the parts in which it is stored, and small
+sets of names.
 
-A few names, used as a set: there is nearly always one, for which a `set` takes 216 bytes, a tuple 48.
-
-A partition has several of these for each of its HPAs. Many names are the keys of a dictionary, so that adding and
-removing each of them is linear in all. The order is that in which they were added.
+There is nearly always one name, for which a `set` takes 216 bytes, a tuple 48; a partition has several of these for
+each HPA. Many names are the keys of a dictionary, in the order in which they were added.
 """
 
 from typing import Final, TypeVar

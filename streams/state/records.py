@@ -1,7 +1,4 @@
-"""Decision records of evaluations and completions, full or short.
-
-What every visit of an HPA needs: its spec, its status, a restart that applies to it, its name in records.
-"""
+"""Decision records of evaluations and completions, full or short, and what every visit of an HPA needs for them."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta

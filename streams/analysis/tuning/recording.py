@@ -1,10 +1,7 @@
-"""The recording of one HPA, read once for a search: its load, what a pod carries, and what it cannot show.
+"""The recording of one HPA, read once for a search (its load, what a pod carries, what it cannot show), and what a
+search is asked and found.
 
-A recording that cannot carry a proposal is refused here; one that carries it only in part bounds it.
-
-What is asked of a search for a better spec, and what it found.
-
-A spec tried in the compact loop over the first part of a recording.
+A recording that cannot carry a proposal is refused; one that carries it only in part bounds it.
 """
 
 from bisect import bisect_left
