@@ -1,7 +1,8 @@
 r"""`-o`: one listing in every format. Data goes to stdout, everything else to stderr.
 
 `-o jsonpath=TEMPLATE` as in kubectl (k8s.io/client-go/util/jsonpath): `{.a.b}`, `{['a']}`, `{[0]}`, `{[-1]}`,
-`{[0:2]}`, `{[*]}`, `{.*}`, `{..name}`, `{[?(@.a=="b")]}`, `{range …}…{end}`, `{"text\n"}`. What is not there prints nothing.
+`{[0:2]}`, `{[*]}`, `{.*}`, `{..name}`, `{[?(@.a=="b")]}`, `{range …}…{end}`, `{"text\n"}`. What is not there prints
+nothing.
 """
 
 from __future__ import annotations
