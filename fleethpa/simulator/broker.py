@@ -37,34 +37,6 @@ _PRODUCER: Final = 0
 _TEXT_BYTES: Final = 512
 
 
-class MockClusterError(Exception):
-    """The library is not there, or refuses."""
-
-
-class MockCluster:
-    """One broker on a free port of 127.0.0.1, from construction to close()."""
-
-    def __init__(self, *, rebalance_delay_ms: int = 0) -> None:
-        self._library = _library()
-        text = ctypes.create_string_buffer(_TEXT_BYTES)
-        settings = self._library.rd_kafka_conf_new()
-        self._library.rd_kafka_conf_set(settings, b"log_level", b"3", text, _TEXT_BYTES)
-        self._client = self._library.rd_kafka_new(_PRODUCER, settings, text, _TEXT_BYTES)
-        if not self._client:
-            raise MockClusterError(f"librdkafka did not start: {text.value.decode()}")
-        self._cluster = self._library.rd_kafka_mock_cluster_new(self._client, 1)
-        if not self._cluster:
-            self._library.rd_kafka_destroy(self._client)
-            raise MockClusterError("librdkafka did not start a mock cluster: is 127.0.0.1 available?")
-        self._library.rd_kafka_mock_group_initial_rebalance_delay_ms(self._cluster, rebalance_delay_ms)
-        self.bootstrap: str = self._library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
-
-    def close(self) -> None:
-        """End the broker; only once."""
-        self._library.rd_kafka_mock_cluster_destroy(self._cluster)
-        self._library.rd_kafka_destroy(self._client)
-
-
 @lru_cache(maxsize=1)
 def _library() -> Any:
     package = Path(confluent_kafka.__file__).parent
@@ -72,7 +44,7 @@ def _library() -> Any:
     folders = (package.parent / "confluent_kafka.libs", package / ".dylibs")
     found = [file for folder in folders if folder.is_dir() for file in sorted(folder.glob("librdkafka*"))]
     if not found:
-        raise MockClusterError(f"no librdkafka in {folders[0]}: install confluent-kafka from its wheel")
+        raise EmbeddedBrokerError(f"no librdkafka in {folders[0]}: install confluent-kafka from its wheel")
     library = ctypes.CDLL(str(found[0]))
     pointer, text, size, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int
     _declare(library, "rd_kafka_conf_new", pointer)
@@ -106,26 +78,36 @@ class EmbeddedBroker:
     """A mock Kafka cluster of one broker on a free port of 127.0.0.1, alive from start() to stop()."""
 
     def __init__(self) -> None:
-        self._cluster: MockCluster | None = None
+        self._client = self._cluster = None
+        self._bootstrap = ""
 
     @property
     def bootstrap(self) -> str:
         """The address for `bootstrap_servers`, as host:port. Raises EmbeddedBrokerError: The broker does not run."""
-        if self._cluster is None:
+        if not self._bootstrap:
             raise EmbeddedBrokerError("the embedded broker is not running: call start() first")
-        return self._cluster.bootstrap
+        return self._bootstrap
 
     def start(self) -> str:
         """Start the broker, unless it runs, and return its address.
 
-        Raises EmbeddedBrokerError: The confluent-kafka package has no usable librdkafka.
+        Raises EmbeddedBrokerError: The confluent-kafka package has no usable librdkafka, or it refuses.
         """
-        if self._cluster is None:
-            try:
-                self._cluster = MockCluster()
-            except MockClusterError as error:
-                raise EmbeddedBrokerError(str(error)) from error
-        return self._cluster.bootstrap
+        if self._bootstrap:
+            return self._bootstrap
+        library, text = _library(), ctypes.create_string_buffer(_TEXT_BYTES)
+        settings = library.rd_kafka_conf_new()
+        library.rd_kafka_conf_set(settings, b"log_level", b"3", text, _TEXT_BYTES)
+        self._client = library.rd_kafka_new(_PRODUCER, settings, text, _TEXT_BYTES)
+        if not self._client:
+            raise EmbeddedBrokerError(f"librdkafka did not start: {text.value.decode()}")
+        self._cluster = library.rd_kafka_mock_cluster_new(self._client, 1)
+        if not self._cluster:
+            library.rd_kafka_destroy(self._client)
+            raise EmbeddedBrokerError("librdkafka did not start a mock cluster: is 127.0.0.1 available?")
+        library.rd_kafka_mock_group_initial_rebalance_delay_ms(self._cluster, 0)
+        self._bootstrap = library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
+        return self._bootstrap
 
     def ensure_topics(self, names: Iterable[str], timeout_s: float = 10.0) -> None:
         """Bring topics into being; one that exists stays as it is.
@@ -142,9 +124,10 @@ class EmbeddedBroker:
 
     def stop(self) -> None:
         """End the broker; all that it held is gone."""
-        cluster, self._cluster = self._cluster, None
-        if cluster is not None:
-            cluster.close()
+        if self._bootstrap:
+            self._bootstrap = ""
+            _library().rd_kafka_mock_cluster_destroy(self._cluster)
+            _library().rd_kafka_destroy(self._client)
 
     def __enter__(self) -> EmbeddedBroker:
         self.start()

@@ -22,12 +22,13 @@ Several simulated clusters in one process, and the default fleet of the developm
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 import orjson
 from aiohttp import web
@@ -39,46 +40,14 @@ from fleethpa.simulator.metricsapi import MetricsFault
 from fleethpa.simulator.store import SimClock
 from schemas.kubernetes.shape import Json
 
-SwitchAction = Callable[[SimulatedCluster, Json], Awaitable[Json]]
 
-
-async def _load(cluster: SimulatedCluster, body: Json) -> Json:
-    cluster.set_load(body["namespace"], body["workload"], parse_load(body["load"]))
-    return {}
-
-
-async def _pod(cluster: SimulatedCluster, body: Json) -> Json:
-    cluster.disturb_pod(body["namespace"], body["pod"], body["what"])
-    return {}
-
-
-async def _fault(cluster: SimulatedCluster, body: Json) -> Json:
-    return {"number": cluster.add_fault(fault_from(body))}
-
-
-async def _clear_faults(cluster: SimulatedCluster, body: Json) -> Json:
-    cluster.clear_faults(body.get("number"))
-    return {}
-
-
-async def _metrics_faults(cluster: SimulatedCluster, body: Json) -> Json:
+def _metrics_faults(cluster: SimulatedCluster, body: Json) -> None:
     cluster.set_metrics_faults([MetricsFault(**fault) for fault in body.get("faults") or ()])
     if "freeze" in body:
         cluster.freeze_metrics(**body["freeze"])
-    return {}
 
 
-async def _deny(cluster: SimulatedCluster, body: Json) -> Json:
-    cluster.deny([Denial(**denial) for denial in body.get("denials") or ()])
-    return {}
-
-
-async def _expire_watches(cluster: SimulatedCluster, body: Json) -> Json:
-    cluster.expire_watches()
-    return {}
-
-
-async def _api(cluster: SimulatedCluster, body: Json) -> Json:
+async def _api(cluster: SimulatedCluster, body: Json) -> None:
     abort = bool(body.get("abort"))
     if body["do"] == "stop":
         await cluster.stop_api(abort=abort)
@@ -88,33 +57,28 @@ async def _api(cluster: SimulatedCluster, body: Json) -> Json:
         await cluster.restart_api(reset_versions=bool(body.get("resetVersions")), abort=abort)
     else:
         raise ValueError(f"do: {body['do']!r} is unknown: use stop, start or restart")
-    return {}
 
 
-async def _clock(cluster: SimulatedCluster, body: Json) -> Json:
+def _clock(cluster: SimulatedCluster, body: Json) -> Json:
     if "speed" in body:
         cluster.clock.set_speed(float(body["speed"]))
     cluster.advance(float(body.get("moveSeconds", 0)))
     return {"timeMs": cluster.clock.now_ms()}
 
 
-async def _apply(cluster: SimulatedCluster, body: Json) -> Json:
-    cluster.apply_yaml(body["manifests"])
-    return {}
-
-
-ACTIONS: dict[str, SwitchAction] = {
-    "load": _load,
-    "pod": _pod,
-    "fault": _fault,
-    "clear-faults": _clear_faults,
+ACTIONS: dict[str, Callable[[SimulatedCluster, Json], Any]] = {
+    "load": lambda cluster, body: cluster.set_load(body["namespace"], body["workload"], parse_load(body["load"])),
+    "pod": lambda cluster, body: cluster.disturb_pod(body["namespace"], body["pod"], body["what"]),
+    "fault": lambda cluster, body: {"number": cluster.add_fault(fault_from(body))},
+    "clear-faults": lambda cluster, body: cluster.clear_faults(body.get("number")),
     "metrics-faults": _metrics_faults,
-    "deny": _deny,
-    "expire-watches": _expire_watches,
+    "deny": lambda cluster, body: cluster.deny([Denial(**denial) for denial in body.get("denials") or ()]),
+    "expire-watches": lambda cluster, body: cluster.expire_watches(),
     "api": _api,
     "clock": _clock,
-    "apply": _apply,
+    "apply": lambda cluster, body: cluster.apply_yaml(body["manifests"]),
 }
+"""What each action does to a cluster; what it returns, where that is an object, is the answer."""
 
 
 class ControlServer:
@@ -166,7 +130,9 @@ class ControlServer:
             return _answer({"error": f"{request.path} is unknown; {known}"}, 404)
         raw = await request.read()
         try:
-            return _answer(await action(cluster, orjson.loads(raw) if raw else {}))
+            made = action(cluster, orjson.loads(raw) if raw else {})
+            made = await made if inspect.isawaitable(made) else made
+            return _answer(made if isinstance(made, dict) else {})
         except KeyError as error:
             return _answer({"error": f"{request.path}: not there, or missing in the body: {error}"}, 400)
         except (ValueError, TypeError, StatusError) as error:
