@@ -20,8 +20,8 @@ from schemas.agents import ONLY_PARTITION, AgentRegistry, agent_of_reports
 from schemas.topics import AGENT_INGEST_GROUP
 from streams.ingest.agentrules import ReceivedAt, admit
 from streams.ingest.convert import convert
-from streams.ingest.logwriter import Batcher, IngestMetrics, LogWriter, Recorder, raw_record
-from streams.ingest.loop import LOST_ASSIGNMENT, unless
+from streams.ingest.logwriter import IngestMetrics, LogWriter, Recorder, raw_record
+from streams.ingest.loop import committed, unless
 from streams.ingest.mapping import IngestConfig, Resolver
 from streams.ingest.pieces import AgentRates, Conversion, RawRecord
 
@@ -56,8 +56,7 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
     ) -> None:
         """`changed` is set whenever the registry says something new."""
         self._config, self._registry, self._changed = config, registry, changed
-        self._writer, self._metrics, self._partitions = writer, metrics, partitions
-        self._recorder = Recorder(config.mapping, metrics, partitions)
+        self._recorder = Recorder(config.mapping, metrics, partitions, writer, by_time=config.is_playback)
         self._resolver, self._limits = Resolver(config.mapping), AgentRates()
         self._lock = asyncio.Lock()
         self._held: list[_Held] = []
@@ -176,17 +175,8 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
         if self._unchecked:
             await self._check_offsets()
         held, self._held = [each for each in self._held if each.tp.topic not in self._stopped], []
-        if held:
-            batcher = Batcher(self._partitions, by_time=self._config.is_playback)
-            rejects = [reject for each in held if (reject := self._recorder.put(each.raw, each.found, batcher))]
-            batches = batcher.take()
-            await self._writer.write(batches, rejects)
-            for each in held:
-                self._written[each.tp] = each.raw.offset + 1
-                self._metrics.delay.observe(max(0.0, time.time() - each.raw.timestamp_ms / 1000))
-            self._metrics.log_records.inc(len(batches))
-            self._metrics.log_entries.inc(sum(batch.entries for batch in batches))
-            self._metrics.log_bytes.inc(sum(len(batch.value) for batch in batches))
+        await self._recorder.write([(each.raw, each.found) for each in held])
+        self._written |= {each.tp: each.raw.offset + 1 for each in held}
         if time.monotonic() - self._committed_at >= self._config.commit_ms / 1000:
             await self._commit()
 
@@ -213,15 +203,9 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
     async def _commit(self) -> None:
         self._committed_at = time.monotonic()
         offsets = {tp: offset for tp, offset in self._written.items() if tp.topic not in self._stopped}
-        if not offsets:
-            return
         try:
-            await self._consumer.commit(offsets)
-        except LOST_ASSIGNMENT as error:
-            log.info("not committed, the topics moved", extra={"reason": type(error).__name__})
-            return
+            if await committed(self._consumer, offsets):
+                self._written.clear()
         except KafkaError as error:
             # What is read twice after a restart, the fold drops.
             log.warning("offsets of agents' topics not committed", extra={"error": repr(error)})
-            return
-        self._written.clear()

@@ -4,7 +4,8 @@ with the original bytes and the reason in headers. Both are acknowledged by all 
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Iterable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord
@@ -271,12 +272,36 @@ def raw_record(record: ConsumerRecord) -> RawRecord:
 
 
 class Recorder:
-    """Puts converted records into batches, and counts them."""
+    """Writes converted records into the log and the topic of rejected records, and counts them."""
 
-    def __init__(self, mapping: Mapping, metrics: IngestMetrics, partitions: int) -> None:
+    def __init__(
+        self, mapping: Mapping, metrics: IngestMetrics, partitions: int, writer: "LogWriter", *, by_time: bool = False
+    ) -> None:
         self._mapping, self._metrics, self._partitions = mapping, metrics, partitions
+        self._writer, self._by_time = writer, by_time
 
-    def put(self, raw: RawRecord, found: Conversion, batcher: Batcher) -> Rejected | None:
+    async def write(
+        self,
+        items: Sequence[tuple[RawRecord, Conversion]],
+        beats: Callable[[Sequence[Batch]], Iterable[Batch]] = lambda _: (),
+    ) -> None:
+        """Write records in their order and wait until the brokers have all of them.
+
+        `beats`: what else the log gets beside these batches. Raises KafkaError: something was not written; nothing of
+        this may then be committed.
+        """
+        batcher = Batcher(self._partitions, by_time=self._by_time)
+        rejects = [reject for raw, found in items if (reject := self._put(raw, found, batcher))]
+        batches = batcher.take()
+        if (every := [*batches, *beats(batches)]) or rejects:
+            await self._writer.write(every, rejects)
+        for raw, _ in items:
+            self._metrics.delay.observe(max(0.0, time.time() - raw.timestamp_ms / 1000))
+        self._metrics.log_records.inc(len(batches))
+        self._metrics.log_entries.inc(sum(batch.entries for batch in batches))
+        self._metrics.log_bytes.inc(sum(len(batch.value) for batch in batches))
+
+    def _put(self, raw: RawRecord, found: Conversion, batcher: Batcher) -> Rejected | None:
         """Put a record's entries into the batch; gives what goes to the topic of rejected records."""
         kept = 0
         for entry in log_entries(found.pieces, raw, found.time_ms, self._partitions):

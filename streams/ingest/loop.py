@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Coroutine, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -33,7 +34,7 @@ from schemas.entries import VERSION, WHOLE_PARTITION_KEY, LogRecord
 from schemas.topics import OUTCOMES
 from streams.ingest.agentrules import refuse_agents
 from streams.ingest.convert import convert
-from streams.ingest.logwriter import Batch, Batcher, IngestMetrics, LogWriter, Recorder, raw_record
+from streams.ingest.logwriter import Batch, IngestMetrics, LogWriter, Recorder, raw_record
 from streams.ingest.mapping import IngestConfig, Resolver
 from streams.ingest.pieces import Conversion, RawRecord
 from streams.ingest.preflight import IngestError
@@ -228,9 +229,8 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         """`registry`: which clusters have an agent, kept up to date by the caller."""
         self._config = config
         self._registry = registry or AgentRegistry()
-        self._recorder = Recorder(config.mapping, metrics, partitions)
+        self._recorder = Recorder(config.mapping, metrics, partitions, writer, by_time=config.is_playback)
         self._consumer = consumer
-        self._writer = writer
         self._metrics = metrics
         self._partitions = partitions
         self._resolver = Resolver(config.mapping)
@@ -359,23 +359,17 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
     async def _write(self, places: dict[TopicPartition, PartitionProgress]) -> None:
         await self._look(places)
         taken = self._take(places)
-        batcher = Batcher(self._partitions, by_time=self._config.is_playback)
-        rejects = [reject for _, item in taken if (reject := self._recorder.put(item.raw, item.found, batcher))]
-        batches = batcher.take()
-        now = time.monotonic()
-        self._appended_at |= {batch.partition: now for batch in batches}
-        beats = [] if self._config.is_playback else list(self._beats(places, now))
-        if batches or beats or rejects:
-            await self._writer.write([*batches, *beats], rejects)
+        await self._recorder.write([item for _, item in taken], partial(self._beats, places))
         for tp, item in taken:
             self._written(tp, item, places[tp])
-        self._metrics.log_records.inc(len(batches))
-        self._metrics.log_entries.inc(sum(batch.entries for batch in batches))
-        self._metrics.log_bytes.inc(sum(len(batch.value) for batch in batches))
         self._metrics.held.set(len(self._merge))
 
-    def _beats(self, places: Iterable[TopicPartition], now: float) -> Iterator[Batch]:
+    def _beats(self, places: Iterable[TopicPartition], batches: Iterable[Batch]) -> Iterator[Batch]:
         """Give an empty record for each owned partition of the log that has got none for a while."""
+        now = time.monotonic()
+        self._appended_at |= {batch.partition: now for batch in batches}
+        if self._config.is_playback:
+            return
         for number in sorted({tp.partition for tp in places if tp.topic == OUTCOMES}):
             if now - self._appended_at.setdefault(number, now) >= BEAT_S:
                 self._appended_at[number] = now
@@ -423,20 +417,25 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         if tp in self._paused and self._held_bytes[tp] <= self._may_hold_bytes // 2:
             self._consumer.resume(tp)
             self._paused.discard(tp)
-        self._metrics.delay.observe(max(0.0, time.time() - item.raw.timestamp_ms / 1000))
 
     async def _commit(self) -> None:
         self._committed_at = time.monotonic()
         offsets = commits(self._places or {})
-        if not offsets:
-            return
-        try:
-            await self._consumer.commit(offsets)
-        except LOST_ASSIGNMENT as error:
-            log.info("not committed, the partitions moved", extra={"reason": type(error).__name__})
-            return
-        for tp, offset in offsets.items():
-            (self._places or {})[tp].committed = offset
+        if await committed(self._consumer, offsets):
+            for tp, offset in offsets.items():
+                (self._places or {})[tp].committed = offset
+
+
+async def committed(consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]) -> bool:
+    """Commit offsets, if there are any; False: the partitions are somebody else's now. Raises KafkaError: otherwise."""
+    if not offsets:
+        return False
+    try:
+        await consumer.commit(offsets)
+    except LOST_ASSIGNMENT as error:
+        log.info("not committed, the partitions moved", extra={"reason": type(error).__name__})
+        return False
+    return True
 
 
 async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
