@@ -20,7 +20,7 @@ class WorkerPool(Generic[K, V]):
     """Works on the items of a queue, oldest first, at most `workers` at once and never on two of one key: an older one
     that is slow would undo what a newer one has done.
 
-    An exception of the work ends the pool, and with it the process: work tells its troubles by other ways.
+    An exception of the work ends the pool, and with it the process: work reports its troubles in other ways.
     """
 
     def __init__(self, work: Callable[[V], Awaitable[None]], *, workers: int, limit: int) -> None:
@@ -200,7 +200,7 @@ def _application(registry: CollectorRegistry, problems: Lines, notes: Lines) -> 
         return web.Response(text="".join(f"{line}\n" for line in lines), status=503 if found else 200)
 
     async def metrics(_: web.Request) -> web.Response:
-        # The metrics of thousands of HPAs take a while to write; the part goes on meanwhile.
+        # The metrics of thousands of HPAs take a while to write; the part continues meanwhile.
         body = await asyncio.to_thread(generate_latest, registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 

@@ -111,7 +111,7 @@ class Outcome(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
     """The result of the write that decision `decision` wanted; only the first per decision counts.
 
     `applied` (the scale now shows `specReplicas`), `superseded` (a newer decision took its place), `stale` (time to
-    live passed), `refused` (a guard said no: `error` says why), `failed` (the API said no: `error` is its text). Scale
+    live passed), `refused` (by a guard: `error` is the reason), `failed` (by the API: `error` is its text). Scale
     fields: the newest observation, where one was made.
     """
 

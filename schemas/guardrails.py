@@ -34,7 +34,7 @@ class StandingPause(NamedTuple):
 
 
 class _Said(Struct):
-    """What the breaker said of one guardrail and cluster or namespace, as far as it can still matter: the last pause
+    """What the breaker recorded of one guardrail and cluster or namespace, as far as it still matters: the last pause
     that waits for a person, which only a person ends, and the last one that ends by itself, unless the breaker did.
     """
 

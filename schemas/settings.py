@@ -17,7 +17,7 @@ LONGEST_MS: Final = 3_600_000
 """No budget looks back further than this; state rows keep what was removed for as long."""
 MOST_REPLICAS: Final = 2**31 - 1
 EVERY_NAMESPACE: Final = "*"
-"""Stands for every namespace of the cluster that has no budget of its own; each of them gets a budget of this size."""
+"""Means every namespace of the cluster that has no budget of its own; each of them gets a budget of this size."""
 _FORM: Final = re.compile(r"([0-9]{1,10})(%?)/([0-9a-z.]{1,20})", re.ASCII)
 
 

@@ -62,7 +62,7 @@ def new_agent(registry: AgentRegistry, cluster: str, max_namespaces: int, max_hp
     for other in registry.agents():
         if metric_name(other.cluster) == metric_name(cluster):
             raise usage(
-                f"{cluster} cannot be told from {other.cluster}",
+                f"{cluster} cannot be distinguished from {other.cluster}",
                 cause="Kafka's metrics write '.' as '_', so topics whose names differ only in these collide.",
                 next_step="give the cluster another name",
             )

@@ -95,7 +95,7 @@ def place_options(verb: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
 
 
 def place_of(verb: str, name: str | None, cluster: str | None, namespace: str | None, all_namespaces: bool) -> Place:
-    """Read which HPAs a hand-over means. Raises CommandError: it is not said, or said twice (exit 2)."""
+    """Read which HPAs a hand-over means. Raises CommandError: none is named, or two contradict (exit 2)."""
     namespace = named_namespace(namespace)
     if namespace and all_namespaces:
         raise usage("-n and -A exclude each other")

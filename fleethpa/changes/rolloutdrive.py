@@ -217,7 +217,7 @@ def rollout_next(rollout: StagedRollout, now_ms: int) -> str:
 RECORDED: Final = "30s"
 """How long a wave's records may take to be in the log."""
 LATE_MS: Final = 60_000
-"""If log time stands still, a wave ends this long after its end by the clock of this machine."""
+"""If log time stops, a wave ends this long after its end by the clock of this machine."""
 CUMULATIVE: Final = frozenset({"replicas_removed", "recommended_removal", "scale_events", "direction_flips"})
 """Measures that only grow, so that a wave need not be waited for once one of them is above its limit."""
 

@@ -169,7 +169,7 @@ class Changes:
         return ClusterSettings(**self.values, **{field: found for field, found in maps.items() if found})
 
     def unset_names(self, held: ClusterSettings) -> list[str]:
-        """The settings that are to be taken away, as a record names them: also a map that loses its last member."""
+        """Settings to remove, as named in the record. Includes maps that become empty."""
         whole = self.settings(held)
         emptied = {field for field, _ in self.members if getattr(whole, field) is None}
         names = {field: name for name, field in SETTING_NAMES.items()}

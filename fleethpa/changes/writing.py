@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Concern:
-    """Something that the user must agree to; `harmful`: said as a warning also where --yes was given."""
+    """Something that the user must agree to; `harmful`: shown as a warning also with --yes."""
 
     text: str
     harmful: bool = False
@@ -110,7 +110,7 @@ async def write_all(
     """Write records, wait until they stand in the log, and tell each one's fate; returns the exit code.
 
     `must_arrive`: what comes next depends on them, so that one that is not in the log in time is an error. `silent`:
-    only what went wrong is told.
+    only what went wrong is reported.
     """
     limit_s = parse_duration_ms(wait, "--wait") / 1000
     if must_arrive and not limit_s:

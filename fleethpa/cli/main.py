@@ -271,7 +271,7 @@ def main() -> None:
 def _end_at_once(code: int) -> NoReturn:
     """End without taking the state of a fleet apart object by object, which would take a tenth of the time."""
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # `run` has said what cannot be written
+        with suppress(OSError, ValueError):  # `run` has reported what cannot be written
             stream.flush()
     os._exit(code)
 

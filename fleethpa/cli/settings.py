@@ -258,7 +258,7 @@ def _check_known(session: Session, state: FleetState, cluster: str, wanted: Chan
     """See that settings are of a cluster that is known, or that they are meant all the same.
 
     Raises:
-        CommandError: nobody said yes to settings of an unknown cluster (exit 2), or there is nothing to take away (4).
+        CommandError: --yes is missing to settings of an unknown cluster (exit 2), or there is nothing to take away (4).
     """
     if cluster == EVERY_CLUSTER or cluster in state.clusters or cluster in session.config.contexts:
         return
@@ -277,7 +277,7 @@ def _check_known(session: Session, state: FleetState, cluster: str, wanted: Chan
 def _check_removal(state: FleetState, cluster: str, yes: bool) -> None:
     """See that there are settings to remove, and that those of HPAs in use are removed on purpose.
 
-    Raises CommandError: no such settings (exit 4), or nobody said yes (exit 2).
+    Raises CommandError: no such settings (exit 4), or --yes is missing (exit 2).
     """
     if cluster not in state.settings:
         raise not_found(f"{cluster} has no settings of its own", next_step=f"fleethpa settings {cluster}")

@@ -91,7 +91,7 @@ class Screen:
         self._say(f"   {self.stamp()}  {who:22} {change:>7}   {clean(why)}", "yellow" if held else "green")
 
     def check(self, text: str, passed: bool) -> None:
-        """A promise of the story, kept or not, as the clusters' API tells."""
+        """A promise of the story, kept or not, as the clusters' API shows."""
         self._say(f"   {'✔' if passed else '✘'} {text}", "bold green" if passed else "bold red")
 
     def plain(self, text: str, style: str = "") -> None:
@@ -219,7 +219,7 @@ class DemoReport:
 
 
 def holding(recorded: Recorded) -> str:
-    """Which rule held a wish for another count: `window`, `missing`, or empty."""
+    """Which rule held a change of the count: `window`, `missing`, or empty."""
     decision = recorded.decision
     if "StabilizationWindow" in decision.constraints_applied and decision.raw_desired_replicas is not None:
         return "window" if decision.raw_desired_replicas < decision.current_replicas else ""

@@ -177,7 +177,7 @@ class Stack:
         self._exit.callback(devruntime.withdraw, stack, plan.environ)
 
     async def ready(self, hpas: int, timeout_s: float = READY_S) -> None:
-        """Wait until every cluster has been heard and the decider has recorded an evaluation of so many HPAs.
+        """Wait until every cluster has reported and the decider has recorded an evaluation of so many HPAs.
 
         Raises CommandError: they were not in time, or a part cannot start; names the log to read.
         """

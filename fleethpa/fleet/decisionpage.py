@@ -128,7 +128,7 @@ def _samples(decision: Decision, metric: MetricDecision) -> str:
 
 
 _TAKEN_AWAY_HOW: Final = ("MinReplicas", "StabilizationWindow", "Tolerance")
-"""Limits of which it must be said how they were taken away; of the others the name says it."""
+"""Limits whose removal needs an explanation; the names of the others are enough."""
 
 
 def would_lines(made: Counterfactuals) -> list[str]:

@@ -230,7 +230,7 @@ def _numbers(partitions: list[int], all_: int) -> str:
 
 
 async def _words(session: Session) -> tuple[ReceivedReports, Unread] | CheckResult:
-    """Read what each part said last; a warning where this user may not."""
+    """Read the newest report of each part; a warning where this user may not."""
     from aiokafka.errors import KafkaError
 
     from fleethpa.fleet.heartbeats import reported_lately, unread
@@ -239,12 +239,12 @@ async def _words(session: Session) -> tuple[ReceivedReports, Unread] | CheckResu
     try:
         return await reported_lately(settings, session.now_ms()), await unread(settings)
     except (KafkaError, OSError) as error:
-        text = f"what the parts said last cannot be read beside the log: {error!r}"
+        text = f"the newest reports of the parts cannot be read beside the log: {error!r}"
         return CheckResult("warning", "log", "heartbeats", text, "fleethpa topics acls operator")
 
 
 def _merge(state: FleetState, received: ReceivedReports, now_ms: int) -> None:
-    """Take in what observers and reconcilers said that the log does not hold (yet)."""
+    """Add reports of observers and reconcilers that the log does not hold (yet)."""
     for name, cluster in state.clusters.items():
         cluster.clock_ms = max(now_ms, cluster.clock_ms)
         if name in received.observers:
@@ -258,9 +258,7 @@ def _merge(state: FleetState, received: ReceivedReports, now_ms: int) -> None:
 
 def _clusters(state: FleetState) -> Iterator[CheckResult]:
     if not state.clusters:
-        yield CheckResult(
-            "warning", "clusters", "-", "none has been heard of", "fleethpa run observer --kubeconfig FILE"
-        )
+        yield CheckResult("warning", "clusters", "-", "none has reported", "fleethpa run observer --kubeconfig FILE")
     for cluster in state.clusters.values():
         yield from _cluster(cluster)
         if (cluster.guardrail or cluster.guarded) and not effective(
@@ -290,7 +288,7 @@ def _cluster(cluster: ClusterView) -> Iterator[CheckResult]:
             yield CheckResult("warning", "clusters", name, f"{watch}: {one_line(text)}", step)
     if not any(trouble.kind in ("observerSilent", "left") for trouble in troubles):
         held = f"{counted(cluster.hpas, 'HPA')} in {counted(cluster.namespaces, 'namespace')}"
-        yield CheckResult("ok", "clusters", name, f"heard, {held}")
+        yield CheckResult("ok", "clusters", name, f"reporting, {held}")
 
 
 def _hpas(state: FleetState) -> Iterator[CheckResult]:

@@ -123,7 +123,7 @@ def select(
 
 
 def cluster_globs(text: str | None) -> tuple[str, ...]:
-    """Split what `-C` says; empty: nothing was said.
+    """Split the value of `-C`; empty without it.
 
     Raises CommandError: an empty text, as a variable that is not set gives it: it must not mean every cluster (exit 2).
     """
@@ -134,7 +134,7 @@ def cluster_globs(text: str | None) -> tuple[str, ...]:
 
 
 def named_namespace(text: str | None) -> str | None:
-    """What `-n` says; None: nothing was said.
+    """The value of `-n`, or None.
 
     Raises CommandError: an empty text, as a variable that is not set gives it (exit 2).
     """
@@ -144,7 +144,7 @@ def named_namespace(text: str | None) -> str | None:
 
 
 def without_type(names: Sequence[str]) -> Sequence[str]:
-    """Leave out the type, which may be said before the names as kubectl has it: `describe hpa NAME`."""
+    """Leave out the type, which may come before the names as in kubectl: `describe hpa NAME`."""
     return names[1:] if names and names[0] in TYPE_WORDS else names
 
 

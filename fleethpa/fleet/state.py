@@ -129,7 +129,7 @@ def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
         now = each.partition.state.row
         checkpoint_ms = row.clock_ms if isinstance(row, PartitionRow) else 0
         state.decided_ms[now.number] = max(now.ticked_ms, checkpoint_ms)
-        # Where the decider stands still, nobody else than ingest has appended what was not folded.
+        # Where the decider does not work, nobody but ingest has appended what was not folded.
         state.ingested_ms[now.number] = ends.get(now.number, now.ingested_ms)
     for part in partitions:
         pauses |= part.row.pauses

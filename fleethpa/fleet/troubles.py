@@ -1,8 +1,8 @@
 """What keeps a cluster from being observed, measured or written, each thing once, with since when and what to do next.
 
-Told apart here, in the order in which one hides another: an observer that is not heard (then nothing else is known), an
-API server that is away (then nothing else can be read), a watch that is forbidden or fails, a metrics API that fails,
-and a reconciler that is missing or cannot write.
+In the order in which one hides another: an observer that does not report (then nothing else is known), an API server
+that is away (then nothing else can be read), a watch that is forbidden or fails, a metrics API that fails, and a
+reconciler that is missing or cannot write.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streams.state.rows import RefusedRow
 REFUSED_SHOWN_MS: Final = 3_600_000
 """How long a refusal because of a limit is shown."""
 SILENT_MS: Final = 30_000
-"""An observer or a reconciler of which nothing was heard for this long (log time) counts as silent."""
+"""An observer or a reconciler without a report for this long (log time) counts as silent."""
 API_SERVER: Final = "apiServer"
 CANARY: Final = "canary"
 NATIVE_EVIDENCE: Final = "nativeEvidence"
@@ -82,9 +82,9 @@ def troubles_of(
 
     Args:
         now_ms: the moment that is looked at, in log time.
-        heard_ms: when an observer of it was last heard; None: never.
+        reported_ms: the last report of an observer of it, or None.
         reports: newest reports of its observers.
-        served: last word of its reconciler; None: none was ever heard.
+        served: the reconciler's last report, or None.
         enforced: how many of its HPAs are enforced.
         by_agent: whether an agent observes and writes it.
         hands: who is and was in charge of it; None: always the hub.

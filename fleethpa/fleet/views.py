@@ -53,7 +53,7 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class HpaView:
-    """One HPA as it stands now.
+    """The present state of one HPA.
 
     `hpa`: the autoscaling/v2 object with its status. `last_decision`: id of its newest decision, empty before the
     first. `decision`: its newest evaluation, where a verb has read it. `paused` and `refused`: why nothing is written,
@@ -156,8 +156,8 @@ def _asked_for(view: HpaView) -> str:
 class ClusterView:
     """One cluster as the log knows it.
 
-    `heard_ms`: when an observer was last heard (log time; None: never). `problems`: watch of a namespace → its error.
-    `reports`: newest reports of its observers. `served`: last word of its reconciler.
+    `reported_ms`: the last report of an observer (log time; None: never). `problems`: watch of a namespace → its error.
+    `reports`: newest reports of its observers. `served`: the reconciler's last report.
     """
 
     name: str
@@ -247,7 +247,7 @@ class FleetState:
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether time goes on in the log, but nothing comes in: ingest does not work."""
+        """Whether time continues in the log, but nothing comes in: ingest does not work."""
         return self.end_ms - self.newest_ms > INGEST_QUIET_MS
 
     def rivals(self, cluster: str, namespace: str) -> list[dict[str, Any]]:

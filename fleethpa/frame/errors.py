@@ -182,7 +182,7 @@ def _lacking(command: click.Command, words: list[str], options: Mapping[str, Any
 
 
 def _from_here(path: Path) -> str:
-    """A path as short as it can be said from the working folder."""
+    """A path relative to the working folder, if that is shorter."""
     absolute = Path(os.path.abspath(path))
     try:
         return shlex.quote(str(absolute.relative_to(Path.cwd())))

@@ -162,7 +162,7 @@ class Session:
         say(clean(f"warning: {completed(text, self.options)}"))
 
     def report(self, problem: CommandError) -> None:
-        """Write an error to stderr, where the command goes on or ends with a code of its own."""
+        """Write an error to stderr, where the command continues or ends with a code of its own."""
         say(self.completed(problem).text())
 
     def completed(self, problem: CommandError) -> CommandError:
@@ -201,7 +201,7 @@ class Session:
             raise timed_out(f"no answer within --timeout {self.options.get('timeout')}") from error
         except CommandError:
             raise
-        # Not broad: what is no error of reading a source goes on as it is.
+        # Not broad: what is no error of reading a source is raised as it is.
         except Exception as error:
             from fleethpa.frame.sources import unreadable
 

@@ -79,7 +79,7 @@ PROGRESS_LINES = "FLEETHPA_PROGRESS_LINES"
 LIVE_EVERY_S = 1.0
 
 
-class Tells(Protocol):
+class ProgressNotes(Protocol):
     """What is needed of the session that shows the progress."""
 
     @property
@@ -95,7 +95,7 @@ class Tells(Protocol):
 
 
 @asynccontextmanager
-async def progress(session: Tells, what: str, pool: Any, due: int = 0) -> AsyncIterator[None]:
+async def progress(session: ProgressNotes, what: str, pool: Any, due: int = 0) -> AsyncIterator[None]:
     """Report on stderr how far a pool has come; `due`: about how many log records there are, 0 if not known."""
 
     def text(seconds: float) -> str:
@@ -113,7 +113,7 @@ def share_done(done: int, due: int) -> str:
 
 
 @asynccontextmanager
-async def reading(session: Tells, past: Past) -> AsyncIterator[None]:
+async def reading(session: ProgressNotes, past: Past) -> AsyncIterator[None]:
     """Tell on stderr how much of the log has been read, where that takes long."""
 
     def text(seconds: float) -> str:
@@ -128,7 +128,7 @@ async def reading(session: Tells, past: Past) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def telling(session: Tells, text: Callable[[float], str]) -> AsyncIterator[None]:
+async def telling(session: ProgressNotes, text: Callable[[float], str]) -> AsyncIterator[None]:
     """Write `text(seconds so far)` to stderr once a second on a terminal, else every ten seconds; empty: nothing.
 
     With FLEETHPA_PROGRESS_LINES set it is a line every second without a terminal too, for a program that shows it.
@@ -145,7 +145,7 @@ async def telling(session: Tells, text: Callable[[float], str]) -> AsyncIterator
             sys.stderr.flush()
 
 
-async def _report(session: Tells, text: Callable[[float], str], live: bool) -> None:
+async def _report(session: ProgressNotes, text: Callable[[float], str], live: bool) -> None:
     began = time.monotonic()
     while True:
         await asyncio.sleep(LIVE_EVERY_S if live or os.environ.get(PROGRESS_LINES) else EVERY_S)

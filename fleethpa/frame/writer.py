@@ -22,7 +22,7 @@ _POLL_MS: Final = 200
 
 @dataclass(frozen=True)
 class SentRecord:
-    """A record that the broker has acknowledged: where it stands, and what it says for the user (`subject`)."""
+    """A record that the broker has acknowledged: its place, and what it means for the user (`subject`)."""
 
     subject: str
     topic: str
@@ -43,7 +43,7 @@ class Fate:
 
 
 class Writer:
-    """A producer of our public records, and a reader of the log's end that tells when they have arrived."""
+    """A producer of our public records, and a reader of the log's end that notices when they have arrived."""
 
     def __init__(self, producer: Any, consumer: Any, partitions: int, brokers: str) -> None:
         self._publisher, self._consumer = Publisher(producer), consumer

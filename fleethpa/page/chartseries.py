@@ -16,7 +16,7 @@ from streams.state.moves import moved
 
 Number = float | int | None
 GAP_MS: Final = 180_000
-"""Without an evaluation for so long, and for three times the usual distance, the line has a gap."""
+"""Without an evaluation for this long, and for three times the usual distance, the line has a gap."""
 MOST_POINTS: Final = 4_000
 """Points of a line that are sent; of more, those are kept at which a line moves, then every so many."""
 

@@ -61,7 +61,7 @@ def _start() -> tuple[threading.Thread, Loop]:
             found.set_result(loop)
             loop.run_forever()
 
-    # A daemon: it must not keep a process that was told to end.
+    # A daemon: it must not keep a process that is to end.
     thread = threading.Thread(target=serve, name="state of the fleet", daemon=True)
     thread.start()
     return thread, found.result()
@@ -75,7 +75,7 @@ SHARE: Final = 4.0
 """Reading the state takes at most one part in so many of the time."""
 RETRY_S: Final = 3.0
 STALE_S: Final = 15.0
-"""A state that is older is read again before it is shown. Of a younger one browsers are told when it is out of date."""
+"""A state that is older is read again before it is shown. Browsers get a notice when a younger one is out of date."""
 STALL_S: Final = 60.0
 """A reading of the topics that takes longer has failed: the brokers are away."""
 KEPT: Final = 4

@@ -102,7 +102,7 @@ class Breaker:
         self._run = GuardrailRun(self._config.rules, Guardrail.acts_at)
         self._standing = GuardrailStanding()
         self._early: list[tuple[int, BreakerCommand | GuardrailResume]] | None = []
-        """What was heard before the last hour of decisions was read, with its time; None: it has been."""
+        """Commands that came before the last hour of decisions was read, with its time; None: it has been."""
         self._settings: dict[str, ClusterSettings] = {}
         self._unbounded: set[str] = set()
 
@@ -156,7 +156,7 @@ class Breaker:
             yield publish
 
     async def _hearing(self) -> list[asyncio.Future[Any]]:
-        """Follow settings, what guardrails paused and persons ended; returns when all of it so far has been heard."""
+        """Follow settings, what guardrails paused and persons ended; returns when all of it so far has been read."""
         from runtime.records import follow_entries
 
         kafka, known = self._config.config.kafka(), (asyncio.Event(), asyncio.Event(), asyncio.Event())
@@ -338,6 +338,6 @@ def _events(reader: EventReader, number: int, record: ArchivedRecord) -> Sequenc
 async def run_breaker(
     config: BreakerConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None
 ) -> None:
-    """Run a breaker until `stop` is set; `announce` is told the port of its health once it has read (0: none)."""
+    """Run a breaker until `stop` is set; `announce` gets the port of its health once it has read (0: none)."""
     part = Breaker(config)
     await part.health.accompany(part.run(stop), announce)

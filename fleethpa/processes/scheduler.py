@@ -123,7 +123,7 @@ class Scheduler:
 async def run_scheduler(
     config: SchedulerConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None
 ) -> None:
-    """Run a scheduler until `stop` is set; `announce` is told the port of its health after the first look (0: none)."""
+    """Run a scheduler until `stop` is set; `announce` gets the port of its health after the first look (0: none)."""
     part = Scheduler(config)
     await part.health.accompany(part.run(stop), announce)
 

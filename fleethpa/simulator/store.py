@@ -1,6 +1,6 @@
 """The objects of a simulated cluster, their resource versions, and a bounded history for watches.
 
-The clock of simulated clusters: real time, faster time, or time that only moves when it is told to.
+The clock of simulated clusters: real time, faster time, or time that moves by `move` only.
 
 Watches: a stream of JSON lines from a resource version on, filtered as the list is.
 """
@@ -20,7 +20,7 @@ from schemas.kubernetes.shape import Json
 
 
 class SimClock:
-    """Simulated time. `speed` 1.0 = real time, 10.0 = ten times as fast, 0.0 = stands still until `move`."""
+    """Simulated time. `speed` 1.0 = real time, 10.0 = ten times as fast, 0.0 = stopped until `move`."""
 
     def __init__(self, *, speed: float = 1.0, start_ms: int | None = None) -> None:
         self._base_ms = time.time_ns() // 1_000_000 if start_ms is None else start_ms

@@ -45,7 +45,7 @@ Where = tuple[str, str]
 
 
 class AgentPublisher:
-    """Takes bodies and writes them soon after. Each record that is acknowledged tells the brokers' time.
+    """Takes bodies and writes them soon after. Each acknowledgement shows the brokers' time.
 
     Where the brokers are away, what waits is written once they are back: outcomes and observations all of them, of the
     signs of life the newest of a kind.

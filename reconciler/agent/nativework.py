@@ -121,7 +121,7 @@ class NativeWork:
     ) -> list[str]:
         """Carry out steps that are due; gives the troubles, empty texts among them.
 
-        `generation`: that of the Lease while the stand-in is in charge and nothing speaks for the hub; then targets are
+        `generation`: that of the Lease while the stand-in is in charge and no sign of the hub is seen: targets are
         raised to their floors and woken, too. None: they are not.
         """
         turns = _Turns(self._clock_s)

@@ -36,7 +36,7 @@ class OrderReader:
 
     Args:
         now_ms: the brokers' time.
-        heard: is told each decision, and whether it is only remembered.
+        received: is called with each decision, and whether it is only remembered.
         looked: called whenever the topic was looked at, with whether all was read that it held when it was opened.
     """
 

@@ -390,6 +390,6 @@ async def run_agent(
     announce: Callable[[int], None] | None = None,
     companions: Sequence[CompanionOf] = (),
 ) -> None:
-    """Run a replica until `stop` is set; `announce` is told the port of its health once it is ready (0: none)."""
+    """Run a replica until `stop` is set; `announce` gets the port of its health once it is ready (0: none)."""
     part = Agent(config, companions)
     await part.health.accompany(part.run(stop), announce)

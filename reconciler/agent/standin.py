@@ -87,7 +87,7 @@ class UnreportedChanges:
 
 
 def _change(change: HandsChanged) -> _Change:
-    """What tells one change from all others, whether its native HPAs are named or were left out."""
+    """What distinguishes one change from all others, whether its native HPAs are named or were left out."""
     return change.generation, change.time, change.holder
 
 
@@ -431,7 +431,7 @@ def _store(config: AgentConfig, client: ClusterClient, grace: Callable[[], int] 
 
 
 class StandIns:
-    """Makes the stand-in of each term of one replica; what it saw of the hub and of the Lease goes on between terms."""
+    """Makes the stand-in of each term of one replica; what it saw of hub and Lease continues between terms."""
 
     def __init__(self) -> None:
         self._judge = Judge()

@@ -188,8 +188,8 @@ class ClusterClient:
     ) -> dict[str, Any]:
         """Ask, and return the decoded body of a success.
 
-        Raises ApiError: the API server said no. Raises UnreachableError: no whole answer within `timeout_s`. Raises
-        ConfigError: there are no credentials to ask with.
+        Raises ApiError: the API server answered with an error. Raises UnreachableError: no whole answer within
+        `timeout_s`. Raises ConfigError: there are no credentials to ask with.
         """
         data = await self._answered(method, path, body=body, content_type=content_type, timeout_s=timeout_s)
         return read_object(data, f"{method} {path}")
@@ -219,7 +219,7 @@ class ClusterClient:
         """Events of a watch until the server ends it; an ERROR event is raised. `opened`: it has begun, maybe silently.
 
         Raises ApiError: refused, or ended by an ERROR event (410: too old). Raises UnreachableError: the connection
-        broke, or said nothing for `silence_s`.
+        broke, or sent nothing for `silence_s`.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s)
         response = await self._send("GET", path, None, "application/json", timeout)

@@ -307,7 +307,7 @@ def _config(found: FoundCluster) -> ClusterConfig:
 
 
 def _stamps(folder: Path) -> _Stamps:
-    """What tells a changed file: name → time of change, size, number; hidden files and folders are left out."""
+    """What shows that a file changed: name → time of change, size, number; hidden files and folders are left out."""
     found = {}
     for path in folder.iterdir():
         if not path.name.startswith(".") and path.is_file():

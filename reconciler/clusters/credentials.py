@@ -31,7 +31,7 @@ from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.kubernetes.shape import Json, JsonView
 
 TIMEOUT_S = 30.0
-"""What waits for the credentials of this cluster waits so long."""
+"""How long requests wait for the credentials of this cluster."""
 _TOLD_BYTES = 500
 _CONFIG_EXTENSION: Final = "client.authentication.k8s.io/exec"
 _PASSED: Final = frozenset(
@@ -83,7 +83,7 @@ def environment(ours: Mapping[str, str]) -> dict[str, str]:
 
 
 def cluster_info(cluster: JsonView) -> Json:
-    """What a plugin is told of the cluster that it is to give credentials for: `spec.cluster` of its ExecCredential.
+    """What a plugin gets about the cluster whose credentials it gives: `spec.cluster` of its ExecCredential.
 
     Raises:
         OSError: the file with the certificate authority cannot be read.
@@ -106,7 +106,7 @@ async def ask(plugin: ExecProvider, cluster: JsonView | None = None) -> dict[str
     """Run a plugin; the `status` of the ExecCredential that it writes.
 
     Args:
-        cluster: what it is told of the cluster; None: it does not want to know.
+        cluster: what it gets about the cluster; None: it does not ask for it.
 
     Raises:
         ConfigException: it cannot be run, failed, hung, or wrote something else.

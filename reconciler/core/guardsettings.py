@@ -173,7 +173,7 @@ def _hpa_refusal(decision: Decision, hpa: ObservedHpa | Missing | None) -> str:
     if hpa is None or isinstance(hpa, Missing) or hpa.deleting:
         return "the HPA was deleted"
     if hpa.uid != decision.uid:
-        return "the HPA was deleted and made again"
+        return "the HPA was deleted and created again"
     if decision.target is not None and hpa.target != _target(decision):
         return f"the HPA now scales {hpa.target[0]}/{hpa.target[2]}"
     return ""

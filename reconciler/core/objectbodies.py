@@ -406,9 +406,9 @@ def hpa_reports_the_same(before: KeptHpa | None, now: KeptHpa, *, own_status: bo
     """Whether an HPA differs from what was reported in nothing that a decision or a reader uses.
 
     The resource version alone is not used. In a status that fleethpa wrote (`own_status`), new metric values are not
-    used either: they are those of its own decision, which has just been recorded. Everything else of a status is told
-    (counts, conditions, when it last scaled), since it tells of writes, and counts again once the HPA is no longer
-    enforced. A status that shows why enforcing is refused is told whole: the next evaluation starts from it.
+    used either: they are those of its own decision, which has just been recorded. The rest of a status is reported
+    (counts, conditions, when it last scaled), since it shows writes, and counts again once the HPA is no longer
+    enforced. A status that shows why enforcing is refused is reported whole: the next evaluation starts from it.
     """
     if before is None or _reported(before) != _reported(now):
         return False

@@ -39,7 +39,7 @@ Say = Callable[[HpaId, AutoscalerSet], Awaitable[None]]
 
 
 class Stood(NamedTuple):
-    """The newest record of an HPA and where it stands; `body` None: a deletion."""
+    """The newest record of an HPA and its offset; `body` None: a deletion."""
 
     body: AutoscalerSet | None
     time_ms: int
@@ -121,9 +121,9 @@ async def follow_central(
     caught_up: Callable[[], None] = _nothing,
     until: asyncio.Event | None = None,
 ) -> None:
-    """Tell every change of a central HPA, until `until` is set (None: for ever); keep their records alive. `caught_up`
-    is called once everything was passed on that the topic held at the start. A change is told up to half a second late:
-    most of the topic is what observers themselves tell, and each record of it would be a fetch.
+    """Report every change of a central HPA, until `until` is set (None: for ever); keep records alive. `caught_up` is
+    called once everything was passed on that the topic held at the start. A change is reported up to half a second
+    late: most of the topic is what observers themselves report, and each record of it would be a fetch.
 
     Reading begins at the marks of `group`, else at the beginning of the topic, most of which is about other HPAs.
     """

@@ -3,7 +3,7 @@
 KEDA ScaledObjects: they drive targets, too, so fleethpa must know them as rivals. Nothing is asked where KEDA is
 not.
 
-What a reflector tells about one watch, as calls of two functions.
+What a reflector reports about one watch, as calls of two functions.
 """
 
 import asyncio
@@ -93,7 +93,7 @@ async def _found(client: ClusterClient, discovery: Discovery) -> Resource:
 
 
 class _ScaledObjects:
-    """Hears the watch of ScaledObjects."""
+    """Listens to the watch of ScaledObjects."""
 
     def __init__(self, changed: Changed, trouble: NoteProblem) -> None:
         self._changed, self._trouble = changed, trouble
@@ -141,7 +141,7 @@ def _whole(item: Json) -> Json:
 
 @dataclass(frozen=True)
 class WatchListener:
-    """Hears one watch for an observer (a `Listener` of `reflector.py`). `watch`: its name in problems."""
+    """Listens to one watch for an observer (a `Listener` of `reflector.py`). `watch`: its name in problems."""
 
     watch: str
     listed: Callable[[str, list[Any]], Awaitable[None]]

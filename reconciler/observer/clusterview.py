@@ -265,13 +265,13 @@ class ClusterState:
         return [name for name, state in self.namespaces.items() if state.active]
 
     def scope(self, namespace: str) -> list[str]:
-        """Namespaces that a list of this scope speaks for (empty: the cluster)."""
+        """Namespaces that a list of this scope covers (empty: the cluster)."""
         return [namespace] if namespace else list(self.namespaces)
 
     # --- pods ---------------------------------------------------------------------------------------------------------
 
     def replace_pods(self, scope: str, pods: Iterable[tuple[str, Pod]]) -> set[str]:
-        """Take a full list in; returns the namespaces it speaks for."""
+        """Take a full list in; returns the namespaces it covers."""
         self._pods_listed.add(scope)
         found: dict[str, dict[str, Pod]] = {name: {} for name in self.scope(scope)}
         for namespace, pod in pods:

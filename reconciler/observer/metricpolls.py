@@ -272,7 +272,7 @@ def _problem(error: Exception, group: str) -> ReadProblem | None:
 
 
 _NOT_UNDERSTOOD = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
-"""What a body that is not what the API promises leads to."""
+"""Errors of a body that does not match the API."""
 
 
 def _text(error: Exception) -> str:

@@ -242,6 +242,6 @@ class Observer:
 async def run_observer(
     config: ObserverConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None
 ) -> None:
-    """Run an observer until `stop` is set; `announce` is told the port of its health once it is ready (0: none)."""
+    """Run an observer until `stop` is set; `announce` gets the port of its health once it is ready (0: none)."""
     part = Observer(config)
     await part.health.accompany(part.run(stop), announce)

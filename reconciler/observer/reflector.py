@@ -311,7 +311,7 @@ class Mirror:
         await self._listener.changed(kind, item)
 
     def problem(self, namespace: str, problem: ReadProblem | None) -> None:
-        """Pass a problem on; one namespace that can be seen ends that of the cluster: each then speaks for itself."""
+        """Pass a problem on; one namespace that can be seen ends that of the cluster: each then has its own."""
         if namespace and problem is None:
             self._visible.add(namespace)
             if self._denied is not None:
@@ -351,7 +351,7 @@ class Mirror:
             for task in running.values():
                 task.cancel()
         for namespace in running.keys() | found:
-            self._listener.problem(namespace, None)  # the whole cluster's watch speaks for it again
+            self._listener.problem(namespace, None)  # the whole cluster's watch covers it again
         self._denied = None
         self._visible.clear()
 

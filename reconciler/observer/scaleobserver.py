@@ -26,8 +26,8 @@ Mirrored = Callable[[Callable[[str], str], Listener, Callable[[], set[str]]], Aw
 
 READERS = 8
 LISTED_WITHIN_S = 10.0
-"""For so long no scale is read by itself that the first list of its parents will show: a cluster has thousands of them
-when an observer starts.
+"""For this long no scale is read by itself that the first list of its parents will show: a cluster has thousands when
+an observer starts.
 """
 BURST_S = 0.25
 """Changes of a custom resource that follow each other this closely are one read of its scale."""
@@ -229,7 +229,7 @@ class _Parent(NamedTuple):
 
 
 class _Parents:
-    """Hears the watch of one kind of scale parents. `seen`: metadata of custom parents, for the field manager."""
+    """Listens to the watch of one kind of scale parents. `seen`: metadata of custom parents, for the field manager."""
 
     def __init__(self, watcher: ScaleWatcher, state: ClusterState, kind: str, group: str, session: str) -> None:
         self.kind, self.group = kind, group

@@ -27,13 +27,13 @@ SILENCE_MS = 33_000
 """A little more than the 30 s after which another session may be followed."""
 LOOK_EVERY_S = 1.0
 LOOK_BACK_MS = 60_000
-"""A session that was heard for the last time before this is followed no more: there is nothing to wait for."""
+"""A session whose last report is older is followed no more: there is nothing to wait for."""
 LOOK_BACK_RECORDS = 5_000
 """So many records are read back where the broker cannot look up a time, as the embedded broker cannot."""
 
 
 class OtherSessions:
-    """Sessions of other observers of these clusters, and when each was last heard."""
+    """Sessions of other observers of these clusters, and when each reported last."""
 
     def __init__(self, own: SessionName, clusters: Collection[str]) -> None:
         self._own, self._clusters = own, clusters
@@ -42,7 +42,7 @@ class OtherSessions:
         self._superseded: set[str] = set()
         self._ever: set[str] = set()
         self.knows_the_past = False
-        """Whether all was heard that was said shortly before this session began."""
+        """Whether all reports from shortly before the start of this session were read."""
 
     def may_precede(self, cluster: str) -> bool:
         """Whether another session of this cluster may have been followed when this one began."""

@@ -124,7 +124,7 @@ class RouterSide(Protocol):
         """Whether a decision record of the agent's cluster is for the agent."""
 
     def knowledge_for(self, agent: AgentSet) -> Iterable[AgentKnowledge]:
-        """Everything that the agent must know beside decisions; nothing where another router tells it."""
+        """Everything that the agent must know beside decisions; nothing where another router reports it."""
 
     def gone(self, agent: AgentSet) -> None:
         """The topic of the agent does not exist."""

@@ -299,7 +299,7 @@ class Router:
             await self._report_all()
 
     def _idle_s(self) -> float:
-        """How long nothing is to be told unless there is news. An agent whose topic is gone is told nothing."""
+        """How long nothing is to be sent unless something changed. An agent whose topic is gone gets nothing."""
         now_s = time.monotonic()
         due_s = min((self._snapshot_due_s.get(cluster, now_s) for cluster in self._ready), default=now_s + 3_600)
         return max(0.0, due_s - now_s)
@@ -318,7 +318,7 @@ class Router:
                 await self._report_agent(agent, changed)
 
     def knowledge_for(self, agent: AgentSet) -> Iterable[AgentKnowledge]:
-        """Everything that an agent must know beside decisions; nothing where another router tells it."""
+        """Everything that an agent must know beside decisions; nothing where another router reports it."""
         if not self._is_mine(agent.cluster):
             return ()
         return self._news.all_records(agent.cluster, uuid.uuid4().hex[:12], self._config.clock())
@@ -329,12 +329,12 @@ class Router:
                 self._is_late(agent, error)
 
         for record in records:
-            if agent not in self._late:  # it is told everything once its topic works
+            if agent not in self._late:  # it gets everything once its topic works
                 head = [("ce_type", SNAPSHOT_TYPE)]
                 await self._copies.send(agent, encode(record), b"snapshot", head, "knowledge", ended)
 
     def caught_up(self, agent: AgentSet) -> None:
-        """An agent that was late has all decisions; it is told what has changed otherwise."""
+        """An agent that was late has all decisions; it gets the other changes."""
         self._snapshot_due_s[agent.cluster] = 0.0
         self._news.waiting.set()
 
@@ -371,7 +371,7 @@ class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 async def run_router(config: RouterConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None) -> None:
-    """Run a router until `stop` is set; `announce` is told the port of its health once it reads (0: none)."""
+    """Run a router until `stop` is set; `announce` gets the port of its health once it reads (0: none)."""
     part = Router(config)
     await part.health.accompany(part.run(stop), announce)
 

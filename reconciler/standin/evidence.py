@@ -93,7 +93,7 @@ class Judge:
         self._renewed_at = 0
 
     def begin_term(self, stagger_ms: int = 0) -> None:
-        """This replica leads from now on; what it heard of the hub and saw of the Lease before still counts.
+        """This replica leads from now on; what it received from the hub and saw of the Lease before still counts.
 
         `stagger_ms`: what is added to the proof of life in this cluster.
         """

@@ -140,7 +140,7 @@ def unreported(lease: JsonView) -> list[HandsChanged]:
 
 
 def unreported_text(changes: Sequence[HandsChanged]) -> str:
-    """The annotation for changes, oldest first. Where they are too long, the oldest lose what is said of their native
+    """The annotation for changes, oldest first. Where they are too long, the oldest lose the texts about their native
     HPAs, then the oldest are left out.
     """
     texts = [msgspec.json.encode(each) for each in changes]

@@ -168,7 +168,7 @@ def matches_label_selector(selector: Mapping[str, Any] | None, labels: Labels) -
 
 
 def format_label_selector(selector: Mapping[str, Any] | None) -> str:
-    """Show a LabelSelector object as kubectl does: ``<none>`` if nothing is to be said, ``<error>`` if it is bad."""
+    """Show a LabelSelector object as kubectl does: ``<none>`` for an empty one, ``<error>`` if it is bad."""
     try:
         return label_selector_text(selector) or "<none>"
     except SelectorError:

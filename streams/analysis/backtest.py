@@ -90,7 +90,7 @@ def condensed(hpa: HpaId, recorded: Iterable[EvaluationInputs]) -> Condensed:
 
 
 class Compared(Struct, frozen=True):
-    """One recorded evaluation and what the candidate said to it."""
+    """One recorded evaluation and the candidate's answer."""
 
     inputs: EvaluationInputs
     recorded: Answer

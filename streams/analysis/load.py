@@ -31,7 +31,7 @@ def capacity_of(spec: MetricSpec, ratios: Sequence[float], high: float) -> float
 
 _BINS = 512
 _LIKE = 0.4
-"""Autocorrelation from which a load is said to repeat itself."""
+"""Autocorrelation from which a load counts as periodic."""
 
 
 def cycle_ms(times_ms: Sequence[int], load: Sequence[float | None]) -> int | None:
@@ -141,7 +141,7 @@ def _of_pods(spec: MetricSpec, answer: PodSamples, pods: TargetPods) -> MetricLo
 
 
 def needed(spec: MetricSpec, load: MetricLoad) -> float | None:
-    """How many pods carry the load at the spec's target; None: that cannot be said (no request)."""
+    """How many pods carry the load at the spec's target; None: not known (no request)."""
     if spec.target <= 0:
         return None
     if spec.calculation == kinds.UTILIZATION:

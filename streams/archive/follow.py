@@ -68,7 +68,7 @@ def checkpoint_writer(config: ArchiveConfig) -> CheckpointWriter | None:
 
 
 class ArchiverHealth:
-    """What the archiver tells of itself."""
+    """What the archiver reports of itself."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

@@ -319,7 +319,7 @@ def _as_named(records: Iterable[R], digest: Callable[[R], bytes], manifest: Segm
 def _without_gap(records: Iterable[ArchivedRecord], first_offset: int, path: Path) -> Iterator[ArchivedRecord]:
     for expected, record in enumerate(records, first_offset):
         if record.offset != expected:
-            raise ArchiveError(f"{path}: offset {record.offset} stands where {expected} belongs")
+            raise ArchiveError(f"{path}: offset {record.offset} where {expected} belongs")
         yield record
 
 

@@ -42,7 +42,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 class MissingTopicError(LookupError):
-    """A topic that is to be read does not exist."""
+    """A topic to read does not exist."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic} does not exist; next: fleethpa topics init")

@@ -28,7 +28,7 @@ class Lookahead:
         self._given_back = record
 
     async def next(self) -> ArchivedRecord | None:
-        """The next record; None: none stands (yet)."""
+        """The next record; None: there is none (yet)."""
         if self._given_back is not None:
             record, self._given_back = self._given_back, None
             return record
@@ -105,7 +105,7 @@ class _Nothing:
 
 
 NOTHING: Final = _Nothing()
-"""Stands for a field that one of the two does not have."""
+"""In place of a field that one of the two does not have."""
 
 
 def differences(recorded: bytes, recomputed: bytes, *, chain: bool = True) -> list[Difference]:

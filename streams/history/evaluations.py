@@ -50,7 +50,7 @@ class NativeTraces:
         self._before_scale: dict[HpaId, EvaluationInputs] = {}
 
     def before(self, partition: Partition, record: PlainRecord) -> Iterator[NativeSync]:
-        """Give the syncs of wanted HPAs that a record, which the partition has not applied yet, tells of."""
+        """Give the syncs of wanted HPAs that a record, which the partition has not applied yet, shows."""
         value = record[2]
         if not any(kind in value for kind in _TRACES):
             return
@@ -133,7 +133,7 @@ def events(
 ) -> Iterator[HpaEvent]:
     """Fold `records` onto `partition` and give what became of the wanted HPAs, in the order of the log.
 
-    `traces`: gives the syncs of the clusters' own controllers, too, each before the record that tells of it.
+    `traces`: gives the syncs of the clusters' own controllers, too, each before the record that shows it.
     """
     reported: list[EvaluationInputs | WriteEnded] = []
 

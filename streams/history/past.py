@@ -72,7 +72,7 @@ class LogGoneError(ArchiveError):
 class Folded:
     """The state of a log partition at some record. `stored`: the rows that it was folded from; empty: none were.
 
-    `behind`: the log goes on, but the decider of a running fleet has not come that far.
+    `behind`: the log continues, but the decider of a running fleet has not come that far.
     """
 
     partition: Partition

@@ -160,7 +160,7 @@ def _what_differs(standing: bytes, made: DecisionRecord) -> str:
 
 
 ReportProgress = Callable[[int, int], None]
-"""Told of (log records, decisions) checked since the last time."""
+"""Called with the (log records, decisions) checked since the last call."""
 
 
 async def check_partition(

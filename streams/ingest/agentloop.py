@@ -67,7 +67,7 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
         self._stopped: dict[str, str] = {}
         """Topic -> why nothing is read of it."""
         self._counted_to: dict[str, int] = {}
-        """Topic -> offset of the record that is to be counted next."""
+        """Topic -> offset of the next record to count."""
 
     def notes(self) -> list[str]:
         """What is wrong with single topics, for `/readyz`."""

@@ -182,7 +182,7 @@ class _Admission:
 
 
 def _clusters(piece: Piece) -> list[str]:
-    """The clusters that a piece speaks for."""
+    """The clusters that a piece is about."""
     if isinstance(piece.body, Serving):
         return [*piece.body.clusters, *piece.body.problems]
     if isinstance(piece.body, HandsChanged):

@@ -126,7 +126,7 @@ def flat(mapping: Mapping[str, str]) -> str:
 
 
 SHOWN_S = 600.0
-"""For so long the reports of an agent tell of what was refused of it."""
+"""How long the reports of an agent show what was refused of it."""
 
 
 class Rate(NamedTuple):

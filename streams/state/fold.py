@@ -72,7 +72,7 @@ def hands_after(known: HandsRow | None, body: HandsChanged, offset: int) -> Hand
 
 
 def status_after(status: Mapping[str, Any], native: LeftNative) -> dict[str, Any]:
-    """The status of a central HPA that a native one stood in for: its last scale time goes on, as does a zero that a
+    """The status of a central HPA that a native one stood in for: its last scale time continues, as does a zero that a
     controller scaled to.
     """
     found = dict(status)
@@ -255,7 +255,7 @@ class EntryFold(Folding):
         old = self.namespace.scales.get(target, ScaleRow())
         stated_ms = 0 if self.source is None or not body.session else self.source.time
         if old.session == body.session and stated_ms < old.stated_ms:
-            self.namespace.count_ignored("scale older than what the session said before")
+            self.namespace.count_ignored("scale older than what the session reported before")
             return
         row = ScaleRow(
             spec_replicas=body.spec_replicas,

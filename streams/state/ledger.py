@@ -92,7 +92,7 @@ class Ledger:
             (_PLACE.decode(value) for value in standing.values()), key=lambda place: place.seq, reverse=True
         )
         self._is_ahead = is_ahead
-        """Tells whether a decision id belongs to an HPA row that has this record already."""
+        """Whether a decision id belongs to an HPA row that has this record already."""
 
     def enter(self, draft: Draft) -> DecisionRecord | None:
         """Give a decision its number; None if it is already published.

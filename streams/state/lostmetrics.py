@@ -109,7 +109,7 @@ class ProbeGuards(Struct, frozen=True, gc=False):
 class EvaluationInputs(Struct, frozen=True, kw_only=True):
     """Everything that one evaluation reads: `decide` and the guards give its decision from nothing else.
 
-    `status`: the stored status before it. `history`: memory before it, already emptied where the log said restart
+    `status`: the stored status before it. `history`: memory before it, already emptied at a restart in the log
     (`restart`: why). `now_ms`: time as of which it decides, up to 2 s ahead of the log (`streams.state.timing.as_of`).
     `native_moves`: (from, to, time ms) of the native controller's writes since the evaluation before.
     `moves`: the last changes of the replicas, up to what this evaluation sees (`streams.state.moves.Move`); no decision
@@ -146,7 +146,7 @@ class EvaluationInputs(Struct, frozen=True, kw_only=True):
 class WriteEnded(Struct, frozen=True, kw_only=True):
     """A wanted write came to its end. `evaluated_ms`: the time of its scale event, as of which it was wanted.
 
-    `restart`: the log said restart since, so the memory was emptied before.
+    `restart`: a restart in the log since; the memory was emptied.
     """
 
     hpa: HpaId

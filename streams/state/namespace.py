@@ -1,7 +1,7 @@
 """The state of one namespace while its partition is assigned. How its rows are made and read: `rowcodec`.
 
 Every change goes to a part of the namespace. A part that is ahead of the log (its row was written before a crash, later
-rows were not) ignores what it already has; `begin` tells it which record is being applied.
+rows were not) ignores what it already has; `begin` names the record that is being applied.
 """
 
 from collections.abc import Iterable, Mapping

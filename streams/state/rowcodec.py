@@ -372,7 +372,7 @@ class RowIndex:
             self._changed.add(_piece_of(key, self._pieces))
 
     def settled(self) -> list[str]:
-        """Give the rows to delete: those that the checkpoint before said are gone. They are named no longer."""
+        """Give the rows to delete: those that the checkpoint before left out. They are named no longer."""
         found = sorted({*self.gone, *self._leftovers})
         for key in self.gone:
             self._note(key)
@@ -424,7 +424,7 @@ class RowIndex:
         for piece in pieces:
             self._pieces += 1
             self.written |= piece.written
-            # What a record removes that is still to be applied is there until then.
+            # What a later record removes is there until then.
             self.written |= {key: -1 for key, at in piece.gone.items() if at > offset}
             self.gone |= {key: at for key, at in piece.gone.items() if at <= offset}
         check_written(self.written, stored)

@@ -209,7 +209,7 @@ class ScaleRow(Struct, array_like=True, frozen=True, gc=False):
     """Newest decision whose outcome reported what the scale shows."""
     uid: str = ""
     stated_ms: int = 0
-    """When the session said it, by its own clock."""
+    """When the session reported it, by its own clock."""
 
 
 class PodEntry(Struct, array_like=True, frozen=True, gc=False):

@@ -55,7 +55,7 @@ class State:
         self.checkpoint_now = False
         """A row holds so much of the time since the last checkpoint that the next one comes before another record."""
         self.probe: Probe | None = None
-        """Told the inputs of each evaluation of this record; None: nobody asks."""
+        """Called with the inputs of each evaluation of this record, or None."""
         self.budget = BudgetBook()
         """Removals and additions of this partition's HPAs; empty while no budget is set."""
         self.views: set[str] = set()

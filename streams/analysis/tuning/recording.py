@@ -383,7 +383,7 @@ def _play(world: TunedPast, spec: dict[str, Any], target: float, growth: float) 
 
 
 def curve_point(tried: TriedSpec) -> CurvePoint:
-    """Where a spec stands among the others."""
+    """The rank of a spec among the others."""
     return CurvePoint(
         target=tried.target,
         min_replicas=1 if tried.spec.get("minReplicas") is None else tried.spec["minReplicas"],

@@ -108,7 +108,7 @@ def play(  # noqa: C901 - the search lives in this loop: calls within it would d
         start_up_ms: until a new pod takes load.
         capacity: what a pod carries, as a multiple of the deployed target.
         growth: the load is multiplied with this.
-        told: is filled with a moment per entry; `need` is at the deployed target.
+        reported: is filled with a moment per entry; `need` is at the deployed target.
         block_ms: how long each of the outcome's blocks is; 0: none are made.
     """
     spec = knobs.autoscaler

@@ -38,7 +38,7 @@ def test_an_incarnation_is_never_used_again() -> None:
     ("known", "name", "says"),
     [
         pytest.param(("east",), "east", "cluster east has an agent already", id="one agent a cluster"),
-        pytest.param(("a.b",), "a_b", "a_b cannot be told from a.b", id="names that Kafka confuses"),
+        pytest.param(("a.b",), "a_b", "a_b cannot be distinguished from a.b", id="names that Kafka confuses"),
         pytest.param((), "a/b", "'a/b' cannot be a cluster's name", id="a slash"),
         pytest.param((), "*", "'*' cannot be a cluster's name", id="all clusters"),
         pytest.param((), "x" * 240, "is too long", id="longer than a topic's name"),

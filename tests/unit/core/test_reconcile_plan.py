@@ -87,7 +87,7 @@ def planned(decision: Decision = DECISION, **changes: Any) -> Action:
         ),
         pytest.param(
             {"hpa": structs.replace(HPA, uid="u2")},
-            End("refused", "the HPA was deleted and made again"),
+            End("refused", "the HPA was deleted and created again"),
             id="another HPA of that name",
         ),
         pytest.param(
