@@ -53,6 +53,7 @@ async def test_a_decider_killed_at_marked_steps_decides_what_an_undisturbed_fold
     assert [len(got[number].records) for number in NUMBERS] == [len(want[number]) for number in NUMBERS]
 
 
+@pytest.mark.slow  # many processes; the fast tier has the other kills and ends
 async def test_a_decider_killed_while_samples_bring_evaluations_decides_the_same(
     broker: KafkaSettings, tmp_path: Path
 ) -> None:

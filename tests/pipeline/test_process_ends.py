@@ -150,6 +150,7 @@ async def exit_codes(parts: Sequence[Part]) -> dict[str, int]:
     return {part.name: part.running.returncode for part in parts if part.running.returncode}
 
 
+@pytest.mark.slow  # many processes; the fast tier has the other kills and ends
 async def test_every_process_ends_soon_while_a_broker_that_was_reached_does_not_answer(world: World) -> None:
     parts = await world.ready(list(PROCESSES))
     stand_still(world.broker)
