@@ -28,6 +28,7 @@ from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, unreachable, u
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.session import Session
 from reconciler.clusters.answers import ApiError, ClusterError
+from reconciler.core.objectbodies import hpa_path
 from schemas.keys import HpaId, partition_for
 from schemas.kubernetes.shape import Json
 from schemas.observed import AutoscalerDeleted
@@ -145,7 +146,7 @@ class NativeHpas:
         if place.name:
             found = await self.get(HpaId(place.cluster, place.namespace, place.name))
             return {} if found is None else {_id(self.cluster, found): found}
-        path = f"{_collection(place.namespace)}?limit={_PAGE}"
+        path = f"{hpa_path(place.namespace)}?limit={_PAGE}"
         items: list[Json] = []
         token = ""
         while True:
@@ -169,7 +170,7 @@ class NativeHpas:
     async def try_to_create(self, hpa: HpaId, manifest: Json) -> str:
         """Say why the API server would refuse an object, webhooks and quotas included; empty: it would take it."""
         try:
-            await self._client.request("POST", f"{_collection(hpa.namespace)}?dryRun=All", body=manifest)
+            await self._client.request("POST", f"{hpa_path(hpa.namespace)}?dryRun=All", body=manifest)
         except ApiError as error:
             return str(error)
         except Exception as error:
@@ -179,7 +180,7 @@ class NativeHpas:
     async def create(self, hpa: HpaId, manifest: Json) -> Json:
         """Create an object; one of this name that is there already is returned as it is. Raises as `listed`."""
         try:
-            return await self._ask("POST", _collection(hpa.namespace), f"create the native HPA {hpa}", manifest)
+            return await self._ask("POST", hpa_path(hpa.namespace), f"create the native HPA {hpa}", manifest)
         except CommandError as error:
             is_there = isinstance(error.__cause__, ApiError) and error.__cause__.status == 409
             found = await self.get(hpa) if is_there else None
@@ -312,13 +313,8 @@ def owner_of(native: Mapping[str, Any]) -> str:
     return next((f"{each['kind']}/{each['name']}" for each in owners if each.get("controller")), "")
 
 
-def _collection(namespace: str) -> str:
-    scope = f"/namespaces/{namespace}" if namespace else ""
-    return f"/apis/autoscaling/v2{scope}/horizontalpodautoscalers"
-
-
 def _path(hpa: HpaId) -> str:
-    return f"{_collection(hpa.namespace)}/{hpa.name}"
+    return hpa_path(hpa.namespace, hpa.name)
 
 
 def _id(cluster: str, native: Mapping[str, Any]) -> HpaId:

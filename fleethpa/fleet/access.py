@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.clusters.manifests import custom_rules, enforcing_rules, observing_rules, rule_lines
-from reconciler.core.objectbodies import DERIVED_KINDS, target_of
+from reconciler.core.objectbodies import DERIVED_KINDS, hpa_path, target_of
 
 if TYPE_CHECKING:
     from reconciler.clusters.client import ClusterClient, ClusterConfig
@@ -115,9 +115,8 @@ async def _custom_resources(client: ClusterClient, namespace: str) -> list[str]:
     """The custom resources that HPAs scale, as `widgets.example.com`; none where HPAs may not be listed."""
     from reconciler.clusters.discovery import Discovery
 
-    scope = f"namespaces/{namespace}/" if namespace else ""
     try:
-        hpas = (await client.get(f"/apis/autoscaling/v2/{scope}horizontalpodautoscalers")).get("items") or ()
+        hpas = (await client.get(hpa_path(namespace))).get("items") or ()
     except ApiError:
         return []
     kinds = {(target.group, target.kind) for target in map(target_of, hpas)} - set(DERIVED_KINDS)

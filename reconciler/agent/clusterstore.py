@@ -9,7 +9,7 @@ from reconciler.clusters.answers import ApiError, ClusterError, reading
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.discovery import Discovery
 from reconciler.core.guardsettings import WRITE_TIMEOUT_S
-from reconciler.core.objectbodies import STAND_IN_LABEL, is_kept_by_stand_in, target_of
+from reconciler.core.objectbodies import STAND_IN_LABEL, hpa_path, is_kept_by_stand_in, target_of
 from reconciler.standin.effective import KeptSpec
 from reconciler.standin.objects import (
     FLOOR_MANAGER,
@@ -42,7 +42,6 @@ from schemas.entries import HandsChanged
 from schemas.kubernetes.shape import Json, JsonView
 
 _TIMEOUT_S = WRITE_TIMEOUT_S + 1.0
-_HPAS = "/apis/autoscaling/v2"
 _BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
 
@@ -127,10 +126,9 @@ class ClusterStore:
         that lags. What only has their label is in `labelled` afterwards.
         """
         selector = quote(f"{STAND_IN_LABEL}=true")
-        paths = [f"{_HPAS}/namespaces/{each}/horizontalpodautoscalers" for each in self._namespaces]
         found: dict[HpaKey, Json] = {}
         labelled: list[HpaKey] = []
-        for path in paths or [f"{_HPAS}/horizontalpodautoscalers"]:
+        for path in map(hpa_path, self._namespaces or ("",)):
             listed = await self._client.get_object(f"{path}?labelSelector={selector}", timeout_s=_TIMEOUT_S)
             with reading("a native HPA with the label of the stand-in cannot be read"):
                 for item in listed.get("items") or ():
@@ -144,7 +142,7 @@ class ClusterStore:
 
     async def try_out(self, kept: KeptSpec, now_ms: int) -> None:
         """Create the native HPA without effect, so that what refuses it is known before it is needed."""
-        await self._post(f"{_collection(kept.key)}?dryRun=All", native_body(kept, 0, now_ms))
+        await self._post(f"{hpa_path(kept.key.namespace)}?dryRun=All", native_body(kept, 0, now_ms))
 
     async def create_native(self, kept: KeptSpec, request: CreateNative, now_ms: int, *, has_fence: bool) -> Json:
         """Create a native HPA. Without a fence the target's version moves first, so that an older write of the hub,
@@ -152,7 +150,7 @@ class ClusterStore:
         """
         if not has_fence:
             await self._touch(kept, request.generation)
-        made = await self._post(_collection(kept.key), native_body(kept, request.generation, now_ms))
+        made = await self._post(hpa_path(kept.key.namespace), native_body(kept, request.generation, now_ms))
         if kept.spec.get("minReplicas") == 0:
             await self.wake(kept, made, request.generation)
         return made
@@ -291,9 +289,5 @@ def _read(lease: Json) -> Json:
     return lease
 
 
-def _collection(key: HpaKey) -> str:
-    return f"{_HPAS}/namespaces/{key.namespace}/horizontalpodautoscalers"
-
-
 def _path(key: HpaKey) -> str:
-    return f"{_collection(key)}/{key.name}"
+    return hpa_path(key.namespace, key.name)

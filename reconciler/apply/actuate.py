@@ -23,6 +23,7 @@ from reconciler.core.guardsettings import (
     plan,
 )
 from reconciler.core.inbox import target_key
+from reconciler.core.objectbodies import hpa_path
 from runtime.log import Clock
 from schemas.decisions import Decision
 from schemas.entries import Outcome
@@ -116,7 +117,7 @@ class Actuator:
     async def _hpa(self, decision: Decision, timeout_s: float) -> ObservedHpa | Missing | None:
         if decision.origin == "central":
             return None
-        path = f"/apis/autoscaling/v2/namespaces/{decision.namespace}/horizontalpodautoscalers/{decision.name}"
+        path = hpa_path(decision.namespace, decision.name)
         try:
             return observed_hpa(await self._client.get_object(path, timeout_s=timeout_s))
         except ApiError as error:

@@ -19,6 +19,7 @@ from reconciler.clusters.discovery import Discovery
 from reconciler.core import statusplan
 from reconciler.core.guardsettings import Retry, after_trouble
 from reconciler.core.inbox import Position, ShownDecision, TargetKey, target_key
+from reconciler.core.objectbodies import hpa_path
 from reconciler.core.statusplan import EventBudget, EventCorrelator, EventWrite, HpaAnswer, LiveHpa
 from runtime.log import Clock
 from schemas.decisions import Decision
@@ -177,7 +178,7 @@ class StatusWriter:
         self._metrics.status_writes.labels(self._client.name, what, result).inc()
 
     async def _write_status(self, decision: Decision, *, hpa: HpaId, has_news: bool) -> None:
-        path = f"/apis/autoscaling/v2/namespaces/{decision.namespace}/horizontalpodautoscalers/{decision.name}"
+        path = hpa_path(decision.namespace, decision.name)
         # Upstream's controller takes the object from its informer, too: an outdated one is refused with a conflict and
         # then read again.
         live = self._written.pop(hpa, None)

@@ -23,6 +23,7 @@ from reconciler.core.objectbodies import (
     KeptHpa,
     asking_of,
     hpa_body,
+    hpa_path,
     hpa_reports_the_same,
     is_own,
     is_status_of,
@@ -242,7 +243,7 @@ class ClusterObserver:
             group.create_task(self._api.watch())
             group.create_task(self._report())
             group.create_task(after_own_start(self.resend_all, self._may_be_preceded))
-            group.create_task(self._mirror(lambda ns: collection(HPAS, "horizontalpodautoscalers", ns), hpas))
+            group.create_task(self._mirror(hpa_path, hpas))
             group.create_task(self._mirror(lambda ns: collection(PODS_API, "pods", ns), pods))
             group.create_task(
                 follow_rivals(self._client, self._scales.discovery, self._mirror, self._rivals_changed, self._problem)

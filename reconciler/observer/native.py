@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, NamedTuple
 from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.clusters.clusterfinder import FIXED, ClusterSources
-from reconciler.core.objectbodies import CANARY_LABEL, time_ms
+from reconciler.core.objectbodies import CANARY_LABEL, hpa_path, time_ms
 from reconciler.observer.clusterview import ReadProblem, problem_of
 from runtime.log import Clock, wall_clock_ms
 from schemas.connection import KafkaSettings
@@ -147,7 +147,7 @@ class Canary:
 
     def __init__(self, client: ClusterClient, namespace: str, wait_s: float, note: NoteCanary) -> None:
         self._client, self._wait_s, self._note = client, wait_s, note
-        self._collection = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
+        self._collection = hpa_path(namespace)
         self._left: set[str] = set()
 
     async def verdict(self) -> Verdict:
