@@ -33,6 +33,11 @@ class StandingPause(NamedTuple):
     since_ms: int
 
 
+def is_in_force(until_ms: int, now_ms: int) -> bool:
+    """Whether a pause, of a person or a guardrail, has not ended by itself; one without an end (0) never does."""
+    return not until_ms or now_ms < until_ms
+
+
 class _Said(Struct):
     """What the breaker recorded of one guardrail and cluster or namespace, as far as it still matters: the last pause
     that waits for a person, which only a person ends, and the last one that ends by itself, unless the breaker did.

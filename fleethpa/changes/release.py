@@ -11,6 +11,7 @@ from fleethpa.changes.writing import Concern
 from fleethpa.frame.errors import CommandError
 from fleethpa.show.words import counted
 from reconciler.core.objectbodies import STAND_IN_LABEL
+from schemas.guardrails import is_in_force
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec
 from schemas.kubernetes.shape import Json
@@ -146,7 +147,7 @@ def _paused(state: FleetState, view: HpaView) -> str:
         return view.paused
     namespace = state.namespaces[view.id.cluster, view.id.namespace]
     paused = namespace.commands.get("", (None, {}))[1]
-    kinds = [kind for kind, pause in paused.items() if not pause.until_ms or pause.until_ms > state.clock_ms]
+    kinds = [kind for kind, pause in paused.items() if is_in_force(pause.until_ms, state.clock_ms)]
     return f"namespace {namespace.name}" if kinds else "; ".join(state.clusters[view.id.cluster].pauses)
 
 

@@ -15,6 +15,7 @@ from fleethpa.fleet.views import INGEST_QUIET_MS, ClusterView, FleetState, HpaVi
 from fleethpa.frame.errors import not_found, usage
 from fleethpa.frame.session import SHARED, Session
 from fleethpa.show.times import rfc3339, span
+from schemas.guardrails import is_in_force
 from schemas.keys import HpaId
 from schemas.kubernetes.shape import Json
 from schemas.settings import ClusterSettings, merge
@@ -200,7 +201,7 @@ def _paused(hpa: HpaId, pauses: Pauses, now_ms: int) -> str:
 
 
 def _pause_in_force(pauses: Mapping[str, Pause], scope: str, now_ms: int) -> str:
-    in_force = (each for each in pauses.items() if not each[1].until_ms or each[1].until_ms > now_ms)
+    in_force = (each for each in pauses.items() if is_in_force(each[1].until_ms, now_ms))
     return next((pause_text(scope, kind, pause) for kind, pause in in_force), "")
 
 

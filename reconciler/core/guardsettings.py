@@ -16,6 +16,7 @@ from reconciler.core.objectbodies import time_ms
 from schemas.agents import KnownPause
 from schemas.decisions import Decision
 from schemas.entries import Outcome
+from schemas.guardrails import is_in_force
 from schemas.keys import EVERY_CLUSTER
 from schemas.observed import Command
 from schemas.settings import SettingsSet
@@ -52,13 +53,8 @@ class PauseFold:
             for (where, _, _), known in sorted(self._pauses.items())
             if where in (cluster, EVERY_CLUSTER)
             for pause in known.values()
-            if is_in_force(pause, now_ms)
+            if is_in_force(pause.until, now_ms)
         ]
-
-
-def is_in_force(pause: KnownPause, now_ms: int) -> bool:
-    """Whether a pause has not ended by itself."""
-    return not pause.until or now_ms < pause.until
 
 
 def covers(pause: KnownPause, namespace: str, name: str, direction: ScalingDirection) -> bool:
@@ -71,7 +67,7 @@ def stopping(
 ) -> KnownPause | None:
     """The first pause in force that stops changes of an HPA in a direction; None: none does."""
     found = (pause for pause in pauses if covers(pause, namespace, name, direction))
-    return next((pause for pause in found if is_in_force(pause, now_ms)), None)
+    return next((pause for pause in found if is_in_force(pause.until, now_ms)), None)
 
 
 ATTEMPTS = 5

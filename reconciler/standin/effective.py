@@ -12,6 +12,7 @@ from reconciler.core.guardsettings import ScalingDirection, covers
 from reconciler.standin.protocol import HpaKey
 from schemas.agents import KnownPause
 from schemas.decisions import Decision
+from schemas.guardrails import is_in_force
 from schemas.kubernetes.shape import Json, JsonView
 
 POLICY: Final = "fleethpa.io/stand-in"
@@ -81,7 +82,7 @@ def effective_spec(kept: KeptSpec, now_ms: int) -> Json:
     """The spec of the native HPA: a pause in force is `selectPolicy: Disabled` in its direction."""
     spec = dict(kept.spec)
     for direction, until_ms in (("scaleUp", kept.paused_up), ("scaleDown", kept.paused_down)):
-        if _is_in_force(until_ms, now_ms):
+        if until_ms is not None and is_in_force(until_ms, now_ms):
             spec = disabled(spec, direction)
     return spec
 
@@ -90,14 +91,10 @@ def floor_now(kept: KeptSpec, now_ms: int) -> int | None:
     """Replicas that the target has at least; None: it has no floor, or its scale-ups are paused. A floor is never above
     maxReplicas, which bounds what the hub would want, too.
     """
-    if kept.floor is None or _is_in_force(kept.paused_up, now_ms):
+    if kept.floor is None or (kept.paused_up is not None and is_in_force(kept.paused_up, now_ms)):
         return None
     most = kept.spec.get("maxReplicas")
     return min(kept.floor, most) if isinstance(most, int) else kept.floor
-
-
-def _is_in_force(until_ms: int | None, now_ms: int) -> bool:
-    return until_ms is not None and (not until_ms or now_ms < until_ms)
 
 
 def disabled(spec: JsonView, *directions: str) -> Json:

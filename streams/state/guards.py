@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from schemas.entries import BreakerCommand, GuardrailResume
-from schemas.guardrails import MOST_PAUSES
+from schemas.guardrails import MOST_PAUSES, is_in_force
 from schemas.keys import EVERY_CLUSTER, namespace_key
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.limits import ERROR, shortened
@@ -50,7 +50,7 @@ def in_force(known: Mapping[str, Mapping[str, Pause]], now_ms: int) -> dict[str,
     return {
         scope: left
         for scope, pauses in known.items()
-        if (left := {name: pause for name, pause in pauses.items() if _holds(pause, now_ms)})
+        if (left := {name: pause for name, pause in pauses.items() if is_in_force(pause.until_ms, now_ms)})
     }
 
 
@@ -85,17 +85,13 @@ def guarded_namespaces(known: Mapping[str, Mapping[str, Pause]], cluster: str, n
 
 
 def _longest(pauses: Mapping[str, Pause], now_ms: int, what: str) -> str:
-    standing = [(name, pause) for name, pause in pauses.items() if _holds(pause, now_ms)]
+    standing = [(name, pause) for name, pause in pauses.items() if is_in_force(pause.until_ms, now_ms)]
     if not standing:
         return ""
     waiting = [each for each in standing if not each[1].until_ms]
     name, pause = min(waiting) if waiting else max(standing, key=lambda each: (each[1].until_ms, each[0]))
     until = f"until {rfc3339_seconds(pause.until_ms)}" if pause.until_ms else "until a person resumes"
     return f"{what} paused by guardrail {name} {until}: {pause.reason}"
-
-
-def _holds(pause: Pause, now_ms: int) -> bool:
-    return not pause.until_ms or now_ms < pause.until_ms
 
 
 def trip_reason(body: BreakerCommand) -> str:
@@ -233,7 +229,7 @@ def pause_in_force(namespace: Namespace, name: str, row: PartitionRow, up: bool,
     for scope, known in scopes:
         for kind in ("all", "scaleUp" if up else "scaleDown"):
             pause = known.get(kind)
-            if pause is not None and (not pause.until_ms or now_ms < pause.until_ms):
+            if pause is not None and is_in_force(pause.until_ms, now_ms):
                 return _describe(scope, kind, pause)
     return "" if up else guardrail_in_force(row.guardrail_pauses, namespace.cluster, now_ms, namespace.name)
 
