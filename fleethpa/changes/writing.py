@@ -55,7 +55,7 @@ def change_options(function: Callable[..., R]) -> Callable[..., R]:
     """`--reason`, `--author`, `--dry-run`, `--yes`."""
     decorated = function
     for option in (
-        click.option("--yes", is_flag=True, help="Do not ask first; needed where nobody can be asked, as in a script."),
+        click.option("--yes", is_flag=True, help="Skip the confirmation. Required in scripts."),
         click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing."),
         click.option("--author", metavar="NAME", help="Who is recorded [default: you, or who started the CI job]."),
         click.option("--reason", default="", help="Why; recorded together with your name."),

@@ -67,13 +67,13 @@ class AdoptPlan:
 
 
 @click.command()
-@place_options("adopt")
 @click.option(
     "--export", "folder", default=".", show_default=True, metavar="DIR", help="Folder in which native HPAs are saved."
 )
 @click.option("--mode", type=click.Choice(["shadow", "enforce"]), default="enforce", show_default=True)
 @write_options
 @command_options()
+@place_options("adopt")
 def adopt(session: Session, /, place: Place, folder: str, mode: Any, **written: Any) -> int:
     """Move a cluster's own HPAs into fleethpa: save each to a file, create the central one, delete the native one.
 

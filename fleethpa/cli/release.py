@@ -60,7 +60,6 @@ _ENDED_S: Final = 30.0
 
 
 @click.command()
-@place_options("release")
 @click.option(
     "--include-held",
     is_flag=True,
@@ -75,6 +74,7 @@ _ENDED_S: Final = 30.0
 )
 @write_options
 @command_options()
+@place_options("release")
 def release(session: Session, /, place: Place, include_held: bool, native_wait: str, **written: Any) -> int:
     """Give HPAs back to their cluster's own controller: create native HPAs of the present specs, end the central ones.
 
