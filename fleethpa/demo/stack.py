@@ -79,7 +79,6 @@ class Stack:
         self.supervisor = Supervisor(self._ended)
         self.config = Config()
         self.children: dict[str, Child] = {}
-        self.published: DevStack | None = None
 
     @property
     def clusters(self) -> tuple[str, ...]:
@@ -173,7 +172,6 @@ class Stack:
             processes={name: child.pid for name, child in self.children.items()},
         )
         devruntime.publish(stack, plan.environ)
-        self.published = stack
         self._exit.callback(devruntime.withdraw, stack, plan.environ)
 
     async def ready(self, hpas: int, timeout_s: float = READY_S) -> None:

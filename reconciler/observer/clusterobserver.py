@@ -157,7 +157,6 @@ class WatchListener:
         self.trouble(self.watch, namespace, problem)
 
 
-HPAS = "/apis/autoscaling/v2"
 PODS_API = "/api/v1"
 SOON_S = 0.2
 

@@ -45,7 +45,6 @@ log = logging.getLogger(__name__)
 
 SNAPSHOT_EVERY_S = 300.0
 """Twice in the time that an agent reads back when it begins to lead."""
-"""A registration this old is repeated: records of settings expire after a year."""
 TOPIC_TIMEOUT_S = 10.0
 """How long a router that starts waits for the topics of registered agents."""
 SETTLED_WITHIN_S = 2.0
@@ -69,7 +68,6 @@ class RouterConfig:
     web_port: int | None = None
     web_host: str = "127.0.0.1"
     clock: Clock = wall_clock_ms
-    author: str = "router"
 
 
 class Router:
@@ -80,7 +78,6 @@ class Router:
         self.health = PartHealth(*_KNOWN, "decisions")
         self._metrics = RouterMetrics(self.health.registry)
         self._registry, self._wanted = AgentRegistry(), WantedRecords(config.clock)
-        """Cluster -> when its registration was written last."""
         self._ready: dict[str, AgentSet] = {}
         """Cluster -> its agent, once its topic was found."""
         self.progress: dict[int, OffsetProgress] = {}

@@ -17,7 +17,6 @@ from schemas.kubernetes.shape import Json, JsonView
 
 POLICY: Final = "fleethpa.io/stand-in"
 """Annotation of a central HPA: `native` (default), `hold`, `floor=N` or `floor=peak-24h`."""
-POLICY_FORMS: Final = "native, hold, floor=N or floor=peak-24h"
 _FLOOR = re.compile(r"floor=(?:(?P<count>[0-9]{1,6})|(?P<peak>peak-24h))")
 _HOUR_MS = 3_600_000
 _PEAK_HOURS = 24
