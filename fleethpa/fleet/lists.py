@@ -39,7 +39,7 @@ def _columns() -> list[Column[ClusterView]]:
     return [
         Column("NAME", lambda c: c.name),
         Column("STATE", _state),
-        Column("HEARD", lambda c: "never" if c.reported_ms is None else age(max(0, c.clock_ms - c.reported_ms))),
+        Column("REPORTED", lambda c: "never" if c.reported_ms is None else age(max(0, c.clock_ms - c.reported_ms))),
         Column("NAMESPACES", lambda c: str(c.namespaces)),
         Column("HPAS", lambda c: str(c.hpas)),
         Column("ENFORCE", lambda c: str(c.modes.get("enforce", 0))),
@@ -89,7 +89,7 @@ def _document(cluster: ClusterView) -> dict[str, Any]:
     return {
         "name": cluster.name,
         "state": _state(cluster),
-        "heard": None if cluster.reported_ms is None else rfc3339(cluster.reported_ms),
+        "reported": None if cluster.reported_ms is None else rfc3339(cluster.reported_ms),
         "namespaces": cluster.namespaces,
         "hpas": cluster.hpas,
         "hands": [

@@ -101,7 +101,7 @@ KEEP_EVERY_S = 5.0
 """How often it is worked out what is to be kept: in a large cluster that takes a while."""
 FIRST_OF_HUB = 2
 """The generation in which the hub has the Lease for the first time, without proof: it is created as `closing`, 1."""
-UNHEARD_S = 10.0
+UNREPORTED_S = 10.0
 """How long a term reads nothing from Kafka before it assumes that there is nothing to read."""
 LOOK_COUNTS_S = 10.0
 """How long after a read of the Lease the hub's decisions may be written."""
@@ -228,7 +228,7 @@ class StandIn:
         kept = self._work_out()
         self._judge.expect({each.partition for each in kept.values()})
         self._judge.grace_ms = self._around.grace_ms()
-        has_received = self._around.has_caught_up() or self._clock_s() - self._received_s >= UNHEARD_S
+        has_received = self._around.has_caught_up() or self._clock_s() - self._received_s >= UNREPORTED_S
         seen = self._judge.look(
             _ms(begun_s),
             self._lease,
