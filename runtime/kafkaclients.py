@@ -275,6 +275,21 @@ async def topic_reader(
         await stop_soon(consumer)
 
 
+def group_consumer(
+    settings: KafkaSettings, group: str, *, begin: Literal["earliest", "latest"], session_timeout_ms: int, **own: Any
+) -> AIOKafkaConsumer:
+    """A member of a consumer group that commits by itself, not started yet; `begin`: where a new group begins."""
+    return AIOKafkaConsumer(
+        **aiokafka_kwargs(settings),
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset=begin,
+        session_timeout_ms=session_timeout_ms,
+        heartbeat_interval_ms=max(session_timeout_ms // 4, 100),
+        **own,
+    )
+
+
 @asynccontextmanager
 async def marks(
     settings: KafkaSettings, group: str, partitions: Collection[TopicPartition]

@@ -172,13 +172,11 @@ class Reconciler:
             await self._work(consumer, stop)
 
     def _group_consumer(self) -> AIOKafkaConsumer:
-        return AIOKafkaConsumer(
-            **kafkaclients.aiokafka_kwargs(self._config.kafka),
-            group_id=self._config.group_id,
-            enable_auto_commit=False,
-            auto_offset_reset="latest",
+        return kafkaclients.group_consumer(
+            self._config.kafka,
+            self._config.group_id,
+            begin="latest",
             session_timeout_ms=SESSION_TIMEOUT_MS,
-            heartbeat_interval_ms=3_000,
             fetch_max_wait_ms=kafkaclients.FETCH_MAX_WAIT_MS,
             fetch_min_bytes=kafkaclients.FETCH_MIN_BYTES,
         )

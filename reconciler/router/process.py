@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaProducer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 
 from reconciler.core.inbox import OffsetProgress
 from reconciler.observer.centralhpas import CentralHpas, follow_central
@@ -103,14 +103,9 @@ class Router:
             stack.push_async_callback(self._late.close)
             # A group member that may not read its topic would wait for ever, and say nothing.
             self._partitions = len(await self._producer.partitions_for(DECISIONS))
-            self._consumer = AIOKafkaConsumer(
-                **kafkaclients.aiokafka_kwargs(self._config.kafka),
-                group_id=ROUTER_GROUP,
-                enable_auto_commit=False,
-                auto_offset_reset="latest",
-                session_timeout_ms=self._config.session_timeout_ms,
-                heartbeat_interval_ms=max(self._config.session_timeout_ms // 4, 100),
-                fetch_max_wait_ms=100,
+            timeout_ms = self._config.session_timeout_ms
+            self._consumer = kafkaclients.group_consumer(
+                self._config.kafka, ROUTER_GROUP, begin="latest", session_timeout_ms=timeout_ms, fetch_max_wait_ms=100
             )
             stack.push_async_callback(stop_soon, self._consumer)
             await self._work(stop)

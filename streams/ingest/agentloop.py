@@ -10,12 +10,12 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import KafkaError
 
 from runtime.driver import stop_soon
-from runtime.kafkaclients import aiokafka_kwargs, bounds_of
+from runtime.kafkaclients import bounds_of, group_consumer
 from schemas.agents import ONLY_PARTITION, AgentRegistry, agent_of_reports
 from schemas.topics import AGENT_INGEST_GROUP
 from streams.ingest.agentrules import ReceivedAt, admit
@@ -117,15 +117,13 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
         self._changed.clear()
         topics = {agent.topics for agent in self._registry.agents()}
         self._limits.forget(topics)
-        consumer = AIOKafkaConsumer(
-            **aiokafka_kwargs(self._config.kafka),
-            group_id=AGENT_INGEST_GROUP,
-            group_instance_id=self._config.member or None,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            partition_assignment_strategy=(RoundRobinPartitionAssignor,),
+        consumer = group_consumer(
+            self._config.kafka,
+            AGENT_INGEST_GROUP,
+            begin="earliest",
             session_timeout_ms=self._config.session_timeout_ms,
-            heartbeat_interval_ms=max(self._config.session_timeout_ms // 4, 100),
+            group_instance_id=self._config.member or None,
+            partition_assignment_strategy=(RoundRobinPartitionAssignor,),
             metadata_max_age_ms=METADATA_MAX_AGE_MS,
             fetch_max_wait_ms=100,
         )

@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 from runtime.kafkaclients import (
     FETCH_MAX_WAIT_MS,
     FETCH_MIN_BYTES,
-    aiokafka_kwargs,
+    group_consumer,
     know_topics,
     started,
     strict_producer,
@@ -112,16 +112,14 @@ async def _first_of(watched: "asyncio.Task[None]", *others: "asyncio.Task[Any]")
 
 
 def _consumer(config: IngestConfig) -> AIOKafkaConsumer:
-    return AIOKafkaConsumer(
-        **aiokafka_kwargs(config.kafka),
-        group_id=config.group,
+    return group_consumer(
+        config.kafka,
+        config.group,
+        begin="earliest",
+        session_timeout_ms=config.session_timeout_ms,
         group_instance_id=config.member or None,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
         # One worker owns the same partition number in all topics, so that it sees all of a namespace.
         partition_assignment_strategy=(RangePartitionAssignor,),
-        session_timeout_ms=config.session_timeout_ms,
-        heartbeat_interval_ms=max(config.session_timeout_ms // 4, 100),
         fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
         fetch_min_bytes=FETCH_MIN_BYTES,
     )
