@@ -15,10 +15,10 @@ from msgspec import Struct, structs
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from streams.analysis.answer import answer
 from streams.analysis.candidate import Tried
-from streams.analysis.load import metric_load, needed, serving
+from streams.analysis.load import metric_load, most_pods, needs, serving
 from streams.analysis.measures import Moment
 from streams.hpa import autoscaler as kinds
-from streams.hpa.autoscaler import Autoscaler, MetricSpec
+from streams.hpa.autoscaler import MetricSpec
 from streams.hpa.complete import complete
 from streams.hpa.evaluation import EMPTY_HISTORY, History, ScaleApplied
 from streams.hpa.observation import (
@@ -231,16 +231,8 @@ class ClosedLoop:
     # what is measured
 
     def _moment(self, changed: EvaluationInputs) -> Moment:
-        autoscaler: Autoscaler = changed.autoscaler
-        found: list[float] = []
-        at_ms: int | None = None
-        for spec, given in zip(autoscaler.metrics, changed.observation.answers, strict=False):
-            load = metric_load(spec, given, changed.observation.pods)
-            pods_needed = needed(spec, load) if load is not None else None
-            if load is not None and pods_needed is not None:
-                found.append(pods_needed)
-                at_ms = max(at_ms or 0, load.time_ms or 0) or None
+        autoscaler, seen = changed.autoscaler, changed.observation
+        found = needs(autoscaler, seen.answers, seen.pods)
+        at_ms = max((each.time_ms or 0 for each in found), default=0) or None
         ready = len(self._serving(at_ms, changed.now_ms))
-        return Moment(
-            changed.now_ms, self.replicas, ready, max(found, default=None), self.replicas >= autoscaler.max_replicas
-        )
+        return Moment(changed.now_ms, self.replicas, ready, most_pods(found), self.replicas >= autoscaler.max_replicas)

@@ -161,18 +161,42 @@ def load_samples(spec: MetricSpec, answer: PodSamples, pods: TargetPods) -> PodS
     return LoadSamples(_NO_SAMPLES, answer.total_milli, answer.oldest_ms, answer.newest_ms, load)
 
 
-def need(autoscaler: Autoscaler, answers: tuple[MetricReading | None, ...], pods: TargetPods) -> float | None:
-    """The pods that the most demanding metric needs; None where no metric says."""
+class MetricNeed(Struct, frozen=True, gc=False):
+    """What one metric of a spec asks for at one evaluation.
+
+    `index`: its place in the spec. `pods`: how many the load needs at the target. `ratio`: load per pod over the
+    target; None: no pod took load. `time_ms`: when its newest sample was made.
+    """
+
+    index: int
+    spec: MetricSpec
+    pods: float
+    ratio: float | None
+    time_ms: int | None = None
+
+
+def needs(autoscaler: Autoscaler, answers: Sequence[MetricReading | None], pods: TargetPods) -> list[MetricNeed]:
+    """Give what each metric with a known load asks for, in the order of the spec."""
     found = []
-    for spec, answer in zip(autoscaler.metrics, answers, strict=False):
+    for index, (spec, answer) in enumerate(zip(autoscaler.metrics, answers, strict=False)):
         load = metric_load(spec, answer, pods)
-        pods_needed = needed(spec, load) if load is not None else None
-        if pods_needed is not None:
-            found.append(pods_needed)
-    return max(found, default=None)
+        wanted = None if load is None else needed(spec, load)
+        if load is not None and wanted is not None:
+            found.append(MetricNeed(index, spec, wanted, wanted / load.pods if load.pods else None, load.time_ms))
+    return found
 
 
-def serving_at(answers: tuple[MetricReading | None, ...], pods: TargetPods) -> int:
+def most_pods(found: Sequence[MetricNeed]) -> float | None:
+    """The pods that the most demanding metric needs; None where no metric says."""
+    return max((each.pods for each in found), default=None)
+
+
+def need(autoscaler: Autoscaler, answers: Sequence[MetricReading | None], pods: TargetPods) -> float | None:
+    """The pods that the most demanding metric needs; None where no metric says."""
+    return most_pods(needs(autoscaler, answers, pods))
+
+
+def serving_at(answers: Sequence[MetricReading | None], pods: TargetPods) -> int:
     """How many pods took load when the newest sample was made."""
     times = [answer.newest_ms for answer in answers if isinstance(answer, PodSamples | ExternalSamples)]
     times += [answer.time_ms for answer in answers if isinstance(answer, ObjectSample)]

@@ -9,6 +9,7 @@ way that its step adds and no step before it has covered. So the causes add up t
 replica-milliseconds.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
@@ -17,7 +18,7 @@ from msgspec import Struct
 from schemas.keys import HpaId
 from streams.analysis.answer import Answer, answer
 from streams.analysis.closedloop import StartUp, StartUpClock
-from streams.analysis.load import capacity_of, metric_load, needed, serving_at
+from streams.analysis.load import MetricNeed, capacity_of, needs, serving_at
 from streams.analysis.measures import Moment, oracle, spans_ms
 from streams.hpa.autoscaler import MetricSpec
 from streams.hpa.gofloat import MAX_INT32
@@ -61,23 +62,12 @@ class Level(Struct, frozen=True, gc=False):
     replicas: int
 
 
-class MetricNeed(Struct, frozen=True, gc=False):
-    """One metric at one evaluation: `pods` that the load needs at its target, and the load per pod over the target.
-
-    `key`: which metric of which generation of the spec it is.
-    """
-
-    key: bytes
-    spec: MetricSpec
-    pods: float
-    ratio: float | None
-
-
 class RegretStep(Struct, frozen=True):
     """What one evaluation says about regret, without the rest of it.
 
     `replicas`: the count that it found; `ready`: pods that took load. `levels`: the numbers of its decision, from the
-    metrics to the end, in force until the next evaluation. `high`: the upper end of its tolerance.
+    metrics to the end, in force until the next evaluation. `high`: the upper end of its tolerance. `generation`: of its
+    spec, whose metrics `needs` are.
     """
 
     time_ms: int
@@ -87,6 +77,7 @@ class RegretStep(Struct, frozen=True):
     needs: tuple[MetricNeed, ...]
     levels: tuple[Level, ...]
     high: float
+    generation: int = 0
 
 
 class Parts(Struct, frozen=True, kw_only=True):
@@ -143,26 +134,16 @@ class RegretReader:
                 period_ms=inputs.period_ms,
                 replicas=scale.spec_replicas,
                 ready=serving_at(answers, pods),
-                needs=_needs(inputs),
+                needs=tuple(needs(inputs.autoscaler, answers, pods)),
                 levels=levels(answer(inputs)),
                 high=tolerance_band(inputs.autoscaler, inputs.settings)[1],
+                generation=inputs.generation,
             )
         )
 
     def regret(self) -> Regret | None:
         """Judge what was read; None: there was no evaluation with a known scale."""
         return regret(self.hpa, self.steps, self.clock.start_up()) if self.steps else None
-
-
-def _needs(inputs: EvaluationInputs) -> tuple[MetricNeed, ...]:
-    found = []
-    for index, (spec, given) in enumerate(zip(inputs.autoscaler.metrics, inputs.observation.answers, strict=False)):
-        load = metric_load(spec, given, inputs.observation.pods)
-        pods = needed(spec, load) if load is not None else None
-        if load is not None and pods is not None:
-            key = b"%d %d" % (inputs.generation, index)
-            found.append(MetricNeed(key, spec, pods, pods / load.pods if load.pods else None))
-    return tuple(found)
 
 
 def levels(made: Answer) -> tuple[Level, ...]:
@@ -210,9 +191,9 @@ def _asked_by(made: Answer) -> Cause:
 def regret(hpa: HpaId, steps: Sequence[RegretStep], start_up: StartUp) -> Regret:
     """Judge evaluations of one HPA, oldest first, at least one."""
     period_ms = steps[-1].period_ms
-    known, carried = _loads(steps)
-    at_capacity = _moments(steps, known, _capacities(steps))
-    at_target = _moments(steps, known, {})
+    loads = _loads(steps)
+    at_capacity = _moments(steps, loads, _capacities(steps))
+    at_target = _moments(steps, loads, {})
     now = oracle(at_capacity, 1, MAX_INT32)
     early = oracle(at_capacity, 1, MAX_INT32, start_up.ms)
     wanted = oracle(at_target, 1, MAX_INT32, start_up.ms)
@@ -226,19 +207,19 @@ def regret(hpa: HpaId, steps: Sequence[RegretStep], start_up: StartUp) -> Regret
             in_force = step.levels
             continue
         known_ms += span
-        carried_ms += span if carried[index] else 0
+        carried_ms += 0 if loads[index] is step else span
         ran += step.replicas * span
         ideal += need * span
         way = [Level("startUp", early[index] or need), Level("target", wanted[index] or need), *in_force]
         if step.replicas > need:
             surplus += (step.replicas - need) * span
-            for cause, part in way_up(need, step.replicas, way):
+            for cause, part in divided(need, step.replicas, way):
                 many[cause] += part * span
         if step.ready < need:
             missing += (need - step.ready) * span
             short_ms += span
             way = [*way[1:], Level("otherWriters", step.replicas)]
-            parts = way_down(need, step.ready, way)
+            parts = divided(need, step.ready, way)
             for cause, part in parts:
                 few[cause] += part * span
             few_ms[_main(parts)] += span
@@ -259,74 +240,57 @@ def regret(hpa: HpaId, steps: Sequence[RegretStep], start_up: StartUp) -> Regret
     )
 
 
-def way_up(need: int, ran: int, way: Iterable[Level]) -> list[tuple[Cause, int]]:
-    """Divide what ran above the need among the levels between; what is left is other writers'. Sums to `ran - need`."""
-    found: list[tuple[Cause, int]] = []
-    reached = need
-    for level in way:
-        upto = min(level.replicas, ran)
-        if upto > reached:
-            found.append((level.cause, upto - reached))
-            reached = upto
-    if ran > reached:
-        found.append(("otherWriters", ran - reached))
-    return found
+def divided(begin: int, end: int, way: Iterable[Level]) -> list[tuple[Cause, int]]:
+    """Divide the way from the need (`begin`) to what was (`end`) among the levels between. Sums to their distance.
 
-
-def way_down(need: int, ready: int, way: Iterable[Level]) -> list[tuple[Cause, int]]:
-    """Divide what was missing among the levels below the need; what is left was running and not ready: start-up. Sums
-    to `need - ready`.
+    What no level reaches is other writers' where more ran than was needed, and start-up's where less was ready: it was
+    running.
     """
+    nearer, sign = (min, 1) if end > begin else (max, -1)
     found: list[tuple[Cause, int]] = []
-    reached = need
-    for level in way:
-        downto = max(level.replicas, ready)
-        if downto < reached:
-            found.append((level.cause, reached - downto))
-            reached = downto
-    if ready < reached:
-        found.append(("startUp", reached - ready))
+    reached = begin
+    for level in [*way, Level("otherWriters" if sign > 0 else "startUp", end)]:
+        upto = nearer(level.replicas, end)
+        if (upto - reached) * sign > 0:
+            found.append((level.cause, (upto - reached) * sign))
+            reached = upto
     return found
 
 
 def _main(parts: Sequence[tuple[Cause, int]]) -> Cause:
     """The cause of the largest part; of equal ones the first."""
-    sums: dict[Cause, int] = {}
+    sums = Counter[Cause]()
     for cause, part in parts:
-        sums[cause] = sums.get(cause, 0) + part
+        sums[cause] += part
     return max(sums, key=lambda cause: (sums[cause], -CAUSES.index(cause)))
 
 
-def _loads(steps: Sequence[RegretStep]) -> tuple[list[tuple[MetricNeed, ...]], list[bool]]:
-    """The load at each step, and whether it is one that was known before; empty: not known."""
-    found: list[tuple[MetricNeed, ...]] = []
-    carried: list[bool] = []
-    last: tuple[MetricNeed, ...] = ()
-    known_ms = 0
+def _loads(steps: Sequence[RegretStep]) -> list[RegretStep | None]:
+    """For each step, the step whose load counts: itself, or the last one before it with a known load; None: none."""
+    found: list[RegretStep | None] = []
+    last: RegretStep | None = None
     for step in steps:
-        if step.needs:
-            last, known_ms = step.needs, step.time_ms
-        usable = bool(step.replicas) and bool(last) and step.time_ms - known_ms <= CARRIED_MS
-        found.append(last if usable else ())
-        carried.append(usable and not step.needs)
-    return found, carried
+        last = step if step.needs else last
+        usable = step.replicas and last is not None and step.time_ms - last.time_ms <= CARRIED_MS
+        found.append(last if usable else None)
+    return found
 
 
-def _capacities(steps: Sequence[RegretStep]) -> dict[bytes, float]:
-    """By metric and target: what a pod carries, as a multiple of the target."""
-    ratios: dict[bytes, list[float]] = {}
-    last: dict[bytes, tuple[MetricSpec, float]] = {}
+def _capacities(steps: Sequence[RegretStep]) -> dict[tuple[int, int], float]:
+    """By generation and metric: what a pod carries, as a multiple of the target."""
+    ratios: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+    last: dict[tuple[int, int], tuple[MetricSpec, float]] = {}
     for step in steps:
         for need in step.needs:
-            own = ratios.setdefault(need.key, [])
+            key = step.generation, need.index
+            last[key] = need.spec, step.high
             if need.ratio is not None:
-                own.append(need.ratio)
-            last[need.key] = need.spec, step.high
+                ratios[key].append(need.ratio)
     return {key: capacity_of(spec, ratios[key], high) for key, (spec, high) in last.items()}
 
 
 def _moments(
-    steps: Sequence[RegretStep], loads: Sequence[tuple[MetricNeed, ...]], capacities: Mapping[bytes, float]
+    steps: Sequence[RegretStep], loads: Sequence[RegretStep | None], capacities: Mapping[tuple[int, int], float]
 ) -> list[Moment]:
     """The steps with the load in pods: at capacity where that is given, else at target."""
     return [
@@ -334,10 +298,12 @@ def _moments(
             step.time_ms,
             step.replicas,
             step.ready,
-            max((need.pods / capacities.get(need.key, 1.0) for need in needs), default=None),
+            None
+            if seen is None
+            else max(each.pods / capacities.get((seen.generation, each.index), 1.0) for each in seen.needs),
             False,
         )
-        for step, needs in zip(steps, loads, strict=True)
+        for step, seen in zip(steps, loads, strict=True)
     ]
 
 
@@ -357,10 +323,6 @@ def rounded(parts: Parts, unit: int) -> Parts:
 
 def added(several: Iterable[Parts]) -> Parts:
     """The sum of several wholes, cause by cause."""
-    sums: dict[Cause, int] = dict.fromkeys(CAUSES, 0)
-    whole = 0
-    for each in several:
-        whole += each.whole
-        for cause, part in each.parts.items():
-            sums[cause] += part
-    return Parts(whole=whole, parts=sums)
+    listed = list(several)
+    parts = {cause: sum(each.parts.get(cause, 0) for each in listed) for cause in CAUSES}
+    return Parts(whole=sum(each.whole for each in listed), parts=parts)

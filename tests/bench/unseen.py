@@ -32,7 +32,7 @@ from streams.analysis.load import LoadSamples, MetricLoad
 from streams.analysis.measures import Moment
 from streams.analysis.tuning.recording import FIRST_PART, Objective, RefusedError
 from streams.analysis.tuning.search import tune
-from streams.analysis.tuning.surrogate import Knobs, LoadSeries, SpecOutcome, outcome_of, play
+from streams.analysis.tuning.surrogate import Knobs, LoadSeries, SpecOutcome, lived, outcome_of
 from streams.hpa.autoscaler import ControllerSettings
 from streams.hpa.evaluation import EMPTY_HISTORY
 from streams.hpa.observation import Observation, PodRow, Scale, TargetPods
@@ -225,10 +225,8 @@ def _series(made: Load) -> LoadSeries:
 
 
 def _lived(made: Load, series: LoadSeries, tried: dict[str, object], factor: float) -> list[Moment]:
-    moments: list[Moment] = []
     knobs = Knobs(candidate(HPA, tried).autoscaler, ControllerSettings(), factor)
-    play(series, knobs, made.start_up_s * 1_000, 100 / made.deployed, 1.0, moments)
-    return moments
+    return lived(series, knobs, made.start_up_s * 1_000)
 
 
 def _unseen(made: Load, series: LoadSeries, moments: list[Moment], seen: int) -> SpecOutcome:

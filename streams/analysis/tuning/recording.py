@@ -6,7 +6,7 @@ A recording that cannot carry a proposal is refused; one that carries it only in
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from schemas.keys import HpaId
 from streams.analysis.backtest import Condensed, condensed
 from streams.analysis.candidate import Candidate, CandidateError, candidate
 from streams.analysis.closedloop import StartUp
-from streams.analysis.load import capacity_of, cycle_ms, metric_load, needed
+from streams.analysis.load import MetricNeed, capacity_of, cycle_ms, needs
 from streams.analysis.measures import Scores
 from streams.analysis.tuning.surrogate import Knobs, LoadSeries, SpecOutcome, play, series_spans_ms
 from streams.analysis.tuning.tailrisk import block_ms
@@ -190,11 +190,13 @@ def tuned_past(hpa: HpaId, recorded: Sequence[EvaluationInputs] | Condensed) -> 
     except CandidateError as error:
         raise RefusedError(str(error)) from error
     begin = reduced.start_up()
-    index, series = _series(inputs, deployed, begin.ms)
-    known = [each for each in series.tuned if each is not None]
-    if len(known) < FEWEST:
+    asked = [needs(deployed.autoscaler, deployed.answers(each), each.observation.pods) for each in inputs]
+    index = _tuned_metric(asked)
+    series = _series(inputs, deployed, asked, index, begin.ms)
+    known = sum(each is not None for each in series.tuned)
+    if known < FEWEST:
         raise RefusedError(
-            f"the load is known at {len(known)} evaluations only; at least {FEWEST} are needed (half an hour of one "
+            f"the load is known at {known} evaluations only; at least {FEWEST} are needed (half an hour of one "
             "every 15 s): tune again when more has been recorded, or choose an earlier --since"
         )
     if last.autoscaler.min_replicas == 0:
@@ -204,6 +206,8 @@ def tuned_past(hpa: HpaId, recorded: Sequence[EvaluationInputs] | Condensed) -> 
         )
     split = round(len(inputs) * FIRST_PART)
     high = tolerance_band(last.autoscaler, last.settings)[1]
+    ratios = [next((each.ratio for each in row if each.index == index), None) for row in asked]
+    carried = [ratio for ratio in ratios if ratio is not None]
     world = TunedPast(
         hpa=hpa,
         inputs=inputs,
@@ -213,67 +217,55 @@ def tuned_past(hpa: HpaId, recorded: Sequence[EvaluationInputs] | Condensed) -> 
         first=series.part(0, split),
         split=split,
         start_up=begin,
-        capacity=_capacity(deployed, index, inputs, high),
+        capacity=capacity_of(deployed.autoscaler.metrics[index], carried, high),
         margin=MARGIN,
         bounds=[],
         may_raise_target=True,
         may_lower_min=True,
     )
-    _check_hidden(world, high)
-    _check_saturated(world, high)
+    _check_hidden(world, ratios, high)
+    _check_saturated(world, sorted(carried), high)
     _check_cycle(world)
     return world
 
 
-def _series(inputs: list[EvaluationInputs], deployed: Candidate, start_up_ms: int) -> tuple[int, LoadSeries]:
-    """The load at the deployed targets, and which metric is tuned: the one that is the most demanding most often.
+def _tuned_metric(asked: Sequence[Sequence[MetricNeed]]) -> int:
+    """Which metric is tuned: the one that is the most demanding most often."""
+    leads = Counter(max(row, key=lambda each: each.pods).index for row in asked if row)
+    return leads.most_common(1)[0][0] if leads else 0
+
+
+def _series(
+    inputs: Sequence[EvaluationInputs],
+    deployed: Candidate,
+    asked: Sequence[Sequence[MetricNeed]],
+    index: int,
+    start_up_ms: int,
+) -> LoadSeries:
+    """The load at the deployed targets.
 
     What is lacking at the begin is no spec's fault, as pods that it asks for are not ready yet: overload does
     not count for that time.
     """
-    rows: list[list[float | None]] = []
-    lags: list[int] = []
-    leads: Counter[int] = Counter()
-    for each in inputs:
-        pods = each.observation.pods
-        answers = deployed.answers(each)
-        row: list[float | None] = [None] * len(deployed.autoscaler.metrics)
-        for at, (spec, given) in enumerate(zip(deployed.autoscaler.metrics, answers, strict=False)):
-            load = metric_load(spec, given, pods)
-            row[at] = needed(spec, load) if load is not None else None
-            if isinstance(given, PodSamples | ExternalSamples) and given.newest_ms is not None:
-                lags.append(max(0, each.now_ms - given.newest_ms))
-        rows.append(row)
-        values = [(value, -at) for at, value in enumerate(row) if value is not None]
-        if values:
-            leads[-max(values)[1]] += 1
-    index = leads.most_common(1)[0][0] if leads else 0
     scale = inputs[0].observation.scale
     assert isinstance(scale, Scale)
+    lags = [
+        max(0, each.now_ms - given.newest_ms)
+        for each in inputs
+        for given in deployed.answers(each)
+        if isinstance(given, PodSamples | ExternalSamples) and given.newest_ms is not None
+    ]
     times = [each.now_ms for each in inputs]
     settled_ms = times[0] + min(3 * start_up_ms + _SETTLE_MS, (times[-1] - times[0]) // 20)
-    return index, LoadSeries(
+    return LoadSeries(
         times_ms=times,
         spans_ms=series_spans_ms(times, inputs[-1].period_ms),
-        tuned=[row[index] if row else None for row in rows],
-        others=[max((v for at, v in enumerate(row) if at != index and v is not None), default=0.0) for row in rows],
+        tuned=[next((each.pods for each in row if each.index == index), None) for row in asked],
+        others=[max((each.pods for each in row if each.index != index), default=0.0) for row in asked],
         replicas=scale.spec_replicas,
         lag_ms=round(median(lags)) if lags else 0,
         settled_ms=settled_ms,
     )
-
-
-def _capacity(deployed: Candidate, index: int, inputs: list[EvaluationInputs], high: float) -> float:
-    """What a pod carries, as a multiple of the deployed target."""
-    spec = deployed.autoscaler.metrics[index]
-    ratios: list[float] = []
-    for each in inputs if spec.calculation != kinds.UTILIZATION else ():
-        given = deployed.answers(each)
-        load = metric_load(spec, given[index], each.observation.pods) if index < len(given) else None
-        pods_needed = needed(spec, load) if load is not None else None
-        if load is not None and pods_needed is not None and load.pods:
-            ratios.append(pods_needed / load.pods)
-    return capacity_of(spec, ratios, high)
 
 
 def capacity_text(world: TunedPast) -> str:
@@ -284,20 +276,13 @@ def capacity_text(world: TunedPast) -> str:
     return f"{world.capacity * 100:.0f} % of the deployed target, which the recording shows to be carried"
 
 
-def _ratios(world: TunedPast) -> Iterator[tuple[int, float, bool]]:
-    """(milliseconds, recorded load over what the ready pods carry at target, was at maxReplicas)."""
-    spec = world.deployed.autoscaler.metrics[world.index]
-    for each, span_ms in zip(world.inputs, world.series.spans_ms, strict=True):
-        given, scale = world.deployed.answers(each), each.observation.scale
-        load = metric_load(spec, given[world.index], each.observation.pods) if world.index < len(given) else None
-        pods_needed = needed(spec, load) if load is not None else None
-        if load is not None and pods_needed is not None and load.pods and isinstance(scale, Scale):
-            yield span_ms, pods_needed / load.pods, scale.spec_replicas >= each.autoscaler.max_replicas
-
-
-def _check_hidden(world: TunedPast, high: float) -> None:
+def _check_hidden(world: TunedPast, ratios: Sequence[float | None], high: float) -> None:
     """At maxReplicas and above target: pods may have been asked for more than they took."""
-    rows = list(_ratios(world))
+    rows = [
+        (span_ms, ratio, _is_at_max(each))
+        for each, span_ms, ratio in zip(world.inputs, world.series.spans_ms, ratios, strict=True)
+        if ratio is not None
+    ]
     total = sum(span for span, _, _ in rows) or 1
     hidden = sum(span for span, ratio, at_max in rows if at_max and ratio > high) / total
     if hidden > _HIDDEN_SHARE:
@@ -314,9 +299,13 @@ def _check_hidden(world: TunedPast, high: float) -> None:
         world.may_raise_target = False
 
 
-def _check_saturated(world: TunedPast, high: float) -> None:
-    """Pods at a limit show the same highest use again and again."""
-    ratios = sorted(ratio for _, ratio, _ in _ratios(world))
+def _is_at_max(inputs: EvaluationInputs) -> bool:
+    scale = inputs.observation.scale
+    return isinstance(scale, Scale) and scale.spec_replicas >= inputs.autoscaler.max_replicas
+
+
+def _check_saturated(world: TunedPast, ratios: Sequence[float], high: float) -> None:
+    """Pods at a limit show the same highest use again and again. `ratios`: rising."""
     if not ratios or ratios[-1] <= 1.15 * high:
         return
     top = len(ratios) - bisect_left(ratios, ratios[-1] * 0.99)

@@ -362,7 +362,7 @@ def _evidence(world: TunedPast, tried: Candidate) -> _Evidence:
     return _Evidence(
         first=_side(world, tried, moments, 0, world.split),
         rest=_side(world, tried, moments, world.split, len(moments)),
-        whole=outcome_of(world.series, moments, world.capacity, block_ms(world.series.times_ms)),
+        whole=outcome_of(world.series, moments, world.capacity, block_ms=block_ms(world.series.times_ms)),
     )
 
 

@@ -91,16 +91,15 @@ class Block(Struct, frozen=True):
     worst: float
 
 
-def play(  # noqa: C901 - the search lives in this loop: calls within it would double its time
+def play(
     series: LoadSeries,
     knobs: Knobs,
     start_up_ms: int,
     capacity: float,
     growth: float = 1.0,
-    reported: list[Moment] | None = None,
     block_ms: int = 0,
 ) -> SpecOutcome:
-    """Let a spec live through a load.
+    """Let a spec live through a load, and sum up.
 
     Args:
         series: the load.
@@ -108,8 +107,15 @@ def play(  # noqa: C901 - the search lives in this loop: calls within it would d
         start_up_ms: until a new pod takes load.
         capacity: what a pod carries, as a multiple of the deployed target.
         growth: the load is multiplied with this.
-        reported: is filled with a moment per entry; `need` is at the deployed target.
         block_ms: how long each of the outcome's blocks is; 0: none are made.
+    """
+    return outcome_of(series, lived(series, knobs, start_up_ms, growth), capacity, growth, block_ms)
+
+
+def lived(series: LoadSeries, knobs: Knobs, start_up_ms: int, growth: float = 1.0) -> list[Moment]:  # noqa: C901
+    """Let a spec live through a load: what runs and is ready at each entry; `need` is at the deployed target.
+
+    Arguments as for `play`. A search spends its time in this loop, and calls within it would double that.
     """
     spec = knobs.autoscaler
     up, down = spec.scale_up, spec.scale_down
@@ -121,48 +127,22 @@ def play(  # noqa: C901 - the search lives in this loop: calls within it would d
     up_window_ms = (up.window_ms or 0) if up is not None else 0
     # One more millisecond: without `behavior`, an entry exactly at the cutoff still counts.
     down_keep_ms = down_window_ms + (1 if down is None else 0)
-    lag_ms, factor, settled_ms = series.lag_ms, knobs.factor, series.settled_ms
+    lag_ms, factor = series.lag_ms, knobs.factor
     replicas = ready = series.replicas
     starting: deque[tuple[int, int]] = deque()
     highest: deque[tuple[int, int]] = deque()
     lowest: deque[tuple[int, int]] = deque()
     history: History = EMPTY_HISTORY
-    ran = known = over = lacking = at_max = 0.0
-    worst = block_over = block_worst = 0.0
-    events = 0
-    blocks: list[Block] = []
-    block_end_ms = series.times_ms[0] + block_ms if block_ms and series.times_ms else _NEVER_MS
-    for now_ms, span_ms, tuned, other in zip(
-        series.times_ms, series.spans_ms, series.tuned, series.others, strict=True
-    ):
+    moments: list[Moment] = []
+    for now_ms, tuned, other in zip(series.times_ms, series.tuned, series.others, strict=True):
         while starting and starting[0][0] <= now_ms - lag_ms:
             ready += starting.popleft()[1]
         if tuned is None:
-            if reported is not None:
-                reported.append(Moment(now_ms, replicas, ready, None, replicas >= most))
+            moments.append(Moment(now_ms, replicas, ready, None, replicas >= most))
             continue
         tuned *= growth
         rest = (other or 0.0) * growth
-        known += span_ms
-        ran += replicas * span_ms
-        if replicas >= most:
-            at_max += span_ms
-        deployed = tuned if tuned > rest else rest
-        if reported is not None:
-            reported.append(Moment(now_ms, replicas, ready, deployed, replicas >= most))
-        asked = deployed / capacity
-        if now_ms >= settled_ms:
-            if now_ms >= block_end_ms:
-                blocks.append(Block(over - block_over, block_worst))
-                block_over, block_worst = over, 0.0
-                block_end_ms += block_ms * ((now_ms - block_end_ms) // block_ms + 1)
-            if asked > ready + _NEAR:
-                over += span_ms
-                lacking += (asked - ready) / asked * span_ms
-            if ready and asked > block_worst * ready:
-                block_worst = asked / ready
-                if block_worst > worst:
-                    worst = block_worst
+        moments.append(Moment(now_ms, replicas, ready, tuned if tuned > rest else rest, replicas >= most))
         if replicas == 0 and least > 0:
             continue
         own = tuned / factor
@@ -197,7 +177,6 @@ def play(  # noqa: C901 - the search lives in this loop: calls within it would d
         change = wanted - replicas
         if not change:
             continue
-        events += 1
         rules = up if change > 0 else down
         if rules is not None:
             history = store_scale_event(history, change, rules.longest_ms, now_ms)
@@ -206,19 +185,7 @@ def play(  # noqa: C901 - the search lives in this loop: calls within it would d
         else:
             ready -= _stopped(starting, -change)
         replicas = wanted
-    if block_ms:
-        blocks.append(Block(over - block_over, block_worst))
-    time_ms = known or 1.0
-    return SpecOutcome(
-        replica_hours=ran / 3_600_000,
-        overload_share=over / time_ms,
-        overload=lacking / time_ms,
-        worst=worst,
-        scale_events=events,
-        at_max_share=at_max / time_ms,
-        hours=known / 3_600_000,
-        blocks=tuple(blocks),
-    )
+    return moments
 
 
 def _proposal(need: float, ready: int, replicas: int, low: float, high: float) -> int:
@@ -250,15 +217,17 @@ def _stopped(starting: deque[tuple[int, int]], count: int) -> int:
     return count
 
 
-def outcome_of(series: LoadSeries, moments: Sequence[Moment], capacity: float, block_ms: int = 0) -> SpecOutcome:
-    """The same sums over moments that another model gave for this load."""
+def outcome_of(
+    series: LoadSeries, moments: Sequence[Moment], capacity: float, growth: float = 1.0, block_ms: int = 0
+) -> SpecOutcome:
+    """Sum up the moments that a model gave for this load; arguments as for `play`."""
     ran = known = over = lacking = at_max = worst = block_over = block_worst = 0.0
     blocks: list[Block] = []
     block_end_ms = series.times_ms[0] + block_ms if block_ms and series.times_ms else _NEVER_MS
     for moment, span_ms, tuned, other in zip(moments, series.spans_ms, series.tuned, series.others, strict=True):
         if tuned is None:
             continue
-        asked = max(tuned, other or 0.0) / capacity
+        asked = max(tuned * growth, (other or 0.0) * growth) / capacity
         known += span_ms
         ran += moment.replicas * span_ms
         at_max += span_ms if moment.at_max else 0

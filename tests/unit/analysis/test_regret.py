@@ -14,23 +14,22 @@ from schemas.keys import HpaId
 from streams.analysis.answer import answer
 from streams.analysis.candidate import candidate
 from streams.analysis.closedloop import StartUp
+from streams.analysis.load import MetricNeed
 from streams.analysis.regret import (
     CARRIED_MS,
     CAUSES,
     MILLI_REPLICA_HOUR_MS,
     Cause,
     Level,
-    MetricNeed,
     Parts,
     Regret,
     RegretReader,
     RegretStep,
     added,
+    divided,
     levels,
     regret,
     rounded,
-    way_down,
-    way_up,
 )
 from streams.hpa.observation import MetricFailure
 from streams.state.lostmetrics import EvaluationInputs, ProbeGuards
@@ -44,7 +43,7 @@ NO_DELAY = StartUp(ms=0, measured=1, how="given")
 
 def step(number: int, need: float | None, replicas: int, ready: int, *way: Level) -> RegretStep:
     """An evaluation; `need` in pods at the target of 50 %, so twice what they are worth at their request."""
-    needs = () if need is None else (MetricNeed(b"cpu", CPU, need, need / ready if ready else None),)
+    needs = () if need is None else (MetricNeed(0, CPU, need, need / ready if ready else None),)
     return RegretStep(number * PERIOD_MS, PERIOD_MS, replicas, ready, needs, way, 1.1)
 
 
@@ -76,7 +75,7 @@ def judged(steps: list[RegretStep], start_up_ms: int = 0) -> Regret:
 def test_replicas_too_many_are_divided_from_the_oracle_upwards(
     way: list[Level], parts: list[tuple[Cause, int]]
 ) -> None:
-    assert way_up(2, 8, way) == parts
+    assert divided(2, 8, way) == parts
 
 
 @pytest.mark.parametrize(
@@ -91,7 +90,7 @@ def test_replicas_too_many_are_divided_from_the_oracle_upwards(
 def test_replicas_too_few_are_divided_from_the_oracle_downwards(
     way: list[Level], parts: list[tuple[Cause, int]]
 ) -> None:
-    assert way_down(8, 2, way) == parts
+    assert divided(8, 2, way) == parts
 
 
 def test_an_hour_with_twice_the_pods_of_a_target_of_half_is_the_targets() -> None:

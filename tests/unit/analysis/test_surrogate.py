@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from fleethpa.simulator.load import SineLoad
 from streams.analysis.candidate import candidate
 from streams.analysis.closedloop import ClosedLoop
-from streams.analysis.measures import Moment
 from streams.analysis.tuning.search import tune
-from streams.analysis.tuning.surrogate import Knobs, LoadSeries, outcome_of, play, series_spans_ms
+from streams.analysis.tuning.surrogate import Knobs, LoadSeries, lived, outcome_of, play, series_spans_ms
 from streams.hpa.autoscaler import ControllerSettings
 from tests.bench.simulated_hpa import HPA, live, spec
 
@@ -29,10 +28,8 @@ def series(loads: Sequence[float | None], replicas: int = 2) -> LoadSeries:
 
 def counts(loads: Sequence[float | None], tried: dict[str, Any], replicas: int = 2, start_up_ms: int = 0) -> list[int]:
     """The replicas at each entry."""
-    reported: list[Moment] = []
     knobs = Knobs(candidate(HPA, tried).autoscaler, ControllerSettings())
-    play(series(loads, replicas), knobs, start_up_ms, 2.0, reported=reported)
-    return [moment.replicas for moment in reported]
+    return [moment.replicas for moment in lived(series(loads, replicas), knobs, start_up_ms)]
 
 
 def test_it_scales_up_at_once_and_down_after_the_window() -> None:
@@ -66,12 +63,12 @@ def test_bounds_and_tolerance_hold() -> None:
 
 
 def test_pods_that_start_take_no_load_and_are_not_asked_for_twice() -> None:
-    reported: list[Moment] = []
     knobs = Knobs(candidate(HPA, spec(60, 1, 20)).autoscaler, ControllerSettings())
-    made = play(series([4.0] * 6), knobs, 30_000, 1.0, reported=reported)
+    moments = lived(series([4.0] * 6), knobs, 30_000)
+    made = outcome_of(series([4.0] * 6), moments, 1.0)
 
-    assert [moment.replicas for moment in reported] == [2, 4, 4, 4, 4, 4]
-    assert [moment.ready for moment in reported] == [2, 2, 4, 4, 4, 4]
+    assert [moment.replicas for moment in moments] == [2, 4, 4, 4, 4, 4]
+    assert [moment.ready for moment in moments] == [2, 2, 4, 4, 4, 4]
     assert made.overload_share == pytest.approx(2 / 6)
     assert made.overload == pytest.approx(2 / 6 * 0.5)
     assert made.worst == 2.0
@@ -94,14 +91,15 @@ def test_the_sums_are_those_of_the_moments_and_bounds_hold(
     tried = spec(60, least, least + width, down={"stabilizationWindowSeconds": window_s})
     knobs = Knobs(candidate(HPA, tried).autoscaler, ControllerSettings())
     given_series = series(loads, least)
-    reported: list[Moment] = []
-    made = play(given_series, knobs, start_up_s * 1_000, 1.5, reported=reported)
+    moments = lived(given_series, knobs, start_up_s * 1_000)
+    made = play(given_series, knobs, start_up_s * 1_000, 1.5)
 
-    assert all(least <= moment.replicas <= least + width for moment in reported)
-    assert all(0 <= moment.ready <= moment.replicas for moment in reported)
-    again = outcome_of(given_series, reported, 1.5)
-    assert made.replica_hours == pytest.approx(again.replica_hours)
-    assert (made.overload_share, made.overload) == pytest.approx((again.overload_share, again.overload))
+    assert all(least <= moment.replicas <= least + width for moment in moments)
+    assert all(0 <= moment.ready <= moment.replicas for moment in moments)
+    known = [(moment, load) for moment, load in zip(moments, loads, strict=True) if load is not None]
+    over = sum(load / 1.5 > moment.ready + 1e-9 for moment, load in known)
+    assert made.replica_hours == pytest.approx(sum(moment.replicas for moment, _ in known) * PERIOD_MS / 3_600_000)
+    assert made.overload_share == pytest.approx(over / len(known) if known else 0.0)
 
 
 def test_it_is_near_the_closed_loop() -> None:
