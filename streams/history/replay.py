@@ -1,29 +1,180 @@
-"""Replay of one partition, or of one decision: fold the log again and compare each decision with the recorded one.
+"""Recorded decisions derived again from the log: one of them, or all of a partition compared one by one.
 
-It continues after a difference. Number and hash of the record before are not compared: once a decision differs, those
-of all later ones do.
+`Refold` walks a log partition beside its recorded decisions. A replay continues after a difference. It does not compare
+number and hash of the record before: once a decision differs, those of all later ones do.
 """
 
 import asyncio
-import re
-from collections.abc import Callable, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from schemas.decisions import Decision, ShortDecision, expand, links_of, uid_of
+from schemas import decisions as chain
+from schemas.codec import WireError
+from schemas.decisions import links_of
 from schemas.keys import HpaId
 from streams.archive.layout import DECISIONS
 from streams.archive.segments import BAD_JSON, ArchivedRecord, ArchiveError
-from streams.history.differences import Difference, Lookahead, differences
+from streams.history.differences import NOTHING, Difference, differences
 from streams.history.parallel import reported
 from streams.history.past import Past
-from streams.history.verify import FaultError, ReportProgress, log_offset_of
+from streams.history.recorded import Expander, Recorded, head_of
 from streams.state.ledger import CoreError, DecisionRecord
 from streams.state.partition import Partition
+
+LAG_S: Final = 10.0
+"""How long the newest decisions of a running fleet may be waited for."""
+_POLL_S: Final = 0.25
+_REPORTED_EVERY: Final = 500
+"""Log records after which progress is reported."""
+
+
+class FaultError(ArchiveError):
+    """The first thing found wrong; the text names the record and what differs."""
+
+
+def log_offset_of(decision_id: str) -> int:
+    """The log offset that a decision id names. Raises FaultError: not the id of a decision."""
+    try:
+        return chain.log_offset_of(decision_id)
+    except ValueError as error:
+        raise FaultError(str(error)) from error
+
+
+def _named(record: ArchivedRecord) -> tuple[str, int]:
+    """The id of a recorded decision and its log offset; ("", -1) where the record cannot be read."""
+    try:
+        id_ = links_of(record.value).id
+        return id_, chain.log_offset_of(id_)
+    except (*BAD_JSON, ValueError):
+        return "", -1
+
+
+class RecordedDecisions:
+    """The recorded decisions of one partition, in their order; reads on where a running fleet has written more."""
+
+    def __init__(self, past: Past, number: int, first: int) -> None:
+        self._past, self._number, self._first = past, number, first
+        self._iterator: AsyncGenerator[ArchivedRecord, None] | None = None
+        self._ahead: ArchivedRecord | None = None
+        self._ahead_offset = -1
+        self.is_over = False
+        """Whether no more were there when they were last looked for."""
+
+    async def next(self) -> ArchivedRecord | None:
+        """The next record; None: there is none (yet)."""
+        found = await self._peek()
+        self._ahead = None
+        return found
+
+    async def newer_than(self, log_offset: int) -> bool:
+        """Whether the next record is a decision of a later log record."""
+        return await self._peek() is not None and self._ahead_offset > log_offset
+
+    async def upto(self, log_offset: int, *, look: bool) -> list[ArchivedRecord]:
+        """The next records, as far as they are of log records up to an offset, copies, or cannot be read.
+
+        `look`: also where none were left the last time. That opens a consumer on Kafka.
+        """
+        found: list[ArchivedRecord] = []
+        while look or not self.is_over:
+            record = await self._peek()
+            if record is None or self._ahead_offset > log_offset:
+                break
+            found.append(record)
+            self._ahead = None
+        return found
+
+    async def wait(self) -> ArchivedRecord | None:
+        """The next record, waiting for it as long as a running fleet may lag."""
+        deadline = asyncio.get_running_loop().time() + (LAG_S if self._past.is_live() else 0)
+        while (record := await self.next()) is None:
+            if asyncio.get_running_loop().time() >= deadline:
+                return None
+            await asyncio.sleep(_POLL_S)
+        return record
+
+    async def _peek(self) -> ArchivedRecord | None:
+        if self._ahead is None:
+            if self._iterator is None:
+                self._iterator = self._past.records(DECISIONS, self._number, self._first)
+            self._ahead = await anext(self._iterator, None)
+            self.is_over = self._ahead is None
+            if self._ahead is None:
+                self._iterator = None
+            else:
+                self._first = self._ahead.offset + 1
+                self._ahead_offset = _named(self._ahead)[1]
+        return self._ahead
+
+    async def close(self) -> None:
+        """Let go of the source."""
+        if self._iterator is not None:
+            await self._iterator.aclose()
+
+
+class Refolded(NamedTuple):
+    """A log record that was folded again, the decisions that it gives, and the recorded ones up to it.
+
+    Recorded ones are those that no earlier record took: its own, copies of earlier ones, and what cannot be read.
+    """
+
+    record: ArchivedRecord
+    made: list[DecisionRecord]
+    recorded: list[ArchivedRecord]
+
+
+class Refold:
+    """A log partition that is folded again beside its recorded decisions."""
+
+    def __init__(self, past: Past, partition: Partition, decisions: RecordedDecisions) -> None:
+        self.past, self.partition, self.decisions = past, partition, decisions
+
+    async def steps(self, *, upto: int | None = None, until_ms: int | None = None) -> AsyncGenerator[Refolded, None]:
+        """Fold the records that follow, and report progress. Arguments as for `Past.following`.
+
+        Raises FaultError: a record cannot be folded. Raises LogGoneError: records are missing.
+        """
+        records_read = decisions_made = 0
+        async with aclosing(self.past.following(self.partition, upto=upto, until_ms=until_ms)) as records:
+            async for record in records:
+                made = self._applied(record)
+                yield Refolded(record, made, await self.decisions.upto(record.offset, look=bool(made)))
+                records_read, decisions_made = records_read + 1, decisions_made + len(made)
+                if records_read >= _REPORTED_EVERY:
+                    reported(records_read, decisions_made)
+                    records_read = decisions_made = 0
+        reported(records_read, decisions_made)
+
+    def _applied(self, record: ArchivedRecord) -> list[DecisionRecord]:
+        try:
+            return self.partition.apply(record.offset, record.timestamp_ms, record.value)
+        # Whatever the fold of a record that was tampered with stumbles over, the record is what is wrong.
+        except Exception as error:
+            text = str(error) if isinstance(error, CoreError) else f"cannot be folded: {type(error).__name__}: {error}"
+            raise FaultError(f"log {self.partition.number}@{record.offset}: {text}") from error
+
+
+@asynccontextmanager
+async def refold(past: Past, number: int, rows: Mapping[bytes, bytes]) -> AsyncGenerator[Refold, None]:
+    """Begin to fold a log partition again from stored rows. Raises FaultError: the rows are damaged."""
+    try:
+        partition = Partition.restore(number, rows)
+    # As with log records: whatever a tampered row makes it stumble over.
+    except Exception as error:
+        raise FaultError(f"snapshot of log partition {number}: {type(error).__name__}: {error}") from error
+    decisions = RecordedDecisions(past, number, await past.first_decision(number, partition.seq))
+    try:
+        yield Refold(past, partition, decisions)
+    finally:
+        await decisions.close()
+
+
+# --- one decision -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -50,34 +201,28 @@ async def derive(
     Raises ArchiveError: the source is damaged, or no longer reaches back far enough.
     """
     offset = log_offset_of(decision_id)
-    state = await past.restored(partition, below=offset)
-    began, folded, made = state.applied_offset, 0, None
-    seq = state.seq
-    async with aclosing(past.following(state, upto=offset)) as records:
-        async for record in records:
-            decisions = state.apply(record.offset, record.timestamp_ms, record.value)
-            folded += 1
-            if record.offset == offset:
-                decision_id = named(decision.id for decision in decisions) or decision_id
-            made = next((decision for decision in decisions if decision.id == decision_id), None)
-            if made is not None:
-                break
-    return Derived(decision_id, began, folded, await _standing(past, partition, decision_id, seq), made)
+    folded, made, recorded = 0, list[DecisionRecord](), list[ArchivedRecord]()
+    async with refold(past, partition, await past.checkpoint(partition, below=offset)) as again:
+        start = again.partition.applied_offset
+        async with aclosing(again.steps(upto=offset)) as steps:
+            async for step in steps:
+                folded += 1
+                if step.record.offset == offset:
+                    made, recorded = step.made, step.recorded
+        recorded += await again.decisions.upto(offset, look=True)
+    id_ = named(decision.id for decision in made) or decision_id
+    return Derived(
+        id_,
+        start,
+        folded,
+        next((record for record in recorded if _named(record)[0] == id_), None),
+        next((decision for decision in made if decision.id == id_), None),
+    )
 
 
-async def _standing(past: Past, partition: int, decision_id: str, seq: int) -> ArchivedRecord | None:
-    wanted = log_offset_of(decision_id)
-    async with aclosing(past.records(DECISIONS, partition, await past.first_decision(partition, seq))) as records:
-        async for record in records:
-            links = links_of(record.value)
-            if links.id == decision_id:
-                return record
-            if log_offset_of(links.id) > wanted:
-                return None
-    return None
+# --- all of a partition -----------------------------------------------------------------------------------------------
 
-
-KEPT = 20
+KEPT: Final = 20
 """How many divergences of a partition are reported in full."""
 
 
@@ -100,7 +245,10 @@ class Divergence(Struct, kw_only=True, rename="camel"):
 
 
 class ReplayReport(Struct, kw_only=True, rename="camel"):
-    """What came out of one partition. `unrecorded`: decisions beyond the newest recorded one."""
+    """What came out of one partition. `unrecorded`: decisions beyond the newest recorded one.
+
+    `engines`: decisions by the engine that recorded them. `paths`: divergences by what differs first.
+    """
 
     partition: int
     start: int = -1
@@ -126,211 +274,127 @@ class ReplayTask:
     hpa: HpaId | None = None
 
 
-class _Body(Struct):
-    id: str
-    seq: int
-    engine: int = 1
-
-
-_BODY = msgspec.json.Decoder(_Body)
-_PLACE = re.compile(rb'\{"id":"([^"\\]+)","seq":(\d+),')
-
-
-def _place(value: bytes) -> _Body:
-    """Id and number of a decision, without decoding all of one that our encoder wrote."""
-    found = _PLACE.match(value)
-    return _Body(id=found[1].decode(), seq=int(found[2])) if found else _BODY.decode(value)
-
-
 def replay_partition(task: ReplayTask) -> ReplayReport:
     """Replay one partition."""
-    return asyncio.run(_guarded(task))
+    return asyncio.run(_replayed(task))
 
 
-async def _guarded(task: ReplayTask) -> ReplayReport:
-    report = ReplayReport(partition=task.partition, engines={}, paths={}, divergences=[])
+async def _replayed(task: ReplayTask) -> ReplayReport:
+    report = ReplayReport(partition=task.partition)
     try:
-        replay = _Replay(task, report, reported)
-        try:
-            await replay.run()
-        finally:
-            await replay.close()
-    except (ArchiveError, CoreError, FaultError, *BAD_JSON) as error:
+        rows = await task.past.checkpoint(task.partition, before_ms=task.since_ms)
+        async with refold(task.past, task.partition, rows) as again:
+            report.start = again.partition.applied_offset
+            replay = _Replay(task, report, again)
+            async with aclosing(again.steps(until_ms=task.until_ms)) as steps:
+                async for step in steps:
+                    replay.compare(step)
+    except (ArchiveError, CoreError, WireError, *BAD_JSON) as error:
         report.fault = str(error)
     return report
 
 
-class _Side:
-    """The newest full record of each HPA on one side, to expand short ones with."""
-
-    def __init__(self) -> None:
-        self._fulls: dict[str, bytes] = {}
-
-    def take(self, id_: str, value: bytes) -> None:
-        """Remember a full record; a short one says nothing new."""
-        if not _is_short(value):
-            self._fulls[uid_of(id_)] = value
-
-    def engine(self, id_: str) -> str:
-        """The engine that made a record, or the full one it repeats."""
-        full = self._fulls.get(uid_of(id_))
-        return "1" if full is None else str(_BODY.decode(full).engine)
-
-    def whole(self, id_: str, value: bytes) -> bytes:
-        """The decision as a full record, where the full one it repeats is known."""
-        if not _is_short(value):
-            return value
-        full = self._fulls.get(uid_of(id_))
-        if full is None:
-            return value
-        short = msgspec.json.decode(value, type=ShortDecision)
-        whole = msgspec.json.decode(full, type=Decision)
-        return msgspec.json.encode(expand(short, whole)) if whole.id == short.same_as else value
+class _Engine(Struct):
+    engine: int = 1
 
 
-def _is_short(value: bytes) -> bool:
-    return b'"sameAs":' in value[:512]
+class _Side(NamedTuple):
+    """A decision on one side of a comparison. `record`: None where the full one that it repeats is not known."""
+
+    value: bytes
+    headers: Sequence[tuple[str, bytes]]
+    record: Recorded | None
+
+    @property
+    def whole(self) -> bytes:
+        """The decision as a full record, as far as that is known."""
+        if self.record is None or not self.record.short:
+            return self.value
+        return msgspec.json.encode(self.record.decision)
 
 
 class _Replay:
-    def __init__(self, task: ReplayTask, report: ReplayReport, progress: ReportProgress) -> None:
-        self.task, self.report, self.progress = task, report, progress
-        self.recorded, self.made = _Side(), _Side()
-        self._partition = Partition.empty(task.partition)
-        self._ahead: tuple[_Body, ArchivedRecord] | None = None
-        self._at_end = False
-        self._seq = 0
-        self.decisions: Lookahead | None = None
+    """Compares the decisions of one partition with the recorded ones and counts."""
+
+    def __init__(self, task: ReplayTask, report: ReplayReport, again: Refold) -> None:
+        self.task, self.report, self.again = task, report, again
+        self._recorded, self._made = Expander(), Expander()
+        self._seq = again.partition.seq
         self._subject = b""
         if task.hpa is not None:
             cluster, namespace, name = task.hpa
             self._subject = f"/{cluster}/{namespace}/horizontalpodautoscaler/{name}".encode()
 
-    async def close(self) -> None:
-        """Let go of the source."""
-        if self.decisions is not None:
-            await self.decisions.close()
+    def compare(self, step: Refolded) -> None:
+        """Take the next log record."""
+        self.report.log_records += 1
+        recorded = self._new(step.recorded)
+        for made in step.made:
+            record = self._made.take(self.task.partition, made.seq, made.value)
+            self._judge(made.id, recorded.pop(made.id, None), _Side(made.value, made.headers, record))
+        for id_, theirs in recorded.items():
+            self._judge(id_, theirs, None)
 
-    async def run(self) -> None:
-        task, report = self.task, self.report
-        partition = self._partition = await task.past.restored(task.partition, before_ms=task.since_ms)
-        report.start, self._seq = partition.applied_offset, partition.seq
-        self.decisions = Lookahead(
-            task.past, task.partition, await task.past.first_decision(task.partition, partition.seq)
-        )
-        done = (0, 0)
-        async with aclosing(task.past.following(partition, until_ms=task.until_ms)) as records:
-            async for record in records:
-                made = partition.apply(record.offset, record.timestamp_ms, record.value)
-                report.log_records += 1
-                await self._compare(record, made)
-                if report.log_records - done[0] >= 500:
-                    self.progress(report.log_records - done[0], report.evaluations - done[1])
-                    done = (report.log_records, report.evaluations)
-        self.progress(report.log_records - done[0], report.evaluations - done[1])
+    def _new(self, records: Iterable[ArchivedRecord]) -> dict[str, _Side]:
+        """Recorded decisions by id, without copies and without those from before the part that is compared."""
+        found = {}
+        for record in records:
+            head = head_of(self.task.partition, record.offset, record.value)
+            taken = self._recorded.take(self.task.partition, record.offset, record.value, head)
+            if head.seq > self._seq:
+                self._seq = head.seq
+                found[head.id] = _Side(record.value, record.headers, taken)
+        return found
 
-    async def _standing(self, log_offset: int) -> dict[str, bytes]:
-        """The recorded decisions of log records up to this one."""
-        found: dict[str, bytes] = {}
-        while True:
-            if self._ahead is None:
-                record = await self.decisions.next() if self.decisions else None
-                self._at_end = record is None
-                if record is None:
-                    return found
-                self._ahead = (_place(record.value), record)
-            body, record = self._ahead
-            if body.seq <= self._seq:
-                self.recorded.take(body.id, record.value)
-            elif log_offset_of(body.id) > log_offset:
-                return found
-            else:
-                self._seq = body.seq
-                found[body.id] = record.value
-            self._ahead = None
+    def _is_asked(self, side: _Side) -> bool:
+        since_ms = self.task.since_ms
+        in_window = since_ms is None or self.again.partition.clock_ms >= since_ms
+        return in_window and (not self._subject or ("ce_subject", self._subject) in side.headers)
 
-    async def _compare(self, record: ArchivedRecord, made: list[DecisionRecord]) -> None:
-        # At the end of the decisions only a new one is a reason to look again: looking opens a consumer on Kafka.
-        ask = bool(made) or (self._ahead is None and not self._at_end) or self._reaches(record)
-        standing = await self._standing(record.offset) if ask else {}
-        in_window = self.task.since_ms is None or self._partition.clock_ms >= self.task.since_ms
-        ended, engine = self._ahead is None, str(self._partition.engine)
-        for decision in made:
-            value = standing.pop(decision.id, None)
-            if value is not None:
-                self.recorded.take(decision.id, value)
-            self.made.take(decision.id, decision.value)
-            if in_window and self._is_wanted(decision.headers):
-                if value == decision.value:
-                    self._identical(engine)
-                else:
-                    self._judge(decision, value, ended)
-        for id_, value in standing.items():
-            if in_window and self._is_wanted_value(id_, value):
-                self._diverged(id_, value, None, [Difference("decision", "a decision", None)])
-            self.recorded.take(id_, value)
-
-    def _reaches(self, record: ArchivedRecord) -> bool:
-        return self._ahead is not None and log_offset_of(self._ahead[0].id) <= record.offset
-
-    def _is_wanted(self, headers: Iterable[tuple[str, bytes]]) -> bool:
-        return not self._subject or ("ce_subject", self._subject) in headers
-
-    def _is_wanted_value(self, id_: str, value: bytes) -> bool:
-        if not self._subject:
-            return True
-        assert self.task.hpa is not None
-        body = msgspec.json.decode(self.recorded.whole(id_, value))
-        return (body.get("cluster"), body.get("namespace"), body.get("name")) == tuple(self.task.hpa)
-
-    def _identical(self, engine: str) -> None:
-        """Count a decision that came out byte for byte; the engine that made it is then the one now in force."""
-        report = self.report
-        report.evaluations += 1
-        report.identical += 1
-        report.engines[engine] = report.engines.get(engine, 0) + 1
-
-    def _judge(self, made: DecisionRecord, value: bytes | None, ended: bool) -> None:
-        report = self.report
-        if value is None and ended:
+    def _judge(self, id_: str, recorded: _Side | None, made: _Side | None) -> None:
+        report, either = self.report, made or recorded
+        if either is None or not self._is_asked(either):
+            return
+        if recorded is None and self.again.decisions.is_over:
             report.unrecorded += 1
             return
-        report.evaluations += 1
-        if value is None:
-            self._diverged(made.id, None, made.value, [Difference("decision", None, "a decision")])
+        report.evaluations += made is not None
+        if recorded is None or made is None:
+            sides = (None if side is None else "a decision" for side in (recorded, made))
+            self._diverged(id_, recorded, made, [Difference("decision", *sides)])
             return
-        engine = self.recorded.engine(made.id)
+        found: list[Difference] = []
+        engine = str(self.again.partition.engine)
+        if recorded.value != made.value:
+            engine = str(msgspec.json.decode(recorded.whole, type=_Engine).engine)
+            if differences(recorded.value, made.value, chain=False):
+                found = differences(recorded.whole, made.whole, chain=False)
         report.engines[engine] = report.engines.get(engine, 0) + 1
-        recorded, again = self.recorded.whole(made.id, value), self.made.whole(made.id, made.value)
-        found = differences(value, made.value, chain=False) and differences(recorded, again, chain=False)
         if found:
-            self._diverged(made.id, recorded, again, found)
+            self._diverged(id_, recorded, made, found)
         else:
             report.identical += 1
 
-    def _diverged(self, id_: str, recorded: bytes | None, made: bytes | None, found: list[Difference]) -> None:
+    def _diverged(self, id_: str, recorded: _Side | None, made: _Side | None, found: list[Difference]) -> None:
         report, first = self.report, found[0]
         report.diverged += 1
         report.paths[first.path] = report.paths.get(first.path, 0) + 1
         if len(report.divergences) >= KEPT:
             return
-        bodies = [msgspec.json.decode(value) if value else {} for value in (recorded, made)]
+        bodies = [{} if side is None else msgspec.json.decode(side.whole) for side in (recorded, made)]
         about = bodies[1] or bodies[0]
+        replicas = [body.get("finalDesiredReplicas", 0) if body else None for body in bodies]
         report.divergences.append(
             Divergence(
                 id=id_,
                 hpa="/".join(str(about.get(name, "?")) for name in ("cluster", "namespace", "name")),
-                time_ms=self._partition.clock_ms,
+                time_ms=self.again.partition.clock_ms,
                 engine=int((bodies[0] or about).get("engine", 1)),
                 path=first.path,
-                recorded=_plain(first.recorded),
-                recomputed=_plain(first.recomputed),
+                recorded=None if first.recorded is NOTHING else first.recorded,
+                recomputed=None if first.recomputed is NOTHING else first.recomputed,
                 fields=len(found),
-                recorded_replicas=bodies[0].get("finalDesiredReplicas", 0) if bodies[0] else None,
-                recomputed_replicas=bodies[1].get("finalDesiredReplicas", 0) if bodies[1] else None,
+                recorded_replicas=replicas[0],
+                recomputed_replicas=replicas[1],
             )
         )
-
-
-def _plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, str | int | float | bool | list | dict) else None

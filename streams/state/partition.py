@@ -22,7 +22,7 @@ from streams.state.lostmetrics import Probe
 from streams.state.namespace import Namespace
 from streams.state.namespacekeys import stored_part
 from streams.state.partitionrow import IndexRow, PartitionRow
-from streams.state.rowcodec import DELETED, RowIndex, applied_offset, check_written, load_namespace, rows_of_namespace
+from streams.state.rowcodec import DELETED, applied_offset, check_written, load_namespace, rows_of_namespace
 from streams.state.rows import NOTHING_APPLIED, PARTS, SPLIT_PARTS, HpaRow, NamespaceRow
 from streams.state.samples import State, plan_sampled
 
@@ -322,23 +322,6 @@ def _forget_part_of_few(state: State, namespace: Namespace) -> None:
 def _part_key(number: int, namespace: Namespace, part: int) -> bytes:
     stored = stored_part(part, len(namespace.applied))
     return rowcodec.namespace_row_key(number, namespace.cluster, namespace.name, stored)
-
-
-def stored_anew(number: int, stored: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-    """Give stored rows as this version stores them: an older one may have laid out the same state differently.
-
-    Raises StateError: the rows are damaged, or one of them is ahead of the partition's own row.
-    """
-    partition = Partition.restore(number, stored)
-    state = partition.state
-    if ahead := [key for key, value in stored.items() if applied_offset(value) > state.row.offset]:
-        raise StateError(f"state row {ahead[0].decode(errors='replace')} is ahead of its partition")
-    for hpa in state.hpas.values():
-        hpa.dirty = True
-    for namespace in state.namespaces.values():
-        namespace.dirty = set(range(len(namespace.applied)))
-    state.index = RowIndex()  # every row is written now, in the order of this version
-    return dict(partition.checkpoint())
 
 
 def _load(number: int, stored: Mapping[bytes, bytes]) -> State:

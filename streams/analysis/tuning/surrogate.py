@@ -92,12 +92,7 @@ class Block(Struct, frozen=True):
 
 
 def play(
-    series: LoadSeries,
-    knobs: Knobs,
-    start_up_ms: int,
-    capacity: float,
-    growth: float = 1.0,
-    block_ms: int = 0,
+    series: LoadSeries, knobs: Knobs, start_up_ms: int, capacity: float, growth: float = 1.0, block_ms: int = 0
 ) -> SpecOutcome:
     """Let a spec live through a load, and sum up.
 

@@ -77,15 +77,15 @@ def _with_another_uid(key: bytes, value: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("change", "stated"),
+    "change",
     [
-        pytest.param(_with_another_uid, "is not what the log gives", id="another content"),
-        pytest.param(lambda key, value: b"\x7f" + value[1:], "is ahead of its partition", id="a later offset"),
-        pytest.param(lambda key, value: value[:-3], "cannot be read", id="torn"),
+        pytest.param(_with_another_uid, id="another content"),
+        pytest.param(lambda key, value: b"\x7f" + value[1:], id="a later offset"),
+        pytest.param(lambda key, value: value[:-3], id="torn"),
     ],
 )
-async def test_rows_that_differ_in_more_than_their_layout_are_a_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes, bytes], bytes], stated: str
+async def test_stored_rows_that_differ_from_those_of_the_log_are_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes, bytes], bytes]
 ) -> None:
     write_archive(tmp_path)
     whole = ArchivePast.snapshot_at
@@ -95,4 +95,4 @@ async def test_rows_that_differ_in_more_than_their_layout_are_a_fault(
         return None if found is None else _stored_hpas(found, change)
 
     monkeypatch.setattr(ArchivePast, "snapshot_at", changed)
-    assert all(stated in report.fault for report in await verified(tmp_path))
+    assert all("is not what the log gives" in report.fault for report in await verified(tmp_path))
