@@ -11,7 +11,7 @@ from streams.hpa.evaluation import ReconcileResult, ScaleApplied, ScaleFailed
 from streams.state import records as decisionrecords
 from streams.state.brakes import give_back, leave_budget
 from streams.state.clustersettings import Effective
-from streams.state.evaluator import Evaluator
+from streams.state.evaluate import evaluate
 from streams.state.foldhpas import SILENCE_MS
 from streams.state.guards import asked_mode
 from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
@@ -19,7 +19,8 @@ from streams.state.ledger import Draft
 from streams.state.lostmetrics import WriteEnded
 from streams.state.moves import with_write
 from streams.state.namespace import Namespace
-from streams.state.records import identity, labels, own_status, take_restart
+from streams.state.observe import own_status, take_restart
+from streams.state.records import identity, labels
 from streams.state.rows import PendingWrite
 from streams.state.samples import State
 from streams.state.timing import ANSWER_WAIT_MS, Turn, due_after_early, held_ms, recent, turn
@@ -96,7 +97,7 @@ def _completion(
         for known in ("kind", "decision", "name", "uid"):
             made.pop(known, None)
     decision = Decision(
-        **identity(state, hpa, f"{state.row.number}-{state.offset}-{write.uid}-c"),
+        **identity(state, hpa, f"{state.row.number}-{state.offset}-{write.uid}-c", []),
         kind="completion",
         mode="enforce",
         current_replicas=pending.current_replicas,
@@ -153,7 +154,7 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
     its = _or_early(next_turn(state, namespace, hpa, settings), hpa, state.now_ms, settings)
     drafts = []
     if its.evaluate:
-        drafts.append(Evaluator(state, namespace, hpa, settings).run())
+        drafts.append(evaluate(state, namespace, hpa, settings))
         hpa.dirty = True
     if its.due_ms != row.next_due_ms:
         row.next_due_ms, hpa.dirty = its.due_ms, True
