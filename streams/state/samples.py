@@ -19,7 +19,7 @@ from streams.state.budget import BudgetBook
 from streams.state.clustersettings import Effective, effective
 from streams.state.gather import observe_metric, observe_scale, plan
 from streams.state.guards import asked_mode
-from streams.state.held import Room, encoded_size, part_of_growth, refused_again
+from streams.state.held import Room, encoded_size, part_of, refused_again
 from streams.state.hpastate import Hpa, Schedule, remembered
 from streams.state.lostmetrics import Probe, look_at_view
 from streams.state.namespace import EXPIRY_SLOTS, Namespace
@@ -221,7 +221,7 @@ class State:
         held, offset = namespace.held, self.row.offset
         size, hpas, lives = held.bytes, held.hpas, int(namespace.born != NOTHING_APPLIED)
         for key, growths in held.growths.items():
-            part = part_of_growth(*key, len(namespace.applied))
+            part = part_of(*key, len(namespace.applied))
             for growth in growths if namespace.applied[part] > offset else ():
                 if growth.offset > offset:
                     self._ahead.setdefault(growth.offset, []).append((namespace, growth))
