@@ -64,7 +64,7 @@ def decide(
     return _ended(case, found) if (found := _without_metrics(case)) is not None else _by_metrics(case)
 
 
-class _Case(Struct, frozen=True):
+class _Case(Struct, frozen=True, gc=False):
     """What an evaluation with a known scale is about. `current`: the replicas that the scale asks for.
 
     `conditions` are those of the new status; each step sets its own.
@@ -90,7 +90,7 @@ class _Case(Struct, frozen=True):
         return new_status(generation, last_scale_time, self.current, desired, metrics, self.conditions.items)
 
 
-class _Found(Struct, frozen=True):
+class _Found(Struct, frozen=True, gc=False):
     """The number of replicas to have, and how it was found. `proposal`: what the metrics ask for."""
 
     desired: int

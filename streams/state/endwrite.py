@@ -97,7 +97,7 @@ def _completion(
         for known in ("kind", "decision", "name", "uid"):
             made.pop(known, None)
     decision = Decision(
-        **identity(state, hpa, f"{state.row.number}-{state.offset}-{write.uid}-c", []),
+        **identity(state, hpa, f"{state.row.number}-{state.offset}-{write.uid}-c"),
         kind="completion",
         mode="enforce",
         current_replicas=pending.current_replicas,

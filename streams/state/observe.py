@@ -28,7 +28,7 @@ checkpoint does not wait, whatever its time.
 """
 
 
-class Subject(Struct, frozen=True):
+class Subject(Struct, frozen=True, gc=False):
     """One HPA at one log record, and what is in force for it.
 
     While `autoscaler`, `settings`, `standing`, `scale_row` and the pods of the target are the same objects, two
@@ -63,7 +63,7 @@ class Subject(Struct, frozen=True):
         return structs.replace(self, ignores=True, standing=ignored(self.hpa, asked, self.settings, why))
 
 
-class Observed(Struct, frozen=True):
+class Observed(Struct, frozen=True, gc=False):
     """What an evaluation reads, beside its subject."""
 
     observation: Observation
@@ -76,12 +76,8 @@ class Observed(Struct, frozen=True):
     moves: tuple[Stored, ...]
     restart: str
     """A restart of the log since the evaluation before, for which `history` is empty."""
-
-    @property
-    def replicas(self) -> int | None:
-        """What the scale shows; None: it could not be read."""
-        scale = self.observation.scale
-        return scale.spec_replicas if isinstance(scale, Scale) else None
+    replicas: int | None
+    """What the scale shows; None: it could not be read."""
 
     @property
     def ready(self) -> int:
@@ -106,15 +102,16 @@ def subject_of(state: State, namespace: Namespace, hpa: Hpa, settings: Effective
 
 def observe(subject: Subject) -> Observed:
     """Read the scale, the pods and an answer per metric; nothing changes."""
-    row, scale_row, now_ms = subject.hpa.row, subject.scale_row, subject.state.now_ms
+    row, scale_row = subject.hpa.row, subject.scale_row
     seen, sources = _observation(subject)
+    replicas = seen.scale.spec_replicas if isinstance(seen.scale, Scale) else None
     change, moves = attribute(subject.hpa, scale_row), row.moves
-    if (change or row.written is not None) and isinstance(seen.scale, Scale) and scale_row is not None:
+    if (change or row.written is not None) and replicas is not None and scale_row is not None:
         written = row.written[0] if row.written is not None else None
-        moves = with_observation(moves, now_ms, seen.scale.spec_replicas, change, written, scale_row.manager)
+        moves = with_observation(moves, subject.state.now_ms, replicas, change, written, scale_row.manager)
     _, restart = restart_since(subject.state, subject.hpa)
     history = EMPTY_HISTORY if restart else row.history
-    return Observed(seen, sources, subject.status, history, change, moves, restart)
+    return Observed(seen, sources, subject.status, history, change, moves, restart, replicas)
 
 
 def _observation(subject: Subject) -> tuple[Observation, list[str]]:

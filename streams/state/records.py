@@ -8,12 +8,13 @@ from operator import itemgetter
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from schemas.decisions import Direction, MetricDecision, ShortDecision, Step
 from schemas.observed import Mode, Target
 from streams.hpa import autoscaler as kinds
-from streams.hpa.evaluation import Evaluation, Event, MetricEvaluation, Normalization, ReconcileResult
+from streams.hpa.autoscaler import Autoscaler
+from streams.hpa.evaluation import Calculation, Evaluation, Event, MetricEvaluation, Normalization, ReconcileResult
 from streams.hpa.normalize import WITHIN_RANGE
 from streams.hpa.observation import Scale, ScaleFailure
 from streams.state.hpastate import Hpa
@@ -98,25 +99,22 @@ def with_version(observed: dict[str, Any], resource_version: str) -> dict[str, A
     }
 
 
+_NOT_CALCULATED = Calculation(0, 0, 0.0)
+
+
 def metric_decision(metric: MetricEvaluation) -> MetricDecision:
     """Print one metric of an evaluation. `value` is what the status shows in milli, `utilization` its percentage."""
-    spec, calculation = metric.spec, metric.calculation
+    spec, failed = metric.spec, metric.calculation is None
+    calculation = metric.calculation or _NOT_CALCULATED
     target, target_utilization = _targets(metric)
-    made = MetricDecision(
+    value, utilization, proposal, ratio = values_of(metric)
+    return MetricDecision(
         type=spec.type,
         name=spec.name,
-        target=target,
-        target_utilization=target_utilization,
-        oldest=metric.oldest_ms,
-        newest=metric.newest_ms,
-    )
-    if calculation is None:
-        return structs.replace(made, error=metric.error, reason=spec.reason)
-    value, utilization, proposal, ratio = values_of(metric)
-    return structs.replace(
-        made,
         value=value,
         utilization=utilization,
+        target=target,
+        target_utilization=target_utilization,
         ratio=ratio,
         proposal=proposal,
         note=calculation.kept,
@@ -124,6 +122,10 @@ def metric_decision(metric: MetricEvaluation) -> MetricDecision:
         pods_not_ready=calculation.not_ready,
         pods_missing=calculation.missing,
         pods_ignored=calculation.ignored,
+        error=metric.error,
+        reason=spec.reason if failed else "",
+        oldest=metric.oldest_ms,
+        newest=metric.newest_ms,
     )
 
 
@@ -326,8 +328,13 @@ def repeats(row: HpaRow, digest: bytes, now_ms: int) -> bool:
     return bool(row.full_decision) and now_ms - row.full_ms < FULL_EVERY_MS and row.full_digest == digest
 
 
-def identity(state: State, hpa: Hpa, decision: str, sources: list[str]) -> dict[str, Any]:
-    """Give the fields of every full record that do not depend on what it is about."""
+def target_of(autoscaler: Autoscaler) -> Target:
+    """Name the object that an HPA scales, as records have it."""
+    return Target(kind=autoscaler.target_kind, name=autoscaler.target_name, group=autoscaler.target_group)
+
+
+def identity(state: State, hpa: Hpa, decision: str) -> dict[str, Any]:
+    """Give the fields that every full record has, for one that no evaluation made."""
     row, autoscaler = hpa.row, hpa.compiled
     return {
         "id": decision,
@@ -338,9 +345,9 @@ def identity(state: State, hpa: Hpa, decision: str, sources: list[str]) -> dict[
         "name": row.name,
         "uid": row.uid,
         "time": print_time(state.now_ms),
-        "input": state.input_position(sources),
+        "input": state.input_position([]),
         "scale_target_ref": hpa.reference,
-        "target": Target(kind=autoscaler.target_kind, name=autoscaler.target_name, group=autoscaler.target_group),
+        "target": target_of(autoscaler),
         "origin": row.origin,
         "min_replicas": autoscaler.min_replicas,
         "max_replicas": autoscaler.max_replicas,
