@@ -39,7 +39,7 @@ from streams.state.lostmetrics import (
 from streams.state.namespace import Namespace
 from streams.state.observe import Observed, Subject, observe, register, subject_of, take_restart
 from streams.state.rows import PendingWrite
-from streams.state.samples import State, ratios_of
+from streams.state.samples import State
 
 _LARGE_CONDITIONS = limits.DECISION.most // 4
 """JSON of conditions that an ignored HPA does not keep: the decision that shows it as ignored must be small."""
@@ -329,7 +329,9 @@ def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Li
     if observed.replicas is not None:
         row.seen_replicas = observed.replicas
     row.evaluated_ms, row.early_ms = subject.evaluated_ms, 0
-    row.ratios = () if subject.settings.sample_floor_ms is None else ratios_of(decided.evaluation)
+    calculations = [each.calculation for each in decided.evaluation.metrics]
+    ratios = tuple([None if each is None else each.ratio for each in calculations])
+    row.ratios = () if subject.settings.sample_floor_ms is None else ratios
     row.native_moves, row.written = (), None
     row.mode, row.refused, row.paused = subject.standing.mode, subject.standing.refused, limits_.held
     name = recorded.draft.id
