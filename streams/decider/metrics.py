@@ -32,8 +32,8 @@ from streams.state.hpastate import Hpa
 from streams.state.ledger import DecisionRecord
 from streams.state.moves import FIGHT_TURNS, fight_now
 from streams.state.namespace import Namespace
+from streams.state.observe import own_status
 from streams.state.partition import Partition
-from streams.state.records import own_status
 
 HPA = ("cluster", "namespace", "hpa")
 FAMILIES: Mapping[str, tuple[str, tuple[str, ...]]] = {

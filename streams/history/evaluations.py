@@ -15,7 +15,7 @@ from streams.archive.segments import PlainRecord
 from streams.history.past import LogGoneError, Past
 from streams.history.recorded import Recorded
 from streams.hpa.observation import Scale
-from streams.state.evaluator import Evaluator
+from streams.state.evaluate import inputs_now
 from streams.state.lostmetrics import EvaluationInputs, WriteEnded
 from streams.state.moves import shows_a_write
 from streams.state.namespacekeys import target_key
@@ -97,7 +97,7 @@ def _inputs_before(partition: Partition, name: HpaId, record: PlainRecord) -> Ev
     if hpa is None or hpa.row.gone or hpa.row.deleted:
         return None
     namespace = state.namespace(name.cluster, name.namespace)
-    inputs = Evaluator(state, namespace, hpa, state.settings(name.cluster)).inputs()
+    inputs = inputs_now(state, namespace, hpa, state.settings(name.cluster))
     return structs.replace(inputs, now_ms=max(state.now_ms, record[1])) if inputs.follows_native else None
 
 

@@ -201,51 +201,36 @@ def _compile_metric(metric: JsonView, namespace: str) -> MetricSpec:
 
 def _resource(source: JsonView, container: str | None) -> MetricSpec:
     resource, target = source["name"], source["target"]
-    base = _of_pods(resource) if container is None else _of_containers(resource, container)
-    base |= {
-        "resource": resource,
-        "binary": resource == "memory",
-        "fetch_prefix": f"unable to get metrics for resource {resource}: ",
-    }
+    calculation, aim, name, inner, error = INVALID, 0, "", "", ""
     if target.get("averageValue") is not None:
-        return MetricSpec(
-            calculation=RAW_AVERAGE,
-            target=parse_milli(target["averageValue"]),
-            name=f"{resource} resource",
-            inner_prefix=f"failed to get {resource} usage: ",
-            **base,
-        )
-    if target.get("averageUtilization") is not None:
+        calculation, aim = RAW_AVERAGE, parse_milli(target["averageValue"])
+        name, inner = f"{resource} resource", f"failed to get {resource} usage: "
+    elif target.get("averageUtilization") is not None:
+        calculation, aim = UTILIZATION, target["averageUtilization"]
         of = "resource" if container is None else "container resource"
-        return MetricSpec(
-            calculation=UTILIZATION,
-            target=target["averageUtilization"],
-            name=f"{resource} {of} utilization (percentage of request)",
-            inner_prefix=f"failed to get {resource} utilization: ",
-            **base,
-        )
-    return MetricSpec(calculation=INVALID, error=_NO_RESOURCE_TARGET, **base)
-
-
-def _of_pods(resource: str) -> dict[str, Any]:
-    return {
-        "type": "Resource",
-        "status_key": "resource",
-        "status_before": (("name", resource),),
-        "reason": "FailedGetResourceMetric",
-        "outer_prefix": f"failed to get {resource} resource metric value: ",
-    }
-
-
-def _of_containers(resource: str, container: str) -> dict[str, Any]:
-    return {
-        "type": "ContainerResource",
-        "container": container,
-        "status_key": "containerResource",
-        "status_before": (("name", resource), ("container", container)),
-        "reason": "FailedGetContainerResourceMetric",
-        "outer_prefix": f"failed to get {container} container metric value: ",
-    }
+        name = f"{resource} {of} utilization (percentage of request)"
+        inner = f"failed to get {resource} utilization: "
+    else:
+        error = _NO_RESOURCE_TARGET
+    of_pods = container is None
+    return MetricSpec(
+        type="Resource" if of_pods else "ContainerResource",
+        calculation=calculation,
+        target=aim,
+        name=name,
+        resource=resource,
+        container=container or "",
+        binary=resource == "memory",
+        status_key="resource" if of_pods else "containerResource",
+        status_before=(("name", resource),) if of_pods else (("name", resource), ("container", container)),
+        reason="FailedGetResourceMetric" if of_pods else "FailedGetContainerResourceMetric",
+        fetch_prefix=f"unable to get metrics for resource {resource}: ",
+        inner_prefix=inner,
+        outer_prefix=f"failed to get {resource} resource metric value: "
+        if of_pods
+        else f"failed to get {container} container metric value: ",
+        error=error,
+    )
 
 
 def _pods(source: JsonView) -> MetricSpec:
@@ -267,61 +252,55 @@ def _pods(source: JsonView) -> MetricSpec:
 
 
 def _object(source: JsonView, namespace: str) -> MetricSpec:
-    name, target, described = source["metric"]["name"], source["target"], source["describedObject"]
-    base: dict[str, Any] = {
-        "type": "Object",
-        "status_key": "object",
-        "status_before": (("metric", source["metric"]), ("describedObject", described)),
-        "reason": "FailedGetObjectMetric",
-        "fetch_prefix": f"unable to get metric {name} on {described['kind']} {namespace}/{described['name']}: ",
-    }
-    outer = "failed to get object metric value: "
-    error = label_selector_error(source["metric"].get("selector"))
+    metric, target, described = source["metric"], source["target"], source["describedObject"]
+    error = label_selector_error(metric.get("selector"))
+    calculation, milli, name, outer = INVALID, 0, "", "failed to get object metric value: "
     if not error and target.get("type") == "Value" and target.get("value") is not None:
-        return MetricSpec(
-            calculation=OBJECT_VALUE,
-            target=parse_milli(target["value"]),
-            name=f"{described['kind']} metric {name}",
-            outer_prefix=outer,
-            **base,
-        )
-    if not error and target.get("type") == "AverageValue" and target.get("averageValue") is not None:
-        return MetricSpec(
-            calculation=OBJECT_PER_POD,
-            target=parse_milli(target["averageValue"]),
-            name=_external_name(source["metric"]),
-            outer_prefix=f"{outer}failed to get {name} object metric: ",
-            **base,
-        )
-    error = error or "invalid object metric source: neither a value target nor an average value target was set"
-    return MetricSpec(calculation=INVALID, outer_prefix=outer, error=error, **base)
+        calculation, milli = OBJECT_VALUE, parse_milli(target["value"])
+        name = f"{described['kind']} metric {metric['name']}"
+    elif not error and target.get("type") == "AverageValue" and target.get("averageValue") is not None:
+        calculation, milli, name = OBJECT_PER_POD, parse_milli(target["averageValue"]), _external_name(metric)
+        outer += f"failed to get {metric['name']} object metric: "
+    else:
+        error = error or "invalid object metric source: neither a value target nor an average value target was set"
+    return MetricSpec(
+        type="Object",
+        calculation=calculation,
+        target=milli,
+        name=name,
+        status_key="object",
+        status_before=(("metric", metric), ("describedObject", described)),
+        reason="FailedGetObjectMetric",
+        fetch_prefix=f"unable to get metric {metric['name']} on {described['kind']} {namespace}/{described['name']}: ",
+        outer_prefix=outer,
+        error=error,
+    )
 
 
 def _external(source: JsonView, namespace: str) -> MetricSpec:
     metric, target = source["metric"], source["target"]
     name, selector = metric["name"], metric.get("selector")
-    base: dict[str, Any] = {
-        "type": "External",
-        "name": _external_name(metric),
-        "status_key": "external",
-        "status_before": (("metric", metric),),
-        "reason": "FailedGetExternalMetric",
-        "fetch_prefix": f"unable to get external metric {namespace}/{name}/{print_label_selector(selector)}: ",
-    }
-    outer = f"failed to get {name} external metric value: "
-    per_pod, total = target.get("averageValue"), target.get("value")
-    if per_pod is None and total is None:
-        error = "invalid external metric source: neither a value target nor an average value target was set"
-        return MetricSpec(calculation=INVALID, outer_prefix=outer, error=error, **base)
-    if per_pod is not None:
-        calculation, milli = EXTERNAL_PER_POD, parse_milli(per_pod)
-        outer += f"failed to get {name} external metric: "
-    else:
-        calculation, milli = EXTERNAL_VALUE, parse_milli(total)
-        outer += f"failed to get external metric {name}: "
     error = label_selector_error(selector)
+    calculation, milli, outer = INVALID, 0, f"failed to get {name} external metric value: "
+    if target.get("averageValue") is not None:
+        calculation, milli = EXTERNAL_PER_POD, parse_milli(target["averageValue"])
+        outer += f"failed to get {name} external metric: "
+    elif target.get("value") is not None:
+        calculation, milli = EXTERNAL_VALUE, parse_milli(target["value"])
+        outer += f"failed to get external metric {name}: "
+    else:
+        error = "invalid external metric source: neither a value target nor an average value target was set"
     return MetricSpec(
-        calculation=INVALID if error else calculation, target=milli, outer_prefix=outer, error=error, **base
+        type="External",
+        calculation=INVALID if error else calculation,
+        target=milli,
+        name=_external_name(metric),
+        status_key="external",
+        status_before=(("metric", metric),),
+        reason="FailedGetExternalMetric",
+        fetch_prefix=f"unable to get external metric {namespace}/{name}/{print_label_selector(selector)}: ",
+        outer_prefix=outer,
+        error=error,
     )
 
 

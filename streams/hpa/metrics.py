@@ -31,16 +31,29 @@ _format = lru_cache(maxsize=8192)(format_milli)
 
 
 class Combined(Struct, frozen=True, gc=False):
-    """What all metrics together give. `proposal` is None where they give nothing to act on."""
+    """What all metrics together give. `proposal` is None where they give nothing to act on.
 
-    proposal: int | None
-    selected: str
-    metrics: tuple[MetricEvaluation, ...]
-    statuses: list[dict[str, Any]]
-    events: tuple[Event, ...]
-    results: tuple[MetricResult, ...]
-    error: str
-    spec_fault: bool
+    `statuses`: None where none was read.
+    """
+
+    proposal: int | None = None
+    selected: str = ""
+    metrics: tuple[MetricEvaluation, ...] = ()
+    statuses: list[dict[str, Any]] | None = None
+    events: tuple[Event, ...] = ()
+    results: tuple[MetricResult, ...] = ()
+    error: str = ""
+    spec_fault: bool = False
+
+    @property
+    def error_label(self) -> str:
+        """Whose fault the error is, as the controller's own metrics name it."""
+        if not self.error:
+            return "none"
+        return "spec" if self.spec_fault else "internal"
+
+
+NO_METRICS = Combined()
 
 
 def combine(

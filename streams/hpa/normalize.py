@@ -101,33 +101,25 @@ def _with_behavior(
     if up is None or down is None:
         raise ValueError("normalize without behavior is the legacy path")
     recommendations = history.recommendations or ()
-    up_window_ms, down_window_ms = _windows_ms(up, down, settings)
+    up_window_ms, down_window_ms = up.window_ms or 0, down.window_ms
+    if down_window_ms is None:
+        # The controller's, in whole seconds.
+        down_window_ms = settings.downscale_stabilization_ms // 1000 * 1000
     up_cutoff_ms, down_cutoff_ms = now_ms - up_window_ms, now_ms - down_window_ms
     lowest, highest, slot = _extremes(recommendations, desired, up_cutoff_ms, down_cutoff_ms)
     stabilized = min(max(current, lowest), highest)
     held, until_ms = None, None
     if stabilized > desired:
-        held = _latest(
-            [(at_ms, made) for made, at_ms in recommendations if at_ms > down_cutoff_ms and made >= stabilized]
-        )
+        held = _latest([(at, made) for made, at in recommendations if at > down_cutoff_ms and made >= stabilized])
         until_ms = held[1] + down_window_ms if held else None
     elif stabilized < desired:
-        held = _latest(
-            [(at_ms, made) for made, at_ms in recommendations if at_ms > up_cutoff_ms and made <= stabilized]
-        )
+        held = _latest([(at, made) for made, at in recommendations if at > up_cutoff_ms and made <= stabilized])
         until_ms = held[1] + up_window_ms if held else None
     limited, bound, rate_limit, policies = _rate_limits(autoscaler, up, down, current, stabilized, history, now_ms)
     normalization = Normalization(
         False, desired, stabilized, limited, up_window_ms, down_window_ms, held, until_ms, policies, rate_limit, bound
     )
     return normalization, _store(recommendations, slot, desired, now_ms)
-
-
-def _windows_ms(up: ScalingRules, down: ScalingRules, settings: ControllerSettings) -> tuple[int, int]:
-    """Give the windows up and down; where the HPA has none down, the controller's in whole seconds."""
-    if down.window_ms is None:
-        return up.window_ms or 0, settings.downscale_stabilization_ms // 1000 * 1000
-    return up.window_ms or 0, down.window_ms
 
 
 def _extremes(
@@ -194,39 +186,35 @@ def scale_up_limit(
     rules: ScalingRules, current: int, history: History, now_ms: int
 ) -> tuple[int, tuple[PolicyLimit, ...]]:
     """Give the highest count that the scale-up policies allow now, and what each of them allows."""
-    if rules.select == "Disabled":
-        return current, ()
-    policies = []
-    best, limit = MAX_INT32 if rules.select == "Min" else MIN_INT32, 0
-    for policy in rules.policies:
-        added, deleted, start = _period(policy, current, history, now_ms)
-        # A policy of another type, which the API refuses, repeats the number of the one before it.
-        if policy.type == "Pods":
-            limit = wrap32(start + policy.value)
-        elif policy.type == "Percent":
-            limit = ceil32(float(start) * policy.factor)
-        best = min(best, limit) if rules.select == "Min" else max(best, limit)
-        policies.append(PolicyLimit(policy.type, policy.value, policy.period_ms, added, deleted, start, limit))
-    return best, tuple(policies)
+    return _policy_limit(rules, current, history, now_ms, up=True)
 
 
 def scale_down_limit(
     rules: ScalingRules, current: int, history: History, now_ms: int
 ) -> tuple[int, tuple[PolicyLimit, ...]]:
-    """Give the lowest count that the scale-down policies allow now; `Min` means the least change, so the largest
+    """Give the lowest count that the scale-down policies allow now, and what each of them allows."""
+    return _policy_limit(rules, current, history, now_ms, up=False)
+
+
+def _policy_limit(
+    rules: ScalingRules, current: int, history: History, now_ms: int, *, up: bool
+) -> tuple[int, tuple[PolicyLimit, ...]]:
+    """Give what the policies of one direction allow together. `Min` means the least change: downwards, the largest
     count.
     """
     if rules.select == "Disabled":
         return current, ()
     policies = []
-    best, limit = MIN_INT32 if rules.select == "Min" else MAX_INT32, 0
+    takes_lowest = (rules.select == "Min") == up
+    best, limit = MAX_INT32 if takes_lowest else MIN_INT32, 0
     for policy in rules.policies:
         added, deleted, start = _period(policy, current, history, now_ms)
+        # A policy of another type, which the API refuses, repeats the number of the one before it.
         if policy.type == "Pods":
-            limit = wrap32(start - policy.value)
+            limit = wrap32(start + policy.value if up else start - policy.value)
         elif policy.type == "Percent":
-            limit = int32(float(start) * policy.factor)
-        best = max(best, limit) if rules.select == "Min" else min(best, limit)
+            limit = ceil32(float(start) * policy.factor) if up else int32(float(start) * policy.factor)
+        best = min(best, limit) if takes_lowest else max(best, limit)
         policies.append(PolicyLimit(policy.type, policy.value, policy.period_ms, added, deleted, start, limit))
     return best, tuple(policies)
 

@@ -7,20 +7,21 @@ their defaults.
 from functools import lru_cache
 from typing import Any
 
+from msgspec import Struct
+
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.evaluation import (
     Evaluation,
     Event,
     History,
-    MetricResult,
     Normalization,
     Pending,
     ReconcileResult,
     Status,
     new_status,
 )
-from streams.hpa.metrics import Combined, combine, set_scaling_active
+from streams.hpa.metrics import NO_METRICS, Combined, combine, set_scaling_active
 from streams.hpa.normalize import normalize
 from streams.hpa.observation import Observation, Scale, ScaleFailure
 from streams.hpa.status import Conditions, set_limited, set_stabilized
@@ -59,251 +60,205 @@ def decide(
         return _no_scale(autoscaler, status, history, conditions, scale.error, "unmapped" if scale.unmapped else "read")
     if history.recommendations is None:
         history = History(((scale.spec_replicas, now_ms),), history.scale_up_events, history.scale_down_events)
-    run = _Run(autoscaler, status, observation, scale, history, settings, now_ms, conditions)
-    return run.evaluate()
+    case = _Case(autoscaler, status, observation, scale, scale.spec_replicas, history, settings, now_ms, conditions)
+    return _ended(case, found) if (found := _without_metrics(case)) is not None else _by_metrics(case)
 
 
-class _Run:
-    """One evaluation with a known scale; the steps share its arguments."""
+class _Case(Struct, frozen=True, gc=False):
+    """What an evaluation with a known scale is about. `current`: the replicas that the scale asks for.
 
-    __slots__ = (
-        "autoscaler",
-        "conditions",
-        "current",
-        "history",
-        "normalization",
-        "now_ms",
-        "observation",
-        "proposal",
-        "raised_to_min",
-        "scale",
-        "selected",
-        "settings",
-        "status",
-    )
+    `conditions` are those of the new status; each step sets its own.
+    """
 
-    def __init__(
-        self,
-        autoscaler: Autoscaler,
-        status: Status,
-        observation: Observation,
-        scale: Scale,
-        history: History,
-        settings: ControllerSettings,
-        now_ms: int,
-        conditions: Conditions,
-    ) -> None:
-        self.autoscaler = autoscaler
-        self.status = status
-        self.observation = observation
-        self.scale = scale
-        self.current = scale.spec_replicas
-        self.history = history
-        self.settings = settings
-        self.now_ms = now_ms
-        self.conditions = conditions
-        # What an evaluation by metrics finds on its way, for its record:
-        self.proposal: int | None = None
-        self.selected = ""
-        self.normalization: Normalization | None = None
-        self.raised_to_min = False
+    autoscaler: Autoscaler
+    status: Status
+    observation: Observation
+    scale: Scale
+    current: int
+    history: History
+    settings: ControllerSettings
+    now_ms: int
+    conditions: Conditions
 
-    def evaluate(self) -> Evaluation:
-        """Choose the branch by the current replicas, before any metric is read."""
-        autoscaler, current = self.autoscaler, self.current
-        if current == 0:
-            return self._by_metrics() if self._wakes_from_zero() else self._disabled()
-        if current > autoscaler.max_replicas:
-            self._set_reached()
-            return self._want(autoscaler.max_replicas, "aboveMax", ABOVE_MAX)
-        if current < autoscaler.min_replicas:
-            self._set_reached()
-            return self._want(autoscaler.min_replicas, "belowMin", BELOW_MIN)
-        return self._by_metrics()
-
-    def _set_reached(self) -> None:
+    def set_reached(self) -> None:
         """Say that the scale was read; where a number is found, `set_stabilized` says more."""
         self.conditions.set("AbleToScale", "True", "SucceededGetScale", REACHED)
 
-    def _disabled(self) -> Evaluation:
-        self._set_reached()
-        message = "scaling is disabled since the replica count of the target is zero"
-        self.conditions.set("ScalingActive", "False", "ScalingDisabled", message)
-        return self._finish(0, "disabled")
-
-    def _wakes_from_zero(self) -> bool:
-        """Zero is a pause, unless this controller scaled to zero itself (condition ScaledToZero True)."""
-        if not self.conditions.is_true("ScaledToZero"):
-            return False
-        return self.autoscaler.min_replicas != 0 or self.autoscaler.has_object_or_external
-
-    def _by_metrics(self) -> Evaluation:
-        failed = self._selector_failure()
-        if failed is not None:
-            return failed
-        combined = combine(
-            self.autoscaler,
-            self.observation,
-            self.scale,
-            self.status.get("currentReplicas", 0),
-            self.settings,
-            self.now_ms,
-        )
-        if combined.proposal is None and combined.error:
-            self._set_reached()
-            set_scaling_active(self.conditions, combined)
-            return self._metrics_failed(combined.error, combined.spec_fault, combined)
-        proposal = max(combined.proposal or 0, 0)
-        if proposal:
-            self.selected = combined.selected
-        self.proposal = proposal
-        reason = ""
-        if proposal > self.current:
-            reason = f"{self.selected} above target"
-        elif proposal < self.current:
-            reason = "All metrics below target"
-        return self._normalized(combined, proposal, reason)
-
-    def _normalized(self, combined: Combined, proposal: int, reason: str) -> Evaluation:
-        autoscaler, old = self.autoscaler, self.history
-        normalization, recommendations = normalize(autoscaler, self.current, proposal, old, self.settings, self.now_ms)
-        self.history = History(recommendations, old.scale_up_events, old.scale_down_events)
-        desired = normalization.limited
-        set_stabilized(self.conditions, self.current, normalization)
-        set_scaling_active(self.conditions, combined)
-        set_limited(self.conditions, normalization)
-        self.normalization = normalization
-        if self.current == 0 and autoscaler.min_replicas != 0 and desired < autoscaler.min_replicas:
-            # The branch was taken with ScaledToZero True: nothing else leads here from zero.
-            desired, reason = autoscaler.min_replicas, reason or BELOW_MIN
-            self.raised_to_min = True
-        if desired == self.current:
-            return self._finish(desired, "metrics", reason, combined)
-        return self._want(desired, "metrics", reason, combined)
-
-    def _selector_failure(self) -> Evaluation | None:
-        text = self.scale.selector
-        if not text:
-            message = "the HPA target's scale is missing a selector"
-            return self._selector_failed("SelectorRequired", "selector is required", "InvalidSelector", message)
-        error = _selector_error(text)
-        if error:
-            message = f"couldn't convert selector into a corresponding internal selector object: {error}"
-            return self._selector_failed("InvalidSelector", message, "InvalidSelector", message)
-        names = self.observation.ambiguous
-        if len(names) > 1:
-            message = f"pods by selector {text} are controlled by more than one HPA (e.g. [{names[0]} {names[1]}])"
-            return self._selector_failed("AmbiguousSelector", message, "AmbiguousSelector", message)
-        return None
-
-    def _selector_failed(self, event_reason: str, error: str, reason: str, message: str) -> Evaluation:
-        self._set_reached()
-        self.conditions.set("ScalingActive", "False", reason, message)
-        return self._metrics_failed(error, False, None, (("Warning", event_reason, error),))
-
-    def _metrics_failed(
-        self, error: str, spec_fault: bool, combined: Combined | None, events: tuple[Event, ...] = ()
-    ) -> Evaluation:
-        """End without a number: nothing is scaled, desiredReplicas of the status stays."""
-        statuses = combined.statuses if combined is not None else None
-        before = self.status.get("desiredReplicas", 0)
-        status = self._status(before, statuses)
-        result = ReconcileResult(
-            status=status,
-            before=self.status,
-            events=events + (combined.events if combined is not None else ()),
-            events_after_write=(("Warning", "FailedComputeMetricsReplicas", error),),
-            error="failed to compute desired number of replicas based on listed metrics for "
-            f"{self.autoscaler.reference}: {error}",
-            error_label="spec" if spec_fault else "internal",
-            metric_results=combined.results if combined is not None else (),
-            history=self.history,
-        )
-        return Evaluation(
-            path="metricsFailed",
-            history=self.history,
-            current_replicas=self.current,
-            metrics=combined.metrics if combined is not None else (),
-            result=result,
-        )
-
-    def _finish(self, desired: int, path: str, reason: str = "", combined: Combined | None = None) -> Evaluation:
-        """End without a write of /scale."""
-        statuses = combined.statuses if combined is not None else None
-        status = self._status(desired, statuses)
-        events, results, error, label = _of_metrics(combined)
-        result = ReconcileResult(
-            status=status,
-            before=self.status,
-            events=events,
-            error=error,
-            error_label=label,
-            metric_results=results,
-            desired_gauge=desired,
-            history=self.history,
-            final=True,
-        )
-        return self._evaluation(desired, path, reason, combined, result, None)
-
-    def _status(self, desired: int, metrics: list[dict[str, Any]] | None) -> Status:
+    def new_status(self, desired: int, metrics: list[dict[str, Any]] | None) -> Status:
+        """Give the status with the conditions that were set."""
         last_scale_time, generation = self.status.get("lastScaleTime"), self.autoscaler.generation
         return new_status(generation, last_scale_time, self.current, desired, metrics, self.conditions.items)
 
-    def _want(self, desired: int, path: str, reason: str, combined: Combined | None = None) -> Evaluation:
-        """Ask for a write of /scale."""
-        autoscaler, current = self.autoscaler, self.current
-        rules = autoscaler.scale_up if desired > current else autoscaler.scale_down
-        events, results, error, label = _of_metrics(combined)
-        pending = Pending(
-            current_replicas=current,
-            desired_replicas=desired,
-            reason=reason,
-            name=autoscaler.name,
-            reference=autoscaler.reference,
-            generation=autoscaler.generation,
-            to_zero=current > 0 and desired == 0 and autoscaler.min_replicas == 0 and autoscaler.has_object_or_external,
-            conditions=self.conditions.items,
-            current_metrics=combined.statuses if combined is not None else None,
-            events=events,
-            error=error,
-            error_label=label,
-            metric_results=results,
-            longest_period_ms=rules.longest_ms if rules is not None else None,
-        )
-        return self._evaluation(desired, path, reason, combined, None, pending)
 
-    def _evaluation(
-        self,
-        desired: int,
-        path: str,
-        reason: str,
-        combined: Combined | None,
-        result: ReconcileResult | None,
-        pending: Pending | None,
-    ) -> Evaluation:
-        return Evaluation(
-            path=path,
-            history=self.history,
-            current_replicas=self.current,
-            proposal=self.proposal,
-            desired_replicas=desired,
-            reason=reason,
-            selected_metric=self.selected,
-            metrics=combined.metrics if combined is not None else (),
-            normalization=self.normalization,
-            raised_to_min=self.raised_to_min,
-            result=result,
-            pending=pending,
-        )
+class _Found(Struct, frozen=True, gc=False):
+    """The number of replicas to have, and how it was found. `proposal`: what the metrics ask for."""
+
+    desired: int
+    path: str
+    reason: str
+    history: History
+    combined: Combined = NO_METRICS
+    proposal: int | None = None
+    normalization: Normalization | None = None
+    raised_to_min: bool = False
 
 
-def _of_metrics(combined: Combined | None) -> tuple[tuple[Event, ...], tuple[MetricResult, ...], str, str]:
-    if combined is None:
-        return (), (), "", "none"
-    label = "none"
-    if combined.error:
-        label = "spec" if combined.spec_fault else "internal"
-    return combined.events, combined.results, combined.error, label
+def _without_metrics(case: _Case) -> _Found | None:
+    """Choose the branch by the current replicas, before any metric is read; None: the metrics decide."""
+    autoscaler, current = case.autoscaler, case.current
+    if current == 0:
+        if _wakes_from_zero(case):
+            return None
+        found = _Found(0, "disabled", "", case.history)
+    elif current > autoscaler.max_replicas:
+        found = _Found(autoscaler.max_replicas, "aboveMax", ABOVE_MAX, case.history)
+    elif current < autoscaler.min_replicas:
+        found = _Found(autoscaler.min_replicas, "belowMin", BELOW_MIN, case.history)
+    else:
+        return None
+    case.set_reached()
+    if found.path == "disabled":
+        message = "scaling is disabled since the replica count of the target is zero"
+        case.conditions.set("ScalingActive", "False", "ScalingDisabled", message)
+    return found
+
+
+def _wakes_from_zero(case: _Case) -> bool:
+    """Zero is a pause, unless this controller scaled to zero itself (condition ScaledToZero True)."""
+    autoscaler = case.autoscaler
+    return case.conditions.is_true("ScaledToZero") and (
+        autoscaler.min_replicas != 0 or autoscaler.has_object_or_external
+    )
+
+
+def _by_metrics(case: _Case) -> Evaluation:
+    failed = _selector_failure(case)
+    if failed is not None:
+        return failed
+    reported = case.status.get("currentReplicas", 0)
+    combined = combine(case.autoscaler, case.observation, case.scale, reported, case.settings, case.now_ms)
+    if combined.proposal is None and combined.error:
+        case.set_reached()
+        set_scaling_active(case.conditions, combined)
+        return _metrics_failed(case, combined.error, combined)
+    return _ended(case, _normalized(case, combined))
+
+
+def _normalized(case: _Case, combined: Combined) -> _Found:
+    autoscaler, current, old = case.autoscaler, case.current, case.history
+    proposal = max(combined.proposal or 0, 0)
+    reason = ""
+    if proposal > current:
+        reason = f"{combined.selected} above target"
+    elif proposal < current:
+        reason = "All metrics below target"
+    normalization, recommendations = normalize(autoscaler, current, proposal, old, case.settings, case.now_ms)
+    history = History(recommendations, old.scale_up_events, old.scale_down_events)
+    desired = normalization.limited
+    set_stabilized(case.conditions, current, normalization)
+    set_scaling_active(case.conditions, combined)
+    set_limited(case.conditions, normalization)
+    # From zero, the branch was taken with ScaledToZero True: nothing else leads here.
+    raised = current == 0 and autoscaler.min_replicas != 0 and desired < autoscaler.min_replicas
+    if raised:
+        desired, reason = autoscaler.min_replicas, reason or BELOW_MIN
+    return _Found(desired, "metrics", reason, history, combined, proposal, normalization, raised)
+
+
+def _selector_failure(case: _Case) -> Evaluation | None:
+    text, names = case.scale.selector, case.observation.ambiguous
+    event_reason = reason = "InvalidSelector"
+    if not text:
+        event_reason, error = "SelectorRequired", "selector is required"
+        message = "the HPA target's scale is missing a selector"
+    elif problem := _selector_error(text):
+        error = message = f"couldn't convert selector into a corresponding internal selector object: {problem}"
+    elif len(names) > 1:
+        event_reason = reason = "AmbiguousSelector"
+        error = f"pods by selector {text} are controlled by more than one HPA (e.g. [{names[0]} {names[1]}])"
+        message = error
+    else:
+        return None
+    case.set_reached()
+    case.conditions.set("ScalingActive", "False", reason, message)
+    return _metrics_failed(case, error, NO_METRICS, (("Warning", event_reason, error),))
+
+
+def _metrics_failed(case: _Case, error: str, combined: Combined, events: tuple[Event, ...] = ()) -> Evaluation:
+    """End without a number: nothing is scaled, desiredReplicas of the status stays."""
+    result = ReconcileResult(
+        status=case.new_status(case.status.get("desiredReplicas", 0), combined.statuses),
+        before=case.status,
+        events=events + combined.events,
+        events_after_write=(("Warning", "FailedComputeMetricsReplicas", error),),
+        error="failed to compute desired number of replicas based on listed metrics for "
+        f"{case.autoscaler.reference}: {error}",
+        error_label="spec" if combined.spec_fault else "internal",
+        metric_results=combined.results,
+        history=case.history,
+    )
+    return Evaluation(
+        path="metricsFailed",
+        history=case.history,
+        current_replicas=case.current,
+        metrics=combined.metrics,
+        result=result,
+    )
+
+
+def _ended(case: _Case, found: _Found) -> Evaluation:
+    """End with a number: ask for a write of /scale, unless it is what the scale shows."""
+    wants = found.desired != case.current
+    return Evaluation(
+        path=found.path,
+        history=found.history,
+        current_replicas=case.current,
+        proposal=found.proposal,
+        desired_replicas=found.desired,
+        reason=found.reason,
+        selected_metric=found.combined.selected if found.proposal else "",
+        metrics=found.combined.metrics,
+        normalization=found.normalization,
+        raised_to_min=found.raised_to_min,
+        result=None if wants else _result(case, found),
+        pending=_wanted(case, found) if wants else None,
+    )
+
+
+def _result(case: _Case, found: _Found) -> ReconcileResult:
+    combined = found.combined
+    return ReconcileResult(
+        status=case.new_status(found.desired, combined.statuses),
+        before=case.status,
+        events=combined.events,
+        error=combined.error,
+        error_label=combined.error_label,
+        metric_results=combined.results,
+        desired_gauge=found.desired,
+        history=found.history,
+        final=True,
+    )
+
+
+def _wanted(case: _Case, found: _Found) -> Pending:
+    autoscaler, current, desired, combined = case.autoscaler, case.current, found.desired, found.combined
+    rules = autoscaler.scale_up if desired > current else autoscaler.scale_down
+    return Pending(
+        current_replicas=current,
+        desired_replicas=desired,
+        reason=found.reason,
+        name=autoscaler.name,
+        reference=autoscaler.reference,
+        generation=autoscaler.generation,
+        to_zero=current > 0 and desired == 0 and autoscaler.min_replicas == 0 and autoscaler.has_object_or_external,
+        conditions=case.conditions.items,
+        current_metrics=combined.statuses,
+        events=combined.events,
+        error=combined.error,
+        error_label=combined.error_label,
+        metric_results=combined.results,
+        longest_period_ms=rules.longest_ms if rules is not None else None,
+    )
 
 
 def _no_scale(

@@ -18,22 +18,20 @@ class Conditions:
         self._now = ""
         """The same as text, once a transition needs it."""
 
-    def set(self, kind: str, status: str, reason: str, message: str) -> None:
-        """Set one condition: in its place or at the end; its transition time moves only when `status` changes."""
-        for index, old in enumerate(self.items):
-            if old["type"] == kind:
-                if old["status"] != status or old.get("reason", "") != reason or old.get("message", "") != message:
-                    self.items[index] = self._changed(old, status, reason, message)
-                return
-        self._add(kind, status, reason, message)
+    def set(self, kind: str, status: str, reason: str, message: str, *, again: bool = False) -> None:
+        """Set one condition: in its place or at the end; its transition time moves only when `status` changes.
 
-    def set_anew(self, kind: str, status: str, reason: str, message: str) -> None:
-        """Do what `set` does with another reason and then with this one: the members of an old condition come in the
-        order of a changed one.
+        Args:
+            again: upstream has set it before with another reason, so that its members come in the order of a changed
+                one.
         """
         for index, old in enumerate(self.items):
             if old["type"] == kind:
-                self.items[index] = self._changed(old, status, reason, message)
+                is_same = (
+                    old["status"] == status and old.get("reason", "") == reason and old.get("message", "") == message
+                )
+                if again or not is_same:
+                    self.items[index] = self._changed(old, status, reason, message)
                 return
         self._add(kind, status, reason, message)
 
@@ -95,11 +93,11 @@ def set_stabilized(conditions: Conditions, current: int, normalization: Normaliz
     """
     proposal = normalization.desired
     if normalization.stabilized == proposal:
-        conditions.set_anew("AbleToScale", "True", "ReadyForNewScale", "recommended size matches current size")
+        conditions.set("AbleToScale", "True", "ReadyForNewScale", "recommended size matches current size", again=True)
         return
     up = not normalization.legacy and proposal >= current
     why = "ScaleUpStabilized" if up else "ScaleDownStabilized"
-    conditions.set_anew("AbleToScale", "True", why, _STABILIZED_MESSAGES[why])
+    conditions.set("AbleToScale", "True", why, _STABILIZED_MESSAGES[why], again=True)
 
 
 def set_limited(conditions: Conditions, normalization: Normalization) -> None:

@@ -6,11 +6,13 @@ from the rows, and entries of a row that is ahead of the log are read only when 
 evaluation sees depends on the log alone. Counts are replicas, times are log time in Unix milliseconds.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Literal
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from schemas.decisions import Step
 from schemas.keys import HpaId
@@ -179,10 +181,12 @@ class BudgetBook:
     """The sums of all namespaces and clusters of one log partition."""
 
     def __init__(self) -> None:
-        self._namespaces: dict[str, _Scope] = {}
+        self._namespaces = defaultdict[str, _Scope](partial(_Scope, counts_ready=False))
         """Namespace -> its sums, for a budget of its own."""
-        self._clusters: dict[str, _Scope] = {}
-        self._parts: dict[str, dict[str, _Scope]] = {}
+        self._clusters = defaultdict[str, _Scope](partial(_Scope, counts_ready=True))
+        self._parts: defaultdict[str, defaultdict[str, _Scope]] = defaultdict(
+            lambda: defaultdict(partial(_Scope, counts_ready=True))
+        )
         """Cluster -> namespace -> its part in the cluster's sums."""
         self._coming: list[tuple[int, HpaId, int, BudgetEntry]] = []
         """Entries of rows that are ahead of the log: (offset, HPA, index within its row, entry)."""
@@ -208,30 +212,29 @@ class BudgetBook:
             self._add(other, entry)
 
     def _add(self, hpa: HpaId, entry: BudgetEntry) -> None:
-        part = self._parts.setdefault(hpa.cluster, {})
         for scope in (
-            _scope(self._clusters, hpa.cluster, counts_ready=True),
-            _scope(part, hpa.namespace, counts_ready=True),
-            _scope(self._namespaces, hpa.namespace_key, counts_ready=False),
+            self._clusters[hpa.cluster],
+            self._parts[hpa.cluster][hpa.namespace],
+            self._namespaces[hpa.namespace_key],
         ):
             scope.add(hpa, entry)
             scope.forget(entry.time_ms)
 
     def drop(self, hpa: HpaId) -> None:
         """Forget an HPA that has long been gone, and its namespace after the last one."""
-        parts = self._parts.get(hpa.cluster, {})
-        for scopes, key in (
+        scopes: tuple[tuple[dict[str, _Scope], str], ...] = (
             (self._clusters, hpa.cluster),
-            (parts, hpa.namespace),
+            (self._parts[hpa.cluster], hpa.namespace),
             (self._namespaces, hpa.namespace_key),
-        ):
-            scope = scopes.get(key)
-            if scope is not None:
-                scope.sizes.pop(hpa, None)
-                for claims in scope.claims.values():
-                    claims.pop(hpa, None)
-                if not scope.sizes and scopes is not self._clusters:
-                    del scopes[key]
+        )
+        for known, key in scopes:
+            if (scope := known.get(key)) is None:
+                continue
+            scope.sizes.pop(hpa, None)
+            for claims in scope.claims.values():
+                claims.pop(hpa, None)
+            if not scope.sizes and known is not self._clusters:
+                del known[key]
 
     def left(
         self,
@@ -258,45 +261,13 @@ class BudgetBook:
         of_namespace, of_cluster = budgets.of(way, hpa.namespace)
         found: list[Left] = []
         if of_namespace is not None:
-            scope = _scope(self._namespaces, hpa.namespace_key, counts_ready=False)
-            found.append(
-                _left(
-                    scope,
-                    [],
-                    way,
-                    hpa,
-                    own,
-                    name=f"namespace {hpa.namespace_key}",
-                    budget=of_namespace,
-                    now_ms=now_ms,
-                    period_ms=period_ms,
-                )
-            )
+            scope, name = self._namespaces[hpa.namespace_key], f"namespace {hpa.namespace_key}"
+            found.append(_left(scope, [], way, hpa, own, name, of_namespace, now_ms, period_ms))
         if of_cluster is not None:
-            scope = _scope(self._clusters, hpa.cluster, counts_ready=True)
-            parts = self._parts.get(hpa.cluster, {})
-            others = [part for name, part in parts.items() if name != hpa.namespace]
-            found.append(
-                _left(
-                    scope,
-                    others,
-                    way,
-                    hpa,
-                    own,
-                    name=f"cluster {hpa.cluster}",
-                    budget=of_cluster,
-                    now_ms=now_ms,
-                    period_ms=period_ms,
-                )
-            )
+            scope, name = self._clusters[hpa.cluster], f"cluster {hpa.cluster}"
+            others = [part for other, part in self._parts[hpa.cluster].items() if other != hpa.namespace]
+            found.append(_left(scope, others, way, hpa, own, name, of_cluster, now_ms, period_ms))
         return min(found, key=lambda left: left.cap, default=None)
-
-
-def _scope(known: dict[str, _Scope], key: str, *, counts_ready: bool) -> _Scope:
-    scope = known.get(key)
-    if scope is None:
-        scope = known[key] = _Scope(counts_ready=counts_ready)
-    return scope
 
 
 def _left(
@@ -305,7 +276,6 @@ def _left(
     way: Way,
     hpa: HpaId,
     own: tuple[BudgetEntry, ...],
-    *,
     name: str,
     budget: Budget,
     now_ms: int,
@@ -341,48 +311,6 @@ def _whole_buckets(window_ms: int) -> int:
 
 def _count(entry: BudgetEntry, way: Way) -> int:
     return entry.removed if way == "removal" else entry.added
-
-
-def changed_entry(
-    last: BudgetEntry | None,
-    *,
-    offset: int,
-    now_ms: int,
-    replicas: int,
-    ready: int,
-    removed: int,
-    added: int,
-    claim: Way | None,
-) -> BudgetEntry | None:
-    """Give the entry of an evaluation; None: nothing is different from the one before.
-
-    Args:
-        last: the HPA's newest entry.
-        replicas: that count for the size of its namespace.
-        ready: that count for the size of its cluster.
-        removed: replicas removed since the previous evaluation, by this decision and by other writers.
-        added: the same of added ones.
-        claim: it was cut in this way and asks for more.
-    """
-    entry = BudgetEntry(
-        offset,
-        now_ms,
-        replicas,
-        ready,
-        removed,
-        added,
-        claims_removal=claim == "removal",
-        claims_addition=claim == "addition",
-    )
-    if removed or added or claim or last is None:
-        return entry if replicas or removed or added or claim else None
-    same = (last.replicas, last.ready, last.claims_removal, last.claims_addition) == (replicas, ready, False, False)
-    return None if same else entry
-
-
-def given_back(last: BudgetEntry, *, offset: int, now_ms: int, removed: int, added: int, at_ms: int) -> BudgetEntry:
-    """Give the entry of a write that failed: what it had reserved at `at_ms` is free again."""
-    return structs.replace(last, offset=offset, time_ms=now_ms, removed=-removed, added=-added, at_ms=at_ms)
 
 
 def trimmed(entries: tuple[BudgetEntry, ...], oldest_ms: int, oldest_offset: int) -> tuple[BudgetEntry, ...]:

@@ -1,4 +1,6 @@
-"""Visit one HPA at one log record: end its pending write by an outcome or by time, evaluate it, or remove it."""
+"""Visit one HPA at one log record: end its pending write by an outcome or by time, evaluate it, or remove it; and plan
+a visit because of pushed samples.
+"""
 
 from typing import Any
 
@@ -6,20 +8,25 @@ import msgspec
 
 from schemas.decisions import Decision
 from schemas.entries import Outcome
+from schemas.keys import HpaId
 from streams.hpa.complete import complete
 from streams.hpa.evaluation import ReconcileResult, ScaleApplied, ScaleFailed
+from streams.hpa.metrics import evaluate_metric, tolerance_band
+from streams.hpa.observation import Scale
 from streams.state import records as decisionrecords
 from streams.state.brakes import give_back, leave_budget
 from streams.state.clustersettings import Effective
-from streams.state.evaluator import Evaluator
+from streams.state.evaluate import evaluate
 from streams.state.foldhpas import SILENCE_MS
+from streams.state.gather import observe_metric, observe_scale
 from streams.state.guards import asked_mode
 from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
 from streams.state.ledger import Draft
 from streams.state.lostmetrics import WriteEnded
 from streams.state.moves import with_write
 from streams.state.namespace import Namespace
-from streams.state.records import identity, labels, own_status, take_restart
+from streams.state.observe import own_status, take_restart
+from streams.state.records import identity, labels
 from streams.state.rows import PendingWrite
 from streams.state.samples import State
 from streams.state.timing import ANSWER_WAIT_MS, Turn, due_after_early, held_ms, recent, turn
@@ -153,7 +160,7 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
     its = _or_early(next_turn(state, namespace, hpa, settings), hpa, state.now_ms, settings)
     drafts = []
     if its.evaluate:
-        drafts.append(Evaluator(state, namespace, hpa, settings).run())
+        drafts.append(evaluate(state, namespace, hpa, settings))
         hpa.dirty = True
     if its.due_ms != row.next_due_ms:
         row.next_due_ms, hpa.dirty = its.due_ms, True
@@ -183,3 +190,63 @@ def next_turn(state: State, namespace: Namespace, hpa: Hpa, settings: Effective)
     first_wait_ms = max(ANSWER_WAIT_MS, held_ms(settings.sync_period_ms)) if is_asked else ANSWER_WAIT_MS
     period_ms, polled = settings.sync_period_ms, hpa.polled
     return turn(state.now_ms, row.next_due_ms, row.evaluated_ms, period_ms, arrivals, polled, first_wait_ms)
+
+
+# --- evaluations by pushed samples ------------------------------------------------------------------------------------
+
+_OF_PODS = ("Resource", "ContainerResource", "Pods")
+
+
+def plan_sampled(state: State) -> None:
+    """Plan an evaluation of the HPAs whose metrics this record's samples have moved; what they moved back is not.
+
+    With `evaluateOn: sample`, a sample brings an evaluation if with it a metric asks for other replicas than there are
+    and its ratio has left the tolerance around what the last evaluation saw. What a sample brought is kept in the row
+    (`early_ms`), so that no rebalance moves it; only records with samples change it.
+    """
+    for name in sorted(_sampled(state)):
+        hpa = state.hpas[name]
+        namespace = state.namespace(name.cluster, name.namespace)
+        settings = state.settings(name.cluster)
+        floor_ms, row = settings.sample_floor_ms, hpa.row
+        if floor_ms is None or state.holds(hpa, namespace) or row.deleted or len(row.ratios) != len(hpa.queries):
+            continue
+        if hpa.autoscaler is None or asked_mode(namespace, name.name, settings) == "off":
+            continue
+        moved = _has_moved(state, namespace, hpa, settings)
+        early_ms = max(row.evaluated_ms + floor_ms, state.now_ms) if moved else 0
+        if moved is not None and early_ms != row.early_ms:
+            row.early_ms, hpa.dirty = early_ms, True
+            state.schedule.plan(hpa)
+    state.sampled.clear()
+
+
+def _sampled(state: State) -> set[HpaId]:
+    """Give the HPAs of which this record has samples: of pods of their targets, or of a series that has no pods."""
+    found: set[HpaId] = set()
+    for (key, series), pods in state.sampled.items():
+        namespace = state.namespaces[key]
+        for name in namespace.watchers.get(series, ()):
+            scale = namespace.scales.get(state.hpas[name].target)
+            if scale is not None and (series[0] not in _OF_PODS or namespace.membership.has_any(scale.selector, pods)):
+                found.add(name)
+    return found
+
+
+def _has_moved(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> bool | None:
+    """Tell whether a pushed metric has moved since the last evaluation; None: the scale cannot be read."""
+    autoscaler, now_ms = hpa.compiled, state.now_ms
+    scale = observe_scale(namespace, autoscaler, namespace.scales.get(hpa.target), now_ms)
+    if not isinstance(scale, Scale):
+        return None
+    pods, band = namespace.membership.matching(scale.selector), tolerance_band(autoscaler, settings.controller)
+    for query, spec, before in zip(hpa.queries, autoscaler.metrics, hpa.row.ratios, strict=True):
+        if query.series is None or before is None:
+            continue
+        answer, _ = observe_metric(namespace, query, pods, settings, now_ms)
+        found = evaluate_metric(spec, answer, scale, pods, band, settings.controller, now_ms).calculation
+        if found is None or found.proposal == scale.spec_replicas:
+            continue
+        if found.ratio < band[0] * before or found.ratio > band[1] * before:
+            return True
+    return False

@@ -1,5 +1,6 @@
 """Collect the inputs of one evaluation from a namespace's state: scale, pods, and an answer per metric."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -27,7 +28,7 @@ from streams.hpa.requests import PodTemplate
 from streams.state.clustersettings import Effective
 from streams.state.namespace import Namespace
 from streams.state.namespacekeys import query_key
-from streams.state.rates import REMEMBERED_MS
+from streams.state.rates import REMEMBERED_MS, in_force, joined
 from streams.state.rows import AnswerRow, QueryKey, SampleRow, ScaleRow, SeriesKey, WatchRow
 from streams.state.timing import held_ms
 
@@ -134,26 +135,26 @@ def observe_metric(
 ) -> tuple[MetricReading | None, str]:
     """Give the answer for a metric and the source position of its newest part."""
     if query.query is not None:
-        return _of_api(namespace.answers.get(query.query), query, settings.sync_period_ms, now_ms)
+        return _of_api(in_force(namespace.answers.get(query.query, ())), query, settings.sync_period_ms, now_ms)
     if query.series is not None:
         limit_ms = min(settings.sample_age_limit_ms, REMEMBERED_MS)
         return _pushed(namespace, query, pods, now_ms - limit_ms, limit_ms)
     return None, ""
 
 
-def _of_api(row: AnswerRow | None, query: MetricQuery, period_ms: int, now_ms: int) -> tuple[MetricReading, str]:
+def _of_api(parts: Sequence[AnswerRow], query: MetricQuery, period_ms: int, now_ms: int) -> tuple[MetricReading, str]:
     limit_ms = held_ms(period_ms)
-    if row is None or now_ms - row.time_ms > limit_ms:
+    if not parts or now_ms - min([part.time_ms for part in parts]) > limit_ms:
         served_by = SERVED_BY[API_OF[query.type]]
         return fetch_failure(served_by, f"no answer within two sync periods ({limit_ms // 1000}s)"), ""
-    return compile_answer(row.answer, query.resource, query.container), row.source
+    return compile_answer(joined(parts), query.resource, query.container), parts[-1].source
 
 
 def newest_sample_ms(namespace: Namespace, query: MetricQuery) -> int | None:
     """Give the time of the newest sample known for a metric, Unix milliseconds; None if there is no sample."""
     if query.query is not None:
-        row = namespace.answers.get(query.query)
-        return None if row is None else _newest_ms(row.answer)
+        parts = in_force(namespace.answers.get(query.query, ()))
+        return _newest_ms(joined(parts)) if parts else None
     if query.series is not None:
         return max([row.time_ms for row in list(namespace.samples(query.series).values())], default=None)
     return None

@@ -89,8 +89,13 @@ def refused_again(known: RefusedRow | None, name: str, now_ms: int) -> RefusedRo
     return RefusedRow(before.count + 1, name[:_NAME_SHOWN], before.first_ms, now_ms)
 
 
-def part_of_growth(side: int, row: int, parts: int) -> int:
-    """The part of a namespace of so many parts in which something is."""
+def side_of(limit: Limit) -> int:
+    """The part in which things of a kind are while a namespace has two."""
+    return int(limit.what in _SECOND_SIDE)
+
+
+def part_of(side: int, row: int, parts: int) -> int:
+    """The part of a namespace of so many parts in which something is. `row`: its row in a namespace of many."""
     return row if parts > SPLIT_PARTS else min(side, parts - 1)
 
 
@@ -135,7 +140,7 @@ class Held:
         self.hpas += hpas
         self.unsettled_bytes += more + own
         self.unsettled_hpas += hpas
-        self._note(Growth(offset, int(limit.what in _SECOND_SIDE), row, more + own, hpas))
+        self._note(Growth(offset, side_of(limit), row, more + own, hpas))
 
     def begin_life(self, offset: int) -> None:
         """Note that the record at an offset is the first that names the namespace."""
@@ -165,7 +170,7 @@ class Held:
 
     def growths_of(self, part: int, parts: int) -> list[Growth]:
         """What a part has to remember."""
-        return [each for key, some in self.growths.items() if part_of_growth(*key, parts) == part for each in some]
+        return [each for key, some in self.growths.items() if part_of(*key, parts) == part for each in some]
 
     def load_growths(self, growths: Sequence[Growth]) -> None:
         """Take in what a part remembers."""
@@ -180,7 +185,7 @@ class Held:
     def forget_growths(self, written: set[int], parts: int, offset: int) -> None:
         """Drop what no recovery can ask for: it begins after the log offset of the checkpoint before."""
         for key, some in list(self.growths.items()):
-            if part_of_growth(*key, parts) in written:
+            if part_of(*key, parts) in written:
                 self.growths[key] = [each for each in some if each.offset > offset]
                 if not self.growths[key]:
                     del self.growths[key]

@@ -16,6 +16,7 @@ from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.observed import AutoscalerSet
 from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
 from streams.state.gather import MetricQuery
+from streams.state.ledger import StateError
 from streams.state.rowcodec import hpa_key
 from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, TargetName
 
@@ -90,6 +91,13 @@ class Hpa:
         target = hpa["spec"]["scaleTargetRef"]
         self.reference = {name: text if name == "name" else intern(text) for name, text in target.items()}
         self.target = (compiled.target_group, compiled.target_kind, compiled.target_name)
+
+    @property
+    def compiled(self) -> Autoscaler:
+        """The compiled spec of a live HPA. Raises StateError: it has been forgotten."""
+        if self.autoscaler is None:
+            raise StateError(f"HPA {self.id} has no spec: its row is a tombstone")
+        return self.autoscaler
 
     @property
     def spec(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from streams.hpa.observation import Observation, PodRow
 from streams.state.budget import Left
 from streams.state.membership import canonical_selector, is_selector
 from streams.state.namespace import Namespace
+from streams.state.rates import in_force, joined
 from streams.state.rows import SeenRow, ViewRow
 
 ANNOTATION: Final = "fleethpa.io/fallback"
@@ -280,10 +281,12 @@ def _is_ready(pod: PodRow) -> bool:
 
 
 def _answered(namespace: Namespace, groups: dict[str, frozenset[str]], oldest_ms: int) -> Iterator[_Sight]:
-    for query, row in namespace.answers.items():
-        if row.time_ms < oldest_ms:
+    for query, kept in namespace.answers.items():
+        parts = in_force(kept)
+        time_ms = min([part.time_ms for part in parts], default=0)
+        if not parts or time_ms < oldest_ms:
             continue
-        answer, time_ms = row.answer, row.time_ms
+        answer = joined(parts)
         name = _SEPARATOR.join((query[0], *query[2:]))
         if query[0] in ("object", "external"):
             values = [milli for milli, _ in answer.items] if query[0] == "external" else [answer.milli]

@@ -111,17 +111,17 @@ class Membership:
 
     def matching(self, selector: str) -> TargetPods:
         """Give the pods that `selector` matches; none for one that is empty or cannot be parsed."""
-        members = self._members.get(selector) or self._track(selector)
+        members = self._members.get(selector) or self.track(selector)
         return NO_PODS if members is None else members.as_list()
 
     def has_any(self, selector: str, names: set[str]) -> bool:
         """Say whether `selector` matches one of the pods with these names."""
-        members = self._track(selector)
+        members = self.track(selector)
         return members is not None and not members.pods.keys().isdisjoint(names)
 
     def overlapping(self, selector: str) -> tuple[str, ...]:
         """Give the selectors in use, this one among them, that match one of the pods of `selector`; sorted."""
-        members = self._members.get(selector) or self._track(selector)
+        members = self._members.get(selector) or self.track(selector)
         if members is None or not members.pods:
             return ()
         if members.overlap_version != self._version:
@@ -129,7 +129,8 @@ class Membership:
             members.overlap_version = self._version
         return members.overlap
 
-    def _track(self, selector: str) -> MatchingPods | None:
+    def track(self, selector: str) -> MatchingPods | None:
+        """Keep the pods of `selector` from now on, and give them; None: it is empty or cannot be parsed."""
         members = self._members.get(selector)
         if members is None and is_selector(selector):
             members = self._members[selector] = MatchingPods(selector)
@@ -149,10 +150,6 @@ class Membership:
 
     def _shared(self, selectors: tuple[str, ...]) -> tuple[str, ...]:
         return self._same.setdefault(selectors, selectors)
-
-    def track(self, selector: str) -> None:
-        """Keep the pods of `selector` from now on."""
-        self._track(selector)
 
     def may_hold_unused(self, used: int) -> bool:
         """Say whether there may be selectors to forget where at least so many are used."""

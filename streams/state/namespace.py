@@ -13,7 +13,18 @@ from msgspec import structs
 from schemas import limits
 from schemas.keys import HpaId
 from schemas.observed import Mode, Pod, PodList, shared
-from streams.state.held import Held, Room, answers_size, encoded_size, hpa_size, pod_size, sample_size, scale_size
+from streams.state.held import (
+    Held,
+    Room,
+    answers_size,
+    encoded_size,
+    hpa_size,
+    part_of,
+    pod_size,
+    sample_size,
+    scale_size,
+    side_of,
+)
 from streams.state.membership import Membership
 from streams.state.namespacekeys import (
     FIRST_ROW,
@@ -24,7 +35,7 @@ from streams.state.namespacekeys import (
     with_name,
     without_name,
 )
-from streams.state.rates import REMEMBERED_MS, Slots, in_force, joined, with_part
+from streams.state.rates import REMEMBERED_MS, with_part
 from streams.state.rows import (
     NOTHING_APPLIED,
     SPLIT_PARTS,
@@ -75,12 +86,8 @@ class Namespace:
         """What the cluster may still store."""
         self.pods: dict[str, PodEntry] = {}
         self.membership = Membership()
-        self.answers: dict[QueryKey, AnswerRow] = {}
-        """Answers of which all parts have come."""
-        self.answer_slots: dict[QueryKey, Slots] = {}
-        """The parts of answers that come, or came, in several; from these the answer in force is made."""
-        self._joined: dict[QueryKey, list[AnswerRow]] = {}
-        """The parts of which an answer in force is made."""
+        self.answers: dict[QueryKey, tuple[AnswerRow, ...]] = {}
+        """What is kept of the answers to a query (`rates.in_force`): of one that came whole, this one."""
         self.series: dict[SeriesKey, dict[str, SampleRow]] = {}
         self.arrivals: dict[MetricKey, Arrival] = {}
         self.taken: dict[int, dict[tuple[int, SeriesKey], None]] = {}
@@ -126,21 +133,13 @@ class Namespace:
         self.pod_lists = [self.pod_lists[-1]] * parts
         self.dirty = set(range(parts))
 
-    def part_of(self, pod: str) -> int:
-        """Part in which a pod (or a series that is no pod's) and its pushed samples live."""
-        parts = len(self.applied)
-        return parts - 1 if parts <= SPLIT_PARTS else spread_over(pod)
+    def part_of(self, limit: limits.Limit, row: int) -> int:
+        """Give the part in which something is kept. `row`: its row while the namespace has many."""
+        return part_of(side_of(limit), row, len(self.applied))
 
-    def _part_of_question(self, question: MetricKey) -> int:
-        """Part of many in which the answers to a question live; of few it is the first."""
-        return row_of_question(question)
-
-    def part_of_arrival(self, key: MetricKey) -> int:
-        """Part in which it is kept when answers or samples came: beside them, as it depends on which count as new."""
-        parts = len(self.applied)
-        if parts > SPLIT_PARTS:
-            return self._part_of_question(key)
-        return parts - 1 if is_series(key) else 0
+    def _touch_of(self, limit: limits.Limit, row: int) -> bool:
+        """Mark the part in which something is kept as changed; False: it already has this record."""
+        return self._touch(self.part_of(limit, row))
 
     def _touch(self, part: int) -> bool:
         """Mark a part as changed; False: it already has this record."""
@@ -172,42 +171,40 @@ class Namespace:
         if self._touch(0):
             self.ignored[why] = self.ignored.get(why, 0) + 1
 
-    def _takes(self, limit: limits.Limit, row: int, part: int, name: str, more: int) -> bool:
+    def _takes(self, limit: limits.Limit, row: int, name: str, more: int) -> bool:
         """Count what is to be stored in a part that was touched; False: it is over a limit, which is noted."""
         if self.held.has_room(limit, row, more, self.room):
             self.held.add(limit, row, self.offset, more)
             return True
         over = limit if self.room.bytes > 0 else limits.CLUSTER_BYTES
-        self.held.refuse(over, part, name, self.now_ms)
+        self.held.refuse(over, self.part_of(limit, row), name, self.now_ms)
         return False
 
     # --- pods -------------------------------------------------------------------------------------------------------
 
     def put_pod(self, pod: Pod) -> None:
         """Add a pod or take over its change."""
-        part = self.part_of(pod.name)
+        row = spread_over(pod.name)
+        part = self.part_of(limits.ROW_PODS, row)
         old = self.pods.get(pod.name)
-        entry = PodEntry(pod, self.pod_lists[part].mark)
-        if old == entry or not self._touch(part):
+        mark = self.pod_lists[part].mark
+        if old == PodEntry(pod, mark) or not self._touch(part):
             return
-        if old is not None and old.pod == pod:
-            self.pods[pod.name] = PodEntry(old.pod, entry.mark)
-            return
-        more = pod_size(pod) - (0 if old is None else pod_size(old.pod))
-        if not self._takes(limits.ROW_PODS, spread_over(pod.name), part, pod.name, more):
-            if old is not None:
-                self.pods[pod.name] = PodEntry(old.pod, entry.mark)
-            return
-        pod = shared(pod)
-        self.pods[pod.name] = PodEntry(pod, entry.mark)
-        self.membership.put(pod)
+        if old is not None:
+            self.pods[pod.name] = PodEntry(old.pod, mark)
+        if old is None or old.pod != pod:
+            more = pod_size(pod) - (0 if old is None else pod_size(old.pod))
+            if self._takes(limits.ROW_PODS, row, pod.name, more):
+                pod = shared(pod)
+                self.pods[pod.name] = PodEntry(pod, mark)
+                self.membership.put(pod)
 
     def drop_pod(self, name: str) -> None:
         """Remove a pod and its pushed samples."""
-        part = self.part_of(name)
-        if name not in self.pods or not self._touch(part):
+        row = spread_over(name)
+        if name not in self.pods or not self._touch_of(limits.ROW_PODS, row):
             return
-        self.held.add(limits.ROW_PODS, spread_over(name), self.offset, -pod_size(self.pods[name].pod))
+        self.held.add(limits.ROW_PODS, row, self.offset, -pod_size(self.pods[name].pod))
         del self.pods[name]
         self.membership.drop(name)
         for key in [key for key, samples in self.series.items() if name in samples]:
@@ -239,45 +236,22 @@ class Namespace:
             self.pod_lists[part] = ListProgress()
 
     def _is_unlisted(self, name: str, entry: PodEntry, parts: set[int]) -> bool:
-        part = self.part_of(name)
+        part = self.part_of(limits.ROW_PODS, spread_over(name))
         return part in parts and entry.mark != self.pod_lists[part].mark
 
     # --- answers and samples ----------------------------------------------------------------------------------------
 
     def put_answer(self, query: QueryKey, row: AnswerRow) -> None:
         """Take an answer, or a part of one; it replaces the answer before when all its parts have come."""
-        part = self.part_of_answer(query, row.part)
-        if not self._touch(part):
+        at = row_of_answer(query, row.part)
+        if not self._touch_of(limits.ROW_ANSWERS, at):
             return
-        before = self._slots_of(query)
+        kept = self.answers.get(query, ())
+        before = tuple([each for each in kept if each.part == row.part])
         after = with_part(before, row)
-        more = answers_size(after[row.part]) - answers_size(before.get(row.part, ()))
-        if not self._takes(limits.ROW_ANSWERS, row_of_answer(query, row.part), part, query[2] or query[0], more):
-            return
-        if row.parts == 1 and query not in self.answer_slots:
-            self.answers[query] = row
-            return
-        self.answer_slots[query] = after
-        self.choose_answer(query)
-
-    def _slots_of(self, query: QueryKey) -> Slots:
-        known = self.answers.get(query)
-        return self.answer_slots.get(query, {} if known is None else {0: (known,)})
-
-    def part_of_answer(self, query: QueryKey, part: int) -> int:
-        """Part in which a part of an answer is kept."""
-        if len(self.applied) <= SPLIT_PARTS:
-            return 0
-        return row_of_answer(query, part)
-
-    def choose_answer(self, query: QueryKey) -> None:
-        """Choose again the answer to a query that is in force."""
-        parts = in_force(self.answer_slots[query])
-        if not parts:
-            self.answers.pop(query, None)
-            self._joined.pop(query, None)
-        elif list(map(id, self._joined.get(query, ()))) != list(map(id, parts)):
-            self.answers[query], self._joined[query] = joined(parts), parts
+        more = answers_size(after) - answers_size(before)
+        if self._takes(limits.ROW_ANSWERS, at, query[2] or query[0], more):
+            self.answers[query] = (*after, *[each for each in kept if each.part != row.part])
 
     def samples(self, key: SeriesKey) -> Mapping[str, SampleRow]:
         """Give the pushed samples of a metric by pod, or by label set."""
@@ -285,26 +259,25 @@ class Namespace:
 
     def put_sample(self, key: SeriesKey, name: str, row: SampleRow) -> bool:
         """Replace a pushed sample; False: it is over a limit."""
-        part = self.part_of(name)
-        if not self._touch(part):
+        at = spread_over(name)
+        if not self._touch_of(limits.ROW_SAMPLES, at):
             return True
         old = self.series.get(key, _EMPTY_MAP).get(name)
         more = sample_size(key, name, row) - (0 if old is None else sample_size(key, name, old))
-        if not self._takes(limits.ROW_SAMPLES, spread_over(name), part, name, more):
+        if not self._takes(limits.ROW_SAMPLES, at, name, more):
             return False
         self.series.setdefault(key, {})[name] = row
         # Also before there are many rows: one that is written while a crash ends the split may be ahead of the others.
-        taken = self.taken.setdefault(spread_over(name), {})
+        taken = self.taken.setdefault(at, {})
         if (self.offset, key) not in taken:
             taken[self.offset, key] = None
-            size = self._taken_bytes.get(spread_over(name), 0) + sum(map(len, key)) + 16
-            self._taken_bytes[spread_over(name)] = size
+            size = self._taken_bytes[at] = self._taken_bytes.get(at, 0) + sum(map(len, key)) + 16
             self.held.is_full |= size > _MOST_TAKEN_BYTES
         return True
 
     def has_samples(self, name: str) -> bool:
         """Tell whether the part of a pod's samples already has the record that is being applied."""
-        return self.ahead and self.applied[self.part_of(name)] >= self.offset
+        return self.ahead and self.applied[self.part_of(limits.ROW_SAMPLES, spread_over(name))] >= self.offset
 
     def took_sample(self, key: SeriesKey, name: str) -> bool:
         """Tell whether that part took a sample of this series from the record."""
@@ -322,12 +295,11 @@ class Namespace:
 
     def put_arrival(self, key: MetricKey, arrival: Arrival) -> None:
         """Note when an answer or sample came."""
-        part = self.part_of_arrival(key)
-        if not self._touch(part):
-            return
-        more = 0 if key in self.arrivals else encoded_size(key)
-        if self._takes(limit_of_arrival(key), row_of_question(key), part, "/".join(key), more):
-            self.arrivals[key] = arrival
+        limit, row = limit_of_arrival(key), row_of_question(key)
+        if self._touch_of(limit, row):
+            more = 0 if key in self.arrivals else encoded_size(key)
+            if self._takes(limit, row, "/".join(key), more):
+                self.arrivals[key] = arrival
 
     # --- autoscalers and scales -------------------------------------------------------------------------------------
 
@@ -398,23 +370,18 @@ class Namespace:
 
     def put_scale(self, target: TargetName, row: ScaleRow) -> None:
         """Replace the observation of a scale."""
-        part = self.part_of_scale(target)
-        if not self._touch(part):
-            return
-        old = self.scales.get(target)
-        more = scale_size(target, row) - (0 if old is None else scale_size(target, old))
-        if self._takes(limits.ROW_SCALES, row_of_question(target), part, "/".join(target), more):
-            self.scales[target] = row
+        at = row_of_question(target)
+        if self._touch_of(limits.ROW_SCALES, at):
+            old = self.scales.get(target)
+            more = scale_size(target, row) - (0 if old is None else scale_size(target, old))
+            if self._takes(limits.ROW_SCALES, at, "/".join(target), more):
+                self.scales[target] = row
 
     def drop_scale(self, target: TargetName) -> None:
         """Forget the observation of a scale."""
-        if self._touch(self.part_of_scale(target)):
-            less = scale_size(target, self.scales.pop(target))
-            self.held.add(limits.ROW_SCALES, row_of_question(target), self.offset, -less)
-
-    def part_of_scale(self, target: TargetName) -> int:
-        """Part in which a scale is kept."""
-        return 0 if len(self.applied) <= SPLIT_PARTS else row_of_question(target)
+        at = row_of_question(target)
+        if self._touch_of(limits.ROW_SCALES, at):
+            self.held.add(limits.ROW_SCALES, at, self.offset, -scale_size(target, self.scales.pop(target)))
 
     def add_rivals(self, rivals: Iterable[dict[str, Any]], is_first: bool) -> None:
         """Take the rivals of a chunk of a full list, of which this may be the first; `open` was called before."""
@@ -423,7 +390,7 @@ class Namespace:
             self.rivals_coming = []
         for rival in rivals:
             name = f"{rival.get('kind')} {rival.get('name')}"
-            if self._takes(limits.ROW_RIVALS, FIRST_ROW, 0, name, encoded_size(rival)):
+            if self._takes(limits.ROW_RIVALS, FIRST_ROW, name, encoded_size(rival)):
                 self.rivals_coming = [*self.rivals_coming, rival]
 
     def end_rivals(self, is_whole: bool) -> None:
@@ -445,12 +412,10 @@ class Namespace:
         old, is_empty = self.commands.get(name), command == (None, {})
         size = 0 if is_empty else encoded_size((name, command))
         more = size - (0 if old is None else encoded_size((name, old)))
-        if not self._takes(limits.ROW_COMMANDS, FIRST_ROW, 0, name, more):
-            return
-        if is_empty:
+        if self._takes(limits.ROW_COMMANDS, FIRST_ROW, name, more):
             self.commands.pop(name, None)
-        else:
-            self.commands[name] = command
+            if not is_empty:
+                self.commands[name] = command
 
     def watch(self, hpa: HpaId, before: Iterable[Any], after: Iterable[Any]) -> None:
         """Note which queries and series an HPA waits for."""
@@ -470,42 +435,31 @@ class Namespace:
     def expire(self) -> None:
         """Drop answers, samples and times of arrival that no later evaluation can read, as of this record."""
         oldest_ms = self.now_ms - REMEMBERED_MS
-        for query in [query for query, answer in self.answers.items() if answer.time_ms < oldest_ms]:
-            if query not in self.answer_slots and self._touch(self.part_of_answer(query, 0)):
-                less = answers_size((self.answers.pop(query),))
-                self.held.add(limits.ROW_ANSWERS, row_of_answer(query, 0), self.offset, -less)
-        old = [
-            (query, number)
-            for query, slots in self.answer_slots.items()
-            for number, slot in slots.items()
-            if any([row.time_ms < oldest_ms for row in slot])
-        ]
-        for query, number in old:
-            self._expire_slot(query, number, oldest_ms)
+        for query, kept in list(self.answers.items()):
+            for number in {row.part for row in kept if row.time_ms < oldest_ms}:
+                self._expire_part(query, number, oldest_ms)
         for key, samples in list(self.series.items()):
             for name in [name for name, sample in samples.items() if sample.time_ms < oldest_ms]:
-                if self._touch(self.part_of(name)):
+                if self._touch_of(limits.ROW_SAMPLES, spread_over(name)):
                     self._drop_sample(key, name)
         for question in [key for key, arrival in self.arrivals.items() if arrival.started_ms < oldest_ms]:
-            if self._touch(self.part_of_arrival(question)):
+            limit, row = limit_of_arrival(question), row_of_question(question)
+            if self._touch_of(limit, row):
                 del self.arrivals[question]
-                limit, row = limit_of_arrival(question), row_of_question(question)
                 self.held.add(limit, row, self.offset, -encoded_size(question))
 
-    def _expire_slot(self, query: QueryKey, number: int, oldest_ms: int) -> None:
-        if not self._touch(self.part_of_answer(query, number)):
+    def _expire_part(self, query: QueryKey, number: int, oldest_ms: int) -> None:
+        """Drop what is too old of a part of the answers to a query."""
+        at = row_of_answer(query, number)
+        if not self._touch_of(limits.ROW_ANSWERS, at):
             return
-        slots = dict(self.answer_slots[query])
-        before = slots.pop(number)
-        kept = tuple(row for row in before if row.time_ms >= oldest_ms)
+        old = [row for row in self.answers[query] if row.part == number and row.time_ms < oldest_ms]
+        self.held.add(limits.ROW_ANSWERS, at, self.offset, -answers_size(old))
+        kept = tuple([row for row in self.answers[query] if row not in old])
         if kept:
-            slots[number] = kept
-        less = answers_size(before) - answers_size(kept)
-        self.held.add(limits.ROW_ANSWERS, row_of_answer(query, number), self.offset, -less)
-        self.answer_slots[query] = slots
-        self.choose_answer(query)
-        if not slots:
-            del self.answer_slots[query]
+            self.answers[query] = kept
+        else:
+            del self.answers[query]
 
     def tidy(self) -> None:
         """Drop what was made from the rest and nobody uses, at a checkpoint: it must not change a decision."""

@@ -12,7 +12,7 @@ from schemas.keys import HpaId
 from schemas.topics import MAX_ROW_BYTES
 from streams.state import rowcodec
 from streams.state.budget import trimmed
-from streams.state.endwrite import look_at
+from streams.state.endwrite import look_at, plan_sampled
 from streams.state.fold import EntryFold
 from streams.state.forgetting import LONG_MS, SWEEP_MS, forget
 from streams.state.hpastate import Hpa
@@ -24,7 +24,7 @@ from streams.state.namespacekeys import stored_part
 from streams.state.partitionrow import IndexRow, PartitionRow
 from streams.state.rowcodec import DELETED, applied_offset, check_written, load_namespace, rows_of_namespace
 from streams.state.rows import NOTHING_APPLIED, PARTS, SPLIT_PARTS, HpaRow, NamespaceRow
-from streams.state.samples import State, plan_sampled
+from streams.state.samples import State
 
 STEP_LIMIT_MS = 300_000
 """A longer step of log time acts as a restart."""

@@ -1,52 +1,53 @@
 """Rates of pushed counters and sums, and answers of metrics APIs that come in parts.
 
 Rates are integers in milli units per second, cut toward zero. A counter's first point gives no value, which is not
-zero. Each part of an answer has a slot of its own; the answer in force depends only on the slots, and a slot only on
-its own parts, so that slots may be stored in rows of different age.
+zero. What is kept of a part of an answer depends on what came for this part only, and the answer in force on what is
+kept, so that parts may be stored in rows of different age.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import structs
 
-from schemas.observed import Point
+from schemas.observed import MetricAnswer, Point
 from streams.hpa.gofloat import trunc_div, wrap64
-from streams.state.rows import AnswerRow, SampleRow, SeriesKey, answer_row
+from streams.state.rows import AnswerRow, SampleRow, SeriesKey
 
 KEPT = 3
-"""Parts that a slot keeps: of the answer in force, of one that was interrupted, and of one that is coming in."""
-
-Slots = Mapping[int, tuple[AnswerRow, ...]]
-"""Number of a part -> what came for it, the newest first."""
+"""How many of a part are kept: of the answer in force, of one that was interrupted, and of one that is coming in."""
 
 
-def with_part(slots: Slots, row: AnswerRow) -> dict[int, tuple[AnswerRow, ...]]:
-    """The slots after one more part; an answer that is not divided is its only part."""
-    older = slots.get(row.part, ()) if row.parts > 1 else ()
-    return {**slots, row.part: (row, *older[: KEPT - 1])}
+def with_part(known: Sequence[AnswerRow], row: AnswerRow) -> tuple[AnswerRow, ...]:
+    """Give what is kept of a part of an answer after one more came; an answer that is not divided is its only part.
+
+    `known`: what is kept of that part, the newest first.
+    """
+    return (row, *known[: KEPT - 1]) if row.parts > 1 else (row,)
 
 
-def in_force(slots: Slots) -> list[AnswerRow]:
-    """The parts of the newest complete answer, in order; empty if no answer is complete."""
-    for first in slots.get(0, ()):
-        parts = [_of_answer(slots.get(number, ()), first) for number in range(first.parts)]
-        found = [part for part in parts if part is not None]
-        if len(found) == len(parts):
-            return found
-    return []
+def in_force(kept: Sequence[AnswerRow]) -> Sequence[AnswerRow]:
+    """Give the parts of the newest complete answer, in order; empty if no answer is complete.
+
+    `kept`: what is kept of all parts; of each part the newest first.
+    """
+    if len(kept) == 1 and kept[0].parts == 1:
+        return kept
+    newest = {(each.answer_id, each.parts, each.part): each for each in reversed(kept)}
+    for first in kept:
+        if first.part == 0:
+            parts = [newest.get((first.answer_id, first.parts, number)) for number in range(first.parts)]
+            found = [part for part in parts if part is not None]
+            if len(found) == first.parts:
+                return found
+    return ()
 
 
-def _of_answer(slot: Sequence[AnswerRow], first: AnswerRow) -> AnswerRow | None:
-    wanted = first.answer_id, first.parts
-    return next((row for row in slot if (row.answer_id, row.parts) == wanted), None)
-
-
-def joined(parts: Sequence[AnswerRow]) -> AnswerRow:
-    """Join the parts into one answer, with the time of the oldest part and the source of the last."""
+def joined(parts: Sequence[AnswerRow]) -> MetricAnswer:
+    """Join the parts of an answer."""
     if len(parts) == 1:
-        return parts[0]
+        return parts[0].answer
     answers = [part.answer for part in parts]
-    answer = structs.replace(
+    return structs.replace(
         answers[0],
         usages=[usage for each in answers for usage in each.usages],
         values=[value for each in answers for value in each.values],
@@ -55,7 +56,6 @@ def joined(parts: Sequence[AnswerRow]) -> AnswerRow:
         part=0,
         parts=1,
     )
-    return answer_row(answer, min(part.time_ms for part in parts), parts[-1].source)
 
 
 _DEFAULT_WINDOW_MS = 60_000

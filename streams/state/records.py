@@ -10,16 +10,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from schemas.decisions import Decision, Direction, InputPosition, MetricDecision, ShortDecision, Step
+from schemas.decisions import Direction, MetricDecision, ShortDecision, Step
 from schemas.observed import Mode, Target
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import Autoscaler
-from streams.hpa.evaluation import EMPTY_HISTORY, Evaluation, Event, MetricEvaluation, Normalization, ReconcileResult
+from streams.hpa.evaluation import Calculation, Evaluation, Event, MetricEvaluation, Normalization, ReconcileResult
 from streams.hpa.normalize import WITHIN_RANGE
 from streams.hpa.observation import Scale, ScaleFailure
-from streams.state.hpastate import WRITE_TTL_MS, Hpa
-from streams.state.ledger import StateError
-from streams.state.rows import NOTHING_APPLIED
+from streams.state.hpastate import Hpa
+from streams.state.rows import HpaRow
 from streams.state.samples import State
 
 FULL_EVERY_MS = 600_000
@@ -100,53 +99,52 @@ def with_version(observed: dict[str, Any], resource_version: str) -> dict[str, A
     }
 
 
+_NOT_CALCULATED = Calculation(0, 0, 0.0)
+
+
 def metric_decision(metric: MetricEvaluation) -> MetricDecision:
     """Print one metric of an evaluation. `value` is what the status shows in milli, `utilization` its percentage."""
-    spec, calculation = metric.spec, metric.calculation
-    by_share = spec.calculation == kinds.UTILIZATION
-    if calculation is None:
-        return MetricDecision(
-            type=spec.type,
-            name=spec.name,
-            target=None if by_share else spec.target,
-            target_utilization=spec.target if by_share else None,
-            error=metric.error,
-            reason=spec.reason,
-            oldest=metric.oldest_ms,
-            newest=metric.newest_ms,
-        )
+    spec, failed = metric.spec, metric.calculation is None
+    calculation = metric.calculation or _NOT_CALCULATED
+    target, target_utilization = _targets(metric)
+    value, utilization, proposal, ratio = values_of(metric)
     return MetricDecision(
         type=spec.type,
         name=spec.name,
-        value=calculation.average_milli if by_share else calculation.value,
-        utilization=calculation.value if by_share else None,
-        target=None if by_share else spec.target,
-        target_utilization=spec.target if by_share else None,
-        ratio=print_double(calculation.ratio),
-        proposal=calculation.proposal,
+        value=value,
+        utilization=utilization,
+        target=target,
+        target_utilization=target_utilization,
+        ratio=ratio,
+        proposal=proposal,
         note=calculation.kept,
         pods_used=calculation.used,
         pods_not_ready=calculation.not_ready,
         pods_missing=calculation.missing,
         pods_ignored=calculation.ignored,
+        error=metric.error,
+        reason=spec.reason if failed else "",
         oldest=metric.oldest_ms,
         newest=metric.newest_ms,
     )
 
 
-def print_double(value: float) -> str:
-    """Shortest text that reads back as the same double."""
-    return repr(value)
-
-
 def values_of(metric: MetricEvaluation) -> tuple[int | None, int | None, int | None, str]:
-    """Give what a short record has of a metric: value, utilization, proposal and ratio, as `metric_decision` prints."""
+    """Give what a short record has of a metric: value, utilization, proposal, and ratio (the shortest text that reads
+    back as the same double).
+    """
     calculation = metric.calculation
     if calculation is None:
         return None, None, None, ""
     if metric.spec.calculation == kinds.UTILIZATION:
-        return calculation.average_milli, calculation.value, calculation.proposal, print_double(calculation.ratio)
-    return calculation.value, None, calculation.proposal, print_double(calculation.ratio)
+        return calculation.average_milli, calculation.value, calculation.proposal, repr(calculation.ratio)
+    return calculation.value, None, calculation.proposal, repr(calculation.ratio)
+
+
+def _targets(metric: MetricEvaluation) -> tuple[int | None, int | None]:
+    """Give the target in milli, or in percent of the request."""
+    spec = metric.spec
+    return (None, spec.target) if spec.calculation == kinds.UTILIZATION else (spec.target, None)
 
 
 def steps_to(evaluation: Evaluation, final: int, brake: Step | None = None) -> list[Step]:
@@ -300,17 +298,12 @@ def _conditions_shape(conditions: Iterable[dict[str, Any]]) -> list[tuple[str, s
 
 def _metric_shape(metric: MetricEvaluation) -> tuple[Any, ...]:
     """Give all of a `metric_decision` but its values."""
-    spec, calculation = metric.spec, metric.calculation
-    target, share = (None, spec.target) if spec.calculation == kinds.UTILIZATION else (spec.target, None)
-    if calculation is None:
+    spec, made = metric.spec, metric.calculation
+    target, share = _targets(metric)
+    if made is None:
         return spec.type, spec.name, target, share, "", metric.error, spec.reason, True, 0, 0, 0, 0
-    used, not_ready, missing, ignored = (
-        calculation.used,
-        calculation.not_ready,
-        calculation.missing,
-        calculation.ignored,
-    )
-    return spec.type, spec.name, target, share, calculation.kept, "", "", False, used, not_ready, missing, ignored
+    counts = (made.used, made.not_ready, made.missing, made.ignored)
+    return spec.type, spec.name, target, share, made.kept, "", "", False, *counts
 
 
 def _ends(evaluation: Evaluation, final: int) -> list[tuple[str, int]]:
@@ -325,32 +318,24 @@ def _ends(evaluation: Evaluation, final: int) -> list[tuple[str, int]]:
     return made
 
 
-def take_restart(state: State, hpa: Hpa) -> str:
-    """Clear windows and scale events if the log had a restart since the last visit; give the reason."""
-    hands = state.row.hands.get(hpa.row.cluster) if state.row.hands else None
-    back = NOTHING_APPLIED if hands is None else hands.restart_offset
-    if max(state.row.restart_offset, back) <= hpa.row.restart_seen:
-        return ""
-    hpa.row.restart_seen = max(state.row.restart_offset, back)
-    hpa.row.history = EMPTY_HISTORY
-    if back < state.row.restart_offset:
-        return state.row.restart_reason
-    return f"restart: the stand-in of cluster {hpa.row.cluster} gave it back to the hub"
-
-
-def own_status(hpa: Hpa) -> dict[str, Any]:
-    """Give the status from fleethpa's own decisions, else that of the native object."""
-    return hpa.row.native_status if hpa.row.status is None else hpa.row.status
-
-
 def labels(result: ReconcileResult) -> dict[str, Any]:
     """Labels of upstream's own metrics: of the reconcile and of each metric."""
     return {"action": result.action, "error": result.error_label, "metrics": list(map(list, result.metric_results))}
 
 
+def repeats(row: HpaRow, digest: bytes, now_ms: int) -> bool:
+    """Tell whether a record differs from the last full one in values only, and that one is not too old."""
+    return bool(row.full_decision) and now_ms - row.full_ms < FULL_EVERY_MS and row.full_digest == digest
+
+
+def target_of(autoscaler: Autoscaler) -> Target:
+    """Name the object that an HPA scales, as records have it."""
+    return Target(kind=autoscaler.target_kind, name=autoscaler.target_name, group=autoscaler.target_group)
+
+
 def identity(state: State, hpa: Hpa, decision: str) -> dict[str, Any]:
-    """Fields that every full record has, for one that no evaluation made."""
-    row, autoscaler = hpa.row, compiled(hpa)
+    """Give the fields that every full record has, for one that no evaluation made."""
+    row, autoscaler = hpa.row, hpa.compiled
     return {
         "id": decision,
         "seq": 0,
@@ -372,91 +357,15 @@ def identity(state: State, hpa: Hpa, decision: str) -> dict[str, Any]:
     }
 
 
-def target_of(autoscaler: Autoscaler) -> Target:
-    """Name the object that an HPA scales, as records have it."""
-    return Target(kind=autoscaler.target_kind, name=autoscaler.target_name, group=autoscaler.target_group)
-
-
-def compiled(hpa: Hpa) -> Autoscaler:
-    """Give the compiled spec of a live HPA. Raises StateError: it has been forgotten."""
-    if hpa.autoscaler is None:
-        raise StateError(f"HPA {hpa.id} has no spec: its row is a tombstone")
-    return hpa.autoscaler
-
-
-def full_record(
-    name: str,
-    hpa: Hpa,
-    autoscaler: Autoscaler,
-    evaluation: Evaluation,
-    facts: Facts,
-    *,
-    now_ms: int,
-    position: InputPosition,
-    steps: list[Step],
-    observed: dict[str, Any],
-    status: dict[str, Any] | None,
-    engine: int,
-) -> Decision:
-    """Fill in a full record field by field: one made of dictionaries (`identity`) takes three times as long.
-
-    `status`: None in the record of a wanted write, whose end decides it.
-    """
-    row = hpa.row
-    return Decision(
-        id=name,
-        seq=0,
-        prev="",
-        cluster=row.cluster,
-        namespace=row.namespace,
-        name=row.name,
-        uid=row.uid,
-        time=print_time(now_ms),
-        input=position,
-        scale_target_ref=hpa.reference,
-        target=target_of(autoscaler),
-        mode=facts.mode,
-        origin=row.origin,
-        current_replicas=facts.current_replicas,
-        raw_desired_replicas=evaluation.proposal,
-        final_desired_replicas=facts.final_desired_replicas,
-        direction=facts.direction,
-        reason=facts.reason,
-        selected_metric=facts.selected_metric,
-        metrics=list(map(metric_decision, evaluation.metrics)),
-        steps=steps,
-        constraints_applied=facts.constraints_applied,
-        wants=facts.wants,
-        expires=None if facts.wants is None else now_ms + WRITE_TTL_MS,
-        observed=observed,
-        status=status,
-        events=facts.events,
-        error=facts.error,
-        labels=facts.labels,
-        paused=facts.paused,
-        refused=facts.refused,
-        min_replicas=autoscaler.min_replicas,
-        max_replicas=autoscaler.max_replicas,
-        spec_hash=row.spec_hash,
-        generation=row.generation,
-        engine=engine,
-        author=row.author,
-        change_reason=row.change_reason,
-        shows_refusal=facts.shows_refusal,
-    )
-
-
-def short_record(
-    name: str, same_as: str, evaluation: Evaluation, *, now_ms: int, position: InputPosition
-) -> ShortDecision:
+def short_record(state: State, decision: str, same_as: str, evaluation: Evaluation) -> ShortDecision:
     """Make the record of an evaluation that differs from a full one, `same_as`, in the values of its metrics only."""
     return ShortDecision(
-        id=name,
+        id=decision,
         seq=0,
         prev="",
         same_as=same_as,
-        time=print_time(now_ms),
-        input=position,
+        time=print_time(state.now_ms),
+        input=state.input_position([]),
         m=list(map(values_of, evaluation.metrics)),
         raw_desired_replicas=evaluation.proposal,
         newest=[metric.newest_ms for metric in evaluation.metrics],

@@ -27,28 +27,23 @@ from streams.state.partitionrow import IndexRow, PartitionRow
 from streams.state.rows import (
     NOTHING_APPLIED,
     SPLIT_PARTS,
-    AnswerRow,
     HpaRow,
     ListProgress,
     NamespaceRow,
     PodEntry,
-    QueryKey,
     SampleRow,
-    SeriesKey,
     ViewRow,
-    is_series,
 )
 
 
 def rows_of_namespace(namespace: Namespace, parts: Iterable[int]) -> list[tuple[int, NamespaceRow]]:
     """Make the rows of these parts: part 0 comes last, so that it is never ahead of another one."""
     made = {part: _empty_row(namespace, part) for part in parts}
-    if len(namespace.applied) <= SPLIT_PARTS:
-        _fill_few(namespace, made)
-    else:
-        _fill_many(namespace, made)
+    _spread(namespace, made)
     if 0 in made:
-        _fill_first(namespace, made[0])
+        for name in _OF_FIRST_ROW:
+            setattr(made[0], name, getattr(namespace, name))
+        made[0].autoscalers = list(namespace.directory.items())
     for part, row in made.items():
         row.growths = namespace.held.growths_of(part, len(namespace.applied))
         row.refused = namespace.held.refused.get(part, {})
@@ -57,58 +52,56 @@ def rows_of_namespace(namespace: Namespace, parts: Iterable[int]) -> list[tuple[
     return sorted(made.items(), key=lambda item: (item[0] == 0, item[0]))
 
 
-def _fill_few(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
-    """Fill the rows of a namespace whose pods and pushed samples are the last part, and the rest the first."""
-    if (row := made.get(len(namespace.applied) - 1)) is not None:
-        row.pods, row.samples = namespace.pods, list(namespace.series.items())
-    if (row := made.get(0)) is not None:
-        row.answers = [answer for _, _, answer in _all_answers(namespace)]
-        row.scales = list(namespace.scales.items())
-    of_series = len(namespace.applied) - 1
-    for key, arrival in namespace.arrivals.items():
-        if (row := made.get(of_series if is_series(key) else 0)) is not None:
-            row.arrivals.append((key, arrival))
+_OF_FIRST_ROW = (
+    "hpa_list",
+    "rivals",
+    "rivals_coming",
+    "watches",
+    "listed",
+    "born",
+    "commands",
+    "ignored",
+    "idle_ms",
+    "unused",
+)
+"""What the first row of a namespace has under the same name as the namespace."""
 
 
-def _all_answers(namespace: Namespace) -> Iterator[tuple[QueryKey, int, AnswerRow]]:
-    """Give the answers to store: query, number of the part, answer or part of one."""
-    for query, answer in namespace.answers.items():
-        if query not in namespace.answer_slots:
-            yield query, 0, answer
-    for query, slots in namespace.answer_slots.items():
-        for number, slot in slots.items():
-            for part in slot:
-                yield query, number, part
+def _spread(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
+    """Put what is spread over the rows of a namespace into those that are made."""
 
+    def row_with(limit: limits.Limit, row: int) -> NamespaceRow | None:
+        return made.get(namespace.part_of(limit, row))
 
-def _fill_many(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
-    for name, entry in namespace.pods.items():
-        if (row := made.get(namespace.part_of(name))) is not None:
-            row.pods[name] = entry
-    for query, number, answer in _all_answers(namespace):
-        if (row := made.get(namespace.part_of_answer(query, number))) is not None:
-            row.answers.append(answer)
-    for key, samples in namespace.series.items():
-        _spread(namespace, made, key, samples)
+    if len(namespace.applied) > SPLIT_PARTS:
+        _spread_pods(namespace, made)
+    elif (last := made.get(len(namespace.applied) - 1)) is not None:
+        last.pods, last.samples = namespace.pods, list(namespace.series.items())
+    for query, kept in namespace.answers.items():
+        for answer in kept:
+            if (row := row_with(limits.ROW_ANSWERS, row_of_answer(query, answer.part))) is not None:
+                row.answers.append(answer)
     for question, arrival in namespace.arrivals.items():
-        if (row := made.get(namespace.part_of_arrival(question))) is not None:
+        if (row := row_with(limit_of_arrival(question), row_of_question(question))) is not None:
             row.arrivals.append((question, arrival))
-
     for target, scale in namespace.scales.items():
-        if (row := made.get(namespace.part_of_scale(target))) is not None:
+        if (row := row_with(limits.ROW_SCALES, row_of_question(target))) is not None:
             row.scales.append((target, scale))
-    for part, taken in namespace.taken.items():
-        if part in made:
-            made[part].taken = list(taken)
 
 
-def _spread(namespace: Namespace, made: dict[int, NamespaceRow], key: SeriesKey, samples: dict[str, SampleRow]) -> None:
-    split: dict[int, dict[str, SampleRow]] = {}
-    for name, sample in samples.items():
-        split.setdefault(namespace.part_of(name), {})[name] = sample
-    for part, some in split.items():
-        if part in made:
-            made[part].samples.append((key, some))
+def _spread_pods(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
+    """Put pods and pushed samples into the rows of many that are made."""
+    for name, entry in namespace.pods.items():
+        if (row := made.get(spread_over(name))) is not None:
+            row.pods[name] = entry
+    for key, samples in namespace.series.items():
+        split: dict[int, dict[str, SampleRow]] = {}
+        for name, sample in samples.items():
+            split.setdefault(spread_over(name), {})[name] = sample
+        for part in split.keys() & made.keys():
+            made[part].samples.append((key, split[part]))
+    for part in namespace.taken.keys() & made.keys():
+        made[part].taken = list(namespace.taken[part])
 
 
 def _empty_row(namespace: Namespace, part: int) -> NamespaceRow:
@@ -121,14 +114,6 @@ def _empty_row(namespace: Namespace, part: int) -> NamespaceRow:
     )
 
 
-def _fill_first(namespace: Namespace, row: NamespaceRow) -> None:
-    row.autoscalers, row.hpa_list = list(namespace.directory.items()), namespace.hpa_list
-    row.rivals, row.rivals_coming = namespace.rivals, namespace.rivals_coming
-    row.watches, row.listed, row.born = namespace.watches, namespace.listed, namespace.born
-    row.commands, row.ignored = namespace.commands, namespace.ignored
-    row.idle_ms, row.unused = namespace.idle_ms, namespace.unused
-
-
 def load_namespace(namespace: Namespace, rows: Mapping[int, tuple[int, NamespaceRow]]) -> None:
     """Load stored rows: part -> (applied offset, row)."""
     parts = rows[0][1].parts if 0 in rows else 1
@@ -138,19 +123,7 @@ def load_namespace(namespace: Namespace, rows: Mapping[int, tuple[int, Namespace
     for each in stored:
         if each is not None:
             _load_part(namespace, each[1])
-    for query in list(namespace.answer_slots):
-        _settle(namespace, query)
     _count(namespace)
-
-
-def _settle(namespace: Namespace, query: QueryKey) -> None:
-    """Take a loaded answer that came whole out of the slots."""
-    slots = namespace.answer_slots[query]
-    if list(slots) == [0] and len(slots[0]) == 1 and slots[0][0].parts == 1:
-        namespace.answers[query] = slots[0][0]
-        del namespace.answer_slots[query]
-    else:
-        namespace.choose_answer(query)
 
 
 def _load_part(namespace: Namespace, row: NamespaceRow) -> None:
@@ -159,9 +132,8 @@ def _load_part(namespace: Namespace, row: NamespaceRow) -> None:
         namespace.pods[name] = PodEntry(pod, entry.mark)
         namespace.membership.put(pod)
     for stored in row.answers:
-        query, number = query_key(asked(stored)), stored.part
-        slots = namespace.answer_slots.get(query, {})
-        namespace.answer_slots[query] = {**slots, number: (*slots.get(number, ()), stored)}
+        query = query_key(asked(stored))
+        namespace.answers[query] = (*namespace.answers.get(query, ()), stored)
     for key, samples in row.samples:
         namespace.series.setdefault(key, {}).update(samples)
     namespace.arrivals.update(row.arrivals)
@@ -175,11 +147,9 @@ def _load_part(namespace: Namespace, row: NamespaceRow) -> None:
         namespace.held.refused[row.part] = row.refused
     if row.part:
         return
-    namespace.directory, namespace.hpa_list = dict(row.autoscalers), row.hpa_list
-    namespace.rivals, namespace.rivals_coming = row.rivals, row.rivals_coming
-    namespace.watches, namespace.listed, namespace.born = row.watches, row.listed, row.born
-    namespace.commands, namespace.ignored = row.commands, row.ignored
-    namespace.idle_ms, namespace.unused = row.idle_ms, row.unused
+    for name in _OF_FIRST_ROW:
+        setattr(namespace, name, getattr(row, name))
+    namespace.directory = dict(row.autoscalers)
     for hpa, known in namespace.directory.items():
         namespace.join_target(known.target, hpa)
 
@@ -187,7 +157,9 @@ def _load_part(namespace: Namespace, row: NamespaceRow) -> None:
 def _count(namespace: Namespace) -> None:
     """Count what was read back from rows."""
     held = namespace.held
-    _count_answers(namespace)
+    for query, kept in namespace.answers.items():
+        for answer in kept:
+            held.load(limits.ROW_ANSWERS, row_of_answer(query, answer.part), answers_size((answer,)))
     for name, entry in namespace.pods.items():
         held.load(limits.ROW_PODS, spread_over(name), pod_size(entry.pod))
     for key, samples in namespace.series.items():
@@ -204,11 +176,6 @@ def _count(namespace: Namespace) -> None:
         held.load(limits.ROW_RIVALS, FIRST_ROW, encoded_size(rival))
     for name, command in namespace.commands.items():
         held.load(limits.ROW_COMMANDS, FIRST_ROW, encoded_size((name, command)))
-
-
-def _count_answers(namespace: Namespace) -> None:
-    for query, number, answer in _all_answers(namespace):
-        namespace.held.load(limits.ROW_ANSWERS, row_of_answer(query, number), answers_size((answer,)))
 
 
 APPLIED_BYTES = 8

@@ -240,12 +240,6 @@ class AnswerRow(Struct, array_like=True, frozen=True, gc=False):
             raise StateError(f"an answer of the log cannot be read: {error}") from error
 
 
-def answer_row(answer: MetricAnswer, time_ms: int, source: str) -> AnswerRow:
-    """Make the row of an answer that is at hand as a struct."""
-    json = msgspec.json.encode(answer)
-    return AnswerRow(time_ms, source, json, answer.part, answer.parts, answer.answer_id)
-
-
 class Arrival(Struct, array_like=True, frozen=True, gc=False):
     """When the newest answers to a question, or samples of a series, began to come, and those before them (0: none)."""
 

@@ -21,6 +21,7 @@ from streams.state import partition as partitions
 from streams.state.ledger import LogError
 from streams.state.log import FoldedBody
 from streams.state.partition import Partition
+from streams.state.rates import in_force, joined
 from tests.partition_kit import KEY, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]
@@ -75,8 +76,8 @@ def test_an_answer_that_lacks_a_part_replaces_nothing(come: list[Any]) -> None:
         log.add(Answers(items=[(parts | others)[which]]))
     [decision] = log.add(after_ms=18_000)
     assert "sameAs" in decision, "evaluated with the answer that it had before"
-    [row] = log.partition.state.namespaces[KEY].answers.values()
-    assert row.answer == before
+    [kept] = log.partition.state.namespaces[KEY].answers.values()
+    assert joined(in_force(kept)) == before
     [whole] = log.add(Answers(items=list(parts.values())), after_ms=15_000)
     assert whole["metrics"][0]["utilization"] == 75
 
@@ -85,8 +86,8 @@ def test_the_order_of_the_parts_plays_no_part() -> None:
     log = world()
     first, second, third = parts_of(usage(log, 75), 3, "a")
     log.add(Answers(items=[third]), Answers(items=[first]), Answers(items=[second]), after_ms=1_000)
-    [row] = log.partition.state.namespaces[KEY].answers.values()
-    assert sorted(each.pod for each in row.answer.usages) == [f"web-{i}" for i in range(4)]
+    [kept] = log.partition.state.namespaces[KEY].answers.values()
+    assert sorted(each.pod for each in joined(in_force(kept)).usages) == [f"web-{i}" for i in range(4)]
 
 
 def random_log(seed: int) -> LogBuilder:
@@ -165,8 +166,8 @@ def test_twenty_thousand_pods_of_one_target_go_from_the_observer_through_ingest_
     rows = log.partition.checkpoint()
     assert max(len(value) for _, value in rows) < 1_000_000, "a row must fit into a record of the changelog"
     restored = Partition.restore(0, dict(rows))
-    [row] = restored.state.namespace("eu", "shop").answers.values()
-    assert row.answer == answer
+    [kept] = restored.state.namespace("eu", "shop").answers.values()
+    assert joined(in_force(kept)) == answer
 
 
 def test_the_fold_reads_every_kind_of_entry() -> None:

@@ -1,0 +1,385 @@
+"""Evaluate one HPA at one log record: observe, decide as upstream does, fall back, apply fleethpa's own limits, record.
+
+Each step gives a value that has all that later steps need. State changes in three places only: `count_size` and
+`remember` change the HPA's row, and `register` the overlap check. A refusal is shown in the HPA's own status and
+Events. Upstream has no such condition.
+"""
+
+from typing import Any
+
+from msgspec import Struct, structs
+
+from schemas import limits
+from schemas.codec import encode
+from schemas.decisions import IGNORED_REASON, REFUSAL_REASON, Decision, Step
+from schemas.limits import OverLimitError
+from streams.hpa import reconcile
+from streams.hpa.complete import complete
+from streams.hpa.evaluation import Evaluation, History, Pending, ReconcileResult, ScaleApplied, new_status
+from streams.hpa.observation import NO_PODS, Scale
+from streams.hpa.status import Conditions
+from streams.state import records
+from streams.state.brakes import budget_left, count_size, limited, reserve
+from streams.state.budget import Way
+from streams.state.clustersettings import Effective
+from streams.state.guards import pause_in_force
+from streams.state.hpastate import WRITE_TTL_MS, Hpa
+from streams.state.ledger import Draft, StateError
+from streams.state.lostmetrics import ANNOTATION as FALLBACK_ANNOTATION
+from streams.state.lostmetrics import CONSTRAINT as FALLBACK
+from streams.state.lostmetrics import (
+    LONGEST_HOLD_MS,
+    EvaluationInputs,
+    ProbeGuards,
+    is_lost,
+    parse_fallback,
+    partial_view,
+    with_fallback,
+)
+from streams.state.namespace import Namespace
+from streams.state.observe import Observed, Subject, observe, register, subject_of, take_restart
+from streams.state.rows import PendingWrite
+from streams.state.samples import State
+
+_LARGE_CONDITIONS = limits.DECISION.most // 4
+"""JSON of conditions that an ignored HPA does not keep: the decision that shows it as ignored must be small."""
+
+
+class Decided(Struct, frozen=True, gc=False):
+    """What the metrics, or the fallback for lost ones, ask for."""
+
+    evaluation: Evaluation
+    failures: int
+    """Evaluations in a row that found no metrics, as far as they are counted."""
+    fallback: Step | None = None
+
+
+class Limited(Struct, frozen=True, gc=False):
+    """What fleethpa's own limits leave of it: the write to want (None: none), and the result as long as it is not known
+    what becomes of the write.
+    """
+
+    wanted: Pending | None
+    result: ReconcileResult
+    constraints: list[str]
+    held: str = ""
+    """Why the write that was asked for is not wanted: `paused` in the record. Empty: nothing holds it."""
+    brake: Step | None = None
+    claim: Way | None = None
+    """The budget that cut the write, and of which the HPA asks for more."""
+
+
+class Recorded(Struct, frozen=True, gc=False):
+    """The decision record. `digest`: of all in a full one but its values; None: it is a short one."""
+
+    draft: Draft
+    digest: bytes | None = None
+
+
+def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Draft:
+    """Evaluate an HPA at the present record of the log, remember what later evaluations need, and give the record."""
+    subject = subject_of(state, namespace, hpa, settings)
+    observed = observe(subject)
+    count_size(subject, observed)
+    if state.probe is not None and not subject.ignores:
+        state.probe(probed(subject, observed))
+    decided = decide(subject, observed)
+    _register(subject, observed, decided.evaluation)
+    limits_ = limit(subject, observed, decided)
+    try:
+        recorded = record(subject, observed, decided, limits_)
+    except OverLimitError as error:
+        subject = subject.too_large(f"fleethpa ignores this HPA: {error}")
+        nothing = _ignored(observed, decided.evaluation.history, hpa.row.generation)
+        decided = Decided(nothing, decided.failures)
+        limits_ = limit(subject, observed, decided)
+        recorded = record(subject, observed, decided, limits_)
+    remember(subject, observed, decided, limits_, recorded)
+    return recorded.draft
+
+
+def inputs_now(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> EvaluationInputs:
+    """Give what an evaluation now would read; nothing changes."""
+    subject = subject_of(state, namespace, hpa, settings)
+    return probed(subject, observe(subject))
+
+
+# --- decide -----------------------------------------------------------------------------------------------------------
+
+
+def decide(subject: Subject, observed: Observed) -> Decided:
+    """Decide as upstream does; where metrics are lost, for the replicas that the HPA's annotation names for that."""
+    row, settings = subject.hpa.row, subject.settings
+    if subject.ignores:
+        return Decided(_ignored(observed, observed.history, row.generation), row.failures)
+    evaluation = reconcile.decide(
+        subject.autoscaler,
+        observed.status,
+        observed.observation,
+        observed.history,
+        settings.controller,
+        subject.evaluated_ms,
+    )
+    if not row.annotations:
+        return Decided(evaluation, row.failures)
+    fallback = parse_fallback(subject.hpa.annotation(FALLBACK_ANNOTATION))
+    failures = row.failures + 1 if fallback is not None and is_lost(evaluation) else 0
+    evaluation, step = with_fallback(evaluation, subject.autoscaler, fallback, failures)
+    return Decided(evaluation, failures, step)
+
+
+def _ignored(observed: Observed, history: History, generation: int) -> Evaluation:
+    """Give an evaluation that decides nothing."""
+    status, current = observed.status, observed.replicas
+    conditions = status.get("conditions") or []
+    kept = conditions if len(encode(conditions)) <= _LARGE_CONDITIONS else []
+    replicas = status.get("currentReplicas", 0) if current is None else current
+    shown = new_status(generation, status.get("lastScaleTime"), replicas, replicas, None, kept)
+    result = ReconcileResult(status=shown, before=None, history=history)
+    return Evaluation(path="ignored", history=history, current_replicas=current, reason=IGNORED_REASON, result=result)
+
+
+def _register(subject: Subject, observed: Observed, evaluation: Evaluation) -> None:
+    """Register the selector for the overlap check, once an evaluation asked for metrics with a valid one."""
+    seen = observed.observation
+    if seen.pods is not NO_PODS and isinstance(seen.scale, Scale) and evaluation.path in ("metrics", "metricsFailed"):
+        register(subject, seen.scale.selector)
+
+
+# --- limit ------------------------------------------------------------------------------------------------------------
+
+
+def limit(subject: Subject, observed: Observed, decided: Decided) -> Limited:
+    """Give what the mode and fleethpa's own limits leave of what was decided."""
+    evaluation, standing, now_ms = decided.evaluation, subject.standing, subject.state.now_ms
+    constraints = records.constraints(evaluation)
+    if decided.fallback is not None:
+        constraints.append(FALLBACK)
+    pending = evaluation.pending
+    if pending is None:
+        if evaluation.result is None:
+            raise StateError(f"HPA {subject.hpa.id}: an evaluation gave neither a result nor a write")
+        return Limited(None, _with_refusal(subject, evaluation.result, observed.status), constraints)
+    if standing.shown:
+        result = _without_write(pending, observed.status, evaluation.history)
+        return Limited(None, _with_refusal(subject, result, observed.status), constraints)
+    # The status of a write that succeeds. In shadow mode nothing is written, and the record shows what upstream would
+    # have made of its own write. In enforce mode `end_write` decides what the write ends as, and the record of a wanted
+    # write holds no status; but the row's `full_digest` covers this one, and `verify` compares rows with archived
+    # snapshots byte for byte.
+    if standing.mode != "enforce":
+        return Limited(
+            None, complete(pending, observed.status, evaluation.history, ScaleApplied(), now_ms), constraints
+        )
+    left = limited(subject, evaluation, pending)
+    constraints += left.constraints
+    if left.held:
+        result = _without_write(pending, observed.status, evaluation.history)
+        return Limited(None, result, constraints, left.held, left.step, left.claim)
+    result = complete(left.pending, observed.status, evaluation.history, ScaleApplied(), now_ms)
+    return Limited(left.pending, result, constraints, "", left.step, left.claim)
+
+
+def _without_write(pending: Pending, status: dict[str, Any], history: History) -> ReconcileResult:
+    """Show an evaluation without the write that it wants: the replicas stay. `status`: so far; `history`: to keep."""
+    current = pending.current_replicas
+    shown = new_status(
+        pending.generation, status.get("lastScaleTime"), current, current, pending.current_metrics, pending.conditions
+    )
+    return ReconcileResult(
+        status=shown,
+        before=None,
+        events=pending.events,
+        error=pending.error,
+        error_label=pending.error_label,
+        metric_results=pending.metric_results,
+        history=history,
+    )
+
+
+def _with_refusal(subject: Subject, result: ReconcileResult, before: dict[str, Any]) -> ReconcileResult:
+    """Show in the HPA's AbleToScale and Events why nothing is written, if no native controller does so.
+
+    The condition's transition time stays while it is False for the same HPA: the evaluation has set it True in between.
+    """
+    if not subject.standing.shown and not subject.ignores:
+        return result
+    text, reason = subject.standing.refused, IGNORED_REASON if subject.ignores else REFUSAL_REASON
+    own = [condition for condition in before.get("conditions") or () if condition["type"] == "AbleToScale"]
+    conditions = Conditions(result.status.get("conditions"), subject.state.now_ms)
+    if own:
+        conditions.items = [own[0] if each["type"] == "AbleToScale" else each for each in conditions.items]
+    conditions.set("AbleToScale", "False", reason, text)
+    status = {**result.status, "conditions": conditions.items}
+    return structs.replace(result, status=status, before=None, events=(*result.events, ("Warning", reason, text)))
+
+
+# --- record -----------------------------------------------------------------------------------------------------------
+
+
+def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limited) -> Recorded:
+    """Make the record. Raises OverLimitError: it is larger than a decision may be."""
+    state, hpa, row = subject.state, subject.hpa, subject.hpa.row
+    evaluation, wanted, result = decided.evaluation, limits_.wanted, limits_.result
+    name = decision_id(subject)
+    facts = _facts(subject, evaluation, limits_)
+    guarded = subject.standing.mode == "enforce" and subject.settings.budgets.is_set
+    scale = observed.observation.scale
+    shown = records.observed(scale, observed.change, observed.restart, observed.ready if guarded else None)
+    final = facts.final_desired_replicas
+    shape = records.shape_of(evaluation, final, result.status)
+    digest = records.digest((facts, shown, shape, row.spec_hash, row.origin, row.generation, state.row.engine))
+    if wanted is None and records.repeats(row, digest, state.now_ms):
+        short = records.short_record(state, name, row.full_decision, evaluation)
+        return Recorded(Draft(name, subject.namespace.key, hpa.headers, short))
+    steps = records.steps_to(evaluation, final, limits_.brake)
+    version = subject.scale_row.resource_version if subject.scale_row else ""
+    # Field by field: a record that is made of dictionaries (`records.identity`) takes three times as long.
+    decision = Decision(
+        id=name,
+        seq=0,
+        prev="",
+        cluster=row.cluster,
+        namespace=row.namespace,
+        name=row.name,
+        uid=row.uid,
+        time=records.print_time(state.now_ms),
+        input=state.input_position(observed.sources),
+        scale_target_ref=hpa.reference,
+        target=records.target_of(subject.autoscaler),
+        mode=facts.mode,
+        origin=row.origin,
+        current_replicas=facts.current_replicas,
+        raw_desired_replicas=evaluation.proposal,
+        final_desired_replicas=final,
+        direction=facts.direction,
+        reason=facts.reason,
+        selected_metric=facts.selected_metric,
+        metrics=list(map(records.metric_decision, evaluation.metrics)),
+        steps=steps if decided.fallback is None else [decided.fallback, *steps],
+        constraints_applied=facts.constraints_applied,
+        wants=facts.wants,
+        expires=None if wanted is None else state.now_ms + WRITE_TTL_MS,
+        observed=records.with_version(shown, version),
+        status=result.status if wanted is None else None,
+        events=facts.events,
+        error=facts.error,
+        labels=facts.labels,
+        paused=facts.paused,
+        refused=facts.refused,
+        min_replicas=subject.autoscaler.min_replicas,
+        max_replicas=subject.autoscaler.max_replicas,
+        spec_hash=row.spec_hash,
+        generation=row.generation,
+        engine=state.row.engine,
+        author=row.author,
+        change_reason=row.change_reason,
+        shows_refusal=facts.shows_refusal,
+    )
+    # The record of the end of a wanted write has the status and the events instead.
+    later = () if wanted is None else (result.status, result.events, result.events_after_write)
+    limits.check(limits.DECISION, len(encode(decision)) + len(encode(later)), f"HPA {hpa.id}")
+    return Recorded(Draft(name, subject.namespace.key, hpa.headers, decision), digest)
+
+
+def decision_id(subject: Subject) -> str:
+    """Give the id of the decision of an evaluation."""
+    state = subject.state
+    return f"{state.row.number}-{state.offset}-{subject.hpa.row.uid}"
+
+
+def _facts(subject: Subject, evaluation: Evaluation, limits_: Limited) -> records.Facts:
+    wanted, result, current = limits_.wanted, limits_.result, evaluation.current_replicas or 0
+    final = current if limits_.held or evaluation.desired_replicas is None else evaluation.desired_replicas
+    if wanted is not None:
+        final = wanted.desired_replicas
+    return records.Facts(
+        mode=subject.standing.mode,
+        current_replicas=current,
+        final_desired_replicas=final,
+        direction=records.direction(current, final),
+        reason=records.reason_of(evaluation, result.status),
+        selected_metric=evaluation.selected_metric,
+        constraints_applied=limits_.constraints,
+        wants=wanted.desired_replicas if wanted is not None else None,
+        events=[*result.events, *result.events_after_write] if wanted is None else [],
+        error=result.error,
+        paused=limits_.held,
+        refused=subject.standing.refused,
+        labels=records.labels(result) if wanted is None else {},
+        shows_refusal=subject.standing.shown,
+    )
+
+
+# --- remember ---------------------------------------------------------------------------------------------------------
+
+
+def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Limited, recorded: Recorded) -> None:
+    """Note in the HPA's row what later evaluations read."""
+    state, row, wanted = subject.state, subject.hpa.row, limits_.wanted
+    follows_native = subject.follows_native
+    take_restart(state, subject.hpa)
+    row.history, row.failures, row.moves = decided.evaluation.history, decided.failures, observed.moves
+    reserve(subject, wanted, limits_.claim)
+    row.shadow_status = limits_.result.status if follows_native else {}
+    if follows_native:
+        row.status = None
+    elif wanted is None:
+        row.status = limits_.result.status
+    if observed.replicas is not None:
+        row.seen_replicas = observed.replicas
+    row.evaluated_ms, row.early_ms = subject.evaluated_ms, 0
+    calculations = [each.calculation for each in decided.evaluation.metrics]
+    ratios = tuple([None if each is None else each.ratio for each in calculations])
+    row.ratios = () if subject.settings.sample_floor_ms is None else ratios
+    row.native_moves, row.written = (), None
+    row.mode, row.refused, row.paused = subject.standing.mode, subject.standing.refused, limits_.held
+    name = recorded.draft.id
+    row.last_decision, row.last_decision_ms, row.last_offset = name, state.now_ms, state.offset
+    if recorded.digest is not None:
+        row.full_decision, row.full_ms, row.full_digest = name, state.now_ms, recorded.digest
+    if wanted is not None:
+        current, expires_ms = decided.evaluation.current_replicas or 0, state.now_ms + WRITE_TTL_MS
+        row.pending = PendingWrite(name, row.uid, wanted, state.now_ms, expires_ms, current, subject.evaluated_ms)
+
+
+def probed(subject: Subject, observed: Observed) -> EvaluationInputs:
+    """Give what an evaluation reads, for a probe."""
+    state, hpa, row, settings = subject.state, subject.hpa, subject.hpa.row, subject.settings
+    paused_up, paused_down = (
+        pause_in_force(subject.namespace, hpa.id.name, state.row, up, state.now_ms) for up in (True, False)
+    )
+    return EvaluationInputs(
+        decision=decision_id(subject),
+        hpa=hpa.id,
+        partition=state.row.number,
+        offset=state.offset,
+        now_ms=subject.evaluated_ms,
+        mode=subject.standing.mode,
+        origin=row.origin,
+        generation=row.generation,
+        spec=hpa.spec,
+        autoscaler=subject.autoscaler,
+        status=observed.status,
+        observation=observed.observation,
+        history=observed.history,
+        settings=settings.controller,
+        period_ms=settings.sync_period_ms,
+        guards=ProbeGuards(
+            settings.frozen,
+            paused_up,
+            paused_down,
+            settings.hold_on_overflow,
+            settings.max_step,
+            budget_left(subject, "removal"),
+            budget_left(subject, "addition"),
+            partial_view(subject.namespace, state.now_ms) if settings.partial_view else "",
+            subject.namespace.view.since_ms + LONGEST_HOLD_MS,
+        ),
+        restart=observed.restart,
+        fallback=parse_fallback(hpa.annotation(FALLBACK_ANNOTATION)),
+        failures=row.failures + 1,
+        native_moves=row.native_moves,
+        moves=observed.moves,
+        follows_native=subject.follows_native,
+    )

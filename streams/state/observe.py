@@ -1,0 +1,187 @@
+"""The first step of an evaluation: which HPA it is of, and everything that it reads at one log record.
+
+The overlap check is here as well: upstream scales none of the HPAs whose targets share a pod. Source:
+pkg/controller/podautoscaler/horizontal.go (hpaSelectors, hpasControllingPodsUnderSelector) v1.37.1.
+"""
+
+from typing import Any
+
+from msgspec import Struct, structs
+
+from streams.hpa.autoscaler import Autoscaler
+from streams.hpa.evaluation import EMPTY_HISTORY, History
+from streams.hpa.observation import NO_PODS, Observation, Scale, TargetPods
+from streams.state.clustersettings import Effective
+from streams.state.gather import observe_metric, observe_scale
+from streams.state.guards import Standing, asked_mode, ignored, standing
+from streams.state.hpastate import Hpa
+from streams.state.moves import Stored, attribute, with_observation
+from streams.state.namespace import Namespace
+from streams.state.rows import NOTHING_APPLIED, ScaleRow
+from streams.state.samples import State
+from streams.state.timing import as_of
+
+_FEW = 32
+_MANY_BYTES = 64 * 1024
+"""Selectors that an HPA has had since the last checkpoint but one stay in its row: with so many bytes of them the next
+checkpoint does not wait, whatever its time.
+"""
+
+
+class Subject(Struct, frozen=True, gc=False):
+    """One HPA at one log record, and what is in force for it.
+
+    While `autoscaler`, `settings`, `standing`, `scale_row` and the pods of the target are the same objects, two
+    evaluations can differ only by their metrics, their time and the row.
+    """
+
+    state: State
+    namespace: Namespace
+    hpa: Hpa
+    settings: Effective
+    autoscaler: Autoscaler
+    standing: Standing
+    ignores: bool
+    """Nothing is decided by this HPA, since it or what would be recorded is too large."""
+    scale_row: ScaleRow | None
+    evaluated_ms: int
+    """Time as of which the evaluation decides (`streams.state.timing.as_of`)."""
+
+    @property
+    def follows_native(self) -> bool:
+        """Whether the HPA's status is the native controller's: it looks after the HPA, and fleethpa does not write."""
+        return self.hpa.row.origin == "cluster" and self.standing.mode != "enforce" and not self.standing.shown
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The HPA's status before the evaluation."""
+        return self.hpa.row.native_status if self.follows_native else own_status(self.hpa)
+
+    def too_large(self, why: str) -> "Subject":
+        """Give the subject by which nothing is decided after all, since no topic takes the decision that was made."""
+        asked = asked_mode(self.namespace, self.hpa.id.name, self.settings)
+        return structs.replace(self, ignores=True, standing=ignored(self.hpa, asked, self.settings, why))
+
+
+class Observed(Struct, frozen=True, gc=False):
+    """What an evaluation reads, beside its subject."""
+
+    observation: Observation
+    sources: list[str]
+    """Per metric, the source position of the newest record that it is made of."""
+    status: dict[str, Any]
+    history: History
+    change: dict[str, Any]
+    """Who moved the target since the evaluation before; empty: nobody."""
+    moves: tuple[Stored, ...]
+    restart: str
+    """A restart of the log since the evaluation before, for which `history` is empty."""
+    replicas: int | None
+    """What the scale shows; None: it could not be read."""
+
+    @property
+    def ready(self) -> int:
+        """The ready pods of the HPA's target. Pods that several HPAs would count are nobody's."""
+        return 0 if self.observation.ambiguous else self.observation.pods.running_ready
+
+
+def subject_of(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Subject:
+    """Give the subject of an evaluation at the present record."""
+    return Subject(
+        state,
+        namespace,
+        hpa,
+        settings,
+        hpa.compiled,
+        standing(namespace, hpa, settings),
+        bool(hpa.ignored),
+        namespace.scales.get(hpa.target),
+        as_of(state.now_ms, hpa.row.evaluated_ms, settings.sync_period_ms),
+    )
+
+
+def observe(subject: Subject) -> Observed:
+    """Read the scale, the pods and an answer per metric; nothing changes."""
+    row, scale_row = subject.hpa.row, subject.scale_row
+    seen, sources = _observation(subject)
+    replicas = seen.scale.spec_replicas if isinstance(seen.scale, Scale) else None
+    change, moves = attribute(subject.hpa, scale_row), row.moves
+    if (change or row.written is not None) and replicas is not None and scale_row is not None:
+        written = row.written[0] if row.written is not None else None
+        moves = with_observation(moves, subject.state.now_ms, replicas, change, written, scale_row.manager)
+    _, restart = restart_since(subject.state, subject.hpa)
+    history = EMPTY_HISTORY if restart else row.history
+    return Observed(seen, sources, subject.status, history, change, moves, restart, replicas)
+
+
+def _observation(subject: Subject) -> tuple[Observation, list[str]]:
+    namespace, queries, now_ms = subject.namespace, subject.hpa.queries, subject.state.now_ms
+    scale = observe_scale(namespace, subject.autoscaler, subject.scale_row, now_ms)
+    if not isinstance(scale, Scale):
+        return Observation(scale), [""] * len(queries)
+    pods = namespace.membership.matching(scale.selector)
+    read = [observe_metric(namespace, query, pods, subject.settings, now_ms) for query in queries]
+    answers = tuple([answer for answer, _ in read])
+    return Observation(scale, pods, answers, _sharing_pods(subject, scale.selector, pods)), [each[1] for each in read]
+
+
+def own_status(hpa: Hpa) -> dict[str, Any]:
+    """Give the status from fleethpa's own decisions, else that of the native object."""
+    return hpa.row.native_status if hpa.row.status is None else hpa.row.status
+
+
+def restart_since(state: State, hpa: Hpa) -> tuple[int, str]:
+    """Give the offset of the newest restart in the log that concerns an HPA, and its reason; empty: it is known."""
+    hands = state.row.hands.get(hpa.row.cluster) if state.row.hands else None
+    back = NOTHING_APPLIED if hands is None else hands.restart_offset
+    newest = max(state.row.restart_offset, back)
+    if newest <= hpa.row.restart_seen:
+        return newest, ""
+    if back < state.row.restart_offset:
+        return newest, state.row.restart_reason
+    return newest, f"restart: the stand-in of cluster {hpa.row.cluster} gave it back to the hub"
+
+
+def take_restart(state: State, hpa: Hpa) -> str:
+    """Clear windows and scale events if the log had a restart since the last visit; give the reason."""
+    newest, reason = restart_since(state, hpa)
+    if reason:
+        hpa.row.restart_seen, hpa.row.history = newest, EMPTY_HISTORY
+    return reason
+
+
+# --- the overlap check ------------------------------------------------------------------------------------------------
+
+
+def _sharing_pods(subject: Subject, selector: str, pods: TargetPods) -> tuple[str, ...]:
+    """Name the HPAs whose targets share a pod with this one (`namespace/name`, sorted, itself included); () if none."""
+    if pods is NO_PODS:
+        return ()
+    namespace, own = subject.namespace, subject.hpa.id.name
+    others = [
+        name
+        for text in namespace.membership.overlapping(selector)
+        for name in namespace.registered.get(text, ())
+        if name != own and _is_registered(subject, name, text)
+    ]
+    return tuple(f"{namespace.name}/{name}" for name in sorted({own, *others})) if others else ()
+
+
+def _is_registered(subject: Subject, name: str, selector: str) -> bool:
+    state, hpa = subject.state, subject.hpa
+    other, shown = state.hpas.get(hpa.id._replace(name=name)), subject.namespace.shown(name)
+    # The origin is taken from the directory, because the other's row may be ahead of the log after a crash.
+    if other is None or shown is None or shown.origin != hpa.row.origin:
+        # A central HPA in shadow compares itself with the cluster's own: neither may stop the other by being there.
+        return False
+    return other.registered_at(state.offset, hpa.id, state.row.restart_offset) == selector
+
+
+def register(subject: Subject, selector: str) -> None:
+    """Register a target's selector, which is well-formed, for the overlap check."""
+    state, hpa = subject.state, subject.hpa
+    hpa.register(2 * state.offset + 1, selector, state.row.restart_offset)
+    registered = hpa.row.registered
+    if len(registered) > _FEW and sum(len(text) for _, text in registered) > _MANY_BYTES:
+        state.checkpoint_now = True
+    subject.namespace.register(selector, hpa.id.name)
