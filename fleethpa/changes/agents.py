@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import Session
-from runtime.records import newest_entries
+from runtime.records import read_in_force
 from runtime.topicadmin import Acl, TopicAdmin, TopicError, acl_commands, agent_acls, agent_topics, wanted_beside
 from schemas.agents import MAX_TOPIC_NAME, AgentRegistry, AgentSet, AgentTopics, metric_name
 from schemas.connection import KafkaSettings
@@ -35,10 +35,7 @@ class AgentUser:
 
 async def read_registry(settings: KafkaSettings) -> AgentRegistry:
     """Which clusters have an agent, by the topic of settings."""
-    registry = AgentRegistry()
-    for entry in await newest_entries(settings, AgentSet):
-        registry.apply(entry)
-    return registry
+    return (await read_in_force(settings)).agents
 
 
 def new_agent(registry: AgentRegistry, cluster: str, max_namespaces: int, max_hpas: int) -> AgentSet:

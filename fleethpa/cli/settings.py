@@ -24,7 +24,7 @@ from fleethpa.show.words import counted
 from schemas.entries import GuardrailResume
 from schemas.keys import EVERY_CLUSTER
 from schemas.observed import Command
-from schemas.settings import ClusterSettings, SettingsSet, merge
+from schemas.settings import ClusterSettings, SettingsSet, settings_of
 
 if TYPE_CHECKING:
     from fleethpa.fleet.views import FleetState
@@ -295,8 +295,7 @@ def _show(session: Session, cluster: str, output: str) -> int:
     state = session.run(fleet_now(session))
     if cluster != EVERY_CLUSTER and cluster not in state.clusters:
         raise no_such_cluster(cluster, state)
-    nothing = ClusterSettings()
-    effective = merge(state.settings.get(EVERY_CLUSTER, nothing), state.settings.get(cluster, nothing))
+    effective = settings_of(state.settings, cluster)
     body = msgspec.to_builtins(effective)
     if output == "table":
         rows = [("SETTING", "VALUE"), *written_settings(effective)]

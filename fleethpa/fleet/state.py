@@ -15,10 +15,10 @@ from fleethpa.fleet.views import INGEST_QUIET_MS, ClusterView, FleetState, HpaVi
 from fleethpa.frame.errors import not_found, usage
 from fleethpa.frame.session import SHARED, Session
 from fleethpa.show.times import rfc3339, span
-from schemas.guardrails import is_in_force
+from schemas.inforce import is_in_force
 from schemas.keys import HpaId
 from schemas.kubernetes.shape import Json
-from schemas.settings import ClusterSettings, merge
+from schemas.settings import settings_of
 from streams.archive.segments import ArchiveError
 from streams.state.guards import GuardrailPauses, guarded_namespaces, guardrail_in_force, standing
 from streams.state.hpastate import SCHEDULE_ANNOTATION
@@ -246,9 +246,8 @@ def _clusters(state: FleetState, partitions: Sequence[State], pauses: Pauses) ->
             view(name)
     for part in partitions:
         _take_words(found, part.row)
-    nothing = ClusterSettings()
     for name, cluster in found.items():
-        cluster.settings = merge(state.settings.get(ALL, nothing), state.settings.get(name, nothing))
+        cluster.settings = settings_of(state.settings, name)
         cluster.paused = _pause_in_force(pauses.get(name, {}), "", state.clock_ms)
     return dict(sorted(found.items()))
 

@@ -24,12 +24,12 @@ from fleethpa.frame.errors import CommandError
 from fleethpa.frame.sources import open_past
 from runtime.process import PartHealth
 from schemas.codec import WireError
-from schemas.entries import BreakerCommand, GuardrailResume
-from schemas.guardrails import Guardrail, GuardrailStanding
+from schemas.entries import Body, BreakerCommand, GuardrailResume
+from schemas.guardrails import Guardrail
+from schemas.inforce import InForce
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.gotimes import rfc3339_seconds
-from schemas.settings import ClusterSettings, SettingsSet, take_settings
-from schemas.topics import BREAKER
+from schemas.topics import BREAKER, SETTINGS
 from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, Trip
 from streams.archive.layout import DECISIONS
 from streams.archive.segments import ArchivedRecord, ArchiveError
@@ -100,10 +100,9 @@ class Breaker:
 
     def _begin(self) -> None:
         self._run = GuardrailRun(self._config.rules, Guardrail.acts_at)
-        self._standing = GuardrailStanding()
+        self._in_force = InForce()
         self._early: list[tuple[int, BreakerCommand | GuardrailResume]] | None = []
         """Commands that came before the last hour of decisions was read, with its time; None: it has been."""
-        self._settings: dict[str, ClusterSettings] = {}
         self._unbounded: set[str] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -157,13 +156,12 @@ class Breaker:
 
     async def _hearing(self) -> list[asyncio.Future[Any]]:
         """Follow settings, what guardrails paused and persons ended; returns when all of it so far has been read."""
-        from runtime.records import follow_entries
+        from runtime.records import follow_topic
 
-        kafka, known = self._config.config.kafka(), (asyncio.Event(), asyncio.Event(), asyncio.Event())
+        kafka, known = self._config.config.kafka(), (asyncio.Event(), asyncio.Event())
         tasks: list[asyncio.Future[Any]] = [
-            asyncio.create_task(follow_entries(kafka, BreakerCommand, self.received, known[0].set)),
-            asyncio.create_task(follow_entries(kafka, GuardrailResume, self.received, known[1].set)),
-            asyncio.create_task(follow_entries(kafka, SettingsSet, self.received_settings, known[2].set)),
+            asyncio.create_task(follow_topic(kafka, BREAKER, self.take_breaker, known[0].set)),
+            asyncio.create_task(follow_topic(kafka, SETTINGS, self.take, known[1].set)),
         ]
         waiting: asyncio.Future[Any] = asyncio.gather(*(event.wait() for event in known))
         try:
@@ -179,30 +177,33 @@ class Breaker:
             waiting.cancel()
         return tasks
 
-    def received(self, body: BreakerCommand | GuardrailResume, time_ms: int) -> None:
-        """A breaker paused or resumed a cluster, or a person ended its pauses, as a record of this time says."""
-        if isinstance(body, BreakerCommand):
-            self._standing.take(body, time_ms)
-        else:
-            self._standing.resume(body, time_ms)
+    def take(self, body: Body, time_ms: int, cluster: str = "", namespace: str = "") -> None:
+        """Take an entry of `fleethpa.settings` in: a person ended pauses, or the settings of a cluster were changed."""
+        change = self._in_force.take(body, time_ms, cluster, namespace)
+        if isinstance(body, GuardrailResume) and change is not None:
+            self._took(body, time_ms)
+        elif change is not None and change.of == "settings" and self._early is None:
+            self._look_for_budgets()
+
+    def take_breaker(self, body: Body, time_ms: int, cluster: str = "", namespace: str = "") -> None:
+        """Take an entry of `fleethpa.breaker` in: this breaker or another one paused or resumed a cluster."""
+        self._in_force.take_breaker(body, time_ms, cluster, namespace)
+        if isinstance(body, BreakerCommand) and not namespace:
+            self._took(body, time_ms)
+
+    def _took(self, body: BreakerCommand | GuardrailResume, time_ms: int) -> None:
         if self._early is not None:
             self._early.append((time_ms, body))
         else:
             self._take_word(body, time_ms)
             self._show_pauses()
 
-    def received_settings(self, body: SettingsSet, time_ms: int) -> None:
-        """The settings of a cluster were changed."""
-        take_settings(self._settings, body)
-        if self._early is None:
-            self._look_for_budgets()
-
     def _look_for_budgets(self) -> None:
         """Warn once of each cluster in which a rule acts without a removal budget beside it."""
         now_ms = self._config.clock()
         acting = sorted(rule.name for rule in self._config.rules if rule.acts_at(now_ms))
         clusters = self._run.clusters() if acting else []
-        found = {name for name in clusters if not effective(self._settings, name).budgets.bounds_removals}
+        found = {name for name in clusters if not effective(self._in_force.settings, name).budgets.bounds_removals}
         for name in sorted(found - self._unbounded):
             log.warning(
                 "guardrail %s acts in cluster %s, which has no removal budget: more than half of a wave may be gone "
@@ -225,7 +226,7 @@ class Breaker:
             self._run.resumed(cluster, time_ms, body.namespace)
 
     def _show_pauses(self) -> None:
-        in_force = self._standing.in_force(self._config.clock())
+        in_force = self._in_force.guardrail_pauses(self._config.clock())
         standing = {(each.guardrail, each.cluster, each.namespace): each for each in in_force}
         known = {tuple(sample.labels.values()) for sample in next(iter(self._metrics.paused_until.collect())).samples}
         for labels in known | standing.keys():
@@ -284,7 +285,7 @@ class Breaker:
     async def _end_what_no_rule_pauses(self, publish: Publish | None) -> None:
         """End the pauses of rules that are gone or no longer act. One that waits for a person stays."""
         now_ms = self._config.clock()
-        for pause in self._standing.in_force(now_ms):
+        for pause in self._in_force.guardrail_pauses(now_ms):
             rule = self._rules.get(pause.guardrail)
             if publish is None or not pause.until_ms or (rule is not None and rule.acts_at(now_ms)):
                 continue

@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from schemas.entries import BreakerCommand, GuardrailResume
-from schemas.guardrails import MOST_PAUSES, is_in_force
+from schemas.inforce import MOST_PAUSES, is_in_force
 from schemas.keys import EVERY_CLUSTER, namespace_key
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.limits import ERROR, shortened
