@@ -17,7 +17,7 @@ from msgspec import structs
 from fleethpa.changes.rollouts import RolloutMark, StagedRollout, manifest_part, marked, members, rollouts_in
 from fleethpa.changes.schedules import ANNOTATION as SCHEDULE_ANNOTATION
 from fleethpa.changes.schedules import annotation_of, renewed
-from fleethpa.changes.writing import PlannedRecord, write_all
+from fleethpa.changes.writing import RECORDED, PlannedRecord, write_all
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found
 from fleethpa.frame.options import WAVE_MEASURES, FailIf, parse_fail_if
@@ -214,8 +214,6 @@ def rollout_next(rollout: StagedRollout, now_ms: int) -> str:
     return f"fleethpa rollout abort {rollout.id}" if state == "reverting" else ""
 
 
-RECORDED: Final = "30s"
-"""How long a wave's records may take to be in the log."""
 LATE_MS: Final = 60_000
 """If log time stops, a wave ends this long after its end by the clock of this machine."""
 CUMULATIVE: Final = frozenset({"replicas_removed", "recommended_removal", "scale_events", "direction_flips"})

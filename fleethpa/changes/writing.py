@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from schemas.entries import Body
 
 R = TypeVar("R")
+RECORDED: Final = "30s"
+"""How long records may take to be in the log, for a command without `--wait`."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,40 @@ def show(session: Session, concerns: Sequence[Concern]) -> None:
     """Say what a command would do, without a question."""
     for concern in concerns:
         (session.warn if concern.harmful else session.note)(concern.text)
+
+
+async def change(
+    session: Session,
+    verb: str,
+    writes: Sequence[PlannedRecord],
+    concerns: Sequence[Concern],
+    written: Mapping[str, Any],
+    *,
+    code: int = OK,
+    asks: bool = True,
+) -> int:
+    """Carry a change out as the options of `write_options` ask for it; returns the exit code.
+
+    A dry run prints what would be written. Otherwise the user is asked, the records are written, and what became of
+    each is reported.
+
+    Args:
+        code: the exit code so far.
+        asks: whether the concerns need a confirmation, or are only shown.
+
+    Raises CommandError: as `confirm` and `write_all`.
+    """
+    if written["dry_run"]:
+        show(session, concerns)
+        return max(code, dry_run(session, writes))
+    if not writes:
+        return code
+    if asks:
+        confirm(session, concerns, written["yes"], verb)
+    else:
+        show(session, concerns)
+    async with session.writer() as writer:
+        return max(code, await write_all(session, writer, writes, written.get("wait", RECORDED)))
 
 
 async def write_all(

@@ -18,7 +18,7 @@ from fleethpa.changes.manifests import (
     warn_about_fields,
 )
 from fleethpa.changes.schedules import kept_by
-from fleethpa.changes.writing import PlannedRecord, confirm, dry_run, show, write_all, write_options
+from fleethpa.changes.writing import PlannedRecord, change, write_options
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.finding import chosen, matching_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, Ref, Selection, cluster_globs
@@ -68,15 +68,10 @@ def delete(
             return 0
         async with session.past() as past:
             foresight = (await Present.read(past)).foresee(writes)
-        found = concerns("delete", foresight, writes)
-        if written["dry_run"]:
-            show(session, found)
-            return dry_run(session, writes)
-        confirm(session, found, written["yes"], "delete")
-        for text in foresight.handed_over():
+        code = await change(session, "delete", writes, concerns("delete", foresight, writes), written)
+        for text in foresight.handed_over() if not written["dry_run"] else ():
             session.note(text)
-        async with session.writer() as writer:
-            return await write_all(session, writer, writes, written["wait"])
+        return code
 
     return session.run(work())
 
@@ -157,18 +152,11 @@ def apply(
         plan = _plan(session, read, state, targets, namespace, mode, written["reason"])
         foresight = _look_ahead(plan, present)
         found = concerns("apply", foresight, plan.writes)
-        code = _report(session, plan)
-        if written["dry_run"]:
-            show(session, found)
-            return max(code, dry_run(session, plan.writes))
-        if not plan.writes:
-            return code
-        confirm(session, found, written["yes"], "apply")
-        async with session.writer() as writer:
-            code = max(code, await write_all(session, writer, plan.writes, written["wait"]))
-        for text in foresight.handed_over():
-            session.note(text)
-        _say_mode(session, plan, mode)
+        code = await change(session, "apply", plan.writes, found, written, code=_report(session, plan))
+        if not written["dry_run"]:
+            for text in foresight.handed_over():
+                session.note(text)
+            _say_mode(session, plan, mode)
         return code
 
     return session.run(work())

@@ -15,7 +15,7 @@ from fleethpa.changes.specs import (
     revision_document,
     revision_of,
 )
-from fleethpa.changes.writing import PlannedRecord, dry_run, write_all, write_options
+from fleethpa.changes.writing import PlannedRecord, change, write_options
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import hpa_names
@@ -57,10 +57,7 @@ def rollback(session: Session, /, selection: Selection, number: int | None, **wr
         if write is None:
             session.out(f"hpa {hpa} unchanged (its spec is that of revision {chosen[0].generation})")
             return 0
-        if written["dry_run"]:
-            return dry_run(session, [write])
-        async with session.writer() as writer:
-            return await write_all(session, writer, [write], written["wait"])
+        return await change(session, "rollback", [write], [], written)
 
     return session.run(work())
 

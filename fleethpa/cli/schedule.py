@@ -19,7 +19,7 @@ from fleethpa.changes.schedules import (
     spec_at,
     with_schedule,
 )
-from fleethpa.changes.writing import PlannedRecord, confirm, dry_run, show, write_all, write_options
+from fleethpa.changes.writing import PlannedRecord, change, write_options
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.finding import chosen
 from fleethpa.fleet.selection import Selection
@@ -129,14 +129,7 @@ async def _change(session: Session, selection: Selection, write: Any, written: d
         else:
             writes.append(planned)
     agreed = concerns("schedule", present.foresee(writes), writes)
-    if written["dry_run"]:
-        show(session, agreed)
-        return max(code, dry_run(session, writes))
-    if not writes:
-        return code
-    confirm(session, agreed, written["yes"], "schedule")
-    async with session.writer() as writer:
-        return max(code, await write_all(session, writer, writes, written["wait"]))
+    return await change(session, "schedule", writes, agreed, written, code=code)
 
 
 # --- listing ----------------------------------------------------------------------------------------------------------

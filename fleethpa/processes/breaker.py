@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -117,24 +117,37 @@ class Breaker:
     async def _while_connected(self, stop: asyncio.Event) -> None:
         from aiokafka.errors import KafkaError
 
-        stopping = asyncio.create_task(stop.wait())
-        tasks: list[asyncio.Future[Any]] = [stopping]
         self._begin()
         try:
             async with open_past("kafka", self._config.config) as past, self._publisher() as publish:
-                # Also where all rules only report: they may have paused before the file was changed.
-                tasks += await self._hearing()
-                tasks.append(asyncio.create_task(self.follow(past, publish)))
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
-        except (*_UNREADABLE, KafkaError) as error:
+                await self._work(past, publish, stop)
+        except* (*_UNREADABLE, KafkaError) as errors:
+            error = errors.exceptions[0]
             self.health.note("brokers", str(error) or type(error).__name__)
             log.warning("the decisions cannot be followed now: %s", error)
-        finally:
+
+    async def _work(self, past: Past, publish: Publish, stop: asyncio.Event) -> None:
+        """Follow the decisions until `stop` is set, once it is known what is in force: also where all rules only
+        report, since they may have paused something before the file was changed.
+        """
+        from runtime.records import follow_topic
+
+        kafka, known = self._config.config.kafka(), (asyncio.Event(), asyncio.Event())
+
+        async def follow() -> None:
+            for event in known:
+                await event.wait()
+            await self.follow(past, publish)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(follow_topic(kafka, BREAKER, self.take_breaker, known[0].set)),
+                group.create_task(follow_topic(kafka, SETTINGS, self.take, known[1].set)),
+                group.create_task(follow()),
+            ]
+            await stop.wait()
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     @asynccontextmanager
     async def _publisher(self) -> AsyncIterator[Publish]:
@@ -153,29 +166,6 @@ class Breaker:
                 await publisher.send(BREAKER, "", "", [body], self._config.clock())
 
             yield publish
-
-    async def _hearing(self) -> list[asyncio.Future[Any]]:
-        """Follow settings, what guardrails paused and persons ended; returns when all of it so far has been read."""
-        from runtime.records import follow_topic
-
-        kafka, known = self._config.config.kafka(), (asyncio.Event(), asyncio.Event())
-        tasks: list[asyncio.Future[Any]] = [
-            asyncio.create_task(follow_topic(kafka, BREAKER, self.take_breaker, known[0].set)),
-            asyncio.create_task(follow_topic(kafka, SETTINGS, self.take, known[1].set)),
-        ]
-        waiting: asyncio.Future[Any] = asyncio.gather(*(event.wait() for event in known))
-        try:
-            await asyncio.wait([*tasks, waiting], return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                if task.done():
-                    task.result()
-        except BaseException:  # raised again; a cancellation ends the tasks, too
-            for task in tasks:
-                task.cancel()
-            raise
-        finally:
-            waiting.cancel()
-        return tasks
 
     def take(self, body: Body, time_ms: int, cluster: str = "", namespace: str = "") -> None:
         """Take an entry of `fleethpa.settings` in: a person ended pauses, or the settings of a cluster were changed."""
