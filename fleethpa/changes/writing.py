@@ -13,6 +13,7 @@ import click
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, usage
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.session import Session
+from schemas.observed import AutoscalerSet
 from streams.ingest.bodies import SourcePlace, normalize
 from streams.ingest.own import topic_of
 from streams.ingest.pieces import Refusal
@@ -20,6 +21,9 @@ from streams.ingest.pieces import Refusal
 if TYPE_CHECKING:
     from fleethpa.frame.writer import Fate, SentRecord, Writer
     from schemas.entries import Body
+    from schemas.keys import HpaId
+    from schemas.kubernetes.shape import Json
+    from schemas.observed import Mode
 
 R = TypeVar("R")
 RECORDED: Final = "30s"
@@ -51,6 +55,14 @@ class PlannedRecord:
     def bodies(self) -> tuple[Body, ...]:
         """All entries of the record, in their order."""
         return (self.body, *self.also)
+
+
+def central_record(
+    hpa: HpaId, words: str, body: Json, author: str, reason: str, mode: Mode | None = None
+) -> PlannedRecord:
+    """The record that makes a central HPA this object. `words`: what it says to the user after the HPA's name."""
+    entry = AutoscalerSet(hpa=body, origin="central", mode=mode, author=author, reason=reason)
+    return PlannedRecord(f"hpa {hpa} {words}", entry, hpa.cluster, hpa.namespace)
 
 
 def change_options(function: Callable[..., R]) -> Callable[..., R]:

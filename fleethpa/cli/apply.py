@@ -18,7 +18,7 @@ from fleethpa.changes.manifests import (
     warn_about_fields,
 )
 from fleethpa.changes.schedules import kept_by
-from fleethpa.changes.writing import PlannedRecord, change, write_options
+from fleethpa.changes.writing import PlannedRecord, central_record, change, write_options
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.finding import chosen, matching_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, Ref, Selection, cluster_globs
@@ -26,7 +26,7 @@ from fleethpa.fleet.state import fleet_now, hpa_names, read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, USAGE, CommandError, usage
 from fleethpa.frame.session import Session, command_options
 from schemas.keys import HpaId
-from schemas.observed import AutoscalerDeleted, AutoscalerSet
+from schemas.observed import AutoscalerDeleted
 
 if TYPE_CHECKING:
     from fleethpa.changes.foresight import Foresight
@@ -248,9 +248,8 @@ def _plan_one(
     if held is not None and not changes and mode in (None, held.mode):
         plan.unchanged.append(hpa)
         return
-    subject = f"hpa {hpa} created" if held is None else f"hpa {hpa} configured" + (f" ({changes})" if changes else "")
-    set_ = AutoscalerSet(hpa=body, origin="central", mode=mode, author=session.config.author, reason=reason)
-    plan.writes.append(PlannedRecord(subject, set_, hpa.cluster, hpa.namespace))
+    words = "created" if held is None else "configured" + (f" ({changes})" if changes else "")
+    plan.writes.append(central_record(hpa, words, body, session.config.author, reason, mode))
 
 
 def _look_ahead(plan: ApplyPlan, present: Present) -> Foresight:
