@@ -172,6 +172,8 @@ def take_settings(known: dict[str, ClusterSettings], body: SettingsSet) -> None:
         known[body.cluster] = held
 
 
+MAPS: Final = ("sources", "namespaces", "removal_budgets", "addition_budgets")
+"""Settings that are maps, of which a cluster may have some members and take the others from `*`."""
 MINIMA: Final = {
     "sync_period_ms": 100,
     "downscale_stabilization_ms": 0,
@@ -193,8 +195,5 @@ def below_minimum(settings: ClusterSettings) -> list[str]:
 def settings_of(known: Mapping[str, ClusterSettings], cluster: str) -> ClusterSettings:
     """The settings of a cluster: its own, else those of `*`. Maps are put together member by member."""
     shared, own = known.get(EVERY_CLUSTER, ClusterSettings()), known.get(cluster, ClusterSettings())
-    maps: dict[str, Any] = {name: {**(getattr(shared, name) or {}), **(getattr(own, name) or {})} for name in _MAPS}
+    maps: dict[str, Any] = {name: {**(getattr(shared, name) or {}), **(getattr(own, name) or {})} for name in MAPS}
     return structs.replace(merge(shared, own), **{name: found or None for name, found in maps.items()})
-
-
-_MAPS: Final = ("sources", "namespaces", "removal_budgets", "addition_budgets")
