@@ -29,9 +29,6 @@ class Learnt(NamedTuple):
     has_settings: bool = False
 
 
-_NOTHING = Learnt({})
-
-
 class KnowledgeFold:
     """Keeps the newest snapshot and the changes since. `is_complete`: a whole snapshot has come."""
 
@@ -48,47 +45,33 @@ class KnowledgeFold:
         """Take a record in."""
         if not record.snapshot:
             self._since.append(record)
-            return self._change(record)
+            self._apply(record)
+            changed = {(each.namespace, each.name): None if each.deleted else each.hpa for each in record.hpas}
+            return Learnt(changed, bool(record.settings))
         if record.chunk == 0 or any(part.snapshot != record.snapshot for part in self._parts.values()):
             self._parts, self._since = {}, []
         self._parts[record.chunk] = record
-        if len(self._parts) < record.chunks:
-            return _NOTHING
-        return self._replace()
+        return self._replace() if len(self._parts) >= record.chunks else Learnt({})
 
     def _replace(self) -> Learnt:
-        parts = [self._parts[number] for number in sorted(self._parts)]
-        settings = [entry for part in parts for entry in part.settings]
-        for each in (*parts, *self._since):
-            self.pauses = self.pauses if each.pauses is None else each.pauses
-        found = {(each.namespace, each.name): each.hpa for part in parts for each in part.hpas}
-        for change in self._since:
-            _apply(found, change.hpas)
-            settings = change.settings or settings
-        before, self.hpas = self.hpas, found
-        had_settings, self.settings = self.settings, settings
-        new = not self.is_complete
+        """Begin anew with a snapshot that is whole."""
+        hpas, settings, is_first = self.hpas, self.settings, not self.is_complete
+        self.hpas, self.settings = {}, []
+        for each in (*(self._parts[number] for number in sorted(self._parts)), *self._since):
+            self._apply(each)
         self.is_complete, self._parts, self._since = True, {}, []
-        changed: dict[HpaName, Json | None] = dict.fromkeys(before.keys() - found.keys())
-        changed |= {name: hpa for name, hpa in found.items() if before.get(name) != hpa}
-        return Learnt(changed, new or settings != had_settings)
+        changed: dict[HpaName, Json | None] = dict.fromkeys(hpas.keys() - self.hpas.keys())
+        changed |= {name: hpa for name, hpa in self.hpas.items() if hpas.get(name) != hpa}
+        return Learnt(changed, is_first or settings != self.settings)
 
-    def _change(self, record: AgentKnowledge) -> Learnt:
-        _apply(self.hpas, record.hpas)
-        if record.settings:
-            self.settings = record.settings
-        if record.pauses is not None:
-            self.pauses = record.pauses
-        changed = {(each.namespace, each.name): None if each.deleted else each.hpa for each in record.hpas}
-        return Learnt(changed, bool(record.settings))
-
-
-def _apply(known: dict[HpaName, Json], changes: list[CentralHpa]) -> None:
-    for each in changes:
-        if each.deleted:
-            known.pop((each.namespace, each.name), None)
-        else:
-            known[each.namespace, each.name] = each.hpa
+    def _apply(self, record: AgentKnowledge) -> None:
+        for each in record.hpas:
+            if each.deleted:
+                self.hpas.pop((each.namespace, each.name), None)
+            else:
+                self.hpas[each.namespace, each.name] = each.hpa
+        self.settings = record.settings or self.settings
+        self.pauses = self.pauses if record.pauses is None else record.pauses
 
 
 SIGN_EVERY_MS = 5_000
