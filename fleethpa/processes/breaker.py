@@ -1,10 +1,9 @@
 """The breaker: guardrails over decisions as they come. A trip is a metric and a line of the log, and a pause of
 scale-downs where the rule acts.
 
-After a start it reads the decisions of the last hour, so that its windows are known, and what it paused and persons
-ended, from the topics that say so; it trips only for what comes from then on. It warns of clusters in which a rule acts
-and nothing bounds removals until its pause is in force. It keeps nothing: whatever goes wrong, it
-connects and reads again.
+After a start it reads the decisions of the last hour, so that its windows are known, and what is in force now; it trips
+only for what comes from then on. It warns of clusters in which a rule acts and nothing bounds removals until its pause
+is in force. It stores nothing: after an error it connects and reads again.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ class Breaker:
         self._run = GuardrailRun(self._config.rules, Guardrail.acts_at)
         self._in_force = InForce()
         self._early: list[tuple[int, BreakerCommand | GuardrailResume]] | None = []
-        """Commands that came before the last hour of decisions was read, with its time; None: it has been."""
+        """Commands that came before the last hour of decisions was read, with their times; None: it has been."""
         self._unbounded: set[str] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -185,7 +184,7 @@ class Breaker:
         if self._early is not None:
             self._early.append((time_ms, body))
         else:
-            self._take_word(body, time_ms)
+            self._take_command(body, time_ms)
             self._show_pauses()
 
     def _look_for_budgets(self) -> None:
@@ -208,7 +207,7 @@ class Breaker:
         more = f" and {len(found) - SHOWN_CLUSTERS} more" if len(found) > SHOWN_CLUSTERS else ""
         self.health.note("removal budgets", f"none in {listed}{more}" if found else None)
 
-    def _take_word(self, body: BreakerCommand | GuardrailResume, time_ms: int) -> None:
+    def _take_command(self, body: BreakerCommand | GuardrailResume, time_ms: int) -> None:
         if isinstance(body, BreakerCommand) and body.command == "pause":
             self._run.began(body, time_ms)
             return
@@ -259,17 +258,15 @@ class Breaker:
     def _catch_up(self, events: list[GuardedEvent]) -> None:
         """Bring the run to the present by what happened in the last hour, in order of time."""
         since_ms = self._config.clock() - LOOK_BACK_MS
-        words = sorted(self._early or (), key=lambda each: each[0])
+        commands = [(time_ms, body) for time_ms, body in self._early or () if time_ms >= since_ms]
         self._early = None
-        for event in sorted(events):
-            while words and words[0][0] <= event.time_ms:
-                time_ms, body = words.pop(0)
-                if time_ms >= since_ms:
-                    self._take_word(body, time_ms)
-            self._run.watch(event)
-        for time_ms, body in words:
-            if time_ms >= since_ms:
-                self._take_word(body, time_ms)
+        changes = [(event.time_ms, event) for event in sorted(events)]
+        # Of one moment, commands come first: the sort keeps the order of what has the same time.
+        for time_ms, each in sorted([*commands, *changes], key=lambda one: one[0]):
+            if isinstance(each, GuardedEvent):
+                self._run.watch(each)
+            else:
+                self._take_command(each, time_ms)
         self._show_pauses()
 
     async def _end_what_no_rule_pauses(self, publish: Publish | None) -> None:
