@@ -10,9 +10,9 @@ import click
 from fleethpa.changes.foresight import Present, concerns
 from fleethpa.changes.manifests import (
     FieldValidation,
-    FileManifest,
     Input,
-    check_hpa,
+    checked_hpa,
+    fixed_replicas,
     read_input,
     validate_option,
     warn_about_fields,
@@ -23,7 +23,7 @@ from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.finding import chosen, matching_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, Ref, Selection, cluster_globs
 from fleethpa.fleet.state import fleet_now, hpa_names, read_state
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, USAGE, CommandError, usage
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, usage
 from fleethpa.frame.session import Session, command_options
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerDeleted
@@ -198,39 +198,16 @@ def _plan(
 ) -> ApplyPlan:
     plan = ApplyPlan()
     for manifest in read.hpas:
-        scope = manifest.namespace or namespace or DEFAULT_NAMESPACE
-        if namespace and manifest.namespace not in ("", namespace):
-            cause = f"It says {manifest.namespace}, -n says {namespace}."
-            plan.problems.append(usage(f"{manifest.source}: the namespaces do not match", cause=cause))
+        try:
+            body = checked_hpa(manifest, namespace)
+        except CommandError as problem:
+            plan.problems.append(problem)
             continue
-        body = _checked(manifest, scope, plan)
-        if body is None:
-            continue
-        _warn_fixed_replicas(read, body, scope, plan)
+        scope = body["metadata"]["namespace"]
+        plan.warnings += filter(None, [fixed_replicas(read, body, scope)])
         for cluster in clusters:
             _plan_one(session, plan, state, HpaId(cluster, scope, manifest.name), body, mode, reason)
     return plan
-
-
-def _checked(manifest: FileManifest, namespace: str, plan: ApplyPlan) -> dict[str, Any] | None:
-    body, errors = check_hpa(manifest, namespace)
-    if not errors:
-        return body
-    name = manifest.name or "<unnamed>"
-    lines = "\n".join(f"* {error}" for error in errors) if len(errors) > 1 else errors[0]
-    what = f'The HorizontalPodAutoscaler "{name}" is invalid ({manifest.source})'
-    plan.problems.append(CommandError(what, cause=lines, code=USAGE))
-    return None
-
-
-def _warn_fixed_replicas(read: Input, body: dict[str, Any], namespace: str, plan: ApplyPlan) -> None:
-    target = (body.get("spec") or {}).get("scaleTargetRef") or {}
-    fixed = read.fixed_replicas(str(target.get("kind")), str(target.get("name")), namespace)
-    if fixed is not None:
-        plan.warnings.append(
-            f"{fixed.source}: {target.get('kind')}/{target.get('name')} sets spec.replicas, so every `kubectl apply` "
-            "of it resets the count that the HPA has set; take spec.replicas out of the manifest"
-        )
 
 
 def _plan_one(
