@@ -1,28 +1,22 @@
-"""Follow `fleethpa.settings` from its beginning: settings, pauses, and which clusters have an agent; or the breaker's
-topic.
-
-Write public records: explicit partition, the namespace's key, one encoder.
-"""
+"""Public records: written with an explicit partition, and read from the beginning of a topic that says what holds."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 from aiokafka.errors import KafkaTimeoutError
 from msgspec import Raw
 
 from runtime import kafkaclients
-from schemas.agents import AgentSet
 from schemas.codec import WireError, decode, encode
 from schemas.connection import KafkaSettings
-from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, BreakerCommand, GuardrailResume, PublicRecord
+from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, PublicRecord
+from schemas.inforce import InForce
 from schemas.keys import namespace_key, partition_for
-from schemas.observed import Command
-from schemas.settings import SettingsSet
-from schemas.topics import BREAKER, SETTINGS
+from schemas.topics import SETTINGS
 
 if TYPE_CHECKING:
     from aiokafka import AIOKafkaProducer
@@ -86,57 +80,18 @@ log = logging.getLogger(__name__)
 ANSWER_WITHIN_S = 60.0
 """How long a command waits for the newest entries; a process that follows them waits for ever."""
 
-OfNamespace = Callable[[str, str, Body], None]
-"""cluster, namespace, entry."""
-
-B = TypeVar("B", SettingsSet, AgentSet, Command, BreakerCommand, GuardrailResume)
-
-
-async def follow_settings(
-    settings: KafkaSettings, apply: Callable[[SettingsSet, int], None], caught_up: Callable[[], None]
-) -> None:
-    """Hand every entry of settings to `apply`, with the time of its record (Unix ms), for ever.
-
-    `caught_up` is called once everything has been handed over that the topic held at the start.
-    """
-    await follow_entries(settings, SettingsSet, apply, caught_up)
-
-
-async def follow_entries(
-    settings: KafkaSettings,
-    kind: type[B],
-    apply: Callable[[B, int], None],
-    caught_up: Callable[[], None],
-    *,
-    patient: bool = True,
-) -> None:
-    """The same for entries of one kind, on the topic that carries it.
-
-    Args:
-        patient: wait for brokers that cannot be reached.
-    """
-
-    def take(entry: Body, time_ms: int) -> None:
-        if isinstance(entry, kind):
-            apply(entry, time_ms)
-
-    await follow_topic(settings, BREAKER if kind is BreakerCommand else SETTINGS, take, caught_up, patient=patient)
+Take = Callable[[Body, int, str, str], object]
+"""Takes an entry in: with the time of its record (Unix ms), and the cluster and namespace that the record is about."""
 
 
 async def follow_topic(
-    settings: KafkaSettings,
-    topic: str,
-    apply: Callable[[Body, int], None],
-    caught_up: Callable[[], None],
-    *,
-    patient: bool = True,
-    of_namespace: OfNamespace | None = None,
+    settings: KafkaSettings, topic: str, take: Take, caught_up: Callable[[], None], *, patient: bool = True
 ) -> None:
-    """The same for all entries of a topic.
+    """Hand every entry of a topic to `take`, for ever.
 
     Args:
-        of_namespace: takes what a record says of one namespace, with the cluster and the namespace; such records are
-            not given to `apply`.
+        caught_up: called once everything has been handed over that the topic held at the start.
+        patient: wait for brokers that cannot be reached.
     """
     async with kafkaclients.topic_reader(settings, topic, patient=patient) as consumer:
         ends = await kafkaclients.ends_of(consumer)
@@ -146,23 +101,20 @@ async def follow_topic(
         while True:
             for records in (await consumer.getmany(timeout_ms=1_000)).values():
                 for record in records:
-                    hand_over(record.value, record.timestamp, apply, of_namespace)
+                    hand_over(record.value, record.timestamp, take)
             if not reported and await kafkaclients.has_reached(consumer, ends):
                 reported = True
                 caught_up()
 
 
-async def newest_entries(settings: KafkaSettings, kind: type[B]) -> list[B]:
-    """The entries of one kind that the topic holds now, in their order.
+async def read_in_force(settings: KafkaSettings) -> InForce:
+    """What the topic of settings states now, without what guardrails paused.
 
     Raises KafkaConnectionError: no broker can be reached. Raises KafkaTimeoutError: the brokers took too long for
     somebody who waits at a terminal.
     """
-    found: list[B] = []
-    done = asyncio.Event()
-    following = asyncio.create_task(
-        follow_entries(settings, kind, lambda entry, _: found.append(entry), done.set, patient=False)
-    )
+    found, done = InForce(), asyncio.Event()
+    following = asyncio.create_task(follow_topic(settings, SETTINGS, found.take, done.set, patient=False))
     waiting = asyncio.create_task(done.wait())
     try:
         await asyncio.wait({following, waiting}, timeout=ANSWER_WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
@@ -177,7 +129,8 @@ async def newest_entries(settings: KafkaSettings, kind: type[B]) -> list[B]:
         await asyncio.gather(following, waiting, return_exceptions=True)
 
 
-def hand_over(value: bytes, time_ms: int, apply: Callable[[Body, int], None], of_namespace: OfNamespace | None) -> None:
+def hand_over(value: bytes, time_ms: int, take: Take) -> None:
+    """Hand the entries of a record over. One that cannot be read is logged and passed over."""
     try:
         record = decode(value, PublicRecord)
     except WireError as error:
@@ -185,7 +138,4 @@ def hand_over(value: bytes, time_ms: int, apply: Callable[[Body, int], None], of
         log.warning("not a record of ours", extra={"error": str(error)})
         return
     for entry in record.entries:
-        if not record.namespace:
-            apply(entry, time_ms)
-        elif of_namespace is not None:
-            of_namespace(record.cluster, record.namespace, entry)
+        take(entry, time_ms, record.cluster if record.namespace else "", record.namespace)

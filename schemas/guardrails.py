@@ -1,102 +1,11 @@
-"""Guardrails: rules over removals of replicas, as data. `guardrails.yaml` holds one `Guardrails` object.
+"""Guardrails: rules over removals of replicas, as data. `guardrails.yaml` holds one `Guardrails` object."""
 
-Which pauses of guardrails stand, from the topics that say so. The log has the truth; this is for those who follow it
-from outside the log: routers and the breaker itself.
-
-The two topics are read independently of each other, so what ends a pause may be read before it or long after it: times
-decide. In whatever order they are read, the outcome is that of the log (`streams.state.guards`).
-"""
-
-from typing import Final, Literal, NamedTuple
+from typing import Literal
 
 from msgspec import Struct
 
-from schemas.entries import BreakerCommand, GuardrailResume
-from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.gotimes import parse_duration_ms, parse_time_ms
 from schemas.limits import GUARDRAIL_NAME
-
-MOST_PAUSES: Final = 1_000
-"""What is kept of them, so that a false breaker can fill neither a row nor a process; more are passed over."""
-_NEVER: Final = -1
-
-
-class StandingPause(NamedTuple):
-    """A pause of a guardrail. `namespace`: of which alone; empty: of the whole cluster. `until_ms` 0: it waits for a
-    person. `since_ms`: time of the record that says so.
-    """
-
-    cluster: str
-    namespace: str
-    guardrail: str
-    until_ms: int
-    since_ms: int
-
-
-def is_in_force(until_ms: int, now_ms: int) -> bool:
-    """Whether a pause, of a person or a guardrail, has not ended by itself; one without an end (0) never does."""
-    return not until_ms or now_ms < until_ms
-
-
-class _Said(Struct):
-    """What the breaker recorded of one guardrail and cluster or namespace, as far as it still matters: the last pause
-    that waits for a person, which only a person ends, and the last one that ends by itself, unless the breaker did.
-    """
-
-    waits_ms: int = _NEVER
-    until_ms: int = 0
-    since_ms: int = _NEVER
-
-
-class GuardrailStanding:
-    """Folds the breaker's entries and those of persons that end its pauses, with the times of their records."""
-
-    def __init__(self) -> None:
-        self._stated: dict[tuple[str, str, str], _Said] = {}
-        self._resumed_ms: dict[tuple[str, str], int] = {}
-
-    def take(self, body: BreakerCommand, time_ms: int) -> None:
-        """Apply an entry of the breaker. What it says after a pause that waits for a person counts only if a person
-        has ended that one in between, which may be read later.
-        """
-        key = body.cluster, body.namespace, body.guardrail
-        if key not in self._stated:
-            if body.command != "pause" or not self._has_room(time_ms):
-                return
-            self._stated[key] = _Said()
-        stated = self._stated[key]
-        if body.command == "resume":
-            stated.since_ms = _NEVER
-        elif body.until:
-            stated.until_ms, stated.since_ms = body.until, time_ms
-        else:
-            stated.waits_ms = time_ms
-
-    def resume(self, body: GuardrailResume, time_ms: int) -> None:
-        """A person ended what guardrails paused until then."""
-        scope = body.cluster, body.namespace
-        self._resumed_ms[scope] = max(time_ms, self._resumed_ms.get(scope, _NEVER))
-
-    def in_force(self, now_ms: int, cluster: str | None = None) -> list[StandingPause]:
-        """The pauses in force, of one cluster or (None) of all, by cluster and name."""
-        keys = sorted(key for key in self._stated if cluster in (None, key[0]))
-        return [pause for key in keys if (pause := self._pause(key, now_ms)) is not None]
-
-    def _pause(self, key: tuple[str, str, str], now_ms: int) -> StandingPause | None:
-        stated = self._stated[key]
-        scopes = {(EVERY_CLUSTER, ""), (key[0], ""), key[:2]}
-        resumed_ms = max(self._resumed_ms.get(scope, _NEVER) for scope in scopes)
-        if stated.waits_ms > resumed_ms:
-            return StandingPause(*key, 0, stated.waits_ms)
-        if stated.since_ms > resumed_ms and now_ms < stated.until_ms:
-            return StandingPause(*key, stated.until_ms, stated.since_ms)
-        return None
-
-    def _has_room(self, now_ms: int) -> bool:
-        if len(self._stated) >= MOST_PAUSES:
-            self._stated = {key: stated for key, stated in self._stated.items() if self._pause(key, now_ms) is not None}
-        return len(self._stated) < MOST_PAUSES
-
 
 API_VERSION = "fleethpa.io/v1"
 SHORTEST_MS = 60_000

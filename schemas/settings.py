@@ -1,13 +1,12 @@
-"""Entries that hold for whole clusters or partitions: settings, the engine, resets, restarts.
-
-Budgets of removals and additions as settings write them: `30%/10m`, `5/10m`, `off`.
-"""
+"""Entries that hold for whole clusters or partitions: settings with their budgets, the engine, resets, restarts."""
 
 import re
-from typing import Final, Literal
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
 from msgspec import Struct, structs
 
+from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.gotimes import parse_duration_ms
 from schemas.observed import MetricType, Mode
 
@@ -171,3 +170,30 @@ def take_settings(known: dict[str, ClusterSettings], body: SettingsSet) -> None:
         known.pop(body.cluster, None)
     else:
         known[body.cluster] = held
+
+
+MAPS: Final = ("sources", "namespaces", "removal_budgets", "addition_budgets")
+"""Settings that are maps, of which a cluster may have some members and take the others from `*`."""
+MINIMA: Final = {
+    "sync_period_ms": 100,
+    "downscale_stabilization_ms": 0,
+    "cpu_initialization_period_ms": 0,
+    "initial_readiness_delay_ms": 0,
+    "sample_age_limit_ms": 1,
+    "max_step": 1,
+    "status_every_ms": 0,
+    "evaluate_floor_ms": 100,
+}
+"""The least values of the settings that are numbers. Ingest rejects an entry with a smaller one."""
+
+
+def below_minimum(settings: ClusterSettings) -> list[str]:
+    """The fields whose values are smaller than they may be."""
+    return [name for name, least in MINIMA.items() if (value := getattr(settings, name)) is not None and value < least]
+
+
+def settings_of(known: Mapping[str, ClusterSettings], cluster: str) -> ClusterSettings:
+    """The settings of a cluster: its own, else those of `*`. Maps are put together member by member."""
+    shared, own = known.get(EVERY_CLUSTER, ClusterSettings()), known.get(cluster, ClusterSettings())
+    maps: dict[str, Any] = {name: {**(getattr(shared, name) or {}), **(getattr(own, name) or {})} for name in MAPS}
+    return structs.replace(merge(shared, own), **{name: found or None for name, found in maps.items()})

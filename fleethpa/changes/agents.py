@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from fleethpa.frame.errors import CommandError, not_found, usage
-from fleethpa.frame.session import Session
-from runtime.records import newest_entries
-from runtime.topicadmin import Acl, TopicAdmin, TopicError, acl_commands, agent_acls, agent_topics, wanted_beside
+from runtime.records import read_in_force
+from runtime.topicadmin import TopicAdmin, TopicError, acl_commands, agent_acls, agent_topics, wanted_beside
 from schemas.agents import MAX_TOPIC_NAME, AgentRegistry, AgentSet, AgentTopics, metric_name
 from schemas.connection import KafkaSettings
 from schemas.topics import LOG
@@ -21,24 +21,9 @@ of 1,000 HPAs reports some 100 KB/s.
 """
 
 
-@dataclass(frozen=True)
-class AgentUser:
-    """Who an agent is to Kafka."""
-
-    principal: str
-
-    @property
-    def name(self) -> str:
-        """The name without its type, as quotas name it."""
-        return self.principal.partition(":")[2]
-
-
 async def read_registry(settings: KafkaSettings) -> AgentRegistry:
     """Which clusters have an agent, by the topic of settings."""
-    registry = AgentRegistry()
-    for entry in await newest_entries(settings, AgentSet):
-        registry.apply(entry)
-    return registry
+    return (await read_in_force(settings)).agents
 
 
 def new_agent(registry: AgentRegistry, cluster: str, max_namespaces: int, max_hpas: int) -> AgentSet:
@@ -87,57 +72,48 @@ def agent_present(registry: AgentRegistry, cluster: str) -> AgentSet:
     return found
 
 
+@asynccontextmanager
+async def _administering(settings: KafkaSettings, topics: AgentTopics) -> AsyncIterator[TopicAdmin]:
+    """The brokers' administration of an agent's topics. Raises CommandError: they refuse something."""
+    async with TopicAdmin(settings) as admin:
+        try:
+            yield admin
+        except TopicError as error:
+            raise CommandError(
+                str(error),
+                cause="The broker says no: too few brokers for the replication factor, or no permission.",
+                next_step=f"run this as an administrator of Kafka, or create {topics.reports} and {topics.orders} by "
+                "other means",
+            ) from error
+
+
 async def create_topics(settings: KafkaSettings, topics: AgentTopics, replication: int | None) -> list[str]:
     """Create an agent's topics; gives the names of those created. Without a `replication` it is the log's."""
-    async with TopicAdmin(settings) as admin:
+    async with _administering(settings, topics) as admin:
         shape = wanted_beside(await admin.found([LOG]), replication=replication)
-        try:
-            return await admin.create(agent_topics(topics, shape[0].replication))
-        except TopicError as error:
-            raise _refused(error, topics) from error
+        return await admin.create(agent_topics(topics, shape[0].replication))
 
 
 async def delete_topics(settings: KafkaSettings, topics: AgentTopics) -> None:
     """Delete an agent's topics."""
-    async with TopicAdmin(settings) as admin:
-        try:
-            await admin.delete([topics.reports, topics.orders])
-        except TopicError as error:
-            raise _refused(error, topics) from error
+    async with _administering(settings, topics) as admin:
+        await admin.delete([topics.reports, topics.orders])
 
 
-async def allow(settings: KafkaSettings, topics: AgentTopics, user: AgentUser) -> bool:
+async def allow(settings: KafkaSettings, topics: AgentTopics, principal: str) -> bool:
     """Give an agent its permissions; False: the brokers enforce none."""
-    async with TopicAdmin(settings) as admin:
-        try:
-            return await admin.allow(agent_acls(topics), user.principal)
-        except TopicError as error:
-            raise _refused(error, topics) from error
+    async with _administering(settings, topics) as admin:
+        return await admin.allow(agent_acls(topics), principal)
 
 
-async def disallow(settings: KafkaSettings, topics: AgentTopics, user: AgentUser) -> bool:
-    """Take an agent's permissions; False: the brokers enforce none."""
-    async with TopicAdmin(settings) as admin:
-        try:
-            return await admin.disallow(agent_acls(topics), user.principal)
-        except TopicError as error:
-            raise _refused(error, topics) from error
+async def disallow(settings: KafkaSettings, topics: AgentTopics, principal: str) -> None:
+    """Take an agent's permissions away, where the brokers enforce any."""
+    async with _administering(settings, topics) as admin:
+        await admin.disallow(agent_acls(topics), principal)
 
 
-def _refused(error: TopicError, topics: AgentTopics) -> CommandError:
-    cause = "The broker says no: too few brokers for the replication factor, or no permission."
-    step = f"run this as an administrator of Kafka, or create {topics.reports} and {topics.orders} by other means"
-    return CommandError(str(error), cause=cause, next_step=step)
-
-
-def permission_lines(topics: AgentTopics, user: AgentUser) -> list[str]:
+def permission_lines(topics: AgentTopics, principal: str) -> list[str]:
     """Permissions and quotas as arguments of Kafka's own tools."""
-    acls: tuple[Acl, ...] = agent_acls(topics)
-    quota = f"kafka-configs.sh --alter --entity-type users --entity-name {user.name} --add-config '{QUOTAS}'"
-    return [*(f"kafka-acls.sh {line}" for line in acl_commands(acls, user.principal)), quota]
-
-
-def say(session: Session, lines: list[str]) -> None:
-    """Notes for the person at the terminal, one a line."""
-    for line in lines:
-        session.note(line)
+    user = principal.partition(":")[2]
+    quota = f"kafka-configs.sh --alter --entity-type users --entity-name {user} --add-config '{QUOTAS}'"
+    return [*(f"kafka-acls.sh {line}" for line in acl_commands(agent_acls(topics), principal)), quota]

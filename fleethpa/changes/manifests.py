@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
 
+from fleethpa.fleet.selection import DEFAULT_NAMESPACE
 from fleethpa.frame.errors import unreadable_text, usage
 from fleethpa.frame.session import Session
 from schemas.fitting import over_limits
@@ -66,12 +67,11 @@ class Input:
     hpas: list[FileManifest] = field(default_factory=list)
     others: list[FileManifest] = field(default_factory=list)
 
-    def fixed_replicas(self, kind: str, name: str, namespace: str) -> FileManifest | None:
-        """The target's own manifest, if it is in the input and sets spec.replicas."""
+    def target_of(self, hpa: Json, namespace: str) -> FileManifest | None:
+        """The manifest of what an HPA in a namespace scales, if it is in the input."""
+        _, kind, name = _target(hpa)
         for other in self.others:
-            same = other.body.get("kind") == kind and other.name == name and other.namespace in ("", namespace)
-            spec = other.body.get("spec")
-            if same and isinstance(spec, dict) and "replicas" in spec:
+            if other.body.get("kind") == kind and other.name == name and other.namespace in ("", namespace):
                 return other
         return None
 
@@ -126,6 +126,23 @@ def check_hpa(manifest: FileManifest, namespace: str) -> tuple[dict[str, Any], l
         return hpa_from_manifest(whole, namespace_default=namespace), errors
     except ManifestError as error:
         return {}, errors + error.problems
+
+
+def checked_hpa(manifest: FileManifest, namespace: str | None) -> Json:
+    """The defaulted autoscaling/v2 object of a manifest. Without a namespace of its own it is of `namespace`, or else
+    of `default`.
+
+    Raises CommandError: it is not valid, or its namespace is not `namespace` (exit 2).
+    """
+    if namespace and manifest.namespace not in ("", namespace):
+        cause = f"It says {manifest.namespace}, -n says {namespace}."
+        raise usage(f"{manifest.source}: the namespaces do not match", cause=cause)
+    body, errors = check_hpa(manifest, namespace or DEFAULT_NAMESPACE)
+    if errors:
+        lines = "\n".join(f"* {error}" for error in errors) if len(errors) > 1 else errors[0]
+        name = manifest.name or "<unnamed>"
+        raise usage(f'The HorizontalPodAutoscaler "{name}" is invalid ({manifest.source})', cause=lines)
+    return body
 
 
 def _texts(path: str) -> Iterator[tuple[str, str]]:
@@ -324,31 +341,34 @@ def _number(text: Any) -> float:
 # --- with the target's own manifest -----------------------------------------------------------------------------------
 
 
+def fixed_replicas(read: Input, body: Json, namespace: str) -> str:
+    """How the manifest of an HPA's target works against the HPA; empty: it does not, or is not in the input."""
+    target = read.target_of(body, namespace)
+    if target is None or "replicas" not in _part(target.body, "spec"):
+        return ""
+    return (
+        f"{target.source}: {target.body['kind']}/{target.name} sets spec.replicas, so every `kubectl apply` of it "
+        "resets the count that the HPA has set; take spec.replicas out of the manifest"
+    )
+
+
 def _target_rules(read: Input, body: Json, namespace: str) -> RuleMessages:
-    _, kind, name = _target(body)
-    target = next((each for each in read.others if _is(each, kind, name, namespace)), None)
+    target = read.target_of(body, namespace)
     if target is None:
         return
-    spec = _part(target.body, "spec")
-    if "replicas" in spec:
-        yield (
-            "fixed-replicas",
-            f"{target.source}: {kind}/{name} sets spec.replicas, so every `kubectl apply` of it resets the count",
-        )
-    pod = _part(_part(spec, "template"), "spec")
+    if text := fixed_replicas(read, body, namespace):
+        yield "fixed-replicas", text
+    pod = _part(_part(_part(target.body, "spec"), "template"), "spec")
     for container, resource, wanted in _resources(body["spec"]):
         if "averageUtilization" not in wanted:
             continue
         for lacking in _without_request(pod, resource, container):
+            where = f"container {lacking} of {target.body['kind']}/{target.name}"
             yield (
                 "no-request",
-                f"{target.source}: container {lacking} of {kind}/{name} has no {resource} request: unless a LimitRange "
-                "gives one, utilization cannot be computed",
+                f"{target.source}: {where} has no {resource} request: unless a LimitRange gives one, utilization "
+                "cannot be computed",
             )
-
-
-def _is(other: FileManifest, kind: str, name: str, namespace: str) -> bool:
-    return other.body.get("kind") == kind and other.name == name and other.namespace in ("", namespace)
 
 
 def _without_request(pod: Json, resource: str, container: str) -> Iterator[str]:

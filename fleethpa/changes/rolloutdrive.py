@@ -17,7 +17,7 @@ from msgspec import structs
 from fleethpa.changes.rollouts import RolloutMark, StagedRollout, manifest_part, marked, members, rollouts_in
 from fleethpa.changes.schedules import ANNOTATION as SCHEDULE_ANNOTATION
 from fleethpa.changes.schedules import annotation_of, renewed
-from fleethpa.changes.writing import PlannedRecord, write_all
+from fleethpa.changes.writing import RECORDED, PlannedRecord, central_record, write_all
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found
 from fleethpa.frame.options import WAVE_MEASURES, FailIf, parse_fail_if
@@ -27,7 +27,6 @@ from fleethpa.show.times import rfc3339, shown, span
 from fleethpa.show.words import counted
 from schemas.keys import HpaId
 from schemas.kubernetes.shape import Json
-from schemas.observed import AutoscalerSet
 from streams.analysis.measures import EvaluatedMoment, WaveMeasures, condensed, moment_of, wave_measures
 from streams.analysis.revisions import differences
 
@@ -214,8 +213,6 @@ def rollout_next(rollout: StagedRollout, now_ms: int) -> str:
     return f"fleethpa rollout abort {rollout.id}" if state == "reverting" else ""
 
 
-RECORDED: Final = "30s"
-"""How long a wave's records may take to be in the log."""
 LATE_MS: Final = 60_000
 """If log time stops, a wave ends this long after its end by the clock of this machine."""
 CUMULATIVE: Final = frozenset({"replicas_removed", "recommended_removal", "scale_events", "direction_flips"})
@@ -287,9 +284,8 @@ class WaveDrive:
             kept_schedule=schedule is not None,
         )
         why = f"rollout {mark.id} wave {wave}/{len(mark.waves)}" + (f": {self._reason}" if self._reason else "")
-        body = AutoscalerSet(hpa=marked(hpa, part, mark), origin="central", author=self._author, reason=why)
-        subject = f"hpa {hpa} configured ({'; '.join(differences(view.spec, part['spec']))})"
-        return PlannedRecord(subject, body, hpa.cluster, hpa.namespace)
+        words = f"configured ({'; '.join(differences(view.spec, part['spec']))})"
+        return central_record(hpa, words, marked(hpa, part, mark), self._author, why)
 
     async def _watch(self, wave: int) -> WaveResult:
         """Wait for the end of a wave's time, or for what ends it before."""
@@ -355,14 +351,9 @@ def reverting(rollout: StagedRollout, author: str, why: str) -> list[PlannedReco
     for hpa, mark in rollout.running().items():
         if mark.previous is None:
             continue
-        body = AutoscalerSet(
-            hpa=marked(hpa, mark.previous, structs.replace(mark, previous=None, reverted=why)),
-            origin="central",
-            author=author,
-            reason=f"rollout {rollout.id} reverted: {why}",
-        )
-        changes = "; ".join(differences(rollout.views[hpa].spec, mark.previous["spec"]))
-        writes.append(PlannedRecord(f"hpa {hpa} reverted ({changes})", body, hpa.cluster, hpa.namespace))
+        body = marked(hpa, mark.previous, structs.replace(mark, previous=None, reverted=why))
+        words = f"reverted ({'; '.join(differences(rollout.views[hpa].spec, mark.previous['spec']))})"
+        writes.append(central_record(hpa, words, body, author, f"rollout {rollout.id} reverted: {why}"))
     return writes
 
 

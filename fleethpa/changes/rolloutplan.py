@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fleethpa.changes.manifests import Input, check_hpa
+from fleethpa.changes.manifests import Input, checked_hpa
 from fleethpa.changes.rolloutdrive import listed
 from fleethpa.changes.rollouts import RolloutMark, part_of, rollouts_in, waves_of
 from fleethpa.changes.schedules import renewed
 from fleethpa.changes.writing import Concern
-from fleethpa.fleet.selection import DEFAULT_NAMESPACE
 from fleethpa.frame.errors import ANSWER_IS_NO, CommandError, usage
 from fleethpa.show.times import span
 from fleethpa.show.words import counted
@@ -46,19 +45,11 @@ def rollout_plan(
     """
     plan = RolloutPlan()
     for manifest in read.hpas:
-        scope = manifest.namespace or namespace or DEFAULT_NAMESPACE
-        if namespace and manifest.namespace not in ("", namespace):
-            cause = f"It says {manifest.namespace}, -n says {namespace}."
-            raise usage(f"{manifest.source}: the namespaces do not match", cause=cause)
-        body, errors = check_hpa(manifest, scope)
-        if errors:
-            raise usage(
-                f'The HorizontalPodAutoscaler "{manifest.name}" is invalid ({manifest.source})', cause="\n".join(errors)
-            )
+        body = checked_hpa(manifest, namespace)
         metadata = body["metadata"]
         part = part_of(metadata.get("labels") or {}, metadata.get("annotations") or {}, body["spec"])
         for cluster in clusters:
-            hpa = HpaId(cluster, scope, manifest.name)
+            hpa = HpaId(cluster, metadata["namespace"], manifest.name)
             view = state.hpas.get(hpa)
             if view is None or view.origin != "central":
                 plan.missing.append(hpa)

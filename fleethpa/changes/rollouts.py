@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from fleethpa.frame.errors import usage
 from schemas.keys import HpaId
+from schemas.kubernetes.hpa import manifest_of
 from schemas.kubernetes.shape import Json
 from streams.state.hpastate import SCHEDULE_ANNOTATION
 
@@ -144,7 +145,7 @@ def rollouts_in(state: FleetState) -> dict[str, StagedRollout]:
 
 def mark_of(view: HpaView) -> RolloutMark | None:
     """The mark that an HPA carries; None: none, or one that cannot be read."""
-    text = ((view.hpa.get("metadata") or {}).get("annotations") or {}).get(ANNOTATION)
+    text = view.annotations.get(ANNOTATION)
     if not text or view.origin != "central":
         return None
     try:
@@ -155,8 +156,7 @@ def mark_of(view: HpaView) -> RolloutMark | None:
 
 def manifest_part(view: HpaView) -> Json:
     """Labels, annotations (without a mark) and spec of an HPA."""
-    metadata = view.hpa.get("metadata") or {}
-    return part_of(metadata.get("labels") or {}, metadata.get("annotations") or {}, view.spec)
+    return part_of(view.labels, view.annotations, view.spec)
 
 
 def part_of(labels: Mapping[str, str], annotations: Mapping[str, str], spec: Json) -> Json:
@@ -168,14 +168,8 @@ def part_of(labels: Mapping[str, str], annotations: Mapping[str, str], spec: Jso
 def marked(hpa: HpaId, part: Json, mark: RolloutMark) -> Json:
     """The object of an HPA that carries a mark."""
     annotations = part["annotations"] | {ANNOTATION: msgspec.json.encode(mark).decode()}
-    metadata = {"name": hpa.name, "namespace": hpa.namespace, "annotations": annotations}
-    metadata |= {"labels": part["labels"]} if part["labels"] else {}
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": metadata,
-        "spec": part["spec"],
-    }
+    metadata = {"name": hpa.name, "namespace": hpa.namespace, "labels": part["labels"], "annotations": annotations}
+    return manifest_of(metadata, part["spec"])
 
 
 def digest(spec: Json) -> str:

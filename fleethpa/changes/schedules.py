@@ -8,7 +8,7 @@ clock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -17,11 +17,10 @@ from msgspec import Struct, structs
 
 from fleethpa.changes.rollouts import rollouts_in
 from fleethpa.changes.specs import changed_spec, checked, setting_of, split
-from fleethpa.changes.writing import PlannedRecord, check_writes
+from fleethpa.changes.writing import PlannedRecord, central_record, check_writes
 from fleethpa.frame.errors import CommandError, usage
-from schemas.kubernetes.hpa import semantically_equal_spec
+from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
 from schemas.kubernetes.shape import Json
-from schemas.observed import AutoscalerSet
 from schemas.texts import Weekly, parse_weekly
 from streams.analysis.candidate import season_rules
 from streams.analysis.revisions import differences
@@ -171,26 +170,21 @@ def parsed_rules(rules: Sequence[str], time_zone: str) -> list[WeeklyRule]:
 
 def rule_at(schedule: ReplicaSchedule, now_ms: int) -> WeeklyRule | None:
     """The rule that holds at a moment; None: none does."""
-    local = datetime.fromtimestamp(now_ms // 1000, UTC).astimezone(schedule.zone)
-    found = None
-    for rule in schedule.parsed():
-        if rule.times.holds(local.weekday(), local.hour * 60 + local.minute):
-            found = rule
-    return found
+    return _last_holding(schedule.parsed(), schedule.zone, now_ms)
+
+
+def _last_holding(rules: Sequence[WeeklyRule], zone: ZoneInfo, at_ms: int) -> WeeklyRule | None:
+    local = datetime.fromtimestamp(at_ms // 1000, zone)
+    minute = local.hour * 60 + local.minute
+    return next((rule for rule in reversed(rules) if rule.times.holds(local.weekday(), minute)), None)
 
 
 def next_change_ms(schedule: ReplicaSchedule, now_ms: int) -> int | None:
     """When another rule holds, to the minute; None: not within a week."""
-    begin_ms = now_ms // _MINUTE_MS * _MINUTE_MS
-    now = rule_at(schedule, now_ms)
-    rules, zone = schedule.parsed(), schedule.zone
-    for minute in range(1, _WEEK_MINUTES + 1):
-        at_ms = begin_ms + minute * _MINUTE_MS
-        local = datetime.fromtimestamp(at_ms // 1000, UTC).astimezone(zone)
-        held = [rule for rule in rules if rule.times.holds(local.weekday(), local.hour * 60 + local.minute)]
-        if (held[-1] if held else None) != now:
-            return at_ms
-    return None
+    rules, zone, begin_ms = schedule.parsed(), schedule.zone, now_ms // _MINUTE_MS * _MINUTE_MS
+    now = _last_holding(rules, zone, begin_ms)
+    minutes = range(begin_ms + _MINUTE_MS, begin_ms + (_WEEK_MINUTES + 1) * _MINUTE_MS, _MINUTE_MS)
+    return next((at_ms for at_ms in minutes if _last_holding(rules, zone, at_ms) != now), None)
 
 
 def spec_at(hpa: Json, schedule: ReplicaSchedule, now_ms: int) -> Json:
@@ -205,14 +199,11 @@ def spec_at(hpa: Json, schedule: ReplicaSchedule, now_ms: int) -> Json:
 
 def with_schedule(hpa: Json, schedule: ReplicaSchedule | None, spec: Json) -> Json:
     """The object to publish: the HPA with another spec, and with a schedule or without."""
-    old = hpa["metadata"]
-    annotations = {name: value for name, value in (old.get("annotations") or {}).items() if name != ANNOTATION}
+    old = hpa["metadata"].get("annotations") or {}
+    annotations = {name: value for name, value in old.items() if name != ANNOTATION}
     if schedule is not None:
         annotations[ANNOTATION] = annotation_of(schedule)
-    metadata = {name: old[name] for name in ("name", "namespace", "labels") if old.get(name)}
-    if annotations:
-        metadata["annotations"] = annotations
-    return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": spec}
+    return manifest_of(hpa["metadata"] | {"annotations": annotations}, spec)
 
 
 def annotation_of(schedule: ReplicaSchedule) -> str:
@@ -271,11 +262,7 @@ def due(state: FleetState, now_ms: int) -> tuple[list[PlannedRecord], list[Comma
 
 def scheduled(views: Iterable[HpaView]) -> list[HpaView]:
     """The central HPAs that carry a schedule."""
-    return [
-        view
-        for view in views
-        if view.origin == "central" and ANNOTATION in ((view.hpa.get("metadata") or {}).get("annotations") or {})
-    ]
+    return [view for view in views if view.origin == "central" and ANNOTATION in view.annotations]
 
 
 def _due(view: HpaView, now_ms: int) -> PlannedRecord | None:
@@ -285,11 +272,6 @@ def _due(view: HpaView, now_ms: int) -> PlannedRecord | None:
     if semantically_equal_spec(view.spec, spec):
         return None
     rule = rule_at(schedule, now_ms)
-    body = AutoscalerSet(
-        hpa=with_schedule(view.hpa, schedule, spec),
-        origin="central",
-        author=AUTHOR,
-        reason=f"schedule: {rule.text if rule is not None else 'no rule holds'}",
-    )
-    changes = "; ".join(differences(view.spec, spec))
-    return PlannedRecord(f"hpa {view.id} scheduled ({changes})", body, view.id.cluster, view.id.namespace)
+    why = f"schedule: {rule.text if rule is not None else 'no rule holds'}"
+    words = f"scheduled ({'; '.join(differences(view.spec, spec))})"
+    return central_record(view.id, words, with_schedule(view.hpa, schedule, spec), AUTHOR, why)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -17,7 +17,7 @@ from fleethpa.show.times import LATEST_MS, span
 from schemas.guardrails import Guardrails, problems
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.observed import MetricType
-from schemas.settings import SETTING_NAMES, ClusterSettings, parse_budget
+from schemas.settings import MAPS, MINIMA, MOST_REPLICAS, SETTING_NAMES, ClusterSettings, parse_budget
 
 
 def read_guardrails(file: Path) -> tuple[Guardrails | None, list[str]]:
@@ -67,84 +67,66 @@ def settings_in(file: Path) -> tuple[str, ...]:
 
 UNSET: Final = ("", "default")
 """Values that take a setting away."""
-MOST_REPLICAS: Final = 2**31 - 1
+BY_NAMESPACE: Final = {"removal-budget": "removal_budgets", "addition-budget": "addition_budgets"}
+"""Settings that a namespace may have of its own, and their fields."""
+SETTINGS: Final = {
+    field.removesuffix("_ms").replace("_", "-"): field
+    for field in ClusterSettings.__struct_fields__
+    if field not in MAPS and field != "native_evidence"
+}
+"""Settings as they are written, and their fields. Beside these: `namespace.NAME=MODE`, `source.TYPE=…` and the budgets
+of namespaces, `removal-budget.NAME=…`, where NAME may be `*`.
+"""
+_TYPES: Final = {field.name: get_args(field.type)[0] for field in msgspec.structs.fields(ClusterSettings)}
+"""The type of each field, when it is set."""
 
 
-def _flag(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise ValueError("expected true or false")
-    return text == "true"
-
-
-def _choice(*known: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in known:
-            raise ValueError(f"expected one of {', '.join(known)}")
-        return text
-
-    return parse
-
-
-def _quantity(text: str) -> str:
-    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,20})?", text):
+def _value(field: str, text: str) -> Any:
+    """Read the value of a field by its type and bounds. Raises ValueError: it cannot be read, or is outside them."""
+    kind = _TYPES[field]
+    if kind is bool:
+        if text not in ("true", "false"):
+            raise ValueError("expected true or false")
+        return text == "true"
+    if choices := get_args(kind):
+        return _choice(text, choices)
+    if field.endswith("_ms"):
+        return _span(text, MINIMA[field])
+    if field.endswith("_budget"):
+        parse_budget(text, whole_cluster=True)
+    elif kind is int:
+        if not re.fullmatch(r"[0-9]{1,10}", text) or not MINIMA[field] <= int(text) <= MOST_REPLICAS:
+            raise ValueError(f"expected a whole number from {MINIMA[field]} to {MOST_REPLICAS}")
+        return int(text)
+    elif not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,20})?", text):
         raise ValueError("expected a number such as 0.1")
     return text
 
 
-def _count(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,10}", text) or not 1 <= int(text) <= MOST_REPLICAS:
-        raise ValueError(f"expected a whole number from 1 to {MOST_REPLICAS}")
-    return int(text)
+def _member(field: str, text: str) -> str:
+    """Read the value of a member of a field that is a map. Raises ValueError: as `_value`."""
+    if choices := get_args(get_args(_TYPES[field])[1]):
+        return _choice(text, choices)
+    parse_budget(text)
+    return text
 
 
-def _span(shortest_ms: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            found = parse_duration_ms(text)
-        except CommandError as error:
-            raise ValueError(f"not a duration: {error.cause}") from error
-        if found < shortest_ms:
-            raise ValueError(f"expected at least {written_span(shortest_ms)}")
-        if found > LATEST_MS:
-            raise ValueError("too long")
-        return found
-
-    return parse
+def _choice(text: str, known: Sequence[str]) -> str:
+    if text not in known:
+        raise ValueError(f"expected one of {', '.join(known)}")
+    return text
 
 
-def _budget(whole_cluster: bool) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        parse_budget(text, whole_cluster=whole_cluster)
-        return text
-
-    return parse
-
-
-_MODE: Final = _choice("off", "shadow", "enforce")
-SETTINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
-    "sync-period": ("sync_period_ms", _span(100)),
-    "tolerance": ("tolerance", _quantity),
-    "downscale-stabilization": ("downscale_stabilization_ms", _span(0)),
-    "cpu-initialization-period": ("cpu_initialization_period_ms", _span(0)),
-    "initial-readiness-delay": ("initial_readiness_delay_ms", _span(0)),
-    "sample-age-limit": ("sample_age_limit_ms", _span(1)),
-    "default-mode": ("default_mode", _MODE),
-    "frozen": ("frozen", _flag),
-    "native-controller": ("native_controller", _choice("absent", "present", "unknown")),
-    "max-step": ("max_step", _count),
-    "hold-on-overflow": ("hold_on_overflow", _flag),
-    "status-every": ("status_every_ms", _span(0)),
-    "removal-budget": ("removal_budget", _budget(whole_cluster=True)),
-    "addition-budget": ("addition_budget", _budget(whole_cluster=True)),
-    "partial-view": ("partial_view", _flag),
-    "evaluate-on": ("evaluate_on", _choice("period", "sample")),
-    "evaluate-floor": ("evaluate_floor_ms", _span(100)),
-}
-"""Setting as written: its field and how its value is read. Beside these: `namespace.NAME=MODE`, `source.TYPE=…` and the
-budgets of namespaces, `removal-budget.NAME=…`, where NAME may be `*`.
-"""
-BY_NAMESPACE: Final = {"removal-budget": "removal_budgets", "addition-budget": "addition_budgets"}
-"""Settings that a namespace may have of its own, and their fields."""
+def _span(text: str, shortest_ms: int) -> int:
+    try:
+        found = parse_duration_ms(text)
+    except CommandError as error:
+        raise ValueError(f"not a duration: {error.cause}") from error
+    if found < shortest_ms:
+        raise ValueError(f"expected at least {written_span(shortest_ms)}")
+    if found > LATEST_MS:
+        raise ValueError("too long")
+    return found
 
 
 @dataclass(frozen=True)
@@ -192,29 +174,30 @@ def parse_changes(changes: tuple[str, ...]) -> Changes:
         if name in seen:
             raise usage(f"{name} is given twice")
         seen.add(name)
-        parse, key = _setting(name)
-        parsed = None if value in UNSET else _parsed(name, value, parse)
-        if isinstance(key, tuple):
-            members[key] = parsed
-        elif parsed is None:
-            unset.append(key)
-        else:
-            values[key] = parsed
+        key = _setting(name)
+        try:
+            if isinstance(key, tuple):
+                members[key] = None if value in UNSET else _member(key[0], value)
+            elif value in UNSET:
+                unset.append(key)
+            else:
+                values[key] = _value(key, value)
+        except ValueError as error:
+            raise usage(f"{text} cannot be used", cause=str(error)) from error
     return Changes(values, tuple(unset), members)
 
 
-def _setting(name: str) -> tuple[Callable[[str], Any], str | tuple[str, str]]:
-    """How a setting's value is read, and its field (of a map: with the member)."""
-    group, dot, member = name.partition(".")
-    if dot and group == "namespace" and member:
-        return _MODE, ("namespaces", member)
-    if dot and group in BY_NAMESPACE and member:
-        return _budget(whole_cluster=False), (BY_NAMESPACE[group], member)
-    if dot and group == "source" and member in get_args(MetricType):
-        return _choice("api", "samples"), ("sources", member)
+def _setting(name: str) -> str | tuple[str, str]:
+    """The field of a setting; of a map: with the member. Raises CommandError: there is no such setting (exit 2)."""
+    group, _, member = name.partition(".")
+    if group == "namespace" and member:
+        return "namespaces", member
+    if group in BY_NAMESPACE and member:
+        return BY_NAMESPACE[group], member
+    if group == "source" and member in get_args(MetricType):
+        return "sources", member
     if name in SETTINGS:
-        field, parse = SETTINGS[name]
-        return parse, field
+        return SETTINGS[name]
     if name in ("namespace", "source"):
         example = "namespace.shop=off" if name == "namespace" else "source.External=samples"
         raise usage(f"{name} is not a setting", cause=f"Name what it is of, such as {example}.")
@@ -222,13 +205,6 @@ def _setting(name: str) -> tuple[Callable[[str], Any], str | tuple[str, str]]:
     sources = ", ".join(f"source.{each}" for each in get_args(MetricType))
     known = f"Known are {', '.join(SETTINGS)}, namespace.NAME, {sources}."
     raise usage(f"{name} is not a setting", cause=f"Did you mean {near[0]}?" if near else known)
-
-
-def _parsed(name: str, value: str, parse: Callable[[str], Any]) -> Any:
-    try:
-        return parse(value)
-    except ValueError as error:
-        raise usage(f"{name}={value} cannot be used", cause=str(error)) from error
 
 
 def remarks(changes: Changes) -> list[str]:
@@ -246,7 +222,7 @@ def remarks(changes: Changes) -> list[str]:
 def written_settings(settings: ClusterSettings) -> list[tuple[str, str]]:
     """Settings as they are written on the command line: name and value."""
     rows = []
-    for name, (field, _) in SETTINGS.items():
+    for name, field in SETTINGS.items():
         value = getattr(settings, field)
         if value is not None:
             text = str(value).lower() if isinstance(value, bool) else str(value)

@@ -21,7 +21,7 @@ from fleethpa.show import words
 from fleethpa.show.times import rfc3339
 from fleethpa.show.words import alike
 from schemas.keys import partition_for
-from schemas.kubernetes.hpa import metric_name, metric_source, semantically_equal_spec
+from schemas.kubernetes.hpa import manifest_of, metric_name, metric_source, semantically_equal_spec
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.shape import Json
 from streams.analysis.counterfactual import total_of, varied
@@ -115,16 +115,6 @@ def _no_revision(found: Sequence[Revision], what: str, hpa: HpaId) -> CommandErr
     return not_found(f"{hpa} has {what}", cause=cause, next_step=f"fleethpa history {hpa}")
 
 
-def manifest_of(hpa: HpaId, spec: Json) -> Json:
-    """A spec as a manifest that `apply` and kubectl take."""
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": hpa.name, "namespace": hpa.namespace},
-        "spec": spec,
-    }
-
-
 def change_text(revision: Revision) -> str:
     """What a change was, in words."""
     texts = [revision.what] if revision.what in ("adopted", "released") else []
@@ -185,12 +175,7 @@ def checked(hpa: dict[str, Any], spec: dict[str, Any], source: str) -> dict[str,
 
     Raises CommandError: it is not valid; every error is named (exit 2).
     """
-    body = {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {name: hpa["metadata"][name] for name in ("name", "namespace") if name in hpa["metadata"]},
-        "spec": spec,
-    }
+    body = manifest_of({name: hpa["metadata"].get(name) for name in ("name", "namespace")}, spec)
     whole, errors = check_hpa(FileManifest(source, body), "default")
     if errors:
         raise usage(f"{source}: the changed HPA is invalid", cause="\n".join(errors))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, usage
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.session import Session
+from schemas.observed import AutoscalerSet
 from streams.ingest.bodies import SourcePlace, normalize
 from streams.ingest.own import topic_of
 from streams.ingest.pieces import Refusal
@@ -20,8 +21,13 @@ from streams.ingest.pieces import Refusal
 if TYPE_CHECKING:
     from fleethpa.frame.writer import Fate, SentRecord, Writer
     from schemas.entries import Body
+    from schemas.keys import HpaId
+    from schemas.kubernetes.shape import Json
+    from schemas.observed import Mode
 
 R = TypeVar("R")
+RECORDED: Final = "30s"
+"""How long records may take to be in the log, for a command without `--wait`."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,14 @@ class PlannedRecord:
     def bodies(self) -> tuple[Body, ...]:
         """All entries of the record, in their order."""
         return (self.body, *self.also)
+
+
+def central_record(
+    hpa: HpaId, words: str, body: Json, author: str, reason: str, mode: Mode | None = None
+) -> PlannedRecord:
+    """The record that makes a central HPA this object. `words`: what it says to the user after the HPA's name."""
+    entry = AutoscalerSet(hpa=body, origin="central", mode=mode, author=author, reason=reason)
+    return PlannedRecord(f"hpa {hpa} {words}", entry, hpa.cluster, hpa.namespace)
 
 
 def change_options(function: Callable[..., R]) -> Callable[..., R]:
@@ -96,6 +110,40 @@ def show(session: Session, concerns: Sequence[Concern]) -> None:
     """Say what a command would do, without a question."""
     for concern in concerns:
         (session.warn if concern.harmful else session.note)(concern.text)
+
+
+async def change(
+    session: Session,
+    verb: str,
+    writes: Sequence[PlannedRecord],
+    concerns: Sequence[Concern],
+    written: Mapping[str, Any],
+    *,
+    code: int = OK,
+    asks: bool = True,
+) -> int:
+    """Carry a change out as the options of `write_options` ask for it; returns the exit code.
+
+    A dry run prints what would be written. Otherwise the user is asked, the records are written, and what became of
+    each is reported.
+
+    Args:
+        code: the exit code so far.
+        asks: whether the concerns need a confirmation, or are only shown.
+
+    Raises CommandError: as `confirm` and `write_all`.
+    """
+    if written["dry_run"]:
+        show(session, concerns)
+        return max(code, dry_run(session, writes))
+    if not writes:
+        return code
+    if asks:
+        confirm(session, concerns, written["yes"], verb)
+    else:
+        show(session, concerns)
+    async with session.writer() as writer:
+        return max(code, await write_all(session, writer, writes, written.get("wait", RECORDED)))
 
 
 async def write_all(

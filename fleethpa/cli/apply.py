@@ -10,23 +10,23 @@ import click
 from fleethpa.changes.foresight import Present, concerns
 from fleethpa.changes.manifests import (
     FieldValidation,
-    FileManifest,
     Input,
-    check_hpa,
+    checked_hpa,
+    fixed_replicas,
     read_input,
     validate_option,
     warn_about_fields,
 )
 from fleethpa.changes.schedules import kept_by
-from fleethpa.changes.writing import PlannedRecord, confirm, dry_run, show, write_all, write_options
+from fleethpa.changes.writing import PlannedRecord, central_record, change, write_options
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.finding import chosen, matching_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, Ref, Selection, cluster_globs
 from fleethpa.fleet.state import fleet_now, hpa_names, read_state
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, USAGE, CommandError, usage
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, usage
 from fleethpa.frame.session import Session, command_options
 from schemas.keys import HpaId
-from schemas.observed import AutoscalerDeleted, AutoscalerSet
+from schemas.observed import AutoscalerDeleted
 
 if TYPE_CHECKING:
     from fleethpa.changes.foresight import Foresight
@@ -68,15 +68,10 @@ def delete(
             return 0
         async with session.past() as past:
             foresight = (await Present.read(past)).foresee(writes)
-        found = concerns("delete", foresight, writes)
-        if written["dry_run"]:
-            show(session, found)
-            return dry_run(session, writes)
-        confirm(session, found, written["yes"], "delete")
-        for text in foresight.handed_over():
+        code = await change(session, "delete", writes, concerns("delete", foresight, writes), written)
+        for text in foresight.handed_over() if not written["dry_run"] else ():
             session.note(text)
-        async with session.writer() as writer:
-            return await write_all(session, writer, writes, written["wait"])
+        return code
 
     return session.run(work())
 
@@ -157,18 +152,11 @@ def apply(
         plan = _plan(session, read, state, targets, namespace, mode, written["reason"])
         foresight = _look_ahead(plan, present)
         found = concerns("apply", foresight, plan.writes)
-        code = _report(session, plan)
-        if written["dry_run"]:
-            show(session, found)
-            return max(code, dry_run(session, plan.writes))
-        if not plan.writes:
-            return code
-        confirm(session, found, written["yes"], "apply")
-        async with session.writer() as writer:
-            code = max(code, await write_all(session, writer, plan.writes, written["wait"]))
-        for text in foresight.handed_over():
-            session.note(text)
-        _say_mode(session, plan, mode)
+        code = await change(session, "apply", plan.writes, found, written, code=_report(session, plan))
+        if not written["dry_run"]:
+            for text in foresight.handed_over():
+                session.note(text)
+            _say_mode(session, plan, mode)
         return code
 
     return session.run(work())
@@ -210,39 +198,16 @@ def _plan(
 ) -> ApplyPlan:
     plan = ApplyPlan()
     for manifest in read.hpas:
-        scope = manifest.namespace or namespace or DEFAULT_NAMESPACE
-        if namespace and manifest.namespace not in ("", namespace):
-            cause = f"It says {manifest.namespace}, -n says {namespace}."
-            plan.problems.append(usage(f"{manifest.source}: the namespaces do not match", cause=cause))
+        try:
+            body = checked_hpa(manifest, namespace)
+        except CommandError as problem:
+            plan.problems.append(problem)
             continue
-        body = _checked(manifest, scope, plan)
-        if body is None:
-            continue
-        _warn_fixed_replicas(read, body, scope, plan)
+        scope = body["metadata"]["namespace"]
+        plan.warnings += filter(None, [fixed_replicas(read, body, scope)])
         for cluster in clusters:
             _plan_one(session, plan, state, HpaId(cluster, scope, manifest.name), body, mode, reason)
     return plan
-
-
-def _checked(manifest: FileManifest, namespace: str, plan: ApplyPlan) -> dict[str, Any] | None:
-    body, errors = check_hpa(manifest, namespace)
-    if not errors:
-        return body
-    name = manifest.name or "<unnamed>"
-    lines = "\n".join(f"* {error}" for error in errors) if len(errors) > 1 else errors[0]
-    what = f'The HorizontalPodAutoscaler "{name}" is invalid ({manifest.source})'
-    plan.problems.append(CommandError(what, cause=lines, code=USAGE))
-    return None
-
-
-def _warn_fixed_replicas(read: Input, body: dict[str, Any], namespace: str, plan: ApplyPlan) -> None:
-    target = (body.get("spec") or {}).get("scaleTargetRef") or {}
-    fixed = read.fixed_replicas(str(target.get("kind")), str(target.get("name")), namespace)
-    if fixed is not None:
-        plan.warnings.append(
-            f"{fixed.source}: {target.get('kind')}/{target.get('name')} sets spec.replicas, so every `kubectl apply` "
-            "of it resets the count that the HPA has set; take spec.replicas out of the manifest"
-        )
 
 
 def _plan_one(
@@ -260,9 +225,8 @@ def _plan_one(
     if held is not None and not changes and mode in (None, held.mode):
         plan.unchanged.append(hpa)
         return
-    subject = f"hpa {hpa} created" if held is None else f"hpa {hpa} configured" + (f" ({changes})" if changes else "")
-    set_ = AutoscalerSet(hpa=body, origin="central", mode=mode, author=session.config.author, reason=reason)
-    plan.writes.append(PlannedRecord(subject, set_, hpa.cluster, hpa.namespace))
+    words = "created" if held is None else "configured" + (f" ({changes})" if changes else "")
+    plan.writes.append(central_record(hpa, words, body, session.config.author, reason, mode))
 
 
 def _look_ahead(plan: ApplyPlan, present: Present) -> Foresight:

@@ -13,16 +13,7 @@ from msgspec import structs
 
 from fleethpa.changes import agents as agentclusters
 from fleethpa.changes.handover import prove_native_absent
-from fleethpa.changes.writing import (
-    Concern,
-    PlannedRecord,
-    check_writes,
-    confirm,
-    dry_run,
-    show,
-    write_all,
-    write_options,
-)
+from fleethpa.changes.writing import Concern, PlannedRecord, change, check_writes, write_all, write_options
 from fleethpa.fleet.access import Access, review, wanted
 from fleethpa.fleet.doctor import access_check, finding_checks, line, listing, report_sum
 from fleethpa.fleet.members import KnownMembers, are_found, fixed_options, found_options, look_up_members
@@ -235,7 +226,7 @@ def add(session: Session, /, name: str, path: str | None, **options: Any) -> int
     after a Secret fleethpa-kafka with the agent's client.properties.
     """
     _check_names(options["namespaces"], options["home"], options["custom"])
-    user = agentclusters.AgentUser(options["principal"].format(name=name))
+    principal = options["principal"].format(name=name)
     settings = client_settings(session.config)
 
     async def work() -> tuple[int, AgentSet]:
@@ -253,7 +244,7 @@ def add(session: Session, /, name: str, path: str | None, **options: Any) -> int
         async with connecting(settings.bootstrap_servers):
             for topic in await agentclusters.create_topics(settings, made.topics, options["replication_factor"]):
                 session.note(f"topic/{topic} created")
-            if not options["no_acls"] and not await agentclusters.allow(settings, made.topics, user):
+            if not options["no_acls"] and not await agentclusters.allow(settings, made.topics, principal):
                 session.warn("these brokers enforce no permissions: anyone may write the agent's topic")
         async with session.writer() as writer:
             code = await write_all(session, writer, writes, options["wait"], silent=True)
@@ -262,7 +253,8 @@ def add(session: Session, /, name: str, path: str | None, **options: Any) -> int
         return code, made
 
     code, made = session.run(work())
-    agentclusters.say(session, ["Permissions and quotas:", *agentclusters.permission_lines(made.topics, user)])
+    for each in ("Permissions and quotas:", *agentclusters.permission_lines(made.topics, principal)):
+        session.note(each)
     place = AgentPlace(
         topics=made.topics,
         image=options["image"],
@@ -289,7 +281,7 @@ def add(session: Session, /, name: str, path: str | None, **options: Any) -> int
 @command_options()
 def remove(session: Session, /, name: str, principal: str, delete_topics: bool, **options: Any) -> int:
     """End the registration of the agent of cluster NAME: its reports are refused, and its HPAs keep their replicas."""
-    user = agentclusters.AgentUser(principal.format(name=name))
+    principal = principal.format(name=name)
     settings = client_settings(session.config)
 
     async def work() -> int:
@@ -298,14 +290,11 @@ def remove(session: Session, /, name: str, principal: str, delete_topics: bool, 
         left = structs.replace(found, left=True, author=session.config.author, reason=options["reason"])
         writes = [PlannedRecord(f"cluster {name} has no agent any more", left, name)]
         held = f"the HPAs of cluster {name} keep their replicas until an agent or an observer reports on it again"
+        code = await change(session, "clusters remove", writes, [Concern(held, harmful=True)], options)
         if options["dry_run"]:
-            show(session, [Concern(held)])
-            return dry_run(session, writes)
-        confirm(session, [Concern(held, harmful=True)], options["yes"], "clusters remove")
-        async with session.writer() as writer:
-            code = await write_all(session, writer, writes, options["wait"])
+            return code
         async with connecting(settings.bootstrap_servers):
-            await agentclusters.disallow(settings, found.topics, user)
+            await agentclusters.disallow(settings, found.topics, principal)
             if delete_topics:
                 await agentclusters.delete_topics(settings, found.topics)
         session.note(f"Next, in the cluster: kubectl -n fleethpa-system delete deployment {AGENT}")

@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleethpa.changes.manifests import FileManifest, check_hpa
-from fleethpa.changes.specs import (
-    change_text,
-    manifest_of,
-    read_revisions,
-    revision_before,
-    revision_document,
-    revision_of,
-)
-from fleethpa.changes.writing import PlannedRecord, dry_run, write_all, write_options
+from fleethpa.changes.specs import change_text, read_revisions, revision_before, revision_document, revision_of
+from fleethpa.changes.writing import PlannedRecord, central_record, change, write_options
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import hpa_names
@@ -25,8 +18,7 @@ from fleethpa.frame.session import Session, command_options, output_option
 from fleethpa.show.formats import Listing, machine, render
 from fleethpa.show.table import Column
 from fleethpa.show.times import shown
-from schemas.kubernetes.hpa import semantically_equal_spec
-from schemas.observed import AutoscalerSet
+from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
 from streams.analysis.revisions import differences
 
 if TYPE_CHECKING:
@@ -57,10 +49,7 @@ def rollback(session: Session, /, selection: Selection, number: int | None, **wr
         if write is None:
             session.out(f"hpa {hpa} unchanged (its spec is that of revision {chosen[0].generation})")
             return 0
-        if written["dry_run"]:
-            return dry_run(session, [write])
-        async with session.writer() as writer:
-            return await write_all(session, writer, [write], written["wait"])
+        return await change(session, "rollback", [write], [], written)
 
     return session.run(work())
 
@@ -89,18 +78,12 @@ def _write(session: Session, view: HpaView, number: int, spec: dict[str, Any], r
     """The record that brings a spec back; None: it is the current one."""
     if semantically_equal_spec(view.spec, spec):
         return None
-    manifest = manifest_of(view.id, spec)
-    metadata = view.hpa.get("metadata") or {}
-    manifest["metadata"] |= {name: metadata[name] for name in ("labels", "annotations") if metadata.get(name)}
+    manifest = manifest_of(view.id._asdict() | {"labels": view.labels, "annotations": view.annotations}, spec)
     body, errors = check_hpa(FileManifest(f"revision {number}", manifest), view.id.namespace)
     if errors:
         raise usage(f"revision {number} of {view.id} is not valid any more", cause="\n".join(errors))
-    changes = "; ".join(differences(view.spec, body["spec"]))
-    record = AutoscalerSet(
-        hpa=body, origin="central", author=session.config.author, reason=reason or f"rollback to revision {number}"
-    )
-    subject = f"hpa {view.id} rolled back to revision {number} ({changes})"
-    return PlannedRecord(subject, record, view.id.cluster, view.id.namespace)
+    words = f"rolled back to revision {number} ({'; '.join(differences(view.spec, body['spec']))})"
+    return central_record(view.id, words, body, session.config.author, reason or f"rollback to revision {number}")
 
 
 @click.command()
@@ -143,7 +126,7 @@ def history(
 def _manifest(session: Session, hpa: HpaId, found: list[Revision], number: int, output: str) -> str:
     """A revision's manifest; for people with a line above it that says whose it is."""
     revision, spec = revision_of(found, number, hpa)
-    manifest = manifest_of(hpa, spec)
+    manifest = manifest_of(hpa._asdict(), spec)
     if output not in ("table", "wide"):
         return machine(manifest, output)
     by = revision.author or revision.manager

@@ -15,7 +15,6 @@ import click
 
 from fleethpa.changes.manifests import FieldValidation, Input, read_input, validate_option, warn_about_fields
 from fleethpa.changes.rolloutdrive import (
-    RECORDED,
     WaveDrive,
     found_rollout,
     listed,
@@ -32,7 +31,7 @@ from fleethpa.changes.rolloutdrive import (
 )
 from fleethpa.changes.rolloutplan import RolloutPlan, check_others, concerns, rollout_plan
 from fleethpa.changes.rollouts import RolloutMark, StagedRollout, digest, in_order, members, rollouts_in, waves_of
-from fleethpa.changes.writing import Concern, change_options, confirm, dry_run, show, write_all
+from fleethpa.changes.writing import Concern, change, change_options, confirm, show
 from fleethpa.fleet.finding import matching_clusters
 from fleethpa.fleet.selection import cluster_globs
 from fleethpa.fleet.state import fleet_now, read_state
@@ -250,12 +249,7 @@ async def _abort(session: Session, rollout_id: str, written: dict[str, Any]) -> 
         session.out(f"rollout {rollout_id}: nothing to revert")
         return OK
     stated = [Concern(f"abort gives {counted(len(writes), 'HPA')} the earlier spec again")]
-    if written["dry_run"]:
-        show(session, stated)
-        return dry_run(session, writes)
-    confirm(session, stated, written["yes"], "rollout abort")
-    async with session.writer() as writer:
-        return await write_all(session, writer, writes, RECORDED)
+    return await change(session, "rollout abort", writes, stated, written)
 
 
 # --- showing ----------------------------------------------------------------------------------------------------------

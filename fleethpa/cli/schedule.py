@@ -19,7 +19,7 @@ from fleethpa.changes.schedules import (
     spec_at,
     with_schedule,
 )
-from fleethpa.changes.writing import PlannedRecord, confirm, dry_run, show, write_all, write_options
+from fleethpa.changes.writing import PlannedRecord, central_record, change, write_options
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.finding import chosen
 from fleethpa.fleet.selection import Selection
@@ -31,7 +31,6 @@ from fleethpa.show.formats import Listing, render
 from fleethpa.show.table import Column
 from fleethpa.show.times import rfc3339
 from schemas.kubernetes.shape import Json
-from schemas.observed import AutoscalerSet
 
 
 @click.group(cls=SuggestingGroup)
@@ -101,9 +100,7 @@ def _otherwise(view: HpaView, before: ReplicaSchedule) -> Json:
 def _record(
     session: Session, view: HpaView, new: ReplicaSchedule | None, spec: Json, words: str, reason: str
 ) -> PlannedRecord:
-    hpa = with_schedule(view.hpa, new, spec)
-    body = AutoscalerSet(hpa=hpa, origin="central", author=session.config.author, reason=reason)
-    return PlannedRecord(f"hpa {view.id} {words}", body, view.id.cluster, view.id.namespace)
+    return central_record(view.id, words, with_schedule(view.hpa, new, spec), session.config.author, reason)
 
 
 async def _change(session: Session, selection: Selection, write: Any, written: dict[str, Any]) -> int:
@@ -129,14 +126,7 @@ async def _change(session: Session, selection: Selection, write: Any, written: d
         else:
             writes.append(planned)
     agreed = concerns("schedule", present.foresee(writes), writes)
-    if written["dry_run"]:
-        show(session, agreed)
-        return max(code, dry_run(session, writes))
-    if not writes:
-        return code
-    confirm(session, agreed, written["yes"], "schedule")
-    async with session.writer() as writer:
-        return max(code, await write_all(session, writer, writes, written["wait"]))
+    return await change(session, "schedule", writes, agreed, written, code=code)
 
 
 # --- listing ----------------------------------------------------------------------------------------------------------

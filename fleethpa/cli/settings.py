@@ -11,7 +11,7 @@ import msgspec
 from fleethpa.changes.foresight import Present, concerns, refusal_errors
 from fleethpa.changes.scopes import Scope, named_clusters, scope_options, writes_of
 from fleethpa.changes.settings import Changes, parse_changes, remarks, settings_in, written_settings
-from fleethpa.changes.writing import Concern, PlannedRecord, confirm, dry_run, show, write_all, write_options
+from fleethpa.changes.writing import Concern, PlannedRecord, change, write_options
 from fleethpa.fleet.finding import nearest_cluster, no_such_cluster
 from fleethpa.fleet.state import fleet_now, hpa_names, read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found, usage
@@ -24,7 +24,7 @@ from fleethpa.show.words import counted
 from schemas.entries import GuardrailResume
 from schemas.keys import EVERY_CLUSTER
 from schemas.observed import Command
-from schemas.settings import ClusterSettings, SettingsSet, merge
+from schemas.settings import ClusterSettings, SettingsSet, settings_of
 
 if TYPE_CHECKING:
     from fleethpa.fleet.views import FleetState
@@ -123,12 +123,8 @@ def _resume_guardrails(session: Session, scope: Scope, written: dict[str, Any]) 
         if not writes:
             session.note("no guardrail pauses anything there")
             return OK
-        if written["dry_run"]:
-            return dry_run(session, writes)
         concern = "scale-downs go on, through removal budgets where they are set: " + ", ".join(sorted(standing))
-        confirm(session, [Concern(concern)], written["yes"], "resume")
-        async with session.writer() as writer:
-            return await write_all(session, writer, writes, written["wait"])
+        return await change(session, "resume", writes, [Concern(concern)], written)
 
     return session.run(work())
 
@@ -140,14 +136,7 @@ def _issue(session: Session, scope: Scope, command: Command, words: str, written
         code, writes, concerns = OK, await writes_of(session, scope, command, words), list[Concern]()
         if command.command != "pause":  # stopping must not wait for an answer, nor for what has to be read for one
             code, writes, concerns = await _looked_ahead(session, scope, command, writes)
-        if written["dry_run"]:
-            show(session, concerns)
-            return max(code, dry_run(session, writes))
-        if not writes:
-            return code
-        confirm(session, concerns, written["yes"], command.command)
-        async with session.writer() as writer:
-            return max(code, await write_all(session, writer, writes, written["wait"]))
+        return await change(session, command.command, writes, concerns, written, code=code)
 
     return session.run(work())
 
@@ -241,15 +230,8 @@ def _change(
         writes = [PlannedRecord(subject, body, cluster)]
         foresight = present.foresee(writes)
         found = concerns("settings", foresight, writes)
-        if written["dry_run"]:
-            show(session, found)
-            return dry_run(session, writes)
-        if foresight.changed_modes() or any(concern.harmful for concern in found):
-            confirm(session, found, written["yes"], "settings")
-        else:
-            show(session, found)
-        async with session.writer() as writer:
-            return await write_all(session, writer, writes, written["wait"])
+        asks = bool(foresight.changed_modes()) or any(concern.harmful for concern in found)
+        return await change(session, "settings", writes, found, written, asks=asks)
 
     return session.run(work())
 
@@ -295,8 +277,7 @@ def _show(session: Session, cluster: str, output: str) -> int:
     state = session.run(fleet_now(session))
     if cluster != EVERY_CLUSTER and cluster not in state.clusters:
         raise no_such_cluster(cluster, state)
-    nothing = ClusterSettings()
-    effective = merge(state.settings.get(EVERY_CLUSTER, nothing), state.settings.get(cluster, nothing))
+    effective = settings_of(state.settings, cluster)
     body = msgspec.to_builtins(effective)
     if output == "table":
         rows = [("SETTING", "VALUE"), *written_settings(effective)]

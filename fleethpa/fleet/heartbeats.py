@@ -1,5 +1,4 @@
-"""What each long-running part said last, read where that part alone writes it: so that one that stands still is found,
-whatever the others do.
+"""The last heartbeat of each process, read from its own records, so that a hung process is noticed.
 
 Observers and reconcilers write to the topic of scales, whether or not ingest carries it into the log; ingest commits
 how far it has read.
@@ -32,14 +31,14 @@ _OLDEST_S: Final = 5.0
 
 @dataclass
 class ReceivedReports:
-    """Newest words. Times are the writers' own (Unix milliseconds)."""
+    """The newest reports. Times are the writers' own (Unix milliseconds)."""
 
     observers: dict[str, int] = field(default_factory=dict)
     """Cluster → when its observer wrote last."""
     reports: dict[tuple[str, str], ReportRow] = field(default_factory=dict)
     """(cluster, instance) → its newest report."""
     served: dict[str, ServedRow] = field(default_factory=dict)
-    """Cluster → its reconciler's newest word."""
+    """Cluster → its reconciler's newest report."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -55,54 +55,39 @@ def fixed_options(function: Callable[..., R]) -> Callable[..., R]:
     return click.option("--contexts", metavar="NAME,…", help="Contexts of the kubeconfig [default: all].")(function)
 
 
+_FINDING: Final = {
+    "--kubeconfig-dir": (
+        "DIR",
+        "Use the clusters of the kubeconfigs in this folder. With this option and the next ones, clusters may be "
+        "added and removed while running.",
+    ),
+    "--kubeconfig-secrets": (
+        "NAMESPACE",
+        "Use the clusters of Secrets with kubeconfigs, labelled fleethpa.io/cluster=NAME or by Cluster API.",
+    ),
+    "--argocd-clusters": ("NAMESPACE", "Use the clusters of Argo CD's cluster Secrets."),
+    "--clusterprofiles": ("NAMESPACE", "Use the clusters of these ClusterProfiles."),
+    "--clusterprofile-provider-file": ("FILE", "The exec plugins for ClusterProfiles (JSON)."),
+    "--inventory-context": (
+        "NAME",
+        "Kubeconfig context of the cluster that holds these objects [default: the cluster of this process].",
+    ),
+    "--found-exec-plugins": (
+        "COMMAND,…",
+        "Exec plugins that found kubeconfigs may run, with any arguments [default: none].",
+    ),
+    "--found-exec-env": ("NAME,…", "Variables that found kubeconfigs may set for exec plugins [default: none]."),
+}
+"""Options that name where clusters are found: what they take, and their help."""
+
+
 def found_options(function: Callable[..., R]) -> Callable[..., R]:
     """Options that name where clusters are found while the process runs, and what their kubeconfigs may do."""
-    function = click.option(
-        "--found-insecure-tls", is_flag=True, help="Let found kubeconfigs leave the API server unverified."
-    )(function)
-    function = click.option(
-        "--found-exec-env",
-        default="",
-        metavar="NAME,…",
-        help="Variables that found kubeconfigs may set for exec plugins [default: none].",
-    )(function)
-    function = click.option(
-        "--found-exec-plugins",
-        default="",
-        metavar="COMMAND,…",
-        help="Exec plugins that found kubeconfigs may run, with any arguments [default: none].",
-    )(function)
-    function = click.option(
-        "--inventory-context",
-        default="",
-        metavar="NAME",
-        help="Kubeconfig context of the cluster that holds these objects [default: the cluster of this process].",
-    )(function)
-    function = click.option(
-        "--clusterprofile-provider-file",
-        default="",
-        metavar="FILE",
-        help="The exec plugins for ClusterProfiles (JSON).",
-    )(function)
-    function = click.option(
-        "--clusterprofiles", default="", metavar="NAMESPACE", help="Use the clusters of these ClusterProfiles."
-    )(function)
-    function = click.option(
-        "--argocd-clusters", default="", metavar="NAMESPACE", help="Use the clusters of Argo CD's cluster Secrets."
-    )(function)
-    function = click.option(
-        "--kubeconfig-secrets",
-        default="",
-        metavar="NAMESPACE",
-        help="Use the clusters of Secrets with kubeconfigs, labelled fleethpa.io/cluster=NAME or by Cluster API.",
-    )(function)
-    return click.option(
-        "--kubeconfig-dir",
-        default="",
-        metavar="DIR",
-        help="Use the clusters of the kubeconfigs in this folder. With this option and the next ones, clusters may be "
-        "added and removed while running.",
-    )(function)
+    help_ = "Let found kubeconfigs leave the API server unverified."
+    function = click.option("--found-insecure-tls", is_flag=True, help=help_)(function)
+    for name, (metavar, help_) in reversed(_FINDING.items()):
+        function = click.option(name, default="", metavar=metavar, help=help_)(function)
+    return function
 
 
 def fixed_members(session: Session, options: Mapping[str, Any]) -> tuple[ClusterConfig, ...]:

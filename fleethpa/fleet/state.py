@@ -15,12 +15,11 @@ from fleethpa.fleet.views import INGEST_QUIET_MS, ClusterView, FleetState, HpaVi
 from fleethpa.frame.errors import not_found, usage
 from fleethpa.frame.session import SHARED, Session
 from fleethpa.show.times import rfc3339, span
-from schemas.guardrails import is_in_force
-from schemas.keys import HpaId
+from schemas.inforce import is_in_force
 from schemas.kubernetes.shape import Json
-from schemas.settings import ClusterSettings, merge
+from schemas.settings import settings_of
 from streams.archive.segments import ArchiveError
-from streams.state.guards import GuardrailPauses, guarded_namespaces, guardrail_in_force, standing
+from streams.state.guards import GuardrailPauses, guarded_namespaces, guardrail_in_force, pause_scopes, standing
 from streams.state.hpastate import SCHEDULE_ANNOTATION
 from streams.state.ledger import CoreError
 from streams.state.moves import Move
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 ALL: Final = "*"
 LIVE_GAP_MS: Final = 15_000
 """Log that is being written ends this close to the present: ingest appends a record a second to every partition."""
-Pauses = Mapping[str, Mapping[str, Pause]]
-"""Scope (`cluster/namespace/name`, `cluster/namespace`, `cluster` or `*`) → pauses by kind."""
 
 
 async def fleet_now(session: Session) -> FleetState:
@@ -119,7 +116,6 @@ async def _begin(past: Past) -> str:
 def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> FleetState:
     """Put the partitions together. `ends`: timestamps of the newest log records of those that were not folded to it."""
     state = FleetState(clock_ms=clock_ms, end_ms=max([clock_ms, *ends.values()]))
-    pauses: dict[str, Mapping[str, Pause]] = {}
     guardrails: GuardrailPauses = {}
     partitions = [each.partition.state for each in folded]
     for each in folded:
@@ -133,31 +129,30 @@ def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
         # Where the decider does not work, nobody but ingest has appended what was not folded.
         state.ingested_ms[now.number] = ends.get(now.number, now.ingested_ms)
     for part in partitions:
-        pauses |= part.row.pauses
         guardrails |= part.row.guardrail_pauses
         state.settings |= part.row.settings
         for namespace in part.namespaces.values():
             state.namespaces[namespace.cluster, namespace.name] = namespace
-            for name, (_, paused) in namespace.commands.items():
-                pauses[f"{namespace.key}/{name}" if name else namespace.key] = paused
     for part in partitions:
         for hpa in part.hpas.values():
             if hpa.row.gone or hpa.row.deleted:
                 state.forgotten.add(hpa.id)
             else:
-                state.hpas[hpa.id] = _view(part, hpa, pauses, guardrails)
+                state.hpas[hpa.id] = _view(part, hpa, guardrails)
     state.hpas = dict(sorted(state.hpas.items()))
-    state.clusters = _clusters(state, partitions, pauses)
+    state.clusters = _clusters(state, partitions)
     for name, view in state.clusters.items():
         view.guardrail = guardrail_in_force(guardrails, name, clock_ms)
         view.guarded = list(guarded_namespaces(guardrails, name, clock_ms).values())
     return state
 
 
-def _view(part: State, hpa: Hpa, pauses: Pauses, guardrails: GuardrailPauses) -> HpaView:
+def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:
     row, clock_ms = hpa.row, part.row.clock_ms
     namespace, settings = part.namespaces[hpa.id.namespace_key], part.settings(hpa.id.cluster)
     in_force = standing(namespace, hpa, settings)
+    (_, own), *wider = pause_scopes(namespace, hpa.id.name, part.row)
+    scopes = [("", own), *wider]
     guardrail = guardrail_in_force(guardrails, hpa.id.cluster, clock_ms, hpa.id.namespace)
     return HpaView(
         id=hpa.id,
@@ -166,7 +161,7 @@ def _view(part: State, hpa: Hpa, pauses: Pauses, guardrails: GuardrailPauses) ->
         origin=row.origin,
         partition=part.row.number,
         last_decision=row.last_decision,
-        paused="; ".join(filter(None, (_paused(hpa.id, pauses, clock_ms), guardrail))),
+        paused="; ".join(filter(None, (_paused(scopes, clock_ms), guardrail))),
         refused=in_force.refused,
         author=row.author,
         reason=row.change_reason,
@@ -192,17 +187,11 @@ def _object(row: HpaRow) -> Json:
     return hpa
 
 
-def _paused(hpa: HpaId, pauses: Pauses, now_ms: int) -> str:
-    for scope in (str(hpa), hpa.namespace_key, hpa.cluster, ALL):
-        known = pauses.get(scope)
-        if known and (text := _pause_in_force(known, scope if scope != str(hpa) else "", now_ms)):
-            return text
-    return ""
-
-
-def _pause_in_force(pauses: Mapping[str, Pause], scope: str, now_ms: int) -> str:
-    in_force = (each for each in pauses.items() if is_in_force(each[1].until_ms, now_ms))
-    return next((pause_text(scope, kind, pause) for kind, pause in in_force), "")
+def _paused(scopes: Iterable[tuple[str, Mapping[str, Pause]]], now_ms: int) -> str:
+    """The first pause of a person that is in force, in words; empty: none."""
+    found = ((scope, *each) for scope, known in scopes for each in known.items())
+    in_force = (pause_text(*each) for each in found if is_in_force(each[2].until_ms, now_ms))
+    return next(in_force, "")
 
 
 def pause_text(scope: str, kind: str, pause: Pause) -> str:
@@ -217,7 +206,7 @@ def pause_text(scope: str, kind: str, pause: Pause) -> str:
     return f"{text}: {pause.reason}" if pause.reason else text
 
 
-def _clusters(state: FleetState, partitions: Sequence[State], pauses: Pauses) -> dict[str, ClusterView]:
+def _clusters(state: FleetState, partitions: Sequence[State]) -> dict[str, ClusterView]:
     found: dict[str, ClusterView] = {}
     # What came into the log last says how observers and reconcilers were then: their silence since is not their own.
     clock_ms = min(state.clock_ms, state.newest_ms + INGEST_QUIET_MS)
@@ -246,10 +235,9 @@ def _clusters(state: FleetState, partitions: Sequence[State], pauses: Pauses) ->
             view(name)
     for part in partitions:
         _take_words(found, part.row)
-    nothing = ClusterSettings()
     for name, cluster in found.items():
-        cluster.settings = merge(state.settings.get(ALL, nothing), state.settings.get(name, nothing))
-        cluster.paused = _pause_in_force(pauses.get(name, {}), "", state.clock_ms)
+        cluster.settings = settings_of(state.settings, name)
+        cluster.paused = _paused([("", part.row.pauses.get(name, {})) for part in partitions], state.clock_ms)
     return dict(sorted(found.items()))
 
 
@@ -294,8 +282,6 @@ def hpa_names(context: click.Context, parameter: click.Parameter, incomplete: st
 
 
 def _known(context: click.Context) -> list[str]:
-    pass  # here, since every verb imports this module for its names
-
     options = {name: value for name, value in context.params.items() if name in SHARED and value is not None}
     session = Session((context.find_root().obj or {}) | options)
 

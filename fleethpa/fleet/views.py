@@ -111,6 +111,12 @@ class HpaView:
         found: dict[str, str] = (self.hpa.get("metadata") or {}).get("labels") or {}
         return found
 
+    @property
+    def annotations(self) -> dict[str, str]:
+        """The HPA object's annotations."""
+        found: dict[str, str] = (self.hpa.get("metadata") or {}).get("annotations") or {}
+        return found
+
 
 def _problems(view: HpaView) -> Iterator[Problem]:
     if view.mode == "off":

@@ -27,7 +27,6 @@ from aiohttp import web
 from jinja2 import Environment
 
 from fleethpa.changes.manifests import check_hpa, read_input
-from fleethpa.changes.specs import manifest_of
 from fleethpa.fleet.finding import no_such_hpa
 from fleethpa.fleet.selection import parse_ref
 from fleethpa.fleet.views import FleetState
@@ -39,6 +38,7 @@ from fleethpa.page.livereader import LiveReader
 from fleethpa.show.formats import to_yaml
 from fleethpa.show.html import script_source
 from schemas.keys import HpaId
+from schemas.kubernetes.hpa import manifest_of
 
 MOST_RUNS: Final = 2
 """Runs at a time, of all browsers together."""
@@ -234,7 +234,7 @@ QUESTIONS: Final = ("backtest", "tune", "regret")
 
 def candidate_text(hpa: HpaId, spec: dict[str, Any]) -> str:
     """The recorded spec as a manifest to edit."""
-    return to_yaml(manifest_of(hpa, spec))
+    return to_yaml(manifest_of(hpa._asdict(), spec))
 
 
 def trial(hpa: HpaId, text: str, since: str, model: str, question: str = QUESTIONS[0]) -> list[str]:

@@ -1,10 +1,9 @@
 """The breaker: guardrails over decisions as they come. A trip is a metric and a line of the log, and a pause of
 scale-downs where the rule acts.
 
-After a start it reads the decisions of the last hour, so that its windows are known, and what it paused and persons
-ended, from the topics that say so; it trips only for what comes from then on. It warns of clusters in which a rule acts
-and nothing bounds removals until its pause is in force. It keeps nothing: whatever goes wrong, it
-connects and reads again.
+After a start it reads the decisions of the last hour, so that its windows are known, and what is in force now; it trips
+only for what comes from then on. It warns of clusters in which a rule acts and nothing bounds removals until its pause
+is in force. It stores nothing: after an error it connects and reads again.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -24,12 +23,12 @@ from fleethpa.frame.errors import CommandError
 from fleethpa.frame.sources import open_past
 from runtime.process import PartHealth
 from schemas.codec import WireError
-from schemas.entries import BreakerCommand, GuardrailResume
-from schemas.guardrails import Guardrail, GuardrailStanding
+from schemas.entries import Body, BreakerCommand, GuardrailResume
+from schemas.guardrails import Guardrail
+from schemas.inforce import InForce
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.gotimes import rfc3339_seconds
-from schemas.settings import ClusterSettings, SettingsSet, take_settings
-from schemas.topics import BREAKER
+from schemas.topics import BREAKER, SETTINGS
 from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, Trip
 from streams.archive.layout import DECISIONS
 from streams.archive.segments import ArchivedRecord, ArchiveError
@@ -100,10 +99,9 @@ class Breaker:
 
     def _begin(self) -> None:
         self._run = GuardrailRun(self._config.rules, Guardrail.acts_at)
-        self._standing = GuardrailStanding()
+        self._in_force = InForce()
         self._early: list[tuple[int, BreakerCommand | GuardrailResume]] | None = []
-        """Commands that came before the last hour of decisions was read, with its time; None: it has been."""
-        self._settings: dict[str, ClusterSettings] = {}
+        """Commands that came before the last hour of decisions was read, with their times; None: it has been."""
         self._unbounded: set[str] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -118,24 +116,37 @@ class Breaker:
     async def _while_connected(self, stop: asyncio.Event) -> None:
         from aiokafka.errors import KafkaError
 
-        stopping = asyncio.create_task(stop.wait())
-        tasks: list[asyncio.Future[Any]] = [stopping]
         self._begin()
         try:
             async with open_past("kafka", self._config.config) as past, self._publisher() as publish:
-                # Also where all rules only report: they may have paused before the file was changed.
-                tasks += await self._hearing()
-                tasks.append(asyncio.create_task(self.follow(past, publish)))
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
-        except (*_UNREADABLE, KafkaError) as error:
+                await self._work(past, publish, stop)
+        except* (*_UNREADABLE, KafkaError) as errors:
+            error = errors.exceptions[0]
             self.health.note("brokers", str(error) or type(error).__name__)
             log.warning("the decisions cannot be followed now: %s", error)
-        finally:
+
+    async def _work(self, past: Past, publish: Publish, stop: asyncio.Event) -> None:
+        """Follow the decisions until `stop` is set, once it is known what is in force: also where all rules only
+        report, since they may have paused something before the file was changed.
+        """
+        from runtime.records import follow_topic
+
+        kafka, known = self._config.config.kafka(), (asyncio.Event(), asyncio.Event())
+
+        async def follow() -> None:
+            for event in known:
+                await event.wait()
+            await self.follow(past, publish)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(follow_topic(kafka, BREAKER, self.take_breaker, known[0].set)),
+                group.create_task(follow_topic(kafka, SETTINGS, self.take, known[1].set)),
+                group.create_task(follow()),
+            ]
+            await stop.wait()
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     @asynccontextmanager
     async def _publisher(self) -> AsyncIterator[Publish]:
@@ -155,54 +166,33 @@ class Breaker:
 
             yield publish
 
-    async def _hearing(self) -> list[asyncio.Future[Any]]:
-        """Follow settings, what guardrails paused and persons ended; returns when all of it so far has been read."""
-        from runtime.records import follow_entries
+    def take(self, body: Body, time_ms: int, cluster: str = "", namespace: str = "") -> None:
+        """Take an entry of `fleethpa.settings` in: a person ended pauses, or the settings of a cluster were changed."""
+        change = self._in_force.take(body, time_ms, cluster, namespace)
+        if isinstance(body, GuardrailResume) and change is not None:
+            self._took(body, time_ms)
+        elif change is not None and change.of == "settings" and self._early is None:
+            self._look_for_budgets()
 
-        kafka, known = self._config.config.kafka(), (asyncio.Event(), asyncio.Event(), asyncio.Event())
-        tasks: list[asyncio.Future[Any]] = [
-            asyncio.create_task(follow_entries(kafka, BreakerCommand, self.received, known[0].set)),
-            asyncio.create_task(follow_entries(kafka, GuardrailResume, self.received, known[1].set)),
-            asyncio.create_task(follow_entries(kafka, SettingsSet, self.received_settings, known[2].set)),
-        ]
-        waiting: asyncio.Future[Any] = asyncio.gather(*(event.wait() for event in known))
-        try:
-            await asyncio.wait([*tasks, waiting], return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                if task.done():
-                    task.result()
-        except BaseException:  # raised again; a cancellation ends the tasks, too
-            for task in tasks:
-                task.cancel()
-            raise
-        finally:
-            waiting.cancel()
-        return tasks
+    def take_breaker(self, body: Body, time_ms: int, cluster: str = "", namespace: str = "") -> None:
+        """Take an entry of `fleethpa.breaker` in: this breaker or another one paused or resumed a cluster."""
+        self._in_force.take_breaker(body, time_ms, cluster, namespace)
+        if isinstance(body, BreakerCommand) and not namespace:
+            self._took(body, time_ms)
 
-    def received(self, body: BreakerCommand | GuardrailResume, time_ms: int) -> None:
-        """A breaker paused or resumed a cluster, or a person ended its pauses, as a record of this time says."""
-        if isinstance(body, BreakerCommand):
-            self._standing.take(body, time_ms)
-        else:
-            self._standing.resume(body, time_ms)
+    def _took(self, body: BreakerCommand | GuardrailResume, time_ms: int) -> None:
         if self._early is not None:
             self._early.append((time_ms, body))
         else:
-            self._take_word(body, time_ms)
+            self._take_command(body, time_ms)
             self._show_pauses()
-
-    def received_settings(self, body: SettingsSet, time_ms: int) -> None:
-        """The settings of a cluster were changed."""
-        take_settings(self._settings, body)
-        if self._early is None:
-            self._look_for_budgets()
 
     def _look_for_budgets(self) -> None:
         """Warn once of each cluster in which a rule acts without a removal budget beside it."""
         now_ms = self._config.clock()
         acting = sorted(rule.name for rule in self._config.rules if rule.acts_at(now_ms))
         clusters = self._run.clusters() if acting else []
-        found = {name for name in clusters if not effective(self._settings, name).budgets.bounds_removals}
+        found = {name for name in clusters if not effective(self._in_force.settings, name).budgets.bounds_removals}
         for name in sorted(found - self._unbounded):
             log.warning(
                 "guardrail %s acts in cluster %s, which has no removal budget: more than half of a wave may be gone "
@@ -217,7 +207,7 @@ class Breaker:
         more = f" and {len(found) - SHOWN_CLUSTERS} more" if len(found) > SHOWN_CLUSTERS else ""
         self.health.note("removal budgets", f"none in {listed}{more}" if found else None)
 
-    def _take_word(self, body: BreakerCommand | GuardrailResume, time_ms: int) -> None:
+    def _take_command(self, body: BreakerCommand | GuardrailResume, time_ms: int) -> None:
         if isinstance(body, BreakerCommand) and body.command == "pause":
             self._run.began(body, time_ms)
             return
@@ -225,7 +215,7 @@ class Breaker:
             self._run.resumed(cluster, time_ms, body.namespace)
 
     def _show_pauses(self) -> None:
-        in_force = self._standing.in_force(self._config.clock())
+        in_force = self._in_force.guardrail_pauses(self._config.clock())
         standing = {(each.guardrail, each.cluster, each.namespace): each for each in in_force}
         known = {tuple(sample.labels.values()) for sample in next(iter(self._metrics.paused_until.collect())).samples}
         for labels in known | standing.keys():
@@ -268,23 +258,21 @@ class Breaker:
     def _catch_up(self, events: list[GuardedEvent]) -> None:
         """Bring the run to the present by what happened in the last hour, in order of time."""
         since_ms = self._config.clock() - LOOK_BACK_MS
-        words = sorted(self._early or (), key=lambda each: each[0])
+        commands = [(time_ms, body) for time_ms, body in self._early or () if time_ms >= since_ms]
         self._early = None
-        for event in sorted(events):
-            while words and words[0][0] <= event.time_ms:
-                time_ms, body = words.pop(0)
-                if time_ms >= since_ms:
-                    self._take_word(body, time_ms)
-            self._run.watch(event)
-        for time_ms, body in words:
-            if time_ms >= since_ms:
-                self._take_word(body, time_ms)
+        changes = [(event.time_ms, event) for event in sorted(events)]
+        # Of one moment, commands come first: the sort keeps the order of what has the same time.
+        for time_ms, each in sorted([*commands, *changes], key=lambda one: one[0]):
+            if isinstance(each, GuardedEvent):
+                self._run.watch(each)
+            else:
+                self._take_command(each, time_ms)
         self._show_pauses()
 
     async def _end_what_no_rule_pauses(self, publish: Publish | None) -> None:
         """End the pauses of rules that are gone or no longer act. One that waits for a person stays."""
         now_ms = self._config.clock()
-        for pause in self._standing.in_force(now_ms):
+        for pause in self._in_force.guardrail_pauses(now_ms):
             rule = self._rules.get(pause.guardrail)
             if publish is None or not pause.until_ms or (rule is not None and rule.acts_at(now_ms)):
                 continue

@@ -1,10 +1,10 @@
 """What the stand-in reads and writes in its cluster: the Lease, native HPAs, scales, ConfigMaps with the specs."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
+from reconciler.agent.election import now_text
 from reconciler.clusters.answers import ApiError, ClusterError, reading
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.discovery import Discovery
@@ -45,11 +45,6 @@ _TIMEOUT_S = WRITE_TIMEOUT_S + 1.0
 _BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
 
-def now_text() -> str:
-    """The time as Leases have it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
 class ClusterStore:
     """One cluster. Every method raises `ClusterError` where the API server refuses or does not answer."""
 
@@ -73,13 +68,13 @@ class ClusterStore:
 
     async def create_lease(self, request: CreateLease, proof_ms: int, changes: Sequence[HandsChanged]) -> Json:
         """Create the Lease. `changes`: those that are not in the log yet, this one included."""
-        return _read(await self._post(self._leases, self._lease(request, now_text(), proof_ms, changes)))
+        return _read(await self._post(self._leases, self._lease(request, proof_ms, changes)))
 
     async def set_holder(
         self, request: SetHolder, proof_ms: int, changes: Sequence[HandsChanged], reason: str = ""
     ) -> Json:
         """Change the holder by compare-and-set. The uid matters, too: a late PUT would create a deleted Lease anew."""
-        body = self._lease(request, now_text(), proof_ms, changes, reason)
+        body = self._lease(request, proof_ms, changes, reason)
         body["metadata"] |= {"resourceVersion": request.version, "uid": request.uid}
         return _read(await self._put(f"{self._leases}/{LEASE}", body))
 
@@ -89,19 +84,13 @@ class ClusterStore:
         return await self._put(f"{self._leases}/{LEASE}", body)
 
     def _lease(
-        self,
-        request: CreateLease | SetHolder,
-        now: str,
-        proof_ms: int,
-        changes: Sequence[HandsChanged],
-        reason: str = "",
+        self, request: CreateLease | SetHolder, proof_ms: int, changes: Sequence[HandsChanged], reason: str = ""
     ) -> Json:
         return lease_body(
             self._home,
             request.holder,
             request.generation,
-            now,
-            acquired=now,
+            now_text(),
             proof_ms=proof_ms,
             grace_ms=self._grace_ms(),
             changes=changes,

@@ -38,6 +38,11 @@ def boot_s() -> float:
     return time.clock_gettime(clock)
 
 
+def now_text() -> str:
+    """The time as Leases have it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 class Election:
     """One candidate. `generation`: of the newest term that this candidate has seen; each term has a higher one."""
 
@@ -88,7 +93,7 @@ class Election:
         if was is None or was.lease.holder != self.identity:
             return
         try:
-            await self._write(was.lease, lease_spec("", self.generation, _now()))
+            await self._write(was.lease, lease_spec("", self.generation, now_text()))
         except ClusterError as error:
             log.info("the lease could not be given back", extra={"error": str(error)})
 
@@ -126,12 +131,12 @@ class Election:
         # A term that ended for lack of renewals is not taken up again: the next one has a number of its own.
         goes_on = step == "renew" and self.leads
         generation = known.generation if goes_on else max(known.generation, self.generation) + 1
-        spec = lease_spec(self.identity, generation, _now())
+        spec = lease_spec(self.identity, generation, now_text())
         return await self._write(known, spec, asked_s, is_same_term=goes_on)
 
     async def _create(self) -> bool:
         asked_s = boot_s()
-        spec = lease_spec(self.identity, self.generation + 1, _now())
+        spec = lease_spec(self.identity, self.generation + 1, now_text())
         body = new_lease(self._namespace, self._name, spec)
         try:
             lease = await self._client.request("POST", self._collection, body=body, timeout_s=_REQUEST_S)
@@ -175,7 +180,3 @@ class Election:
             seen = seen_lease(lease)
         self._watch = watched(self._watch, seen, boot_s())
         self.generation = max(self.generation, self._watch.lease.generation)
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

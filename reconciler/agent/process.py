@@ -14,19 +14,21 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from msgspec import structs
+
 from reconciler.agent.agentpublisher import AgentPublisher
 from reconciler.agent.election import Election, boot_s
 from reconciler.agent.orders import OrderReader
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
 from reconciler.apply.statuswriter import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient, ClusterConfig
-from reconciler.core.guardsettings import GuardSettings
+from reconciler.core.guardsettings import WriteGuards, guards_of
 from reconciler.core.inbox import Position
 from reconciler.core.knowledge import KnowledgeFold, Learnt
 from reconciler.core.lease import MAX_AGE_S, RETRY_S, BrokerTime
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ERROR_CHARACTERS, ObserverMetrics
-from reconciler.observer.native import Canary, Evidence, NativeProofs, NativeWatch, ObserverConfig
+from reconciler.observer.native import Canary, Evidence, NativeWatch, ObserverConfig
 from runtime import ending
 from runtime.ending import first_of
 from runtime.log import wall_clock_ms
@@ -35,6 +37,7 @@ from schemas.agents import AgentTopics
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, ShortDecision
 from schemas.entries import Outcome
+from schemas.inforce import InForce
 from schemas.keys import SessionName
 from schemas.observed import Serving
 from schemas.topics import SCALES
@@ -132,14 +135,15 @@ class AgentTerm:
         self.config, self.client, self.election, self.health = config, client, election, health
         self.topics: AgentTopics = config.topics
         self.generation = election.generation
-        self.knowledge, self.settings, self.time = KnowledgeFold(), GuardSettings(), BrokerTime()
+        self.knowledge, self.in_force, self.time = KnowledgeFold(), InForce(), BrokerTime()
+        self._native_evidence = ""
+        """What shows that a native controller runs, whatever the settings say; empty: nothing does."""
         self._metrics, observer_metrics = metrics
         self.session = SessionName(f"agent-{client.name}", self.generation)
         self.publisher = AgentPublisher(
             config.kafka, self.topics.reports, observer_metrics, self.time, self.now_ms, self._note_kafka
         )
         self._companions: list[Companion] = []
-        self._proofs = NativeProofs()
         self._news: asyncio.Queue[Learnt] = asyncio.Queue()
         self._reading = asyncio.Event()
         """Set whenever the topic of orders was looked at; a beat that finds it unset waits."""
@@ -147,12 +151,12 @@ class AgentTerm:
         """Whether all orders were read that waited when the term began."""
         self.writers = ClusterWriters(
             self,
-            self.settings,
             self._metrics,
             limits=WriterLimits(workers=config.workers, queue=config.queue, request_timeout_s=config.request_timeout_s),
             clock=self.now_ms,
             forbids=lambda cluster: self.forbids(),
-            pauses=lambda cluster: self.knowledge.pauses,
+            guards=self.guards,
+            status_every_ms=lambda cluster: self.in_force.status_every_ms(cluster),
         )
         self.observer = self._observer(observer_metrics)
         canary_namespace = config.namespaces[0] if config.namespaces else ObserverConfig.canary_namespace
@@ -161,7 +165,7 @@ class AgentTerm:
             lambda note: Canary(client, canary_namespace, ObserverConfig.canary_wait_s, note),
             note=self.observer.note_evidence,
             newest=lambda: self.observer.evidence,
-            proofs=lambda: self._proofs,
+            absent_since_ms=lambda: self.in_force.native_absent_since_ms(client.name),
             clock=self.now_ms,
         )
 
@@ -183,8 +187,8 @@ class AgentTerm:
             self.publisher,
             metrics,
             session=self.session,
-            sync_period_ms=lambda: self.settings.sync_period_ms(self.client.name, config.sync_period_ms),
-            pushed=lambda: self.settings.pushed(self.client.name),
+            sync_period_ms=lambda: self.in_force.sync_period_ms(self.client.name, config.sync_period_ms),
+            pushed=lambda: self.in_force.pushed(self.client.name),
             note=self.health.note,
             native_news=lambda: self._native.news.set(),
             started_ms=self.now_ms(),
@@ -207,16 +211,26 @@ class AgentTerm:
             return _NOTHING_LEARNT
         return next((why for companion in self._companions if (why := companion.forbids())), "")
 
+    @property
+    def has_no_native(self) -> bool:
+        """Whether the settings say that no native HPA controller runs."""
+        return self.in_force.of(self.client.name).native_controller == "absent"
+
+    def guards(self, cluster: str) -> WriteGuards:
+        """What forbids writes in the cluster now."""
+        found = guards_of(self.in_force, cluster, self.now_ms())
+        return structs.replace(found, pauses=tuple(self.knowledge.pauses), native=self._native_evidence)
+
     def _note_kafka(self, trouble: str) -> None:
         self.health.note("kafka", trouble or None)
 
     async def _native_runs(self, evidence: Evidence) -> None:
         """A native controller has written since the settings were read: it runs, even if they declare it absent."""
         name = self.client.name
-        if not self.settings.guards(name).native:
-            level = logging.ERROR if self.knowledge.has_no_native else logging.INFO
+        if not self._native_evidence:
+            level = logging.ERROR if self.has_no_native else logging.INFO
             log.log(level, "a native controller runs", extra={"cluster": name, "evidence": evidence.text})
-        self.settings.note_native(name, evidence.text)
+        self._native_evidence = evidence.text
         self.health.note("native controller", evidence.text)
 
     # --- the term -----------------------------------------------------------------------------------------------------
@@ -260,10 +274,7 @@ class AgentTerm:
 
     def _learnt(self, news: Learnt) -> None:
         if news.has_settings:
-            self.settings.replace(self.knowledge.settings)
-            self._proofs, now_ms = NativeProofs(), self.now_ms()
-            for entry in self.knowledge.settings:
-                self._proofs.apply(entry, now_ms)
+            self.in_force, self._native_evidence = InForce(self.knowledge.settings, self.now_ms()), ""
             self.health.note("native controller", None)
         self.health.note("knowledge", None if self.knowledge.is_complete else _NOTHING_LEARNT)
         self._news.put_nowait(news)

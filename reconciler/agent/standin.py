@@ -448,15 +448,15 @@ class StandIns:
             await term.publisher.publish("", "", change)
 
         def grace() -> int:
-            return grace_of(term.settings.sync_period_ms(name, config.sync_period_ms))
+            return grace_of(term.in_force.sync_period_ms(name, config.sync_period_ms))
 
         around = Surroundings(
             cluster=name,
             hub=config.hub,
             knowledge=term.knowledge,
             now_ms=term.now_ms,
-            is_frozen=lambda: term.settings.guards(name).frozen,
-            has_no_native=lambda: term.knowledge.has_no_native,
+            is_frozen=lambda: term.in_force.is_frozen(name),
+            has_no_native=lambda: term.has_no_native,
             grace_ms=grace,
             has_caught_up=lambda: term.has_caught_up,
             publish=publish,

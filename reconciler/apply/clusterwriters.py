@@ -7,22 +7,19 @@ decisions in a consumer group, an agent reads the topic of its own cluster.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from msgspec import structs
-
 from reconciler.apply.actuate import Actuator
 from reconciler.apply.statuswriter import ReconcilerMetrics, StatusWrite, StatusWriter
 from reconciler.clusters.client import ClusterClient
-from reconciler.core.guardsettings import End, GuardSettings, WriteGuards, outcome
+from reconciler.core.guardsettings import End, WriteGuards, outcome
 from reconciler.core.inbox import FullRecords, Inbox, Position, ShownDecision, WantedWrite
 from reconciler.core.objectbodies import time_ms
 from runtime.log import Clock
 from runtime.process import WorkerPool
-from schemas.agents import KnownPause
 from schemas.codec import WireError, decode
 from schemas.decisions import Decision, ShortDecision, cluster_of, is_short
 from schemas.entries import Outcome
@@ -91,10 +88,6 @@ class WriterLimits:
     request_timeout_s: float
 
 
-def _no_pauses(cluster: str) -> Sequence[KnownPause]:
-    return ()
-
-
 def always(cluster: str) -> str:
     """Allow every write: the empty text means that nothing forbids it."""
     return ""
@@ -146,22 +139,24 @@ class ClusterWriters:
     Args:
         forbids: called with the cluster before each write; returns why nothing may be written there now, or an empty
             text.
-        pauses: the pauses of a cluster that are known here.
+        guards: called with the cluster before each write; returns what is known of it that forbids writes.
+        status_every_ms: how often a status in which only metric values have changed is written in a cluster.
     """
 
     def __init__(
         self,
         books: Bookkeeping,
-        settings: GuardSettings,
         metrics: ReconcilerMetrics,
         *,
         limits: WriterLimits,
         clock: Clock,
         forbids: Callable[[str], str] = always,
-        pauses: Callable[[str], Sequence[KnownPause]] = _no_pauses,
+        guards: Callable[[str], WriteGuards],
+        status_every_ms: Callable[[str], int],
     ) -> None:
-        self._books, self._settings, self._metrics = books, settings, metrics
-        self._limits, self._clock, self._forbids, self._pauses = limits, clock, forbids, pauses
+        self._books, self._metrics = books, metrics
+        self._limits, self._clock, self._forbids = limits, clock, forbids
+        self._guards, self._status_every_ms = guards, status_every_ms
         self._inbox, self._full = Inbox(), FullRecords()
         self._workers: dict[str, _ClusterWorker] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -210,9 +205,6 @@ class ClusterWriters:
         )
         self._workers[client.name] = _ClusterWorker(client, writes, status_writes, actuator, status_writer)
         return [group.create_task(writes.run()), group.create_task(status_writes.run())]
-
-    def _guards(self, cluster: str) -> WriteGuards:
-        return structs.replace(self._settings.guards(cluster), pauses=tuple(self._pauses(cluster)))
 
     async def close(self, cluster: str) -> None:
         """Serve a cluster no more: what waits ends as failed, and what runs may end; then its workers can go."""
@@ -289,7 +281,7 @@ class ClusterWriters:
         worker = self._workers.get(shown.hpa.cluster) if shown is not None else None
         if shown is None or worker is None:
             return
-        is_due = worker.status_writer.is_due(shown.hpa, self._settings.status_every_ms(shown.hpa.cluster))
+        is_due = worker.status_writer.is_due(shown.hpa, self._status_every_ms(shown.hpa.cluster))
         if (is_due and shown.has_status) or shown.has_events:
             self._queue_status(worker, shown, None, status=is_due)
 

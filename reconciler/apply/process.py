@@ -22,7 +22,7 @@ from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
 from reconciler.apply.statuswriter import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.clusters.clusterfinder import FIXED, ClusterFinder, ClusterSources, Member, Members
-from reconciler.core.guardsettings import GuardSettings, PauseFold
+from reconciler.core.guardsettings import guards_of
 from reconciler.core.inbox import OffsetProgress, Position
 from runtime import ending, kafkaclients
 from runtime import kafkaclients as groupoffsets
@@ -31,12 +31,11 @@ from runtime.ending import first_of
 from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartHealth
 from runtime.records import Publisher, follow_topic
-from schemas.agents import AgentRegistry, AgentSet
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, ShortDecision, is_short
-from schemas.entries import Body, Outcome
-from schemas.observed import Command, Serving
-from schemas.settings import SettingsSet
+from schemas.entries import Outcome
+from schemas.inforce import InForce
+from schemas.observed import Serving
 from schemas.topics import DECISIONS, OUTCOMES, RECONCILER_GROUPS, SCALES, SETTINGS
 
 _LONGEST_LIST = 120
@@ -135,17 +134,16 @@ class Reconciler:
         self._config = config
         self.health = PartHealth("decisions", "settings")
         self._metrics = ReconcilerMetrics(self.health.registry)
-        self._settings, self._pauses = GuardSettings(), PauseFold()
+        self._in_force = InForce()
         self._writers = ClusterWriters(
             self,
-            self._settings,
             self._metrics,
             limits=WriterLimits(workers=config.workers, queue=config.queue, request_timeout_s=config.request_timeout_s),
             clock=config.clock,
             forbids=self._forbids,
-            pauses=lambda cluster: self._pauses.in_force(cluster, config.clock()),
+            guards=lambda cluster: guards_of(self._in_force, cluster, config.clock()),
+            status_every_ms=self._in_force.status_every_ms,
         )
-        self._agents = AgentRegistry()
         self._settings_known = asyncio.Event()
         self._ended = asyncio.Event()
         self._reading = asyncio.Event()
@@ -236,20 +234,11 @@ class Reconciler:
             self.health.ready("settings")
             self._settings_known.set()
 
-        await follow_topic(self._config.kafka, SETTINGS, self._take_setting, caught_up)
-
-    def _take_setting(self, entry: Body, _: int) -> None:
-        match entry:
-            case SettingsSet():
-                self._settings.apply(entry)
-            case AgentSet():
-                self._agents.apply(entry)
-            case Command(name="") if entry.cluster:  # any other ingest rejects
-                self._pauses.take(entry.cluster, "", entry)
+        await follow_topic(self._config.kafka, SETTINGS, self._in_force.take, caught_up)
 
     def _forbids(self, cluster: str) -> str:
         """An agent alone writes to its cluster: it knows who is in charge there."""
-        if self._agents.present(cluster) is None:
+        if self._in_force.agents.present(cluster) is None:
             return ""
         return f"cluster {cluster} has an agent, which alone writes there"
 

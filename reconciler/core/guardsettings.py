@@ -1,13 +1,8 @@
 """What to do about one wanted write: compares the decision with the cluster's present state and the guards.
 
 Every wanted write ends in an outcome, and no write can be outside the limits: only `plan` creates a `Write`.
-
-The pauses that persons have set, folded from their commands, and which of them stops a write. No I/O.
-
-The settings that guard writes, folded from `fleethpa.settings`.
 """
 
-from collections.abc import Iterable
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -16,60 +11,10 @@ from reconciler.core.objectbodies import time_ms
 from schemas.agents import KnownPause
 from schemas.decisions import Decision
 from schemas.entries import Outcome
-from schemas.guardrails import is_in_force
-from schemas.keys import EVERY_CLUSTER
-from schemas.observed import Command
-from schemas.settings import SettingsSet
+from schemas.inforce import InForce, ScalingDirection, stopping
 
-ScalingDirection = Literal["scaleUp", "scaleDown"]
-
-
-class PauseFold:
-    """Pauses of HPAs, namespaces, clusters and all clusters."""
-
-    def __init__(self) -> None:
-        self._pauses: dict[tuple[str, str, str], dict[str, KnownPause]] = {}
-
-    def take(self, cluster: str, namespace: str, command: Command) -> bool:
-        """Apply `pause` or `resume` to an HPA, a namespace (no name), a cluster (no namespace), or all (`*`); whether
-        it is one of them. A command of `mode` is not.
-        """
-        if command.command == "mode":
-            return False
-        known = self._pauses.setdefault((cluster or EVERY_CLUSTER, namespace, command.name), {})
-        if command.command == "pause":
-            pause = KnownPause(kind=command.pause_kind, namespace=namespace, name=command.name, until=command.until)
-            known[command.pause_kind] = pause
-        elif command.pause_kind == "all":
-            known.clear()
-        else:
-            known.pop(command.pause_kind, None)
-        return True
-
-    def in_force(self, cluster: str, now_ms: int) -> list[KnownPause]:
-        """The pauses in force in a cluster."""
-        return [
-            pause
-            for (where, _, _), known in sorted(self._pauses.items())
-            if where in (cluster, EVERY_CLUSTER)
-            for pause in known.values()
-            if is_in_force(pause.until, now_ms)
-        ]
-
-
-def covers(pause: KnownPause, namespace: str, name: str, direction: ScalingDirection) -> bool:
-    """Whether a pause, while it is in force, stops changes of an HPA in a direction."""
-    return pause.kind in ("all", direction) and pause.namespace in ("", namespace) and pause.name in ("", name)
-
-
-def stopping(
-    pauses: Iterable[KnownPause], namespace: str, name: str, direction: ScalingDirection, now_ms: int
-) -> KnownPause | None:
-    """The first pause in force that stops changes of an HPA in a direction; None: none does."""
-    found = (pause for pause in pauses if covers(pause, namespace, name, direction))
-    return next((pause for pause in found if is_in_force(pause.until, now_ms)), None)
-
-
+WRITE_TIMEOUT_S = 4
+"""The API server ends a write that takes longer. What waits for an earlier write to be over relies on it."""
 ATTEMPTS = 5
 """Reads of the scale for one decision after conflicts, as upstream's retry-on-conflict."""
 
@@ -112,6 +57,12 @@ class WriteGuards(Struct, frozen=True, kw_only=True):
     pauses: tuple[KnownPause, ...] = ()
     max_step: int | None = None
     native: str = ""
+
+
+def guards_of(in_force: InForce, cluster: str, now_ms: int) -> WriteGuards:
+    """The guards of a cluster by what is in force now."""
+    pauses = tuple(in_force.pauses(cluster, now_ms))
+    return WriteGuards(frozen=in_force.is_frozen(cluster), pauses=pauses, max_step=in_force.of(cluster).max_step)
 
 
 class Write(Struct, frozen=True):
@@ -284,80 +235,3 @@ def outcome(decision: Decision, end: End, *, scale: ObservedScale | None = None,
         attempts=attempts,
         **seen,
     )
-
-
-WRITE_TIMEOUT_S = 4
-"""The API server ends a write that takes longer. What waits for an earlier write to be over relies on it."""
-SHORTEST_PERIOD_MS = 1_000
-"""Metrics APIs are not asked more often, whatever the settings say."""
-
-
-class GuardSettings:
-    """Guards per cluster; settings that a cluster does not have are taken from `*`."""
-
-    def __init__(self) -> None:
-        self._frozen: dict[str, bool] = {}
-        self._max_step: dict[str, int] = {}
-        self._sync_period_ms: dict[str, int] = {}
-        self._status_every_ms: dict[str, int] = {}
-        self._sources: dict[str, dict[str, str]] = {}
-        self._native: dict[str, str] = {}
-        self._by_name: dict[str, dict[str, Any]] = {
-            "frozen": self._frozen,
-            "maxStep": self._max_step,
-            "syncPeriodMs": self._sync_period_ms,
-            "statusEveryMs": self._status_every_ms,
-            "sources": self._sources,
-        }
-
-    def replace(self, entries: Iterable[SettingsSet]) -> None:
-        """Forget all settings, and what was noted of native controllers, and apply these."""
-        self._native.clear()
-        for field in self._by_name.values():
-            field.clear()
-        for entry in entries:
-            self.apply(entry)
-
-    def apply(self, entry: SettingsSet) -> None:
-        """Apply a change; fields that it does not name stay, and so do fields whose new value is invalid.
-
-        Ingest rejects such an entry, but it is still on the public topic.
-        """
-        for name in entry.unset:
-            if (field := self._by_name.get(name)) is not None:
-                field.pop(entry.cluster, None)
-        if entry.settings.frozen is not None:
-            self._frozen[entry.cluster] = entry.settings.frozen
-        if entry.settings.max_step is not None and entry.settings.max_step >= 0:
-            self._max_step[entry.cluster] = entry.settings.max_step
-        if entry.settings.sync_period_ms is not None and entry.settings.sync_period_ms > 0:
-            self._sync_period_ms[entry.cluster] = entry.settings.sync_period_ms
-        if entry.settings.status_every_ms is not None and entry.settings.status_every_ms >= 0:
-            self._status_every_ms[entry.cluster] = entry.settings.status_every_ms
-        if entry.settings.sources is not None:
-            self._sources[entry.cluster] = {str(kind): source for kind, source in entry.settings.sources.items()}
-
-    def note_native(self, cluster: str, evidence: str) -> None:
-        """A native controller runs in a cluster, whatever the settings say: HPAs of origin cluster are its own."""
-        self._native[cluster] = evidence
-
-    def status_every_ms(self, cluster: str) -> int:
-        """How often a status in which only metric values have changed is written; 0: with each evaluation."""
-        return self._status_every_ms.get(cluster, self._status_every_ms.get(EVERY_CLUSTER, 0))
-
-    def guards(self, cluster: str) -> WriteGuards:
-        """What holds for a cluster now. A frozen fleet is frozen everywhere; maxStep 0 means no limit."""
-        step = self._max_step.get(cluster, self._max_step.get(EVERY_CLUSTER, 0))
-        frozen = self._frozen.get(EVERY_CLUSTER, False) or self._frozen.get(cluster, False)
-        native = self._native.get(cluster, "")
-        return WriteGuards(frozen=frozen, max_step=step if step > 0 else None, native=native)
-
-    def pushed(self, cluster: str) -> frozenset[str]:
-        """The metric types that are pushed there: no decision uses what a metrics API answers about them."""
-        known = {**self._sources.get(EVERY_CLUSTER, {}), **self._sources.get(cluster, {})}
-        return frozenset(kind for kind, source in known.items() if source == "samples")
-
-    def sync_period_ms(self, cluster: str, default: int) -> int:
-        """How often a cluster's metrics are asked for."""
-        set_ms = self._sync_period_ms.get(cluster, self._sync_period_ms.get(EVERY_CLUSTER, default))
-        return max(set_ms, SHORTEST_PERIOD_MS)

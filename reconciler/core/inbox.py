@@ -1,7 +1,5 @@
-"""The newest wanted write of each target, and the offsets of a partition whose work has ended.
-
-What decisions show of their HPAs, encoded until it is written, and the newest full record of each HPA, which short
-ones repeat but for their values.
+"""What a reconciler keeps of the decisions that it has read: the newest wanted write of each target, what is to be
+shown of each HPA, and the offsets of a partition whose work has ended.
 """
 
 from collections.abc import Iterable

@@ -1,23 +1,22 @@
-"""Which decision records an agent needs, and what it must know beside them. No I/O.
-
-What an agent knows of its cluster's settings and central HPAs, folded from the records of its topic. No I/O.
+"""Which decision records an agent needs, and what it must know beside them: what the router sends, and what the agent
+makes of it. No I/O.
 """
 
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
-from reconciler.core.guardsettings import PauseFold
+from msgspec import structs
+
 from reconciler.core.objectbodies import split
 from reconciler.core.statusplan import wants_events, wants_status
 from schemas.agents import AgentKnowledge, CentralHpa, KnownPause
 from schemas.decisions import Decision, ShortDecision
 from schemas.entries import VERSION
 from schemas.fitting import over_limits
-from schemas.guardrails import GuardrailStanding
+from schemas.inforce import InForce
 from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.kubernetes.shape import Json
-from schemas.observed import Command
-from schemas.settings import ClusterSettings, SettingsSet, take_settings
+from schemas.settings import ClusterSettings, SettingsSet
 
 HpaName = tuple[str, str]
 """Namespace and name."""
@@ -28,9 +27,6 @@ class Learnt(NamedTuple):
 
     hpas: dict[HpaName, Json | None]
     has_settings: bool = False
-
-
-_NOTHING = Learnt({})
 
 
 class KnowledgeFold:
@@ -45,57 +41,37 @@ class KnowledgeFold:
         self._since: list[AgentKnowledge] = []
         """Changes that came between the parts of a snapshot: they are newer than those parts."""
 
-    @property
-    def has_no_native(self) -> bool:
-        """Whether the settings say that no native HPA controller runs; the cluster's come after those of all."""
-        known = [each.settings.native_controller for each in self.settings if each.settings.native_controller]
-        return known[-1:] == ["absent"]
-
     def take(self, record: AgentKnowledge) -> Learnt:
         """Take a record in."""
         if not record.snapshot:
             self._since.append(record)
-            return self._change(record)
+            self._apply(record)
+            changed = {(each.namespace, each.name): None if each.deleted else each.hpa for each in record.hpas}
+            return Learnt(changed, bool(record.settings))
         if record.chunk == 0 or any(part.snapshot != record.snapshot for part in self._parts.values()):
             self._parts, self._since = {}, []
         self._parts[record.chunk] = record
-        if len(self._parts) < record.chunks:
-            return _NOTHING
-        return self._replace()
+        return self._replace() if len(self._parts) >= record.chunks else Learnt({})
 
     def _replace(self) -> Learnt:
-        parts = [self._parts[number] for number in sorted(self._parts)]
-        settings = [entry for part in parts for entry in part.settings]
-        for each in (*parts, *self._since):
-            self.pauses = self.pauses if each.pauses is None else each.pauses
-        found = {(each.namespace, each.name): each.hpa for part in parts for each in part.hpas}
-        for change in self._since:
-            _apply(found, change.hpas)
-            settings = change.settings or settings
-        before, self.hpas = self.hpas, found
-        had_settings, self.settings = self.settings, settings
-        new = not self.is_complete
+        """Begin anew with a snapshot that is whole."""
+        hpas, settings, is_first = self.hpas, self.settings, not self.is_complete
+        self.hpas, self.settings = {}, []
+        for each in (*(self._parts[number] for number in sorted(self._parts)), *self._since):
+            self._apply(each)
         self.is_complete, self._parts, self._since = True, {}, []
-        changed: dict[HpaName, Json | None] = dict.fromkeys(before.keys() - found.keys())
-        changed |= {name: hpa for name, hpa in found.items() if before.get(name) != hpa}
-        return Learnt(changed, new or settings != had_settings)
+        changed: dict[HpaName, Json | None] = dict.fromkeys(hpas.keys() - self.hpas.keys())
+        changed |= {name: hpa for name, hpa in self.hpas.items() if hpas.get(name) != hpa}
+        return Learnt(changed, is_first or settings != self.settings)
 
-    def _change(self, record: AgentKnowledge) -> Learnt:
-        _apply(self.hpas, record.hpas)
-        if record.settings:
-            self.settings = record.settings
-        if record.pauses is not None:
-            self.pauses = record.pauses
-        changed = {(each.namespace, each.name): None if each.deleted else each.hpa for each in record.hpas}
-        return Learnt(changed, bool(record.settings))
-
-
-def _apply(known: dict[HpaName, Json], changes: list[CentralHpa]) -> None:
-    for each in changes:
-        if each.deleted:
-            known.pop((each.namespace, each.name), None)
-        else:
-            known[each.namespace, each.name] = each.hpa
+    def _apply(self, record: AgentKnowledge) -> None:
+        for each in record.hpas:
+            if each.deleted:
+                self.hpas.pop((each.namespace, each.name), None)
+            else:
+                self.hpas[each.namespace, each.name] = each.hpa
+        self.settings = record.settings or self.settings
+        self.pauses = self.pauses if record.pauses is None else record.pauses
 
 
 SIGN_EVERY_MS = 5_000
@@ -154,29 +130,11 @@ class ShortFilter:
 
 
 class FleetKnowledge:
-    """Settings, central HPAs and pauses of all clusters."""
+    """What is in force in the fleet, and the central HPAs of all clusters."""
 
     def __init__(self) -> None:
-        self._settings: dict[str, ClusterSettings] = {}
+        self.in_force = InForce()
         self._hpas: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
-        self._pauses = PauseFold()
-        self.guardrails = GuardrailStanding()
-        """What guardrails pause, beside what persons do."""
-
-    def set_settings(self, entry: SettingsSet) -> None:
-        """Apply a change of settings."""
-        take_settings(self._settings, entry)
-
-    def set_pause(self, cluster: str, namespace: str, command: Command) -> bool:
-        """Apply `pause` or `resume`; see `PauseFold.take`."""
-        return self._pauses.take(cluster, namespace, command)
-
-    def pauses_of(self, cluster: str, now_ms: int) -> list[KnownPause]:
-        """The pauses in force in a cluster."""
-        guardrails = self.guardrails.in_force(now_ms, cluster)
-        return self._pauses.in_force(cluster, now_ms) + [
-            KnownPause(kind="scaleDown", namespace=each.namespace, until=each.until_ms) for each in guardrails
-        ]
 
     def set_hpa(self, hpa: HpaId, manifest: dict[str, Any] | None) -> CentralHpa:
         """Note a central HPA (None: it was deleted); gives the record for its agent.
@@ -192,9 +150,9 @@ class FleetKnowledge:
 
     def settings_of(self, cluster: str) -> list[SettingsSet]:
         """The settings in force for a cluster: the defaults of all clusters and its own."""
+        known = self.in_force.settings
         return [
-            SettingsSet(cluster=name, settings=self._settings.get(name, ClusterSettings()))
-            for name in (EVERY_CLUSTER, cluster)
+            SettingsSet(cluster=name, settings=known.get(name, ClusterSettings())) for name in (EVERY_CLUSTER, cluster)
         ]
 
     def snapshot(self, cluster: str, name: str, now_ms: int) -> list[AgentKnowledge]:
@@ -203,37 +161,25 @@ class FleetKnowledge:
             CentralHpa(namespace=namespace, name=hpa, hpa=manifest)
             for (namespace, hpa), manifest in sorted(self._hpas.get(cluster, {}).items())
         )
-        parts = list(split(hpas)) or [[]]
-        return [
-            AgentKnowledge(
-                v=VERSION,
-                cluster=cluster,
-                time=now_ms,
-                snapshot=name,
-                chunk=number,
-                chunks=len(parts),
-                settings=[] if number else self.settings_of(cluster),
-                hpas=part,
-                pauses=None if number else self.pauses_of(cluster, now_ms),
-            )
-            for number, part in enumerate(parts)
-        ]
+        return self.changes(cluster, hpas, now_ms, with_settings=True, snapshot=name)
 
     def changes(
-        self, cluster: str, hpas: Iterable[CentralHpa], now_ms: int, *, with_settings: bool
+        self, cluster: str, hpas: Iterable[CentralHpa], now_ms: int, *, with_settings: bool, snapshot: str = ""
     ) -> list[AgentKnowledge]:
-        """What is new for the agent of a cluster."""
+        """What is new for the agent of a cluster; with the name of a `snapshot`, everything."""
         parts = list(split(hpas)) or [[]]
-        settings = self.settings_of(cluster) if with_settings else []
-        pauses = self.pauses_of(cluster, now_ms)
-        return [
-            AgentKnowledge(
-                v=VERSION,
-                cluster=cluster,
-                time=now_ms,
-                settings=[] if number else settings,
-                hpas=part,
-                pauses=None if number else pauses,
-            )
-            for number, part in enumerate(parts)
+        first = AgentKnowledge(
+            v=VERSION,
+            cluster=cluster,
+            time=now_ms,
+            snapshot=snapshot,
+            chunks=len(parts) if snapshot else 1,
+            settings=self.settings_of(cluster) if with_settings else [],
+            hpas=parts[0],
+            pauses=self.in_force.pauses(cluster, now_ms),
+        )
+        rest = [
+            structs.replace(first, chunk=number if snapshot else 0, settings=[], hpas=part, pauses=None)
+            for number, part in enumerate(parts[1:], 1)
         ]
+        return [first, *rest]

@@ -1,4 +1,4 @@
-"""Leader election by a Lease, and the brokers' time from the append times of one's own records. No I/O, no clock.
+"""The two clocks of an agent: leader election by a Lease, and the brokers' time. No I/O, no clock is read here.
 
 Times are seconds of a clock that also runs while the machine sleeps. A holder's renewals are timed by the reader's own
 clock, from when it saw them, so that no two clocks are compared. A wanted write expires in log time, which is the

@@ -23,8 +23,6 @@ from reconciler.core.objectbodies import CANARY_LABEL, hpa_path, time_ms
 from reconciler.observer.clusterview import ReadProblem, problem_of
 from runtime.log import Clock, wall_clock_ms
 from schemas.connection import KafkaSettings
-from schemas.keys import EVERY_CLUSTER
-from schemas.settings import SettingsSet
 
 NATIVE_MANAGER = "kube-controller-manager"
 AHEAD_MS: Final = 300_000
@@ -51,37 +49,6 @@ def native_status_write(hpa: Mapping[str, Any], now_ms: int) -> Evidence | None:
         return None
     when_ms, when = max(writes)
     return Evidence(when_ms, f"it wrote the status of HPA {metadata['namespace']}/{metadata['name']} at {when}")
-
-
-class NativeProofs:
-    """Since when the native controller counts as absent, per cluster, folded from the settings."""
-
-    def __init__(self) -> None:
-        self._newest: dict[str, tuple[str, int]] = {}
-        self._refuted_ms: dict[str, int] = {}
-
-    def apply(self, entry: SettingsSet, time_ms: int) -> None:
-        """Take a change in, made at `time_ms`."""
-        if "nativeController" in entry.unset:
-            self._newest.pop(entry.cluster, None)
-        if entry.settings.native_controller is not None:
-            self._newest[entry.cluster] = entry.settings.native_controller, time_ms
-
-    def absent_since_ms(self, cluster: str) -> int | None:
-        """When it was proven or set that no native controller runs in the cluster; None: that does not hold."""
-        found = self._newest.get(cluster) or self._newest.get(EVERY_CLUSTER)
-        return found[1] if found is not None and found[0] == "absent" else None
-
-    def refute(self, cluster: str, time_ms: int) -> None:
-        """A canary made at `time_ms` showed that none runs: what was written until then is of somebody else."""
-        self._refuted_ms[cluster] = time_ms
-
-    def contradicts(self, cluster: str, evidence: Evidence | None) -> bool:
-        """Whether something was written in the native controller's name after it counted as absent."""
-        since_ms = self.absent_since_ms(cluster)
-        if evidence is None or since_ms is None:
-            return False
-        return evidence.time_ms > max(since_ms, self._refuted_ms.get(cluster, 0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +179,7 @@ class NativeWatch:
         canary: makes one that notes its problems by the function that it is given.
         note: called with what is doubted, or with None once nothing is.
         newest: the newest such write that the cluster shows.
-        proofs: what holds now.
+        absent_since_ms: when it was proven or set that no native controller runs, or None if that does not hold.
     """
 
     def __init__(
@@ -222,13 +189,23 @@ class NativeWatch:
         *,
         note: NoteCanary,
         newest: Callable[[], Evidence | None],
-        proofs: Callable[[], NativeProofs],
+        absent_since_ms: Callable[[], int | None],
         clock: Clock,
     ) -> None:
         self._cluster, self._canary, self._note, self._clock = cluster, canary, note, clock
-        self._newest, self._proofs = newest, proofs
+        self._newest, self.absent_since_ms = newest, absent_since_ms
+        self._refuted_ms = 0
         self.news = asyncio.Event()
         """Set it when there is a newer write, or when the settings have changed."""
+
+    def refute(self, time_ms: int) -> None:
+        """A canary made at `time_ms` showed that none runs: somebody else wrote what was written until then."""
+        self._refuted_ms = time_ms
+
+    def contradicts(self, evidence: Evidence | None) -> bool:
+        """Whether something was written in the native controller's name after it counted as absent."""
+        since_ms = self.absent_since_ms()
+        return evidence is not None and since_ms is not None and evidence.time_ms > max(since_ms, self._refuted_ms)
 
     async def run(self, runs: Callable[[Evidence], Awaitable[None]]) -> None:
         """Watch until cancelled; `runs` is called where a native controller runs indeed, with what led to it."""
@@ -236,7 +213,7 @@ class NativeWatch:
             await self.news.wait()
             self.news.clear()
             evidence = self._newest()
-            if evidence is None or not self._proofs().contradicts(self._cluster, evidence):
+            if evidence is None or not self.contradicts(evidence):
                 continue
             if await self._asked(evidence) == "present":
                 await runs(evidence)
@@ -257,7 +234,7 @@ class NativeWatch:
             self._note(None)
             return verdict
         log.warning("no native controller runs: somebody else wrote in its name", extra=doubt)
-        self._proofs().refute(self._cluster, began_ms)
+        self.refute(began_ms)
         self._note(ReadProblem("failing", f"{evidence.text}, but a canary showed that it does not run"))
         return verdict
 

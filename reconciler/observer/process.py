@@ -10,16 +10,17 @@ from typing import Any
 
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clusterfinder import ClusterFinder, Member, Members
-from reconciler.core.guardsettings import GuardSettings
 from reconciler.observer.centralhpas import CentralHpas, follow_central, group_of
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ObserverMetrics
-from reconciler.observer.native import Canary, Evidence, NativeProofs, NativeWatch, ObserverConfig
+from reconciler.observer.native import Canary, Evidence, NativeWatch, ObserverConfig
 from reconciler.observer.publisher import RecordPublisher
 from reconciler.observer.takeover import OtherSessions, follow_others
 from runtime import ending, kafkaclients
 from runtime.process import PartHealth
-from runtime.records import Publisher, follow_settings
+from runtime.records import Publisher, follow_topic
+from schemas.entries import Body
+from schemas.inforce import InForce
 from schemas.keys import HpaId, SessionName
 from schemas.observed import AutoscalerSet
 from schemas.settings import ClusterSettings, SettingsSet
@@ -47,13 +48,12 @@ class Observer:
         self._config = config
         self.health = PartHealth("kafka")
         self._metrics = ObserverMetrics(self.health.registry)
-        self._settings = GuardSettings()
+        self._in_force = InForce()
         self._clusters: dict[str, ClusterObserver] = {}
         self._observed: dict[str, _Observed] = {}
         self._other_clusters = asyncio.Event()
         self._session = SessionName(config.instance, time.time_ns())
         self._others = OtherSessions(self._session, self._clusters.keys())
-        self._proofs = NativeProofs()
         self._native: dict[str, NativeWatch] = {}
         self._settings_known = asyncio.Event()
 
@@ -146,7 +146,7 @@ class Observer:
 
     def _observer(self, client: ClusterClient, reports: RecordPublisher) -> ClusterObserver:
         def sync_period_ms() -> int:
-            return self._settings.sync_period_ms(client.name, self._config.sync_period_ms)
+            return self._in_force.sync_period_ms(client.name, self._config.sync_period_ms)
 
         observer = ClusterObserver(
             client,
@@ -155,7 +155,7 @@ class Observer:
             self._metrics,
             session=self._session,
             sync_period_ms=sync_period_ms,
-            pushed=lambda: self._settings.pushed(client.name),
+            pushed=lambda: self._in_force.pushed(client.name),
             note=self.health.note,
             native_news=lambda: self._native[client.name].news.set(),
             may_be_preceded=lambda: self._others.may_precede(client.name),
@@ -166,23 +166,24 @@ class Observer:
             lambda note: Canary(client, self._config.canary_namespace, self._config.canary_wait_s, note),
             note=observer.note_evidence,
             newest=lambda: observer.evidence,
-            proofs=lambda: self._proofs,
+            absent_since_ms=lambda: self._in_force.native_absent_since_ms(client.name),
             clock=self._config.clock,
         )
         return observer
 
     async def _follow_settings(self) -> None:
-        def apply(entry: SettingsSet, time_ms: int) -> None:
-            pushed = {name: self._settings.pushed(name) for name in self._clusters}
-            self._settings.apply(entry)
+        def take(entry: Body, time_ms: int, of_cluster: str, namespace: str) -> None:
+            pushed = {name: self._in_force.pushed(name) for name in self._clusters}
+            change = self._in_force.take(entry, time_ms, of_cluster, namespace)
+            if change is None or change.of != "settings":
+                return
             for name, observer in self._clusters.items():
-                if pushed[name] - self._settings.pushed(name):
+                if pushed[name] - self._in_force.pushed(name):
                     observer.ask_all_soon()
-            self._proofs.apply(entry, time_ms)
             for watch in self._native.values():
                 watch.news.set()
 
-        await follow_settings(self._config.kafka, apply, self._settings_known.set)
+        await follow_topic(self._config.kafka, SETTINGS, take, self._settings_known.set)
 
     async def _watch_native(self, client: ClusterClient, observer: ClusterObserver, publisher: Publisher) -> None:
         """Withdraw a proof of absence that a canary contradicts, once all settings are known."""
@@ -221,8 +222,8 @@ class Observer:
         verdict = await canary.verdict()
         log.info("native controller", extra={"cluster": client.name, "verdict": verdict})
         await self._settings_known.wait()
-        if verdict == "absent" and self._proofs.absent_since_ms(client.name) is not None:
-            return self._proofs.refute(client.name, began_ms)  # settings never expire, so that it is not repeated
+        if verdict == "absent" and self._in_force.native_absent_since_ms(client.name) is not None:
+            return self._native[client.name].refute(began_ms)  # settings never expire, so that it is not repeated
         what = f"canary HPA in {config.canary_namespace}, {config.canary_wait_s:g} s"
         evidence = "it wrote the status of the canary HPA" if verdict == "present" else None
         settings = ClusterSettings(native_controller=verdict, native_evidence=evidence)

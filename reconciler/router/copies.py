@@ -1,8 +1,5 @@
-"""Copies of records in the topics of agents: each is acknowledged, or its agent is late and it waits.
-
-Whether the topic of an agent exists, as far as the brokers say.
-
-Which decision records are copied to the agent of their cluster.
+"""Copies of records in the topics of agents: which decisions are copied, and whether the topic takes them. Each copy is
+acknowledged, or its agent is late and the copy waits.
 """
 
 import asyncio

@@ -1,6 +1,5 @@
-"""Agents whose topics do not take records: what waits for them, and how it is copied once their topics work again.
-
-What agents must know beside decisions (settings, pauses, central HPAs), and what of it has changed. No I/O.
+"""What agents must know beside decisions, and agents whose topics do not take records: what waits for them is copied
+once their topics work again.
 """
 
 import asyncio
@@ -21,30 +20,28 @@ from runtime.process import PartHealth
 from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet, CentralHpa
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
-from schemas.entries import Body, BreakerCommand, GuardrailResume
+from schemas.inforce import InForceChange
 from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.kubernetes.shape import Json
-from schemas.observed import Command
-from schemas.settings import SettingsSet
 from schemas.topics import DECISIONS
 
 
 @dataclass(frozen=True)
 class FleetChanges:
-    """What has changed: HPAs by cluster, and the clusters (`*`: all) whose settings or pauses did."""
+    """What has changed: HPAs by cluster, and where settings or pauses did."""
 
     hpas: dict[str, dict[tuple[str, str], CentralHpa]] = field(default_factory=dict)
-    settings: set[str] = field(default_factory=set)
-    pauses: set[str] = field(default_factory=set)
+    others: set[InForceChange] = field(default_factory=set)
 
     def changes_settings(self, cluster: str) -> bool:
         """Whether a cluster's settings changed."""
-        return not self.settings.isdisjoint({EVERY_CLUSTER, cluster})
+        return not self.others.isdisjoint(
+            {InForceChange("settings", EVERY_CLUSTER), InForceChange("settings", cluster)}
+        )
 
     def concerns(self, cluster: str) -> bool:
         """Whether a cluster's agent must be sent something."""
-        affected = self.settings | self.pauses
-        return cluster in self.hpas or not affected.isdisjoint({EVERY_CLUSTER, cluster})
+        return cluster in self.hpas or any(each.cluster in (EVERY_CLUSTER, cluster) for each in self.others)
 
 
 class FleetNews:
@@ -53,36 +50,14 @@ class FleetNews:
     def __init__(self) -> None:
         self.waiting = asyncio.Event()
         self._knowledge = FleetKnowledge()
+        self.in_force = self._knowledge.in_force
         self._changes = FleetChanges()
 
-    def settings_changed(self, entry: SettingsSet, _: int) -> None:
-        """A cluster's settings, or those of all clusters."""
-        self._knowledge.set_settings(entry)
-        self._changes.settings.add(entry.cluster)
-        self.waiting.set()
-
-    def paused(self, body: Body, _: int) -> None:
-        """A pause or resume of a whole cluster, or of all; other entries change nothing."""
-        if isinstance(body, Command):
-            self.paused_in_namespace(body.cluster, "", body)
-
-    def paused_in_namespace(self, cluster: str, namespace: str, body: Body) -> None:
-        """The same of an HPA or a namespace."""
-        if isinstance(body, Command) and self._knowledge.set_pause(cluster, namespace, body):
-            self._changes.pauses.add(cluster or EVERY_CLUSTER)
+    def changed(self, change: InForceChange | None) -> None:
+        """What an entry changed of what is in force; which clusters have agents is no concern of an agent."""
+        if change is not None and change.of != "agents":
+            self._changes.others.add(change)
             self.waiting.set()
-
-    def guardrail_paused(self, body: BreakerCommand, time_ms: int) -> None:
-        """A guardrail's pause, or its end."""
-        self._knowledge.guardrails.take(body, time_ms)
-        self._changes.pauses.add(body.cluster)
-        self.waiting.set()
-
-    def guardrails_resumed(self, body: GuardrailResume, time_ms: int) -> None:
-        """A person ends the pauses of guardrails."""
-        self._knowledge.guardrails.resume(body, time_ms)
-        self._changes.pauses.add(body.cluster)
-        self.waiting.set()
 
     def hpa_changed(self, hpa: HpaId, body: Json | None) -> None:
         """A central HPA; None: it is deleted."""

@@ -30,16 +30,16 @@ from runtime.driver import stop_soon
 from runtime.ending import first_of
 from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartHealth
-from runtime.records import Publisher, follow_entries, follow_topic
-from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentRegistry, AgentSet
+from runtime.records import Publisher, follow_topic
+from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import cluster_of
-from schemas.entries import BreakerCommand, GuardrailResume
+from schemas.entries import Body
+from schemas.inforce import InForce
 from schemas.keys import HpaId, partition_for
 from schemas.observed import AutoscalerSet
-from schemas.settings import SettingsSet
-from schemas.topics import AUTOSCALERS, DECISIONS, OBSERVER_GROUPS, ROUTER_GROUP, SETTINGS
+from schemas.topics import AUTOSCALERS, BREAKER, DECISIONS, OBSERVER_GROUPS, ROUTER_GROUP, SETTINGS
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ COMMIT_EVERY_S = 1.0
 SOON_S = 0.05
 """Changes that come together are one record."""
 CENTRAL_GROUP = f"{OBSERVER_GROUPS}router"
-_KNOWN = ("registry", "settings", "pauses", "guardrailPauses", "guardrailResumes", "centralHpas")
+_KNOWN = ("settings", "breaker", "centralHpas")
 """What is read to its end before the first decision is copied."""
 
 
@@ -77,7 +77,7 @@ class Router:
         self._config = config
         self.health = PartHealth(*_KNOWN, "decisions")
         self._metrics = RouterMetrics(self.health.registry)
-        self._registry, self._wanted = AgentRegistry(), WantedRecords(config.clock)
+        self._wanted = WantedRecords(config.clock)
         self._ready: dict[str, AgentSet] = {}
         """Cluster -> its agent, once its topic was found."""
         self.progress: dict[int, OffsetProgress] = {}
@@ -89,6 +89,8 @@ class Router:
         self._partitions = 0
         self._snapshot_due_s: dict[str, float] = {}
         self._news = FleetNews()
+        self._in_force = self._news.in_force
+        self._registry = self._in_force.agents
         self._agents_changed = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -123,13 +125,8 @@ class Router:
         async with asyncio.TaskGroup() as group:
             kafka = self._config.kafka
             work: list[Any] = [
-                follow_entries(kafka, AgentSet, self._registered, caught_up("registry")),
-                follow_entries(kafka, SettingsSet, self._news.settings_changed, caught_up("settings")),
-                follow_topic(
-                    kafka, SETTINGS, self._news.paused, caught_up("pauses"), of_namespace=self._news.paused_in_namespace
-                ),
-                follow_entries(kafka, BreakerCommand, self._news.guardrail_paused, caught_up("guardrailPauses")),
-                follow_entries(kafka, GuardrailResume, self._news.guardrails_resumed, caught_up("guardrailResumes")),
+                follow_topic(kafka, SETTINGS, self._take, caught_up("settings")),
+                follow_topic(kafka, BREAKER, self._take_breaker, caught_up("breaker")),
                 self._follow_central(caught_up("centralHpas")),
                 self._find_topics(),
                 self._report(),
@@ -150,10 +147,15 @@ class Router:
 
     # --- agents -------------------------------------------------------------------------------------------------------
 
-    def _registered(self, entry: AgentSet, _: int) -> None:
-        if self._registry.apply(entry):
+    def _take(self, body: Body, time_ms: int, cluster: str, namespace: str) -> None:
+        change = self._in_force.take(body, time_ms, cluster, namespace)
+        self._news.changed(change)
+        if change is not None and change.of == "agents":
             self._agents_changed.set()
             self._news.waiting.set()
+
+    def _take_breaker(self, body: Body, time_ms: int, cluster: str, namespace: str) -> None:
+        self._news.changed(self._in_force.take_breaker(body, time_ms, cluster, namespace))
 
     async def _find_topics(self) -> None:
         """Keep `_ready` up to date: agents whose topic exists."""
@@ -378,21 +380,21 @@ async def run_router_for_agents(
 
 async def _has_agents(settings: KafkaSettings, stop: asyncio.Event) -> bool:
     """Wait until an agent is registered; False: `stop` came first."""
-    registry, caught_up, found = AgentRegistry(), asyncio.Event(), asyncio.Event()
+    in_force, caught_up, found = InForce(), asyncio.Event(), asyncio.Event()
 
     def look() -> None:
-        if caught_up.is_set() and registry.agents():
+        if caught_up.is_set() and in_force.agents.agents():
             found.set()
 
-    def registered(entry: AgentSet, _: int) -> None:
-        registry.apply(entry)
+    def take(body: Body, time_ms: int, cluster: str, namespace: str) -> None:
+        in_force.take(body, time_ms, cluster, namespace)
         look()
 
     def all_read() -> None:
         caught_up.set()
         look()
 
-    following = asyncio.ensure_future(follow_entries(settings, AgentSet, registered, all_read))
+    following = asyncio.ensure_future(follow_topic(settings, SETTINGS, take, all_read))
     waits = [following, asyncio.ensure_future(found.wait()), asyncio.ensure_future(stop.wait())]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -8,11 +8,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct, structs
 
-from reconciler.core.guardsettings import ScalingDirection, covers
 from reconciler.standin.protocol import HpaKey
 from schemas.agents import KnownPause
 from schemas.decisions import Decision
-from schemas.guardrails import is_in_force
+from schemas.inforce import ScalingDirection, covers, is_in_force
 from schemas.kubernetes.shape import Json, JsonView
 
 POLICY: Final = "fleethpa.io/stand-in"

@@ -1,6 +1,5 @@
-"""The objects of the stand-in as Kubernetes has them: the Lease, native HPAs, and the ConfigMaps with what is kept.
-
-The fence: admission policies of the cluster's own API server that compare each of our writes with the Lease. Pure.
+"""The objects of the stand-in as Kubernetes has them: the Lease, native HPAs, the ConfigMaps with what is kept, and the
+fence: admission policies of the cluster's own API server that compare each of our writes with the Lease. Pure.
 
 A request that was sent in time and arrives late cannot be called back. The API server refuses it: `/scale` is ours to
 write only while the hub is in charge (the stand-in's floor: while that is), native HPAs only while the stand-in is,
@@ -96,13 +95,12 @@ def lease_body(
     generation: int,
     now: str,
     *,
-    acquired: str,
     proof_ms: int,
     grace_ms: int,
     changes: Sequence[HandsChanged] = (),
     reason: str = "",
 ) -> Json:
-    """The Lease to write; `now`, `acquired`: RFC 3339 with microseconds; `changes` are not in the log yet.
+    """The Lease to write for a new holder; `now`: RFC 3339 with microseconds; `changes` are not in the log yet.
 
     `reason`: why the holder changes; empty: nothing is written of it.
     """
@@ -124,7 +122,7 @@ def lease_body(
             "holderIdentity": holder,
             "leaseTransitions": generation,
             "leaseDurationSeconds": max(1, grace_ms // 1000),
-            "acquireTime": acquired,
+            "acquireTime": now,
             "renewTime": now,
         },
     }

@@ -54,6 +54,12 @@ def hpa_from_manifest(manifest: Mapping[str, Any], *, namespace_default: str = "
     return wire_form(hpa)
 
 
+def manifest_of(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Json:
+    """An autoscaling/v2 manifest with a spec, and what there is of a name, a namespace, labels and annotations."""
+    kept = {name: metadata[name] for name in ("name", "namespace", "labels", "annotations") if metadata.get(name)}
+    return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": kept, "spec": spec}
+
+
 def status_wire_form(status: Mapping[str, Any]) -> Json | None:
     """Give an autoscaling/v2 status as `hpa_from_manifest` gives it within its object; None: some field is wrong, or is
     none of a status, and has not been looked at.

@@ -33,6 +33,7 @@ from schemas.observed import (
 )
 from schemas.settings import (
     EVERY_NAMESPACE,
+    MINIMA,
     SETTING_NAMES,
     ClusterSettings,
     EngineSet,
@@ -288,7 +289,7 @@ def _settings(body: SettingsSet) -> None:
     _cluster_or_all(body.cluster)
     check_limit(limits.SETTINGS, len(encode(body)), f"cluster {body.cluster}")
     settings = body.settings
-    for field, minimum in _SETTING_MINIMA.items():
+    for field, minimum in MINIMA.items():
         value = getattr(settings, field)
         if value is not None:
             check_range(value, f"settings.{_camel(field)}", minimum, MAX_TIME_MS)
@@ -318,18 +319,6 @@ def _budget(text: str, field: str, *, whole_cluster: bool = False) -> None:
         parse_budget(text, whole_cluster=whole_cluster)
     except ValueError as error:
         raise Refusal("invalid", f"{field}: {error}") from error
-
-
-_SETTING_MINIMA = {
-    "sync_period_ms": 100,
-    "downscale_stabilization_ms": 0,
-    "cpu_initialization_period_ms": 0,
-    "initial_readiness_delay_ms": 0,
-    "sample_age_limit_ms": 1,
-    "max_step": 1,
-    "status_every_ms": 0,
-    "evaluate_floor_ms": 100,
-}
 
 
 def _camel(field: str) -> str:

@@ -18,9 +18,10 @@ from runtime.kafkaclients import (
     strict_producer,
 )
 from runtime.process import health_server
-from runtime.records import follow_entries
+from runtime.records import follow_topic
 from schemas.agents import AgentRegistry, AgentSet
-from schemas.topics import LOG, REJECTED
+from schemas.entries import Body
+from schemas.topics import LOG, REJECTED, SETTINGS
 from streams.ingest.agentloop import AgentWorker
 from streams.ingest.logwriter import IngestMetrics, LogWriter
 from streams.ingest.loop import Worker
@@ -77,12 +78,12 @@ async def _run_together(
 ) -> None:
     """Read the public topics and those of agents, once it is known which clusters have agents."""
 
-    def registered(entry: AgentSet, _: int) -> None:
-        if registry.apply(entry):
+    def take(entry: Body, _: int, __: str, namespace: str) -> None:
+        if isinstance(entry, AgentSet) and not namespace and registry.apply(entry):
             changed.set()
 
     known = asyncio.Event()
-    following = asyncio.create_task(follow_entries(config.kafka, AgentSet, registered, known.set))
+    following = asyncio.create_task(follow_topic(config.kafka, SETTINGS, take, known.set))
     work = [following]
     try:
         await _first_of(following, asyncio.create_task(known.wait()), asyncio.create_task(stop.wait()))

@@ -2,10 +2,9 @@
 
 from msgspec import Struct
 
-from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.observed import Mode
-from schemas.settings import Budget, ClusterSettings, merge, parse_budget
+from schemas.settings import Budget, ClusterSettings, parse_budget, settings_of
 from streams.hpa.autoscaler import ControllerSettings
 from streams.state.budget import NO_BUDGETS, Budgets
 
@@ -39,18 +38,14 @@ class Effective(Struct, frozen=True):
 
 def effective(known: dict[str, ClusterSettings], cluster: str) -> Effective:
     """Give the effective settings of a cluster."""
-    shared, own = known.get(EVERY_CLUSTER, ClusterSettings()), known.get(cluster, ClusterSettings())
-    particular = own
-    sources = {**(shared.sources or {}), **(own.sources or {})}
-    namespaces = {**(shared.namespaces or {}), **(own.namespaces or {})}
-    own = merge(shared, own)
+    own = settings_of(known, cluster)
     return Effective(
         controller=_controller(own),
         sync_period_ms=own.sync_period_ms if own.sync_period_ms and own.sync_period_ms > 0 else DEFAULT_SYNC_PERIOD_MS,
         sample_age_limit_ms=_or(own.sample_age_limit_ms, DEFAULT_SAMPLE_AGE_LIMIT_MS),
-        sources={str(kind): source for kind, source in sources.items()},
+        sources={str(kind): source for kind, source in (own.sources or {}).items()},
         default_mode=own.default_mode or "shadow",
-        namespaces=namespaces,
+        namespaces=own.namespaces or {},
         frozen=bool(own.frozen),
         native_absent=own.native_controller == "absent",
         native_evidence=(own.native_evidence or "") if own.native_controller == "present" else "",
@@ -60,15 +55,15 @@ def effective(known: dict[str, ClusterSettings], cluster: str) -> Effective:
         sample_floor_ms=_or(own.evaluate_floor_ms, DEFAULT_SAMPLE_FLOOR_MS) if own.evaluate_on == "sample" else None,
         budgets=Budgets(
             _budget(own.removal_budget, whole_cluster=True),
-            _budgets(shared.removal_budgets, particular.removal_budgets),
+            _budgets(own.removal_budgets),
             _budget(own.addition_budget, whole_cluster=True),
-            _budgets(shared.addition_budgets, particular.addition_budgets),
+            _budgets(own.addition_budgets),
         ),
     )
 
 
-def _budgets(shared: dict[str, str] | None, own: dict[str, str] | None) -> dict[str, Budget | None]:
-    return {namespace: _budget(text) for namespace, text in {**(shared or {}), **(own or {})}.items()}
+def _budgets(texts: dict[str, str] | None) -> dict[str, Budget | None]:
+    return {namespace: _budget(text) for namespace, text in (texts or {}).items()}
 
 
 def _budget(text: str | None, *, whole_cluster: bool = False) -> Budget | None:

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from schemas import limits
 from schemas.entries import Source
+from schemas.inforce import pauses_after
 from schemas.keys import HpaId, supersedes
 from schemas.limits import TEXT, shortened
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat, Mode, Origin
@@ -370,11 +371,7 @@ def _set_command(fold: Folding, name: str, mode: Mode | None, pauses: dict[str, 
 
 def paused_by(pauses: dict[str, Pause], body: Command, now_ms: int) -> dict[str, Pause]:
     """Give the pauses of a scope after a pause or resume."""
-    if body.command == "pause":
-        return {**pauses, body.pause_kind: Pause(body.until, body.author, body.reason, now_ms)}
-    if body.pause_kind == "all":
-        return {}
-    return {kind: pause for kind, pause in pauses.items() if kind != body.pause_kind}
+    return pauses_after(pauses, body, Pause(body.until, body.author, body.reason, now_ms))
 
 
 def _target(body: AutoscalerSet) -> TargetName:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from schemas.entries import BreakerCommand, GuardrailResume
-from schemas.guardrails import MOST_PAUSES, is_in_force
+from schemas.inforce import MOST_PAUSES, is_in_force
 from schemas.keys import EVERY_CLUSTER, namespace_key
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.limits import ERROR, shortened
@@ -217,16 +217,19 @@ def _target_of(rival: dict[str, Any]) -> TargetName:
     return str(target.get("group", "")), str(target.get("kind", "")), str(target.get("name", ""))
 
 
-def pause_in_force(namespace: Namespace, name: str, row: PartitionRow, up: bool, now_ms: int) -> str:
-    """Say which pause stops a change in this direction now, a person's before a guardrail's; empty: none."""
-    pauses = row.pauses
-    scopes = (
+def pause_scopes(namespace: Namespace, name: str, row: PartitionRow) -> list[tuple[str, Mapping[str, Pause]]]:
+    """What persons paused of an HPA, its namespace, its cluster and all clusters: scope in words, pauses by kind."""
+    return [
         ("this HPA", namespace.commands.get(name, (None, {}))[1]),
         (f"namespace {namespace.name}", namespace.commands.get("", (None, {}))[1]),
-        (f"cluster {namespace.cluster}", pauses.get(namespace.cluster, {})),
-        ("all clusters", pauses.get(EVERY_CLUSTER, {})),
-    )
-    for scope, known in scopes:
+        (f"cluster {namespace.cluster}", row.pauses.get(namespace.cluster, {})),
+        ("all clusters", row.pauses.get(EVERY_CLUSTER, {})),
+    ]
+
+
+def pause_in_force(namespace: Namespace, name: str, row: PartitionRow, up: bool, now_ms: int) -> str:
+    """Say which pause stops a change in this direction now, a person's before a guardrail's; empty: none."""
+    for scope, known in pause_scopes(namespace, name, row):
         for kind in ("all", "scaleUp" if up else "scaleDown"):
             pause = known.get(kind)
             if pause is not None and is_in_force(pause.until_ms, now_ms):

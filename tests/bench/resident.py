@@ -29,7 +29,7 @@ from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
 from reconciler.apply.statuswriter import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.credentials import ClusterConfig
-from reconciler.core.guardsettings import GuardSettings
+from reconciler.core.guardsettings import WriteGuards
 from reconciler.core.inbox import Position
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ObserverMetrics
@@ -248,7 +248,12 @@ async def behind(port: int, given: argparse.Namespace) -> None:
     clients = [_client(port, name) for name in world.clusters]
     measured = Measured(given)
     writers = ClusterWriters(
-        _NoOffsets(), GuardSettings(), ReconcilerMetrics(registry), limits=limits, clock=wall_clock_ms
+        _NoOffsets(),
+        ReconcilerMetrics(registry),
+        limits=limits,
+        clock=wall_clock_ms,
+        guards=lambda cluster: WriteGuards(),
+        status_every_ms=lambda cluster: 0,
     )
     try:
         async with asyncio.TaskGroup() as group:

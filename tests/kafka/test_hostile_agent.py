@@ -21,7 +21,7 @@ from aiokafka.errors import (
     for_code,
 )
 
-from fleethpa.changes.agents import AgentUser, allow, create_topics, delete_topics, new_agent
+from fleethpa.changes.agents import allow, create_topics, delete_topics, new_agent
 from fleethpa.frame.errors import CommandError
 from runtime.kafkaclients import aiokafka_kwargs, reader, running_producer
 from runtime.records import Publisher
@@ -112,7 +112,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
         for name in ("prod", "prod-eu"):
             agent = new_agent(AgentRegistry(), name, 50, 100)
             await create_topics(found.admin, agent.topics, None)
-            assert await allow(found.admin, agent.topics, AgentUser(f"User:fleethpa-agent-{name}"))
+            assert await allow(found.admin, agent.topics, f"User:fleethpa-agent-{name}")
             agents.append(agent)
         async with running_producer(found.admin) as producer:
             for agent in agents:

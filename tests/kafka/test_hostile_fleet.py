@@ -21,7 +21,7 @@ import pytest
 from aiokafka import TopicPartition
 from msgspec import structs
 
-from fleethpa.changes.agents import QUOTAS, AgentUser, allow, create_topics, new_agent
+from fleethpa.changes.agents import QUOTAS, allow, create_topics, new_agent
 from fleethpa.frame.writer import open_writer
 from fleethpa.simulator import resources
 from fleethpa.simulator.cluster import SimulatedCluster
@@ -102,7 +102,7 @@ async def site(folder: Path) -> AsyncIterator[Site]:
             assert await admin.allow([Acl("topic", SAMPLE_TOPIC, ("WRITE",))], "User:producer")
         for agent in agents:
             await create_topics(secured.admin, agent.topics, None)
-            assert await allow(secured.admin, agent.topics, AgentUser(f"User:fleethpa-agent-{agent.cluster}"))
+            assert await allow(secured.admin, agent.topics, f"User:fleethpa-agent-{agent.cluster}")
         properties = {
             name: secured.properties(folder / f"{name}.properties", *scram(name)) for name in (*USERS, "admin")
         }

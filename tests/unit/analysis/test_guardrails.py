@@ -349,10 +349,11 @@ class _Followed:
         self.published: list[BreakerCommand] = []
         self.breaker = Breaker(BreakerConfig(config=Config(), rules=rules, clock=lambda: self.now_ms))
         for ago_ms, body in received:
-            assert isinstance(body, BreakerCommand | GuardrailResume)
-            self.breaker.received(body, self.now_ms - ago_ms)
+            (self.breaker.take_breaker if isinstance(body, BreakerCommand) else self.breaker.take)(
+                body, self.now_ms - ago_ms
+            )
         for each in settings:
-            self.breaker.received_settings(each, 0)
+            self.breaker.take(each, 0)
         values = [made.value for made in self.world.log.decisions]
         asyncio.run(self.breaker.follow(_Arriving(values, 0), self.publish))
 
@@ -383,9 +384,9 @@ def test_a_rule_that_acts_pauses_what_it_trips_for() -> None:
             window_ms=5 * MINUTE,
         )
     ]
-    done.breaker.received(done.published[0], done.now_ms)
+    done.breaker.take_breaker(done.published[0], done.now_ms)
     assert done.metric("fleethpa_breaker_paused_until_timestamp_seconds") == until_ms / 1000
-    done.breaker.received(GuardrailResume(cluster="*"), done.now_ms + 1)
+    done.breaker.take(GuardrailResume(cluster="*"), done.now_ms + 1)
     assert done.metric("fleethpa_breaker_paused_until_timestamp_seconds") == 0
 
 
@@ -444,7 +445,7 @@ def test_a_rule_that_acts_without_a_budget_is_warned_of(
     assert caplog.text.count("fleethpa settings eu removal-budget=30%/10m") == warned
     count = done.breaker.health.registry.get_sample_value("fleethpa_breaker_clusters_without_budget")
     assert count == warned
-    done.breaker.received_settings(SettingsSet(cluster="*", settings=ClusterSettings(removal_budget="20%/5m")), 0)
+    done.breaker.take(SettingsSet(cluster="*", settings=ClusterSettings(removal_budget="20%/5m")), 0)
     count = done.breaker.health.registry.get_sample_value("fleethpa_breaker_clusters_without_budget")
     assert count == (warned and any(each.get("removal_budget") == "off" for _, each in settings))
 

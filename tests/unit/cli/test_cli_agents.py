@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from fleethpa.changes.agents import AgentUser, agent_present, new_agent, permission_lines
+from fleethpa.changes.agents import agent_present, new_agent, permission_lines
 from fleethpa.frame.errors import CommandError
 from reconciler.clusters.manifests import AGENT, SECRET, AgentPlace, agent_manifests
 from runtime.topicadmin import ACLS, agent_acls
@@ -65,7 +65,7 @@ def test_permissions_name_whole_topics_and_nothing_else() -> None:
         ("topic", "fleethpa.from.prod.7", ("WRITE",), "literal"),
         ("topic", "fleethpa.to.prod.7", ("READ",), "literal"),
     ]
-    lines = permission_lines(topics, AgentUser("User:fleethpa-agent-prod"))
+    lines = permission_lines(topics, "User:fleethpa-agent-prod")
     assert all("--resource-pattern-type literal" in line for line in lines[:2])
     assert "--entity-name fleethpa-agent-prod --add-config 'producer_byte_rate=" in lines[2]
 

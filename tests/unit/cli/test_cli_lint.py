@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fleethpa.changes.manifests import read_input
+from fleethpa.changes.manifests import fixed_replicas, read_input
 from fleethpa.show.words import counted, sorted_spec
 from tests.published import fits
 from tests.unit.cli_kit import Cli, Fleet, hpa
@@ -253,4 +253,4 @@ def test_a_target_of_the_wrong_form_ends_neither_lint_nor_apply(run: Cli, spec: 
     result = run("lint", "-f", path)
     assert result.exit_code == 0, result.output
     assert "internal error" not in result.stderr
-    assert read_input((path,)).fixed_replicas("Deployment", "checkout", "shop") is None
+    assert fixed_replicas(read_input((path,)), manifest(), "shop") == ""

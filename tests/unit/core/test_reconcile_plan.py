@@ -11,7 +11,6 @@ from reconciler.core.guardsettings import (
     ATTEMPTS,
     Action,
     End,
-    GuardSettings,
     Missing,
     ObservedHpa,
     ObservedScale,
@@ -26,7 +25,6 @@ from reconciler.core.guardsettings import (
 from schemas.agents import KnownPause
 from schemas.decisions import Decision, InputPosition
 from schemas.observed import Target
-from schemas.settings import ClusterSettings, SettingsSet
 
 NOW = 1_000_000
 DECISION = Decision(
@@ -298,11 +296,3 @@ def test_an_outcome_carries_the_newest_scale_that_was_seen() -> None:
 def test_a_native_controller_is_no_concern_of_central_hpas() -> None:
     guards = WriteGuards(native="it wrote")
     assert isinstance(planned(structs.replace(DECISION, origin="central"), hpa=None, guards=guards), Write)
-
-
-def test_what_was_noted_of_a_native_controller_holds_until_the_settings_change() -> None:
-    settings = GuardSettings()
-    settings.note_native("east", "it wrote")
-    assert (settings.guards("east").native, settings.guards("west").native) == ("it wrote", "")
-    settings.replace([SettingsSet(cluster="east", settings=ClusterSettings(max_step=3))])
-    assert settings.guards("east") == WriteGuards(max_step=3)

@@ -8,11 +8,9 @@ from msgspec import structs
 
 from reconciler.clusters.manifests import manifests
 from reconciler.core import statusplan
-from reconciler.core.guardsettings import GuardSettings
 from reconciler.core.statusplan import EventBudget, HpaAnswer, LiveHpa, live_hpa
 from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition
-from schemas.settings import ClusterSettings, SettingsSet
 
 
 def cpu(average: str) -> list[dict[str, Any]]:
@@ -184,40 +182,6 @@ def test_an_idle_budget_is_forgotten() -> None:
     assert budget.take("u", 30)
 
 
-# --- settings ---------------------------------------------------------------------------------------------------------
-
-
-def test_settings_of_a_cluster_go_before_the_fleets_and_frozen_holds_from_either() -> None:
-    settings = GuardSettings()
-    assert not settings.guards("east").frozen
-    settings.apply(SettingsSet(cluster="*", settings=ClusterSettings(max_step=10, frozen=True, sync_period_ms=30_000)))
-    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(max_step=3, frozen=False)))
-    assert (settings.guards("east").frozen, settings.guards("east").max_step) == (True, 3)
-    assert settings.guards("west").max_step == 10
-    assert settings.sync_period_ms("east", 15_000) == 30_000
-    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(max_step=0)))
-    assert settings.guards("east").max_step is None
-
-
-def test_settings_that_ingest_rejects_leave_what_holds_and_no_api_is_hammered() -> None:
-    settings = GuardSettings()
-    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(max_step=3, sync_period_ms=30_000)))
-    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(max_step=-1, sync_period_ms=0)))
-    assert (settings.guards("east").max_step, settings.sync_period_ms("east", 15_000)) == (3, 30_000)
-    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(sync_period_ms=1)))
-    assert settings.sync_period_ms("east", 15_000) == 1_000
-
-
-def test_a_setting_that_is_taken_away_is_the_fleets_or_the_default_again() -> None:
-    settings = GuardSettings()
-    settings.apply(SettingsSet(cluster="*", settings=ClusterSettings(max_step=10)))
-    own = ClusterSettings(max_step=3, sync_period_ms=30_000, frozen=True)
-    settings.apply(SettingsSet(cluster="east", settings=own))
-    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(), unset=["maxStep", "syncPeriodMs", "frozen"]))
-    assert (settings.guards("east").frozen, settings.guards("east").max_step) == (False, 10)
-    assert settings.sync_period_ms("east", 15_000) == 15_000
-
-
 # --- permissions ------------------------------------------------------------------------------------------------------
 
 
@@ -240,23 +204,3 @@ def test_with_namespaces_there_is_a_role_and_a_binding_in_each() -> None:
         ("RoleBinding", "b"),
     ]
     assert documents[1]["subjects"][0]["namespace"] == "fleethpa-system"
-
-
-def test_which_metrics_are_pushed_is_set_per_type_for_a_cluster_or_for_the_fleet() -> None:
-    settings = GuardSettings()
-    assert settings.pushed("east") == frozenset()
-    settings.apply(SettingsSet(cluster="*", settings=ClusterSettings(sources={"Pods": "samples"})))
-    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(sources={"External": "samples"})))
-    assert (settings.pushed("east"), settings.pushed("west")) == (frozenset({"Pods", "External"}), frozenset({"Pods"}))
-    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(sources={"Pods": "api"})))
-    assert settings.pushed("east") == frozenset()
-    settings.apply(SettingsSet(cluster="*", settings=ClusterSettings(), unset=["sources"]))
-    assert settings.pushed("west") == frozenset()
-
-
-def test_how_often_values_are_shown_is_set_per_cluster_or_for_the_fleet() -> None:
-    settings = GuardSettings()
-    assert settings.status_every_ms("east") == 0
-    settings.apply(SettingsSet(cluster="*", settings=ClusterSettings(status_every_ms=60_000)))
-    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(status_every_ms=0)))
-    assert (settings.status_every_ms("east"), settings.status_every_ms("west")) == (0, 60_000)

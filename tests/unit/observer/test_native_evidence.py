@@ -8,20 +8,21 @@ from typing import Any, cast
 import pytest
 
 from reconciler.agent.process import AgentTerm
-from reconciler.core.guardsettings import GuardSettings
+from reconciler.core.guardsettings import WriteGuards
+from reconciler.core.knowledge import Learnt
 from reconciler.observer.clusterview import ReadProblem
 from reconciler.observer.native import (
     AHEAD_MS,
     RIGHTS,
     Canary,
     Evidence,
-    NativeProofs,
     NativeWatch,
     NoteCanary,
     Verdict,
     native_status_write,
 )
 from runtime.process import PartHealth
+from schemas.inforce import InForce
 from schemas.settings import ClusterSettings, SettingsSet
 
 SECOND_MS = 1_790_000_015_000
@@ -67,13 +68,26 @@ def test_an_api_server_may_be_ahead_of_the_observer() -> None:
     assert native_status_write(item, SECOND_MS - AHEAD_MS - 1) is None
 
 
+def watched(in_force: InForce, cluster: str = "east") -> NativeWatch:
+    """What compares the native controller's writes in a cluster with what is in force."""
+    unused: Any = None
+    return NativeWatch(
+        cluster,
+        unused,
+        note=unused,
+        newest=unused,
+        absent_since_ms=lambda: in_force.native_absent_since_ms(cluster),
+        clock=unused,
+    )
+
+
 def test_what_a_canary_refuted_contradicts_no_longer_and_a_later_write_does() -> None:
-    proofs = NativeProofs()
-    proofs.apply(SettingsSet(cluster="east", settings=ClusterSettings(native_controller="absent")), 0)
-    proofs.refute("east", SECOND_MS)
-    assert not proofs.contradicts("east", Evidence(SECOND_MS, "it wrote"))
-    assert proofs.contradicts("east", Evidence(SECOND_MS + 1, "it wrote"))
-    assert not proofs.contradicts("west", Evidence(SECOND_MS + 1, "it wrote"))
+    in_force = InForce([SettingsSet(cluster="east", settings=ClusterSettings(native_controller="absent"))])
+    east = watched(in_force)
+    east.refute(SECOND_MS)
+    assert not east.contradicts(Evidence(SECOND_MS, "it wrote"))
+    assert east.contradicts(Evidence(SECOND_MS + 1, "it wrote"))
+    assert not watched(in_force, "west").contradicts(Evidence(SECOND_MS + 1, "it wrote"))
 
 
 @pytest.mark.parametrize(
@@ -91,20 +105,20 @@ def test_what_a_canary_refuted_contradicts_no_longer_and_a_later_write_does() ->
     ],
 )
 def test_only_a_write_after_the_proof_contradicts_it(settings: list[tuple[str, Any, int]], contradicts: bool) -> None:
-    proofs = NativeProofs()
+    in_force = InForce()
     for cluster, verdict, when_ms in settings:
-        proofs.apply(SettingsSet(cluster=cluster, settings=ClusterSettings(native_controller=verdict)), when_ms)
-    assert proofs.contradicts("east", Evidence(SECOND_MS, "it wrote")) is contradicts
-    assert not proofs.contradicts("east", None)
+        in_force.take(SettingsSet(cluster=cluster, settings=ClusterSettings(native_controller=verdict)), when_ms)
+    assert watched(in_force).contradicts(Evidence(SECOND_MS, "it wrote")) is contradicts
+    assert not watched(in_force).contradicts(None)
 
 
 def test_a_verdict_that_is_taken_away_leaves_that_for_all_clusters() -> None:
-    proofs = NativeProofs()
-    proofs.apply(SettingsSet(cluster="*", settings=ClusterSettings(native_controller="absent")), 5)
-    proofs.apply(SettingsSet(cluster="east", settings=ClusterSettings(native_controller="present")), 6)
-    assert proofs.absent_since_ms("east") is None
-    proofs.apply(SettingsSet(cluster="east", settings=ClusterSettings(), unset=["nativeController"]), 7)
-    assert proofs.absent_since_ms("east") == 5
+    in_force = InForce()
+    in_force.take(SettingsSet(cluster="*", settings=ClusterSettings(native_controller="absent")), 5)
+    in_force.take(SettingsSet(cluster="east", settings=ClusterSettings(native_controller="present")), 6)
+    assert in_force.native_absent_since_ms("east") is None
+    in_force.take(SettingsSet(cluster="east", settings=ClusterSettings(), unset=["nativeController"]), 7)
+    assert in_force.native_absent_since_ms("east") == 5
 
 
 class _Canary:
@@ -133,8 +147,8 @@ async def test_a_canary_decides_whether_a_native_controller_runs(
     verdict: Verdict | None, runs: bool, noted: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("reconciler.observer.native.ASKED_AGAIN_S", 0.0)
-    proofs, notes, found = NativeProofs(), list[ReadProblem | None](), list[Evidence]()
-    proofs.apply(SettingsSet(cluster="east", settings=ClusterSettings(native_controller="absent")), 0)
+    in_force, notes, found = InForce(), list[ReadProblem | None](), list[Evidence]()
+    in_force.take(SettingsSet(cluster="east", settings=ClusterSettings(native_controller="absent")), 0)
     asked = asyncio.Semaphore(0)
     settled = asyncio.Event()
 
@@ -149,14 +163,14 @@ async def test_a_canary_decides_whether_a_native_controller_runs(
 
     async def withdraw(evidence: Evidence) -> None:
         found.append(evidence)
-        proofs.apply(SettingsSet(cluster="east", settings=ClusterSettings(native_controller="present")), SECOND_MS)
+        in_force.take(SettingsSet(cluster="east", settings=ClusterSettings(native_controller="present")), SECOND_MS)
 
     watch = NativeWatch(
         "east",
         canary,
         note=note,
         newest=lambda: Evidence(SECOND_MS, f"it wrote at {TEXT}"),
-        proofs=lambda: proofs,
+        absent_since_ms=lambda: in_force.native_absent_since_ms("east"),
         clock=lambda: SECOND_MS,
     )
     watch.news.set()
@@ -171,7 +185,7 @@ async def test_a_canary_decides_whether_a_native_controller_runs(
     assert bool(found) is runs
     assert (notes[-1] and notes[-1].text) == noted
     assert asked.locked(), "asked once"
-    assert proofs.contradicts("east", Evidence(SECOND_MS, "")) is (verdict is None)
+    assert watch.contradicts(Evidence(SECOND_MS, "")) is (verdict is None)
 
 
 @pytest.mark.parametrize(
@@ -182,13 +196,18 @@ async def test_an_agent_logs_once_that_a_native_controller_runs(
     has_no_native: bool, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     term: Any = SimpleNamespace(
-        client=SimpleNamespace(name="east"),
-        settings=GuardSettings(),
-        knowledge=SimpleNamespace(has_no_native=has_no_native),
-        health=PartHealth(),
+        client=SimpleNamespace(name="east"), _native_evidence="", has_no_native=has_no_native, health=PartHealth()
     )
     with caplog.at_level(logging.INFO):
         for _ in range(3):
             await AgentTerm._native_runs(term, Evidence(2, "it wrote"))
     assert [(record.message, record.levelno) for record in caplog.records] == [("a native controller runs", level)]
-    assert term.settings.guards("east").native == "it wrote"
+    assert term._native_evidence == "it wrote"
+    term.knowledge = SimpleNamespace(
+        settings=[SettingsSet(cluster="east", settings=ClusterSettings(max_step=3))], pauses=[], is_complete=True
+    )
+    term.now_ms, term._news = (lambda: 5), SimpleNamespace(put_nowait=lambda news: None)
+    term.in_force = InForce()
+    assert AgentTerm.guards(term, "east") == WriteGuards(native="it wrote")
+    AgentTerm._learnt(term, Learnt({}, has_settings=True))
+    assert AgentTerm.guards(term, "east") == WriteGuards(max_step=3), "it holds until the settings change"

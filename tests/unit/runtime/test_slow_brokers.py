@@ -10,8 +10,7 @@ import pytest
 from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
 from runtime import kafkaclients
-from runtime.records import Publisher, newest_entries
-from schemas.agents import AgentSet
+from runtime.records import Publisher, read_in_force
 from schemas.codec import decode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
@@ -135,4 +134,4 @@ async def test_a_command_is_told_at_once_that_no_broker_can_be_reached() -> None
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(KafkaConnectionError):
-        await newest_entries(KafkaSettings(bootstrap_servers=f"127.0.0.1:{port}"), AgentSet)
+        await read_in_force(KafkaSettings(bootstrap_servers=f"127.0.0.1:{port}"))

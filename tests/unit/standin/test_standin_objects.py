@@ -171,7 +171,7 @@ def _change(generation: int, natives: int = 0) -> HandsChanged:
 
 
 def _lease(*changes: HandsChanged) -> Json:
-    body = lease_body("home", STAND_IN, 3, "t", acquired="t", proof_ms=60_000, grace_ms=30_000, changes=changes)
+    body = lease_body("home", STAND_IN, 3, "t", proof_ms=60_000, grace_ms=30_000, changes=changes)
     body["metadata"]["resourceVersion"] = "5"
     return body
 
@@ -277,7 +277,7 @@ def test_a_limit_does_not_move_a_closed_hpa() -> None:
 
 def test_a_lease_is_read_as_it_was_written() -> None:
     now = "2026-11-22T09:00:00.000000Z"
-    body = lease_body("fleethpa-system", "stand-in", 7, now, acquired=now, proof_ms=60_000, grace_ms=30_000)
+    body = lease_body("fleethpa-system", "stand-in", 7, now, proof_ms=60_000, grace_ms=30_000)
     body["metadata"] |= {"uid": "u1", "resourceVersion": "9"}
     seen = lease_seen(body)
     assert (seen.holder, seen.generation, seen.version, seen.uid, seen.protocol) == ("stand-in", 7, "9", "u1", PROTOCOL)
@@ -443,7 +443,7 @@ def test_why_the_native_controller_does_not_scale(status: Json, age_ms: int, tro
 
 
 def test_the_reason_of_a_take_over_is_kept_in_the_lease_and_cut_where_it_is_long() -> None:
-    given: Any = {"acquired": "t", "proof_ms": 1, "grace_ms": 1}
+    given: Any = {"proof_ms": 1, "grace_ms": 1}
     body = lease_body("home", "stand-in", 3, "t", **given, reason="no right " * 1_000)
     body["metadata"]["resourceVersion"] = "1"
     assert lease_seen(body).reason == ("no right " * 1_000)[:REASON_CHARACTERS]

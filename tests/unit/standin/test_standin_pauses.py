@@ -2,14 +2,14 @@
 
 import pytest
 
-from reconciler.core.guardsettings import GuardSettings, PauseFold
+from reconciler.core.guardsettings import guards_of
 from reconciler.core.knowledge import FleetKnowledge, KnowledgeFold
-from reconciler.observer.native import NativeProofs
 from runtime.records import hand_over
 from schemas import topics
 from schemas.agents import AgentKnowledge, KnownPause
 from schemas.codec import encode
 from schemas.entries import VERSION, Body, BreakerCommand, PublicRecord
+from schemas.inforce import InForce
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.ingest.own import topic_of
@@ -17,30 +17,6 @@ from streams.ingest.own import topic_of
 NOW_MS = 1_000_000
 PAUSE = Command(command="pause", name="web", pause_kind="scaleDown", until=NOW_MS + 60_000)
 KNOWN = KnownPause(kind="scaleDown", namespace="shop", name="web", until=NOW_MS + 60_000)
-
-
-@pytest.mark.parametrize(
-    ("commands", "known"),
-    [
-        ([("east", "shop", PAUSE)], [KNOWN]),
-        ([("west", "shop", PAUSE)], []),
-        ([("east", "shop", Command(command="pause"))], [KnownPause(namespace="shop")]),
-        ([("*", "", Command(command="pause"))], [KnownPause()]),
-        ([("", "", Command(command="pause", pause_kind="scaleUp"))], [KnownPause(kind="scaleUp")]),
-        ([("east", "shop", PAUSE), ("east", "shop", Command(command="resume", name="web"))], []),
-        (
-            [("east", "shop", PAUSE), ("east", "shop", Command(command="resume", name="web", pause_kind="scaleUp"))],
-            [KNOWN],
-        ),
-        ([("east", "shop", Command(command="mode", mode="off"))], []),
-        ([("east", "shop", Command(command="pause", name="web", until=NOW_MS))], []),
-    ],
-)
-def test_the_pauses_in_force_in_a_cluster(commands: list[tuple[str, str, Command]], known: list[KnownPause]) -> None:
-    knowledge = FleetKnowledge()
-    for cluster, namespace, command in commands:
-        knowledge.set_pause(cluster, namespace, command)
-    assert knowledge.pauses_of("east", NOW_MS) == known
 
 
 def test_an_agent_learns_pauses_with_the_snapshot_and_with_each_change() -> None:
@@ -52,10 +28,10 @@ def test_an_agent_learns_pauses_with_the_snapshot_and_with_each_change() -> None
         return fold.pauses
 
     assert learn(knowledge.snapshot("east", "s1", NOW_MS)) == []
-    knowledge.set_pause("east", "shop", PAUSE)
+    knowledge.in_force.take(PAUSE, NOW_MS, "east", "shop")
     assert learn(knowledge.changes("east", [], NOW_MS, with_settings=False)) == [KNOWN]
     assert learn(knowledge.snapshot("east", "s2", NOW_MS)) == [KNOWN]
-    knowledge.set_pause("east", "shop", Command(command="resume", name="web"))
+    knowledge.in_force.take(Command(command="resume", name="web"), NOW_MS, "east", "shop")
     assert learn(knowledge.changes("east", [], NOW_MS, with_settings=False)) == []
 
 
@@ -94,38 +70,21 @@ class _Readers:
     """What router, agent, reconciler and observer know once they have read the topics again."""
 
     def __init__(self, records: list[tuple[int, bytes]]) -> None:
-        self.router, self.agent = FleetKnowledge(), KnowledgeFold()
-        self.reconciler, self.reconcilers_pauses = GuardSettings(), PauseFold()
-        self.observer, self.proofs = GuardSettings(), NativeProofs()
+        self.router, self.agent, self.in_force = FleetKnowledge(), KnowledgeFold(), InForce()
         for time_ms, value in records:
-            hand_over(value, time_ms, self._take, self._take_of_namespace)
+            for in_force in (self.router.in_force, self.in_force):
+                hand_over(value, time_ms, in_force.take)
+                hand_over(value, time_ms, in_force.take_breaker)
         for part in self.router.snapshot("east", "s1", NOW_MS + DAY_MS):
             self.agent.take(part)
-
-    def _take(self, body: Body, time_ms: int) -> None:
-        if isinstance(body, SettingsSet):
-            self.router.set_settings(body)
-            for settings in (self.reconciler, self.observer):
-                settings.apply(body)
-            self.proofs.apply(body, time_ms)
-        elif isinstance(body, Command):
-            self.router.set_pause(body.cluster, "", body)
-            self.reconcilers_pauses.take(body.cluster, "", body)
-        elif isinstance(body, BreakerCommand):
-            self.router.guardrails.take(body, time_ms)
-
-    def _take_of_namespace(self, cluster: str, namespace: str, body: Body) -> None:
-        assert isinstance(body, Command)
-        self.router.set_pause(cluster, namespace, body)
 
     def knowledge(self) -> list[object]:
         now_ms = NOW_MS + DAY_MS
         return [
             self.router.settings_of("east"),
-            self.router.pauses_of("east", now_ms),
             (self.agent.settings, self.agent.pauses),
-            (self.reconciler.guards("east"), self.reconcilers_pauses.in_force("east", now_ms)),
-            (self.observer.sync_period_ms("east", 15_000), self.proofs.absent_since_ms("east")),
+            guards_of(self.in_force, "east", now_ms),
+            (self.in_force.sync_period_ms("east", 15_000), self.in_force.native_absent_since_ms("east")),
         ]
 
 
@@ -139,5 +98,5 @@ def test_who_reads_the_topics_again_years_later_knows_the_same_settings_and_paus
         KnownPause(namespace="shop", name="web"),
         KnownPause(kind="scaleDown", namespace="batch"),
     ]
-    assert (later.reconciler.guards("east").frozen, later.observer.sync_period_ms("east", 15_000)) == (True, 5_000)
-    assert later.proofs.absent_since_ms("east") == NOW_MS + 1
+    assert (later.in_force.is_frozen("east"), later.in_force.sync_period_ms("east", 15_000)) == (True, 5_000)
+    assert later.in_force.native_absent_since_ms("east") == NOW_MS + 1

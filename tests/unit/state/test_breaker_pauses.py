@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.core.knowledge import FleetKnowledge
 from schemas import topics
 from schemas.agents import KnownPause
 from schemas.codec import encode
 from schemas.entries import Body, BreakerCommand, GuardrailResume, PublicRecord
-from schemas.guardrails import MOST_PAUSES, GuardrailStanding
+from schemas.inforce import MOST_PAUSES, InForce
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, EngineSet
 from streams.ingest.convert import convert
@@ -59,10 +58,10 @@ def test_a_pause_of_one_namespace_holds_that_one_alone() -> None:
     world = World("web")
     world.log.add(alone)
     assert world.poll(0)["web"]["paused"] == f"scale-downs of namespace shop {TEN.removeprefix('scale-downs ')}"
-    knowledge = FleetKnowledge()
-    knowledge.guardrails.take(alone, START_MS)
+    in_force = InForce()
+    in_force.take_breaker(alone, START_MS)
     expected = [KnownPause(kind="scaleDown", namespace="shop", until=PAUSE.until)]
-    assert knowledge.pauses_of("eu", START_MS) == expected, "the stand-in keeps to it, too"
+    assert in_force.pauses("eu", START_MS) == expected, "the stand-in keeps to it, too"
 
 
 @pytest.mark.parametrize(
@@ -105,13 +104,13 @@ def test_after_the_pause_removals_go_through_the_budget() -> None:
 )
 def test_the_pause_of_a_cluster(bodies: list[BreakerCommand], text: BreakerCommand | str) -> None:
     known: GuardrailPauses = {}
-    standing = GuardrailStanding()
+    in_force = InForce()
     for number, body in enumerate(bodies):
         known = after_breaker(known, body, START_MS + number)
-        standing.take(body, START_MS + number)
+        in_force.take_breaker(body, START_MS + number)
     found = guardrail_in_force(known, "eu", START_MS + MINUTE)
     assert found == (text if isinstance(text, str) else _shown(text))
-    pauses = {(each.guardrail, each.until_ms) for each in standing.in_force(START_MS + MINUTE)}
+    pauses = {(each.guardrail, each.until_ms) for each in in_force.guardrail_pauses(START_MS + MINUTE)}
     assert pauses == {(name, pause.until_ms) for name, pause in known.get("eu", {}).items()}
 
 
@@ -177,16 +176,13 @@ def test_who_follows_the_topics_in_any_order_knows_what_the_log_says(
     bodies: list[BreakerCommand | GuardrailResume], order: int, later_s: int
 ) -> None:
     """Each topic is read in its order, the two of them as it happens: bit n of `order` picks the topic of read n."""
-    log, standing = _folded(bodies), GuardrailStanding()
+    log, in_force = _folded(bodies), InForce()
     timed = [(START_MS + number * 1_000, body) for number, body in enumerate(bodies, start=1)]
     unread = [[each for each in timed if isinstance(each[1], kind)] for kind in (BreakerCommand, GuardrailResume)]
     for number in range(len(bodies)):
         first = order >> number & 1
         at_ms, body = (unread[first] or unread[1 - first]).pop(0)
-        if isinstance(body, BreakerCommand):
-            standing.take(body, at_ms)
-        else:
-            standing.resume(body, at_ms)
+        (in_force.take_breaker if isinstance(body, BreakerCommand) else in_force.take)(body, at_ms)
     now_ms = log.now_ms + later_s * 1_000
     recorded = {
         (*scope.partition("/")[::2], name, pause.until_ms)
@@ -194,45 +190,45 @@ def test_who_follows_the_topics_in_any_order_knows_what_the_log_says(
         for name, pause in pauses.items()
         if guardrail_in_force({scope: {name: pause}}, scope.partition("/")[0], now_ms, "shop")
     }
-    assert {each[:4] for each in standing.in_force(now_ms)} == recorded
+    assert {each[:4] for each in in_force.guardrail_pauses(now_ms)} == recorded
 
 
 def test_a_pause_after_a_persons_word_stands_though_that_word_is_read_last() -> None:
     known: GuardrailPauses = after_breaker(after_person(after_breaker({}, WAITS, 10), ENDED), PAUSE, 30)
-    standing = GuardrailStanding()
+    in_force = InForce()
     for at_ms, body in ((10, WAITS), (30, PAUSE)):
-        standing.take(body, at_ms)
-    assert [each.until_ms for each in standing.in_force(40)] == [0], "the person's word is not known yet"
-    standing.resume(ENDED, 20)
-    assert [each.until_ms for each in standing.in_force(40)] == [known["eu"]["wave"].until_ms] == [PAUSE.until]
+        in_force.take_breaker(body, at_ms)
+    assert [each.until_ms for each in in_force.guardrail_pauses(40)] == [0], "the person's word is not known yet"
+    in_force.take(ENDED, 20)
+    assert [each.until_ms for each in in_force.guardrail_pauses(40)] == [known["eu"]["wave"].until_ms] == [PAUSE.until]
 
 
 def test_a_false_breaker_cannot_fill_who_follows_it() -> None:
-    standing = GuardrailStanding()
+    in_force = InForce()
     for number in range(MOST_PAUSES + 10):
-        standing.take(msgspec.structs.replace(PAUSE, cluster=f"c{number}"), START_MS)
-    assert len(standing.in_force(START_MS)) == MOST_PAUSES
-    standing.take(OTHER, PAUSE.until)
-    assert [each.guardrail for each in standing.in_force(PAUSE.until)] == ["fleet"], "what has ended makes room"
+        in_force.take_breaker(msgspec.structs.replace(PAUSE, cluster=f"c{number}"), START_MS)
+    assert len(in_force.guardrail_pauses(START_MS)) == MOST_PAUSES
+    in_force.take_breaker(OTHER, PAUSE.until)
+    assert [each.guardrail for each in in_force.guardrail_pauses(PAUSE.until)] == ["fleet"], "what has ended makes room"
 
 
 def test_what_ends_a_pause_may_be_read_before_it() -> None:
-    standing = GuardrailStanding()
-    standing.resume(GuardrailResume(cluster="*"), 20)
-    standing.take(WAITS, 10)
-    assert standing.in_force(30) == []
-    standing.take(WAITS, 40)
-    assert [each.since_ms for each in standing.in_force(50)] == [40]
+    in_force = InForce()
+    in_force.take(GuardrailResume(cluster="*"), 20)
+    in_force.take_breaker(WAITS, 10)
+    assert in_force.guardrail_pauses(30) == []
+    in_force.take_breaker(WAITS, 40)
+    assert [each.since_ms for each in in_force.guardrail_pauses(50)] == [40]
 
 
 def test_an_agents_stand_in_keeps_to_a_guardrails_pause() -> None:
-    knowledge = FleetKnowledge()
-    knowledge.guardrails.take(PAUSE, START_MS)
-    knowledge.set_pause("eu", "", Command(command="pause", pause_kind="scaleDown"))
-    knowledge.set_pause("eu", "", Command(command="resume"))
-    assert knowledge.pauses_of("eu", START_MS) == [KnownPause(kind="scaleDown", until=PAUSE.until)]
-    assert knowledge.pauses_of("us", START_MS) == []
-    assert knowledge.pauses_of("eu", PAUSE.until) == []
+    in_force = InForce()
+    in_force.take_breaker(PAUSE, START_MS)
+    in_force.take(Command(command="pause", cluster="eu", pause_kind="scaleDown"), START_MS)
+    in_force.take(Command(command="resume", cluster="eu"), START_MS)
+    assert in_force.pauses("eu", START_MS) == [KnownPause(kind="scaleDown", until=PAUSE.until)]
+    assert in_force.pauses("us", START_MS) == []
+    assert in_force.pauses("eu", PAUSE.until) == []
 
 
 # --- the log alone decides --------------------------------------------------------------------------------------------

@@ -1,0 +1,136 @@
+"""What is in force beside the log: settings of a cluster and of the fleet, pauses, and who may state what."""
+
+import pytest
+
+from reconciler.core.guardsettings import guards_of
+from schemas.agents import AgentSet, KnownPause
+from schemas.entries import Body, BreakerCommand, GuardrailResume
+from schemas.inforce import InForce
+from schemas.observed import Command
+from schemas.settings import ClusterSettings, SettingsSet
+
+NOW_MS = 1_000_000
+PAUSE = Command(command="pause", name="web", pause_kind="scaleDown", until=NOW_MS + 60_000)
+KNOWN = KnownPause(kind="scaleDown", namespace="shop", name="web", until=NOW_MS + 60_000)
+
+
+def change(in_force: InForce, cluster: str, *unset: str, **settings: object) -> None:
+    made = ClusterSettings(**settings)  # type: ignore[arg-type]
+    in_force.take(SettingsSet(cluster=cluster, settings=made, unset=list(unset)), NOW_MS)
+
+
+def test_settings_of_a_cluster_go_before_the_fleets_and_frozen_holds_from_either() -> None:
+    found = InForce()
+    assert not found.is_frozen("east")
+    change(found, "*", max_step=10, frozen=True, sync_period_ms=30_000)
+    change(found, "east", max_step=3, frozen=False)
+    east = guards_of(found, "east", NOW_MS)
+    assert (east.frozen, east.max_step, guards_of(found, "west", NOW_MS).max_step) == (True, 3, 10)
+    assert found.sync_period_ms("east", 15_000) == 30_000
+
+
+def test_settings_that_ingest_rejects_leave_what_holds_and_no_api_is_hammered() -> None:
+    found = InForce()
+    change(found, "east", max_step=3, sync_period_ms=30_000)
+    change(found, "east", max_step=0)
+    change(found, "east", max_step=-1, sync_period_ms=20_000)
+    assert (found.of("east").max_step, found.sync_period_ms("east", 15_000)) == (3, 30_000)
+    change(found, "east", sync_period_ms=100)
+    assert found.sync_period_ms("east", 15_000) == 1_000
+
+
+def test_a_setting_that_is_taken_away_is_the_fleets_or_the_default_again() -> None:
+    found = InForce()
+    change(found, "*", max_step=10)
+    change(found, "east", max_step=3, sync_period_ms=30_000, frozen=True)
+    change(found, "east", "maxStep", "syncPeriodMs", "frozen")
+    assert (found.is_frozen("east"), found.of("east").max_step) == (False, 10)
+    assert found.sync_period_ms("east", 15_000) == 15_000
+
+
+def test_which_metrics_are_pushed_is_set_per_type_for_a_cluster_or_for_the_fleet() -> None:
+    found = InForce()
+    assert found.pushed("east") == frozenset()
+    change(found, "*", sources={"Pods": "samples"})
+    change(found, "east", sources={"External": "samples"})
+    assert (found.pushed("east"), found.pushed("west")) == (frozenset({"Pods", "External"}), frozenset({"Pods"}))
+    change(found, "east", sources={"Pods": "api"})
+    assert found.pushed("east") == frozenset()
+    change(found, "*", "sources")
+    assert found.pushed("west") == frozenset()
+
+
+def test_how_often_values_are_shown_is_set_per_cluster_or_for_the_fleet() -> None:
+    found = InForce()
+    assert found.status_every_ms("east") == 0
+    change(found, "*", status_every_ms=60_000)
+    change(found, "east", status_every_ms=0)
+    assert (found.status_every_ms("east"), found.status_every_ms("west")) == (0, 60_000)
+
+
+@pytest.mark.parametrize(
+    ("commands", "known"),
+    [
+        pytest.param([("east", "shop", PAUSE)], [KNOWN], id="an HPA"),
+        pytest.param([("west", "shop", PAUSE)], [], id="elsewhere"),
+        pytest.param([("east", "shop", Command(command="pause"))], [KnownPause(namespace="shop")], id="a namespace"),
+        pytest.param([("", "", Command(command="pause", cluster="*"))], [KnownPause()], id="the fleet"),
+        pytest.param(
+            [("", "", Command(command="pause", cluster="east", pause_kind="scaleUp"))],
+            [KnownPause(kind="scaleUp")],
+            id="a direction in a cluster",
+        ),
+        pytest.param(
+            [("east", "shop", PAUSE), ("east", "shop", Command(command="resume", name="web"))], [], id="resumed"
+        ),
+        pytest.param(
+            [("east", "shop", PAUSE), ("east", "shop", Command(command="resume", name="web", pause_kind="scaleUp"))],
+            [KNOWN],
+            id="only the other direction is resumed",
+        ),
+        pytest.param([("east", "shop", Command(command="mode", mode="off"))], [], id="a mode"),
+        pytest.param(
+            [("east", "shop", Command(command="pause", name="web", until=NOW_MS))], [], id="one that has ended"
+        ),
+        pytest.param([("", "", Command(command="pause"))], [], id="of no cluster, which ingest rejects"),
+        pytest.param([("", "", Command(command="pause", cluster="east", name="web"))], [], id="of an HPA nowhere"),
+    ],
+)
+def test_the_pauses_in_force_in_a_cluster(commands: list[tuple[str, str, Command]], known: list[KnownPause]) -> None:
+    found = InForce()
+    for cluster, namespace, command in commands:
+        found.take(command, NOW_MS, cluster, namespace)
+    assert found.pauses("east", NOW_MS) == known
+    assert guards_of(found, "east", NOW_MS).pauses == tuple(known)
+
+
+def states(found: InForce) -> list[object]:
+    return [found.settings, found.pauses("east", NOW_MS), found.agents.agents(), found.guardrail_pauses(NOW_MS)]
+
+
+BREAKER = BreakerCommand(command="pause", cluster="east", guardrail="wave")
+SETTINGS: list[Body] = [
+    SettingsSet(cluster="east", settings=ClusterSettings(frozen=True)),
+    AgentSet(cluster="east", incarnation=7),
+    GuardrailResume(cluster="east"),
+    Command(command="resume", cluster="east"),
+]
+
+
+def test_each_topic_states_only_what_its_writers_may() -> None:
+    found = InForce()
+    found.take_breaker(BREAKER, NOW_MS)
+    found.take(Command(command="pause", cluster="east"), NOW_MS)
+    before = states(found)
+    assert found.take(BreakerCommand(command="resume", cluster="east", guardrail="wave"), NOW_MS + 1) is None
+    assert [found.take_breaker(body, NOW_MS + 1) for body in SETTINGS] == [None] * 4
+    of_namespace = [found.take(body, NOW_MS + 1, "east", "shop") for body in SETTINGS[:3]]
+    assert (of_namespace, found.take_breaker(BREAKER, NOW_MS, "east", "shop")) == ([None] * 3, None)
+    assert states(found) == before
+    assert [change.of for body in SETTINGS if (change := found.take(body, NOW_MS + 1))] == [
+        "settings",
+        "agents",
+        "pauses",
+        "pauses",
+    ]
+    assert found.pauses("east", NOW_MS) == []
