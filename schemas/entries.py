@@ -7,17 +7,11 @@ Prometheus); ingest turns those into the same bodies. A log record is
 
 Fields are only ever added, with a default. Times are integer milliseconds since the Unix epoch (`time`, `…Ms`), metric
 values integers in milli units (signed 64 bit), requests and tolerances Kubernetes quantity texts.
-
-Entries about what guardrails pause: the breaker's own, and that a person ends its pauses.
-
-Entries that say who is in charge of a cluster: the hub, or the cluster's own controller while the hub is away.
-
-Entries of outcomes: the results of the writes that decisions wanted.
 """
 
 from typing import Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from schemas.agents import AgentSet
 from schemas.observed import (
@@ -27,6 +21,7 @@ from schemas.observed import (
     AutoscalerSet,
     ClusterReport,
     Command,
+    EntryBody,
     Heartbeat,
     PodDeleted,
     PodList,
@@ -38,9 +33,7 @@ from schemas.observed import (
 from schemas.settings import EngineSet, Restart, SettingsSet, WatermarkReset
 
 
-class BreakerCommand(
-    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="breaker"
-):
+class BreakerCommand(EntryBody, frozen=True, kw_only=True, tag="breaker"):
     """The breaker pauses the scale-downs of a cluster, or of one `namespace` in it, or ends a pause of its own; ingest
     copies it into every partition.
 
@@ -59,9 +52,7 @@ class BreakerCommand(
     window_ms: int = 0
 
 
-class GuardrailResume(
-    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="guardrailResume"
-):
+class GuardrailResume(EntryBody, frozen=True, kw_only=True):
     """A person ends what guardrails pause in a cluster (`*`: in all), its namespaces included, or in one `namespace` of
     a cluster only; ingest copies it into every partition.
     """
@@ -88,9 +79,7 @@ class LeftNative(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     scaled_to_zero: bool = False
 
 
-class HandsChanged(
-    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="handsChanged"
-):
+class HandsChanged(EntryBody, frozen=True, kw_only=True):
     """A cluster changed hands. Its record names neither cluster nor namespace; ingest copies it into every partition,
     with the natives of that partition's namespaces only.
 
@@ -104,10 +93,10 @@ class HandsChanged(
     generation: int
     time: int
     before: str = ""
-    natives: list[LeftNative] = []
+    natives: list[LeftNative] = field(default_factory=list)
 
 
-class Outcome(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="outcome"):
+class Outcome(EntryBody, frozen=True, kw_only=True):
     """The result of the write that decision `decision` wanted; only the first per decision counts.
 
     `applied` (the scale now shows `specReplicas`), `superseded` (a newer decision took its place), `stale` (time to

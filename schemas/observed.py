@@ -1,12 +1,5 @@
-"""Entries of metrics: what the metrics APIs answered, and pushed samples.
-
-Entries of HPAs: their objects, full lists of them, and commands about them.
-
-Entries of pods: what a decision needs of them.
-
-Pods that keep once what they have in common: a fleet has many pods, and few shapes of them.
-
-Entries of scale subresources, and an observer's reports about itself: heartbeats, cluster reports.
+"""Entries about what is observed: HPAs and commands about them, pods, scale subresources, answers of metrics APIs,
+pushed samples, and the reports of observers and reconcilers about themselves.
 """
 
 from functools import lru_cache
@@ -22,9 +15,18 @@ Origin = Literal["cluster", "central"]
 Mode = Literal["off", "shadow", "enforce"]
 
 
-class AutoscalerSet(
-    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="autoscalerSet"
+class EntryBody(
+    Struct,
+    frozen=True,
+    rename="camel",
+    omit_defaults=True,
+    tag_field="kind",
+    tag=lambda name: name[0].lower() + name[1:],
 ):
+    """What the body of an entry of the log has: a `kind`, which is the name of its type."""
+
+
+class AutoscalerSet(EntryBody, frozen=True, kw_only=True):
     """An HPA was created or changed. In the log `hpa` is a valid, defaulted autoscaling/v2 object (JSON); on the
     public topic any version.
 
@@ -46,9 +48,7 @@ class AutoscalerSet(
     renewed: bool = False
 
 
-class AutoscalerDeleted(
-    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="autoscalerDeleted"
-):
+class AutoscalerDeleted(EntryBody, frozen=True, kw_only=True):
     """An HPA was deleted; empty `uid`: the one with this name."""
 
     name: str
@@ -59,9 +59,7 @@ class AutoscalerDeleted(
     session: str = ""
 
 
-class AutoscalerList(
-    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="autoscalerList"
-):
+class AutoscalerList(EntryBody, frozen=True, kw_only=True):
     """A chunk of a full list of a namespace's HPAs, as `PodList`; removes only what came from the cluster.
 
     `rivals`: other objects that drive a target in this namespace, such as KEDA ScaledObjects:
@@ -78,7 +76,7 @@ class AutoscalerList(
     managers: dict[str, tuple[str, int]] = {}
 
 
-class Command(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="command"):
+class Command(EntryBody, frozen=True, kw_only=True):
     """`mode`, `pause` or `resume`, for one HPA (`name`), a namespace (empty `name`), a cluster or everything.
 
     Of an HPA or a namespace its record names cluster and namespace; else the scope is `cluster` (`*`: every cluster),
@@ -132,25 +130,21 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defa
     owner: str = ""
 
 
-class PodSet(
-    Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="podSet"
-):
+class PodSet(EntryBody, frozen=True, gc=False, kw_only=True):
     """A pod was created or changed."""
 
     pod: Pod
     session: str = ""
 
 
-class PodDeleted(
-    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="podDeleted"
-):
+class PodDeleted(EntryBody, frozen=True, kw_only=True):
     """A pod is gone."""
 
     name: str
     session: str = ""
 
 
-class PodList(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="podList"):
+class PodList(EntryBody, frozen=True, kw_only=True):
     """A chunk of a full list of a namespace's pods; the last chunk (`chunk == chunks - 1`) removes the pods that no
     chunk of `listId` named.
     """
@@ -226,9 +220,7 @@ class Target(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_d
     group: str = ""
 
 
-class ScaleSet(
-    Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="scaleSet"
-):
+class ScaleSet(EntryBody, frozen=True, gc=False, kw_only=True):
     """What `/scale` of a target shows, or (`error`) why it cannot be read, in the API server's words.
 
     `manager`: field manager that last wrote `spec.replicas`, where the API shows it; `managerTime` when.
@@ -246,9 +238,7 @@ class ScaleSet(
     session: str = ""
 
 
-class Serving(
-    Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="serving"
-):
+class Serving(EntryBody, frozen=True, gc=False, kw_only=True):
     """A reconciler is alive and carries out what is decided for these clusters. Every 10 s per reconciler.
 
     `problems`: cluster → why nothing can be written there now. Ingest copies it into every partition of the log.
@@ -259,9 +249,7 @@ class Serving(
     problems: dict[str, str] = {}
 
 
-class Heartbeat(
-    Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="heartbeat"
-):
+class Heartbeat(EntryBody, frozen=True, gc=False, kw_only=True):
     """The observer session is alive and what it sent about this namespace still holds. Every 10 s per session and
     namespace.
 
@@ -297,16 +285,7 @@ class ObserverTrouble(Struct, frozen=True, gc=False, kw_only=True, rename="camel
     rights: list[str] = []
 
 
-class ClusterReport(
-    Struct,
-    frozen=True,
-    gc=False,
-    kw_only=True,
-    rename="camel",
-    omit_defaults=True,
-    tag_field="kind",
-    tag="clusterReport",
-):
+class ClusterReport(EntryBody, frozen=True, gc=False, kw_only=True):
     """An observer session's report on a whole cluster: every 10 s, and at once when a trouble begins or ends.
 
     Its record names neither cluster nor namespace. `instance`: name of the observer, the same after a restart.
@@ -399,9 +378,7 @@ def query_of(answer: MetricAnswer) -> tuple[str, str, str, str, str, str]:
     return (answer.api, answer.selector, answer.metric, answer.metric_selector, answer.group_kind, answer.object)
 
 
-class Answers(
-    Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="answers"
-):
+class Answers(EntryBody, frozen=True, gc=False, kw_only=True):
     """Answers of the metrics APIs for one namespace, asked together."""
 
     items: list[MetricAnswer]
@@ -434,9 +411,7 @@ class Point(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_de
     utilization: bool = False
 
 
-class Samples(
-    Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="samples"
-):
+class Samples(EntryBody, frozen=True, gc=False, kw_only=True):
     """Pushed samples of one namespace."""
 
     points: list[Point]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from asyncio import Event
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fleethpa.frame.configuration import private_path
 from fleethpa.frame.errors import OK, CommandError, unreachable, usage
-from fleethpa.frame.options import parse_duration_ms
-from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.options import DurationMs
+from fleethpa.frame.session import Session, command_options, output_option, web_options
 from fleethpa.frame.sources import client_settings
-from fleethpa.processes.parts import announce, run_parts
+from fleethpa.processes.parts import announce, configured, run_parts
 from fleethpa.show.formats import one
 from streams.archive.archiver import SegmentLimits
 from streams.archive.segments import ArchiveError
@@ -21,7 +21,6 @@ from streams.archive.signing import read_private
 from streams.state.ledger import CoreError
 
 if TYPE_CHECKING:
-    from schemas.connection import KafkaSettings
     from streams.archive.follow import ArchiveConfig, Archived
 
 
@@ -36,44 +35,37 @@ if TYPE_CHECKING:
     "--segment-size", type=click.IntRange(1), default=16, show_default=True, help="Close a segment at this size in MiB."
 )
 @click.option(
-    "--segment-time", default="1h", show_default=True, metavar="DURATION", help="Close a segment after this time."
+    "--segment-time",
+    "segment_ms",
+    type=DurationMs(),
+    default="1h",
+    show_default=True,
+    help="Close a segment after this time.",
 )
 @click.option(
     "--flush",
+    "flush_ms",
+    type=DurationMs(),
     default="500ms",
     show_default=True,
-    metavar="DURATION",
     help="How long a record may wait until it is on disk (fsync).",
 )
 @click.option(
     "--key", metavar="FILE", help="Sign checkpoints with this key [default: the key of `audit keygen`, if it exists]."
 )
 @click.option(
-    "--sign-every", default="1m", show_default=True, metavar="DURATION", help="How often checkpoints are signed."
-)
-@click.option(
-    "--web-port", type=click.IntRange(0, 65535), help="Port of /healthz, /readyz, /metrics; 0 takes a free one."
-)
-@click.option(
-    "--web-host",
-    default="127.0.0.1",
+    "--sign-every",
+    "sign_ms",
+    type=DurationMs(),
+    default="1m",
     show_default=True,
-    help="Address on which they are served; use 0.0.0.0 in a container.",
+    help="How often checkpoints are signed.",
 )
+@web_options
 @output_option(formats=("table", "json", "yaml"))
 @command_options()
 def archive(
-    session: Session,
-    folder: str,
-    once: bool,
-    segment_size: int,
-    segment_time: str,
-    flush: str,
-    key: str | None,
-    sign_every: str,
-    web_port: int | None,
-    web_host: str,
-    output: str,
+    session: Session, /, folder: str, segment_size: int, segment_ms: int, key: str | None, output: str, **options: Any
 ) -> int:
     """Copy log and decisions to a folder as they are written, with hash chains, snapshots and signed checkpoints.
 
@@ -81,19 +73,9 @@ def archive(
     """
     from streams.archive.follow import ArchiveConfig
 
-    config = ArchiveConfig(
-        root=Path(folder),
-        kafka=_settings(session),
-        once=once,
-        limits=SegmentLimits(
-            segment_bytes=segment_size << 20, segment_ms=parse_duration_ms(segment_time, "--segment-time")
-        ),
-        flush_ms=parse_duration_ms(flush, "--flush"),
-        key=_key(key),
-        sign_ms=parse_duration_ms(sign_every, "--sign-every"),
-        web_port=web_port,
-        web_host=web_host,
-    )
+    limits = SegmentLimits(segment_bytes=segment_size << 20, segment_ms=segment_ms)
+    kafka = client_settings(session.config)
+    config = configured(ArchiveConfig, options, root=Path(folder), kafka=kafka, limits=limits, key=_key(key))
     found: list[Archived] = []
 
     async def part(stop: Event) -> None:
@@ -104,10 +86,6 @@ def archive(
         report = {"archive": folder, "records": counts.added, "held": counts.held, "signed": config.key is not None}
         session.out(one("ArchiveReport", report, output))
     return OK
-
-
-def _settings(session: Session) -> KafkaSettings:
-    return client_settings(session.config)
 
 
 def _key(named: str | None) -> Path | None:

@@ -25,134 +25,92 @@ from schemas.connection import MASK
 from schemas.decisions import ENGINE
 
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-VERBS: Final = {
-    "get": ("fleethpa.cli.get", "get", "List HPAs or clusters."),
-    "describe": (
-        "fleethpa.cli.explain",
-        "describe",
-        "Show an HPA as kubectl does, then its mode, inputs and last decisions.",
-    ),
-    "explain": ("fleethpa.cli.explain", "explain", "Show a decision step by step, with every number that led to it."),
-    "decisions": ("fleethpa.cli.decisions", "decisions", "List or follow decisions."),
-    "audit": (
-        "fleethpa.cli.decisions",
-        "audit",
-        "List decisions, check that none was altered, and create the key that signs checkpoints.",
-    ),
-    "verify": ("fleethpa.cli.verify", "verify", "Re-derive one decision from the log."),
-    "replay": ("fleethpa.cli.verify", "replay", "Re-derive recorded decisions; show the first difference."),
-    "export": ("fleethpa.cli.decisions", "export", "Write decisions as Parquet, CSV or JSON lines."),
-    "what-if": (
-        "fleethpa.cli.what_if",
-        "what_if",
-        "Evaluate a decision once more, with another spec or other metric values.",
-    ),
-    "backtest": ("fleethpa.cli.backtest", "backtest", "Try another spec on the recorded past, and compare."),
-    "tune": ("fleethpa.cli.tune", "tune", "Propose better specs from the recorded past, with evidence."),
-    "regret": (
-        "fleethpa.cli.regret",
-        "regret",
-        "Show what decisions cost compared with an ideal autoscaler that knew the load, by cause.",
-    ),
-    "guardrails": (
-        "fleethpa.cli.guardrails",
-        "guardrails",
-        "Rules over removals of replicas: check a file of them, or try it on recorded decisions.",
-    ),
-    "history": ("fleethpa.cli.history", "history", "Show who changed an HPA's spec or mode, when, why and what."),
-    "shadow-report": (
-        "fleethpa.cli.shadow_report",
-        "shadow_report",
-        "Compare fleethpa in shadow mode with the cluster's own controller; tell which HPAs are ready to enforce.",
-    ),
-    "status": (
-        "fleethpa.cli.get",
-        "status",
-        "Report whether HPAs run the desired number of replicas; --watch waits for it.",
-    ),
-    "doctor": ("fleethpa.cli.doctor", "doctor", "Check every part; report what is wrong and what to do."),
-    "lint": ("fleethpa.cli.diff", "lint", "Check manifests without a cluster."),
-    "diff": ("fleethpa.cli.diff", "diff", "Show what apply would change."),
-    "apply": ("fleethpa.cli.apply", "apply", "Create or change central HPAs from manifests."),
-    "rollout": (
-        "fleethpa.cli.rollout",
-        "rollout",
-        "Change central HPAs in waves of clusters; revert all of them when a wave fails.",
-    ),
-    "rollback": ("fleethpa.cli.history", "rollback", "Give a central HPA the spec of an earlier revision again."),
-    "schedule": (
-        "fleethpa.cli.schedule",
-        "schedule",
-        "Change settings of central HPAs at times of the week; `fleethpa run scheduler` applies the changes.",
-    ),
-    "delete": ("fleethpa.cli.apply", "delete", "Delete central HPAs."),
-    "adopt": ("fleethpa.cli.adopt", "adopt", "Move a cluster's own HPAs into fleethpa."),
-    "release": ("fleethpa.cli.release", "release", "Give HPAs back to their cluster's own controller."),
-    "pause": ("fleethpa.cli.settings", "pause", "Stop writing replicas: an HPA, a namespace, a cluster or --all."),
-    "resume": ("fleethpa.cli.settings", "resume", "End a pause."),
-    "mode": ("fleethpa.cli.settings", "mode", "Set off, shadow or enforce."),
-    "settings": ("fleethpa.cli.settings", "settings", "Show or change the settings of a cluster."),
-    "topics": (
-        "fleethpa.cli.topics",
-        "topics",
-        "Create or check the topics, print permissions on them, or set the engine.",
-    ),
-    "ingest": (
-        "fleethpa.cli.topics",
-        "ingest",
-        "Check what ingest reads from a message, print example messages, or reset a source.",
-    ),
-    "clusters": (
-        "fleethpa.cli.clusters",
-        "clusters",
-        "Add or remove clusters with an agent; print or check the permissions that fleethpa needs in member clusters.",
-    ),
-    "archive": ("fleethpa.cli.archive", "archive", "Copy log and decisions to a folder that --from DIR reads."),
-    "run": (
-        "fleethpa.cli.run",
-        "run",
-        "Run one process: ingest, decider, reconciler, observer, agent, router, scheduler, breaker, or all.",
-    ),
-    "page": ("fleethpa.page.pagecommand", "page", "See the fleet in a browser, live or from an archive."),
-    "dev": (
-        "fleethpa.demo.devcommand",
-        "dev",
-        "Run everything on this machine: embedded broker, simulated clusters, all processes.",
-    ),
-    "demo": ("fleethpa.demo.democommand", "demo", "Watch fleethpa do its main job, in under two minutes."),
-    "config": ("fleethpa.cli.main", "config", "Show the configuration in force and where each value came from."),
-    "completion": ("fleethpa.cli.main", "completion", "Print the completion script of a shell."),
-    "version": ("fleethpa.cli.main", "version", "Print versions."),
-}
-"""Verb: module, attribute, one-line help (so that the list needs no import)."""
-
-_GROUPS: Final = (
-    ("See", ("get", "describe", "explain", "decisions", "audit", "history", "status", "page", "doctor")),
-    (
-        "Ask the log",
-        ("what-if", "backtest", "tune", "regret", "guardrails", "shadow-report", "verify", "replay", "export"),
-    ),
-    (
-        "Change",
-        (
-            "lint",
-            "diff",
-            "apply",
-            "rollout",
-            "rollback",
-            "schedule",
-            "delete",
-            "adopt",
-            "release",
-            "pause",
-            "resume",
-            "mode",
-            "settings",
+_GROUPS: Final = {
+    "See": {
+        "get": ("cli.get:get", "List HPAs or clusters."),
+        "describe": ("cli.explain:describe", "Show an HPA as kubectl does, then its mode, inputs and last decisions."),
+        "explain": ("cli.explain:explain", "Show a decision step by step, with every number that led to it."),
+        "decisions": ("cli.decisions:decisions", "List or follow decisions."),
+        "audit": (
+            "cli.decisions:audit",
+            "List decisions, check that none was altered, and create the key that signs checkpoints.",
         ),
-    ),
-    ("Run", ("dev", "demo", "run", "archive", "topics", "ingest", "clusters")),
-    ("More", ("config", "completion", "version")),
-)
+        "history": ("cli.history:history", "Show who changed an HPA's spec or mode, when, why and what."),
+        "status": ("cli.get:status", "Report whether HPAs run the desired number of replicas; --watch waits for it."),
+        "page": ("page.pagecommand:page", "See the fleet in a browser, live or from an archive."),
+        "doctor": ("cli.doctor:doctor", "Check every part; report what is wrong and what to do."),
+    },
+    "Ask the log": {
+        "what-if": ("cli.what_if:what_if", "Evaluate a decision once more, with another spec or other metric values."),
+        "backtest": ("cli.backtest:backtest", "Try another spec on the recorded past, and compare."),
+        "tune": ("cli.tune:tune", "Propose better specs from the recorded past, with evidence."),
+        "regret": (
+            "cli.regret:regret",
+            "Show what decisions cost compared with an ideal autoscaler that knew the load, by cause.",
+        ),
+        "guardrails": (
+            "cli.guardrails:guardrails",
+            "Rules over removals of replicas: check a file of them, or try it on recorded decisions.",
+        ),
+        "shadow-report": (
+            "cli.shadow_report:shadow_report",
+            "Compare fleethpa in shadow mode with the cluster's own controller; tell which HPAs are ready to enforce.",
+        ),
+        "verify": ("cli.verify:verify", "Re-derive one decision from the log."),
+        "replay": ("cli.verify:replay", "Re-derive recorded decisions; show the first difference."),
+        "export": ("cli.decisions:export", "Write decisions as Parquet, CSV or JSON lines."),
+    },
+    "Change": {
+        "lint": ("cli.diff:lint", "Check manifests without a cluster."),
+        "diff": ("cli.diff:diff", "Show what apply would change."),
+        "apply": ("cli.apply:apply", "Create or change central HPAs from manifests."),
+        "rollout": (
+            "cli.rollout:rollout",
+            "Change central HPAs in waves of clusters; revert all of them when a wave fails.",
+        ),
+        "rollback": ("cli.history:rollback", "Give a central HPA the spec of an earlier revision again."),
+        "schedule": (
+            "cli.schedule:schedule",
+            "Change settings of central HPAs at times of the week; `fleethpa run scheduler` applies the changes.",
+        ),
+        "delete": ("cli.apply:delete", "Delete central HPAs."),
+        "adopt": ("cli.adopt:adopt", "Move a cluster's own HPAs into fleethpa."),
+        "release": ("cli.release:release", "Give HPAs back to their cluster's own controller."),
+        "pause": ("cli.settings:pause", "Stop writing replicas: an HPA, a namespace, a cluster or --all."),
+        "resume": ("cli.settings:resume", "End a pause."),
+        "mode": ("cli.settings:mode", "Set off, shadow or enforce."),
+        "settings": ("cli.settings:settings", "Show or change the settings of a cluster."),
+    },
+    "Run": {
+        "dev": (
+            "demo.devcommand:dev",
+            "Run everything on this machine: embedded broker, simulated clusters, all processes.",
+        ),
+        "demo": ("demo.democommand:demo", "Watch fleethpa do its main job, in under two minutes."),
+        "run": (
+            "cli.run:run",
+            "Run one process: ingest, decider, reconciler, observer, agent, router, scheduler, breaker, or all.",
+        ),
+        "archive": ("cli.archive:archive", "Copy log and decisions to a folder that --from DIR reads."),
+        "topics": ("cli.topics:topics", "Create or check the topics, print permissions on them, or set the engine."),
+        "ingest": (
+            "cli.topics:ingest",
+            "Check what ingest reads from a message, print example messages, or reset a source.",
+        ),
+        "clusters": (
+            "cli.clusters:clusters",
+            "Add or remove clusters with an agent; "
+            "print or check the permissions that fleethpa needs in member clusters.",
+        ),
+    },
+    "More": {
+        "config": ("cli.main:config", "Show the configuration in force and where each value came from."),
+        "completion": ("cli.main:completion", "Print the completion script of a shell."),
+        "version": ("cli.main:version", "Print versions."),
+    },
+}
+"""Under the title of the help, each verb: module and attribute, one-line help (so that the list needs no import)."""
+VERBS: Final = {verb: found for verbs in _GROUPS.values() for verb, found in verbs.items()}
 
 EXAMPLES: Final = """
 \b
@@ -173,14 +131,14 @@ class LazyGroup(SuggestingGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        module, attribute, _ = VERBS[cmd_name]
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        module, _, attribute = VERBS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(f"fleethpa.{module}"), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, verbs in _GROUPS:
+        for title, verbs in _GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(verb, VERBS[verb][2]) for verb in verbs])
+                formatter.write_dl([(verb, text) for verb, (_, text) in verbs.items()])
 
 
 @click.group(cls=LazyGroup, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})

@@ -12,10 +12,12 @@ import click
 
 from fleethpa.fleet.members import fixed_options, found_options
 from fleethpa.frame.errors import OK, SuggestingGroup, usage
-from fleethpa.frame.session import Session, command_options
+from fleethpa.frame.options import DurationMs
+from fleethpa.frame.session import Session, command_options, web_options
 from fleethpa.processes.parts import (
     agent_part,
     breaker_part,
+    configured,
     decider_part,
     ingest_part,
     observer_part,
@@ -33,17 +35,21 @@ R = TypeVar("R")
 LEVELS = click.Choice(["debug", "info", "warning", "error"])
 
 
+_SAMPLE_TOPICS = click.option(
+    "--sample-topic", "sample_topics", multiple=True, help="An additional topic with samples; repeatable."
+)
+_NAMESPACES = click.option("--namespace", "namespaces", multiple=True, help="Watch only this namespace; repeatable.")
+_ALL_PODS = click.option("--all-pods", is_flag=True, help="Also report the pods of namespaces without HPAs.")
+_PROVE_NATIVE_ABSENT = click.option(
+    "--prove-native-absent", is_flag=True, help="Create a canary HPA to prove that no native HPA controller runs."
+)
+_INSTANCE = click.option(
+    "--instance", default="", metavar="NAME", help="Observer name, kept over restarts [default: the host's]."
+)
+
+
 def _common(function: Callable[..., R]) -> Callable[..., R]:
-    function = click.option(
-        "--web-host",
-        default="127.0.0.1",
-        show_default=True,
-        help="Address on which they are served; use 0.0.0.0 in a container.",
-    )(function)
-    function = click.option("--log-level", type=LEVELS, default="info", show_default=True)(function)
-    return click.option(
-        "--web-port", type=click.IntRange(0, 65535), help="Port of /healthz, /readyz, /metrics; 0 takes a free one."
-    )(function)
+    return web_options(click.option("--log-level", type=LEVELS, default="info", show_default=True)(function))
 
 
 @click.group(cls=SuggestingGroup)
@@ -54,11 +60,19 @@ def run() -> None:
 
 
 @run.command("ingest")
-@click.option("--sample-topic", "sample_topics", multiple=True, help="An additional topic with samples; repeatable.")
+@_SAMPLE_TOPICS
 @click.option("--mapping", metavar="FILE", help="Mapping of external series to metrics (YAML).")
 @click.option("--timestamp", type=click.Choice(["append", "source"]), default="append", show_default=True)
 @click.option("--member", default="", help="Static member name, kept over restarts.")
-@click.option("--session-timeout", type=float, default=10.0, show_default=True, help="Seconds.")
+@click.option(
+    "--session-timeout",
+    "session_timeout_ms",
+    type=float,
+    default=10.0,
+    show_default=True,
+    callback=lambda _context, _option, seconds: round(1000 * seconds),
+    help="Seconds.",
+)
 @_common
 @command_options()
 def run_ingest(session: Session, /, **options: Any) -> int:
@@ -67,12 +81,10 @@ def run_ingest(session: Session, /, **options: Any) -> int:
 
 
 @run.command("observer")
-@click.option("--namespace", "namespaces", multiple=True, help="Watch only this namespace; repeatable.")
-@click.option("--all-pods", is_flag=True, help="Also report the pods of namespaces without HPAs.")
-@click.option(
-    "--prove-native-absent", is_flag=True, help="Create a canary HPA to prove that no native HPA controller runs."
-)
-@click.option("--instance", default="", metavar="NAME", help="A name that stays over restarts [default: the host's].")
+@_NAMESPACES
+@_ALL_PODS
+@_PROVE_NATIVE_ABSENT
+@_INSTANCE
 @found_options
 @fixed_options
 @_common
@@ -100,8 +112,8 @@ def run_reconciler(session: Session, /, **options: Any) -> int:
     required=True,
     help="Number in the names of the cluster's topics, as `fleethpa clusters add` prints it.",
 )
-@click.option("--namespace", "namespaces", multiple=True, help="Watch only this namespace; repeatable.")
-@click.option("--all-pods", is_flag=True, help="Also report the pods of namespaces without HPAs.")
+@_NAMESPACES
+@_ALL_PODS
 @click.option(
     "--home", default="fleethpa-system", show_default=True, metavar="NAMESPACE", help="Where the agent's Lease is."
 )
@@ -118,7 +130,14 @@ def run_reconciler(session: Session, /, **options: Any) -> int:
     metavar="NAME",
     help="The hub's region, as it is written into the Lease.",
 )
-@click.option("--local-clock", is_flag=True, hidden=True, help="The brokers stamp no append time: use this clock.")
+@click.option(
+    "--local-clock",
+    "broker_time",
+    flag_value=False,
+    default=True,
+    hidden=True,
+    help="The brokers stamp no append time: use this clock.",
+)
 @fixed_options
 @_common
 @command_options()
@@ -139,7 +158,7 @@ def run_router(session: Session, /, **options: Any) -> int:
 
 
 @run.command("scheduler")
-@click.option("--every", default="15s", show_default=True, metavar="DURATION", help="How often to look.")
+@click.option("--every", "every_ms", type=DurationMs(), default="15s", show_default=True, help="How often to look.")
 @_common
 @command_options()
 def run_scheduler(session: Session, /, **options: Any) -> int:
@@ -165,10 +184,14 @@ def run_breaker(session: Session, /, **options: Any) -> int:
     "--rebuild", is_flag=True, help="Rebuild lost state from what the log still holds, record that in the log, and end."
 )
 @click.option("--archive", metavar="DIR", help="With --rebuild: read what the log no longer holds from this archive.")
-@click.option("--session-timeout", type=float, default=15.0, show_default=True, help="Seconds.")
-@click.option("--no-ticks", is_flag=True, hidden=True, help="Append no ticks to the log.")
-@click.option("--stall-seconds", type=float, default=90.0, hidden=True, help="End the process after this idle time.")
-@click.option("--recovery-seconds", type=float, default=300.0, hidden=True, help="The longest time for a recovery.")
+@click.option("--session-timeout", "session_timeout_s", type=float, default=15.0, show_default=True, help="Seconds.")
+@click.option("--no-ticks", "ticks", flag_value=False, default=True, hidden=True, help="Append no ticks to the log.")
+@click.option(
+    "--stall-seconds", "stall_s", type=float, default=90.0, hidden=True, help="End the process after this idle time."
+)
+@click.option(
+    "--recovery-seconds", "recovery_s", type=float, default=300.0, hidden=True, help="The longest time for a recovery."
+)
 @_common
 @command_options()
 def run_decider(session: Session, /, *, rebuild: bool, archive: str | None, **options: Any) -> None:
@@ -179,17 +202,8 @@ def run_decider(session: Session, /, *, rebuild: bool, archive: str | None, **op
     if archive and not rebuild:
         raise usage("--archive needs --rebuild", cause="Without --rebuild a decider reads the topics only.")
     set_up_logging(options["log_level"])
-    config = DeciderConfig(
-        kafka=session.config.kafka(),
-        instance_id=options["instance_id"],
-        web_port=options["web_port"],
-        web_host=options["web_host"],
-        ticks=not (options["playback"] or options["no_ticks"]),
-        playback=options["playback"],
-        session_timeout_s=options["session_timeout"],
-        stall_s=options["stall_seconds"],
-        recovery_s=options["recovery_seconds"],
-    )
+    ticks = options["ticks"] and not options["playback"]
+    config = configured(DeciderConfig, options | {"ticks": ticks}, kafka=session.config.kafka())
     if rebuild:
         app.run_rebuild(config, Path(archive) if archive else None)
     else:
@@ -198,17 +212,10 @@ def run_decider(session: Session, /, *, rebuild: bool, archive: str | None, **op
 
 @run.command("all")
 @click.option("--without", multiple=True, type=click.Choice(["ingest", "observer", "reconciler", "decider", "router"]))
-@click.option("--sample-topic", "sample_topics", multiple=True, help="An additional topic with samples; repeatable.")
-@click.option("--namespace", "namespaces", multiple=True, help="Watch only this namespace; repeatable.")
-@click.option(
-    "--prove-native-absent", is_flag=True, help="Create a canary HPA to prove that no native HPA controller runs."
-)
-@click.option(
-    "--instance",
-    default="",
-    metavar="NAME",
-    help="Observer name; keep it the same across restarts [default: the host's].",
-)
+@_SAMPLE_TOPICS
+@_NAMESPACES
+@_PROVE_NATIVE_ABSENT
+@_INSTANCE
 @found_options
 @fixed_options
 @_common

@@ -128,7 +128,14 @@ def _alive(pid: int) -> bool:
     return True
 
 
-KEYS: Final = ("brokers", "kafkaConfig", "kubeconfig", "contexts", "author")
+KEYS: Final = {
+    "brokers": ("brokers", "FLEETHPA_BROKERS"),
+    "kafkaConfig": ("kafka_config", "FLEETHPA_KAFKA_CONFIG"),
+    "kubeconfig": ("kubeconfig", "FLEETHPA_KUBECONFIG"),
+    "contexts": ("", "FLEETHPA_CONTEXTS"),
+    "author": ("author", "FLEETHPA_AUTHOR"),
+}
+"""A key of the configuration file: the parameter of its option (empty: it has none) and its variable."""
 ORIGINS: Final = {"flag": "--brokers", "environment": "FLEETHPA_BROKERS or FLEETHPA_KAFKA_BOOTSTRAP_SERVERS"}
 CI_AUTHORS: Final = (
     "GITHUB_ACTOR",  # GitHub Actions
@@ -283,24 +290,18 @@ def _who(environ: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _from_flags(flags: Mapping[str, str | None]) -> dict[str, Any]:
-    names = {"brokers": "brokers", "kafka_config": "kafkaConfig", "kubeconfig": "kubeconfig", "author": "author"}
-    for name in names:
-        given = flags.get(name)
-        if given is not None and not given.strip():
-            raise usage(f"--{name.replace('_', '-')} is empty", cause="Leave it out, or give it a value.")
-    return _given({key: flags.get(name) for name, key in names.items()})
+    given = {key: flags.get(name) for key, (name, _) in KEYS.items()}
+    for key, value in given.items():
+        if value is not None and not value.strip():
+            raise usage(f"--{KEYS[key][0].replace('_', '-')} is empty", cause="Leave it out, or give it a value.")
+    return _given(given)
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    return _given(
-        {
-            "brokers": environ.get("FLEETHPA_BROKERS") or environ.get(f"{ENVIRONMENT_PREFIX}BOOTSTRAP_SERVERS"),
-            "kafkaConfig": environ.get("FLEETHPA_KAFKA_CONFIG"),
-            "kubeconfig": environ.get("FLEETHPA_KUBECONFIG"),
-            "author": environ.get("FLEETHPA_AUTHOR"),
-            "contexts": [part for part in environ.get("FLEETHPA_CONTEXTS", "").split(",") if part],
-        }
-    )
+    given: dict[str, Any] = {key: environ.get(variable) for key, (_, variable) in KEYS.items()}
+    given["brokers"] = given["brokers"] or environ.get(f"{ENVIRONMENT_PREFIX}BOOTSTRAP_SERVERS")
+    given["contexts"] = [part for part in (given["contexts"] or "").split(",") if part]
+    return _given(given)
 
 
 def _files(named: str | None, environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
@@ -330,12 +331,8 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise usage(f"{path} is not YAML", cause=str(error)) from error
     if not isinstance(document, dict):
         raise usage(f"{path} must be a mapping of settings", cause=f"Known settings: {', '.join(KEYS)}.")
-    if unknown := sorted(map(str, document.keys() - set(KEYS))):
+    if unknown := sorted(map(str, document.keys() - KEYS.keys())):
         raise usage(f"{path}: {unknown[0]} is not a setting", cause=f"Known settings: {', '.join(KEYS)}.")
-    return _typed(path, document)
-
-
-def _typed(path: Path, document: dict[str, Any]) -> dict[str, Any]:
     for key, value in document.items():
         wanted = list if key == "contexts" else str
         if not isinstance(value, wanted):
@@ -351,7 +348,6 @@ def _read_text(path: str, option: str) -> str:
 
 
 def _dev_layer(environ: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-
     stack = find(environ)
     if stack is None:
         return "default", {}

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,24 +51,14 @@ class CommandError(Exception):
         return "\n".join(lines)
 
 
-def usage(what: str, *, cause: str = "", next_step: str = "") -> CommandError:
-    """A wrong use of the command line or a wrong input (exit 2)."""
-    return CommandError(what, cause=cause, next_step=next_step, code=USAGE)
-
-
-def unreachable(what: str, *, cause: str = "", next_step: str = "") -> CommandError:
-    """Kafka or an API server cannot be reached (exit 3)."""
-    return CommandError(what, cause=cause, next_step=next_step, code=UNREACHABLE)
-
-
-def not_found(what: str, *, cause: str = "", next_step: str = "") -> CommandError:
-    """The named object does not exist (exit 4)."""
-    return CommandError(what, cause=cause, next_step=next_step, code=NOT_FOUND)
-
-
-def timed_out(what: str, *, cause: str = "", next_step: str = "") -> CommandError:
-    """`--timeout` was hit (exit 124)."""
-    return CommandError(what, cause=cause, next_step=next_step, code=TIMED_OUT)
+usage = partial(CommandError, code=USAGE)
+"""A wrong use of the command line or a wrong input (exit 2)."""
+unreachable = partial(CommandError, code=UNREACHABLE)
+"""Kafka or an API server cannot be reached (exit 3)."""
+not_found = partial(CommandError, code=NOT_FOUND)
+"""The named object does not exist (exit 4)."""
+timed_out = partial(CommandError, code=TIMED_OUT)
+"""`--timeout` was hit (exit 124)."""
 
 
 def unreadable_text(error: OSError | UnicodeDecodeError) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
+import click
+
 from fleethpa.frame.errors import CommandError, usage
 from fleethpa.show.times import LATEST_MS
 from schemas.kubernetes.gotimes import parse_time_ms
@@ -22,6 +24,18 @@ def parse_duration_ms(text: str, option: str = "duration") -> int:
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise usage(f"{option} {text!r} is not a duration", cause="A duration is written as 30s, 5m, 2h or 1h30m.")
     return sum(int(number) * _UNITS[unit] for number, unit in parts)
+
+
+class DurationMs(click.ParamType):
+    """The type of an option that takes a duration; the command gets milliseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return value if isinstance(value, int) else parse_duration_ms(value, param.opts[0] if param else "duration")
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "DURATION"
 
 
 def moment(text: str | None, now_ms: int, option: str) -> int | None:

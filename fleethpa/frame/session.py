@@ -365,6 +365,19 @@ def group_options(function: Callable[..., R]) -> Callable[..., R]:
     return function
 
 
+def web_options(function: Callable[..., R]) -> Callable[..., R]:
+    """`--web-port` and `--web-host`, of commands that serve their health and metrics."""
+    function = click.option(
+        "--web-host",
+        default="127.0.0.1",
+        show_default=True,
+        help="Address on which they are served; use 0.0.0.0 in a container.",
+    )(function)
+    return click.option(
+        "--web-port", type=click.IntRange(0, 65535), help="Port of /healthz, /readyz, /metrics; 0 takes a free one."
+    )(function)
+
+
 def output_option(
     default: str = "table", formats: tuple[str, ...] = FORMATS
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:

@@ -16,17 +16,17 @@ import sys
 import time
 from asyncio import Event
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 from fleethpa.fleet.members import cluster_sources, fixed_members
 from fleethpa.frame.errors import CommandError, unreachable, usage
-from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.session import Session
 from runtime import ending
 
 log = logging.getLogger(__name__)
+C = TypeVar("C")
 
 Part = Callable[[asyncio.Event], Awaitable[None]]
 """Runs until the event is set; anything it raises ends the process, a restart is the recovery."""
@@ -211,14 +211,18 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 
+def configured(type_: type[C], options: Mapping[str, Any], **made: Any) -> C:
+    """Make the configuration of a process: an option that was given sets the field of its name.
+
+    `made`: values that no single option gives.
+    """
+    names = {each.name for each in fields(cast(Any, type_))}
+    given = {name: value for name, value in options.items() if name in names and value not in (None, "", ())}
+    return type_(**given | made)
+
+
 def _part(name: str, start: Callable[..., Awaitable[None]], config: Any, *more: Any) -> Part:
     return lambda stop: start(config, stop, announce(name), *more)
-
-
-def _shared(session: Session, options: Mapping[str, Any], **own: Any) -> dict[str, Any]:
-    """The fields that the configurations of all Kafka processes share, and `own` ones that an option sets."""
-    web = {name: options.get(name) for name in ("web_port", "web_host")}
-    return {"kafka": session.config.kafka(), **web, **{name: value for name, value in own.items() if value}}
 
 
 def _members(session: Session, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -227,21 +231,16 @@ def _members(session: Session, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def ingest_part(session: Session, /, **options: Any) -> Part:
     """Make the ingest part."""
-    from streams.ingest.mapping import IngestConfig, MappingError, load_mapping
+    from streams.ingest.mapping import IngestConfig, Mapping, MappingError, load_mapping
     from streams.ingest.worker import run_ingest
 
-    named = {name: options.get(name) for name in ("timestamp", "member")}
-    timeout_s, path, mapping = options.get("session_timeout"), options.get("mapping"), None
-    if path:
-        try:
-            mapping = load_mapping(Path(path).read_text(encoding="utf-8"), path)
-        except (OSError, UnicodeDecodeError, MappingError) as error:
-            raise usage(f"--mapping {path} cannot be used", cause=str(error)) from error
-    topics = tuple(options.get("sample_topics") or ())
-    changes = {"mapping": mapping, "session_timeout_ms": round(1000 * timeout_s) if timeout_s else 0}
-    return _part(
-        "ingest", run_ingest, IngestConfig(**_shared(session, options, sample_topics=topics, **named, **changes))
-    )
+    path = options.get("mapping")
+    try:
+        mapping = load_mapping(Path(path).read_text(encoding="utf-8"), path) if path else Mapping()
+    except (OSError, UnicodeDecodeError, MappingError) as error:
+        raise usage(f"--mapping {path} cannot be used", cause=str(error)) from error
+    config = configured(IngestConfig, options, kafka=session.config.kafka(), mapping=mapping)
+    return _part("ingest", run_ingest, config)
 
 
 def observer_part(session: Session, /, **options: Any) -> Part:
@@ -249,17 +248,16 @@ def observer_part(session: Session, /, **options: Any) -> Part:
     from reconciler.observer.native import ObserverConfig
     from reconciler.observer.process import run_observer
 
-    own = {name: options.get(name) for name in ("all_pods", "prove_native_absent", "instance")}
-    own["namespaces"] = tuple(options.get("namespaces") or ())
-    config = ObserverConfig(**_members(session, options), **_shared(session, options, **own))
-    return _part("observer", run_observer, config)
+    members = _members(session, options)
+    return _part("observer", run_observer, configured(ObserverConfig, options, kafka=session.config.kafka(), **members))
 
 
 def reconciler_part(session: Session, /, **options: Any) -> Part:
     """Make the reconciler part."""
     from reconciler.apply.process import ReconcilerConfig, run_reconciler
 
-    config = ReconcilerConfig(**_members(session, options), **_shared(session, options, group=options.get("group")))
+    members = _members(session, options)
+    config = configured(ReconcilerConfig, options, kafka=session.config.kafka(), **members)
     return _part("reconciler", run_reconciler, config)
 
 
@@ -275,9 +273,7 @@ def agent_part(session: Session, /, **options: Any) -> Part:
             cause=f"These are meant: {', '.join(member.name for member in members)}.",
             next_step="add --in-cluster NAME, or --contexts NAME",
         )
-    own = {name: options[name] for name in ("incarnation", "all_pods", "home", "region")}
-    own |= {"namespaces": tuple(options["namespaces"]), "broker_time": not options["local_clock"]}
-    config = AgentConfig(cluster=members[0], **(_shared(session, options) | own))
+    config = configured(AgentConfig, options, kafka=session.config.kafka(), cluster=members[0])
     return _part("agent", run_agent, config, [StandIns()] if options["stand_in"] else [])
 
 
@@ -285,32 +281,28 @@ def router_part(session: Session, /, *, for_agents: bool = False, **options: Any
     """Make the router part. `for_agents`: it waits until a cluster has an agent."""
     from reconciler.router.process import RouterConfig, run_router, run_router_for_agents
 
-    config = RouterConfig(**_shared(session, options))
+    config = configured(RouterConfig, options, kafka=session.config.kafka())
     return _part("router", run_router_for_agents if for_agents else run_router, config)
 
 
-def scheduler_part(session: Session, /, **options: Any) -> Part:
+def scheduler_part(session: Session, /, *, every_ms: int, **options: Any) -> Part:
     """Make the scheduler part."""
-    every_ms = parse_duration_ms(options["every"], "--every")
     if every_ms < 1_000:
-        raise usage(
-            f"--every {options['every']} is too often", cause="Times of schedules are minutes; look from 1s on."
-        )
+        raise usage(f"--every {every_ms}ms is too often", cause="Times of schedules are minutes; look from 1s on.")
     # Here, as every next step that names `run` imports this module, and these bring an HTTP server along.
     from fleethpa.processes.scheduler import SchedulerConfig, run_scheduler
 
-    web = {name: options[name] for name in ("web_port", "web_host")}
-    return _part("scheduler", run_scheduler, SchedulerConfig(config=session.config, every_s=every_ms / 1000, **web))
+    config = configured(SchedulerConfig, options, config=session.config, every_s=every_ms / 1000)
+    return _part("scheduler", run_scheduler, config)
 
 
-def breaker_part(session: Session, /, **options: Any) -> Part:
+def breaker_part(session: Session, /, *, file: Path, **options: Any) -> Part:
     """Make the breaker part."""
     from fleethpa.changes.settings import usable_guardrails
     from fleethpa.processes.breaker import BreakerConfig, run_breaker
 
-    web = {name: options[name] for name in ("web_port", "web_host")}
-    rules = usable_guardrails(options["file"]).rules
-    return _part("breaker", run_breaker, BreakerConfig(config=session.config, rules=rules, **web))
+    config = configured(BreakerConfig, options, config=session.config, rules=usable_guardrails(file).rules)
+    return _part("breaker", run_breaker, config)
 
 
 def decider_part(session: Session, /, **options: Any) -> Part:
@@ -321,7 +313,7 @@ def decider_part(session: Session, /, **options: Any) -> Part:
 
     async def part(stop: Event) -> None:
         supervisor = Supervisor(report)
-        arguments = [sys.executable, "-m", "fleethpa", *decider_arguments(session), *_decider_options(options)]
+        arguments = [sys.executable, "-m", "fleethpa", *decider_arguments(session, options)]
         try:
             await supervisor.start(Child("decider", arguments, Path("/dev/stderr")))
             await stop.wait()
@@ -331,17 +323,14 @@ def decider_part(session: Session, /, **options: Any) -> Part:
     return part
 
 
-def _decider_options(options: dict[str, Any]) -> list[str]:
-    web = [] if options.get("web_port") is None else ["--web-port", str(options["web_port"])]
-    return ["--log-level", options["log_level"], "--web-host", options["web_host"], *web]
-
-
-def decider_arguments(session: Session) -> list[str]:
-    """The arguments of a decider that talks to the same brokers."""
+def decider_arguments(session: Session, options: Mapping[str, Any]) -> list[str]:
+    """The arguments of a decider that talks to the same brokers, and is served and logs as this process."""
     config = session.config
-    arguments = ["run", "decider"]
-    if config.brokers:
-        arguments += ["--brokers", config.servers]
-    if config.kafka_config:
-        arguments += ["--kafka-config", config.kafka_config]
-    return arguments
+    given = {
+        "--brokers": config.servers if config.brokers else "",
+        "--kafka-config": config.kafka_config,
+        "--log-level": options["log_level"],
+        "--web-host": options["web_host"],
+        "--web-port": "" if options.get("web_port") is None else str(options["web_port"]),
+    }
+    return ["run", "decider", *(word for name, value in given.items() if value for word in (name, value))]

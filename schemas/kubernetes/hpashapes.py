@@ -1,27 +1,10 @@
-"""The HorizontalPodAutoscaler's shapes: autoscaling/v2, autoscaling/v1 and what v1 keeps in annotations.
+"""The HorizontalPodAutoscaler's shapes and defaults: autoscaling/v2, autoscaling/v1 and what v1 keeps in annotations.
 
-Source: k8s.io/api/autoscaling/v1/types.go and v2/types.go v0.37.1.
-
-Defaults that the API server writes into autoscaling/v2 and v1 objects.
-
-Source: pkg/apis/autoscaling/v2/defaults.go and v1/defaults.go v1.37.1.
+Source: k8s.io/api/autoscaling/v1/types.go and v2/types.go v0.37.1; pkg/apis/autoscaling/v2/defaults.go and
+v1/defaults.go v1.37.1.
 """
 
-from schemas.kubernetes.shape import (
-    ALWAYS,
-    POINTER,
-    AnyJson,
-    Field,
-    Flag,
-    Integer,
-    Json,
-    ListOf,
-    QuantityText,
-    Struct,
-    Text,
-    TextMap,
-    Time,
-)
+from schemas.kubernetes.shape import Json, ListOf, declared
 
 
 def set_defaults_v2(hpa: Json) -> None:
@@ -62,206 +45,103 @@ def _rules_down() -> Json:
     return {"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]}
 
 
-_I32, _I64 = Integer(32), Integer(64)
-_TEXT, _TIME, _QUANTITY = Text(), Time(), QuantityText()
+_TYPES = declared(
+    {
+        "OwnerReference": """
+            apiVersion string!, kind string!, name string!, uid string!, controller bool?, blockOwnerDeletion bool?
+        """,
+        "ObjectMeta": """
+            name string, generateName string, namespace string, selfLink string, uid string, resourceVersion string,
+            generation int64, creationTimestamp time, deletionTimestamp time?, deletionGracePeriodSeconds int64?,
+            labels map, annotations map, ownerReferences []OwnerReference, finalizers []string, managedFields []any
+        """,
+        "Requirement": "key string!, operator string!, values []string",
+        "LabelSelector": "matchLabels map, matchExpressions []Requirement",
+        "Reference": "kind string!, name string!, apiVersion string",
+        # --- autoscaling/v2 -------------------------------------------------------------------------------------------
+        "Metric": "name string!, selector LabelSelector?",
+        "Target": "type string!, value quantity?, averageValue quantity?, averageUtilization int32?",
+        "Value": "value quantity?, averageValue quantity?, averageUtilization int32?",
+        "ObjectSource": "describedObject Reference!, target Target!, metric Metric!",
+        "MetricSource": "metric Metric!, target Target!",
+        "ResourceSource": "name string!, target Target!",
+        "ContainerResourceSource": "name string!, target Target!, container string!",
+        "MetricSpec": """
+            type string!, object ObjectSource?, pods MetricSource?, resource ResourceSource?,
+            containerResource ContainerResourceSource?, external MetricSource?
+        """,
+        "ObjectStatus": "metric Metric!, current Value!, describedObject Reference!",
+        "CurrentStatus": "metric Metric!, current Value!",
+        "ResourceStatus": "name string!, current Value!",
+        "ContainerResourceStatus": "name string!, current Value!, container string!",
+        "MetricStatus": """
+            type string!, object ObjectStatus?, pods CurrentStatus?, resource ResourceStatus?,
+            containerResource ContainerResourceStatus?, external CurrentStatus?
+        """,
+        "Policy": "type string!, value int32!, periodSeconds int32!",
+        # An explicit empty list of policies survives defaulting and is then refused; an absent one gets the default.
+        "Rules": """
+            stabilizationWindowSeconds int32?, selectPolicy string?, policies []Policy+, tolerance quantity?
+        """,
+        "Behavior": "scaleUp Rules?, scaleDown Rules?",
+        "Spec": """
+            scaleTargetRef Reference!, minReplicas int32?, maxReplicas int32!, metrics []MetricSpec, behavior Behavior?
+        """,
+        "Condition": """
+            type string!, status string!, lastTransitionTime time!, reason string, message string,
+            observedGeneration int64?
+        """,
+        "Status": """
+            observedGeneration int64?, lastScaleTime time?, currentReplicas int32, desiredReplicas int32!,
+            currentMetrics []MetricStatus!, conditions []Condition
+        """,
+        "Hpa": "kind string, apiVersion string, metadata ObjectMeta!, spec Spec!, status Status!",
+        # --- autoscaling/v1 -------------------------------------------------------------------------------------------
+        "SpecV1": """
+            scaleTargetRef Reference!, minReplicas int32?, maxReplicas int32!, targetCPUUtilizationPercentage int32?
+        """,
+        "StatusV1": """
+            observedGeneration int64?, lastScaleTime time?, currentReplicas int32!, desiredReplicas int32!,
+            currentCPUUtilizationPercentage int32?
+        """,
+        "HpaV1": "kind string, apiVersion string, metadata ObjectMeta!, spec SpecV1!, status StatusV1!",
+        "ObjectSourceV1": """
+            target Reference!, metricName string!, targetValue quantity!, selector LabelSelector?,
+            averageValue quantity?
+        """,
+        "PodsSourceV1": "metricName string!, targetAverageValue quantity!, selector LabelSelector?",
+        "ResourceSourceV1": "name string!, targetAverageUtilization int32?, targetAverageValue quantity?",
+        "ContainerResourceSourceV1": """
+            name string!, targetAverageUtilization int32?, targetAverageValue quantity?, container string!
+        """,
+        "ExternalSourceV1": """
+            metricName string!, metricSelector LabelSelector?, targetValue quantity?, targetAverageValue quantity?
+        """,
+        "MetricSpecV1": """
+            type string!, object ObjectSourceV1?, pods PodsSourceV1?, resource ResourceSourceV1?,
+            containerResource ContainerResourceSourceV1?, external ExternalSourceV1?
+        """,
+        "ObjectStatusV1": """
+            target Reference!, metricName string!, currentValue quantity!, selector LabelSelector?,
+            averageValue quantity?
+        """,
+        "PodsStatusV1": "metricName string!, currentAverageValue quantity!, selector LabelSelector?",
+        "ResourceStatusV1": "name string!, currentAverageUtilization int32?, currentAverageValue quantity!",
+        "ContainerResourceStatusV1": """
+            name string!, currentAverageUtilization int32?, currentAverageValue quantity!, container string!
+        """,
+        "ExternalStatusV1": """
+            metricName string!, metricSelector LabelSelector?, currentValue quantity!, currentAverageValue quantity?
+        """,
+        "MetricStatusV1": """
+            type string!, object ObjectStatusV1?, pods PodsStatusV1?, resource ResourceStatusV1?,
+            containerResource ContainerResourceStatusV1?, external ExternalStatusV1?
+        """,
+    }
+)
+"""Upstream's types with their fields in upstream's order, written as `schemas.kubernetes.shape.declared` reads them."""
 
-_OWNER = Struct(
-    Field("apiVersion", _TEXT, ALWAYS),
-    Field("kind", _TEXT, ALWAYS),
-    Field("name", _TEXT, ALWAYS),
-    Field("uid", _TEXT, ALWAYS),
-    Field("controller", Flag(), POINTER),
-    Field("blockOwnerDeletion", Flag(), POINTER),
-)
-METADATA = Struct(
-    Field("name", _TEXT),
-    Field("generateName", _TEXT),
-    Field("namespace", _TEXT),
-    Field("selfLink", _TEXT),
-    Field("uid", _TEXT),
-    Field("resourceVersion", _TEXT),
-    Field("generation", _I64),
-    Field("creationTimestamp", _TIME),
-    Field("deletionTimestamp", _TIME, POINTER),
-    Field("deletionGracePeriodSeconds", _I64, POINTER),
-    Field("labels", TextMap()),
-    Field("annotations", TextMap()),
-    Field("ownerReferences", ListOf(_OWNER)),
-    Field("finalizers", ListOf(_TEXT)),
-    Field("managedFields", ListOf(AnyJson())),
-)
-
-_REFERENCE = Struct(Field("kind", _TEXT, ALWAYS), Field("name", _TEXT, ALWAYS), Field("apiVersion", _TEXT))
-_EXPRESSION = Struct(Field("key", _TEXT, ALWAYS), Field("operator", _TEXT, ALWAYS), Field("values", ListOf(_TEXT)))
-LABEL_SELECTOR = Struct(Field("matchLabels", TextMap()), Field("matchExpressions", ListOf(_EXPRESSION)))
-_METRIC = Struct(Field("name", _TEXT, ALWAYS), Field("selector", LABEL_SELECTOR, POINTER))
-_TARGET = Struct(
-    Field("type", _TEXT, ALWAYS),
-    Field("value", _QUANTITY, POINTER),
-    Field("averageValue", _QUANTITY, POINTER),
-    Field("averageUtilization", _I32, POINTER),
-)
-_CURRENT = Struct(
-    Field("value", _QUANTITY, POINTER),
-    Field("averageValue", _QUANTITY, POINTER),
-    Field("averageUtilization", _I32, POINTER),
-)
-
-
-def _by_source(**sources: Struct) -> Struct:
-    """Give the union of the five metric sources: a type, and a member for each."""
-    return Struct(Field("type", _TEXT, ALWAYS), *(Field(name, shape, POINTER) for name, shape in sources.items()))
-
-
-_METRIC_SPEC = _by_source(
-    object=Struct(
-        Field("describedObject", _REFERENCE, ALWAYS), Field("target", _TARGET, ALWAYS), Field("metric", _METRIC, ALWAYS)
-    ),
-    pods=Struct(Field("metric", _METRIC, ALWAYS), Field("target", _TARGET, ALWAYS)),
-    resource=Struct(Field("name", _TEXT, ALWAYS), Field("target", _TARGET, ALWAYS)),
-    containerResource=Struct(
-        Field("name", _TEXT, ALWAYS), Field("target", _TARGET, ALWAYS), Field("container", _TEXT, ALWAYS)
-    ),
-    external=Struct(Field("metric", _METRIC, ALWAYS), Field("target", _TARGET, ALWAYS)),
-)
-_METRIC_STATUS = _by_source(
-    object=Struct(
-        Field("metric", _METRIC, ALWAYS),
-        Field("current", _CURRENT, ALWAYS),
-        Field("describedObject", _REFERENCE, ALWAYS),
-    ),
-    pods=Struct(Field("metric", _METRIC, ALWAYS), Field("current", _CURRENT, ALWAYS)),
-    resource=Struct(Field("name", _TEXT, ALWAYS), Field("current", _CURRENT, ALWAYS)),
-    containerResource=Struct(
-        Field("name", _TEXT, ALWAYS), Field("current", _CURRENT, ALWAYS), Field("container", _TEXT, ALWAYS)
-    ),
-    external=Struct(Field("metric", _METRIC, ALWAYS), Field("current", _CURRENT, ALWAYS)),
-)
-_POLICY = Struct(Field("type", _TEXT, ALWAYS), Field("value", _I32, ALWAYS), Field("periodSeconds", _I32, ALWAYS))
-_RULES = Struct(
-    Field("stabilizationWindowSeconds", _I32, POINTER),
-    Field("selectPolicy", _TEXT, POINTER),
-    # An explicit empty list survives defaulting and is then refused; an absent one gets the default.
-    Field("policies", ListOf(_POLICY), keep_empty=True),
-    Field("tolerance", _QUANTITY, POINTER),
-)
-BEHAVIOR = Struct(Field("scaleUp", _RULES, POINTER), Field("scaleDown", _RULES, POINTER))
-SPEC = Struct(
-    Field("scaleTargetRef", _REFERENCE, ALWAYS),
-    Field("minReplicas", _I32, POINTER),
-    Field("maxReplicas", _I32, ALWAYS),
-    Field("metrics", ListOf(_METRIC_SPEC)),
-    Field("behavior", BEHAVIOR, POINTER),
-)
-_CONDITION = Struct(
-    Field("type", _TEXT, ALWAYS),
-    Field("status", _TEXT, ALWAYS),
-    Field("lastTransitionTime", _TIME, ALWAYS),
-    Field("reason", _TEXT),
-    Field("message", _TEXT),
-    Field("observedGeneration", _I64, POINTER),
-)
-STATUS = Struct(
-    Field("observedGeneration", _I64, POINTER),
-    Field("lastScaleTime", _TIME, POINTER),
-    Field("currentReplicas", _I32),
-    Field("desiredReplicas", _I32, ALWAYS),
-    Field("currentMetrics", ListOf(_METRIC_STATUS, nullable=True), ALWAYS),
-    Field("conditions", ListOf(_CONDITION)),
-)
-
-
-def _object(spec: Struct, status: Struct) -> Struct:
-    return Struct(
-        Field("kind", _TEXT),
-        Field("apiVersion", _TEXT),
-        Field("metadata", METADATA, ALWAYS),
-        Field("spec", spec, ALWAYS),
-        Field("status", status, ALWAYS),
-    )
-
-
-HPA_V2 = _object(SPEC, STATUS)
-HPA_V1 = _object(
-    Struct(
-        Field("scaleTargetRef", _REFERENCE, ALWAYS),
-        Field("minReplicas", _I32, POINTER),
-        Field("maxReplicas", _I32, ALWAYS),
-        Field("targetCPUUtilizationPercentage", _I32, POINTER),
-    ),
-    Struct(
-        Field("observedGeneration", _I64, POINTER),
-        Field("lastScaleTime", _TIME, POINTER),
-        Field("currentReplicas", _I32, ALWAYS),
-        Field("desiredReplicas", _I32, ALWAYS),
-        Field("currentCPUUtilizationPercentage", _I32, POINTER),
-    ),
-)
-
-METRICS_V1 = ListOf(
-    _by_source(
-        object=Struct(
-            Field("target", _REFERENCE, ALWAYS),
-            Field("metricName", _TEXT, ALWAYS),
-            Field("targetValue", _QUANTITY, ALWAYS),
-            Field("selector", LABEL_SELECTOR, POINTER),
-            Field("averageValue", _QUANTITY, POINTER),
-        ),
-        pods=Struct(
-            Field("metricName", _TEXT, ALWAYS),
-            Field("targetAverageValue", _QUANTITY, ALWAYS),
-            Field("selector", LABEL_SELECTOR, POINTER),
-        ),
-        resource=Struct(
-            Field("name", _TEXT, ALWAYS),
-            Field("targetAverageUtilization", _I32, POINTER),
-            Field("targetAverageValue", _QUANTITY, POINTER),
-        ),
-        containerResource=Struct(
-            Field("name", _TEXT, ALWAYS),
-            Field("targetAverageUtilization", _I32, POINTER),
-            Field("targetAverageValue", _QUANTITY, POINTER),
-            Field("container", _TEXT, ALWAYS),
-        ),
-        external=Struct(
-            Field("metricName", _TEXT, ALWAYS),
-            Field("metricSelector", LABEL_SELECTOR, POINTER),
-            Field("targetValue", _QUANTITY, POINTER),
-            Field("targetAverageValue", _QUANTITY, POINTER),
-        ),
-    )
-)
-CURRENT_METRICS_V1 = ListOf(
-    _by_source(
-        object=Struct(
-            Field("target", _REFERENCE, ALWAYS),
-            Field("metricName", _TEXT, ALWAYS),
-            Field("currentValue", _QUANTITY, ALWAYS),
-            Field("selector", LABEL_SELECTOR, POINTER),
-            Field("averageValue", _QUANTITY, POINTER),
-        ),
-        pods=Struct(
-            Field("metricName", _TEXT, ALWAYS),
-            Field("currentAverageValue", _QUANTITY, ALWAYS),
-            Field("selector", LABEL_SELECTOR, POINTER),
-        ),
-        resource=Struct(
-            Field("name", _TEXT, ALWAYS),
-            Field("currentAverageUtilization", _I32, POINTER),
-            Field("currentAverageValue", _QUANTITY, ALWAYS),
-        ),
-        containerResource=Struct(
-            Field("name", _TEXT, ALWAYS),
-            Field("currentAverageUtilization", _I32, POINTER),
-            Field("currentAverageValue", _QUANTITY, ALWAYS),
-            Field("container", _TEXT, ALWAYS),
-        ),
-        external=Struct(
-            Field("metricName", _TEXT, ALWAYS),
-            Field("metricSelector", LABEL_SELECTOR, POINTER),
-            Field("currentValue", _QUANTITY, ALWAYS),
-            Field("currentAverageValue", _QUANTITY, POINTER),
-        ),
-    )
-)
-CONDITIONS = ListOf(_CONDITION)
+BEHAVIOR, SPEC, STATUS = _TYPES["Behavior"], _TYPES["Spec"], _TYPES["Status"]
+HPA_V2, HPA_V1 = _TYPES["Hpa"], _TYPES["HpaV1"]
+METRIC_V1, CURRENT_METRIC_V1 = _TYPES["MetricSpecV1"], _TYPES["MetricStatusV1"]
+METRICS_V1, CURRENT_METRICS_V1, CONDITIONS = ListOf(METRIC_V1), ListOf(CURRENT_METRIC_V1), ListOf(_TYPES["Condition"])

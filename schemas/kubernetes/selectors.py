@@ -6,7 +6,7 @@ Source: k8s.io/apimachinery/pkg/labels/selector.go and pkg/apis/meta/v1/helpers.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -240,7 +240,10 @@ class _Parser:
                 return requirements
             if kind not in (_WORD, "!"):
                 raise SelectorError(f"found '{text}', expected: !, identifier, or 'end of string'")
-            requirements.append(self._wrapped(self._requirement))
+            try:
+                requirements.append(self._requirement())
+            except SelectorError as error:
+                raise SelectorError(f"unable to parse requirement: {error}") from None
             kind, text = self._next()
             if kind == _END:
                 return requirements
@@ -249,12 +252,6 @@ class _Parser:
             kind, text = self._peek()
             if kind not in (_WORD, "!"):
                 raise SelectorError(f"found '{text}', expected: identifier after ','")
-
-    def _wrapped(self, step: Callable[[], Requirement]) -> Requirement:
-        try:
-            return step()
-        except SelectorError as error:
-            raise SelectorError(f"unable to parse requirement: {error}") from None
 
     def _requirement(self) -> Requirement:
         key, absent = self._key()

@@ -4,10 +4,6 @@ Decoding drops unknown fields, notes them, and collects every problem, each name
 plain JSON in upstream's field order, with zero values where upstream's encoder shows them.
 
 Source: encoding/json; k8s.io/apimachinery/pkg/api/equality (Semantic).
-
-API versions: `group/version`, or the version alone for the core group.
-
-The types of a decoded JSON object.
 """
 
 from __future__ import annotations
@@ -49,7 +45,6 @@ ALWAYS, OMIT, POINTER = "always", "omit", "pointer"
 """How a field without a value is shown: as its zero value, not at all, not at all (and null differs from zero)."""
 
 _INTEGER = re.compile("-?(0|[1-9][0-9]*)")
-# Go's parser takes an hour of one digit.
 _ZERO_TIME = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -306,6 +301,41 @@ class Struct:
             if not each.shape.equal(mine, theirs):
                 return False
         return True
+
+
+def declared(types: Mapping[str, str]) -> dict[str, Struct]:
+    """Read types from texts such as `name string!, selector LabelSelector?, values []string`.
+
+    A field has a name and a type: a plain one, or one that was declared before, or a list of either. Marks follow the
+    type: `!` shows the zero value, `?` is a pointer, `+` keeps an explicit empty list; without a mark a zero value is
+    left out. As in Go, a list that is always shown is null where it is absent.
+    """
+    known: dict[str, Shape] = dict(_PLAIN_TYPES)
+    structs: dict[str, Struct] = {}
+    for name, text in types.items():
+        structs[name] = known[name] = Struct(*(_field(each, known) for each in text.split(",")))
+    return structs
+
+
+_PLAIN_TYPES: dict[str, Shape] = {
+    "string": Text(),
+    "bool": Flag(),
+    "int32": Integer(32),
+    "int64": Integer(64),
+    "quantity": QuantityText(),
+    "time": Time(),
+    "map": TextMap(),
+    "any": AnyJson(),
+}
+
+
+def _field(text: str, known: Mapping[str, Shape]) -> Field:
+    name, kind = text.split()
+    presence = {"!": ALWAYS, "?": POINTER}.get(kind[-1], OMIT)
+    shape = known[kind.strip("[]!?+")]
+    if kind.startswith("[]"):
+        shape = ListOf(shape, nullable=presence == ALWAYS)
+    return Field(name, shape, presence, keep_empty=kind.endswith("+"))
 
 
 def _whole(value: Any) -> int | None:

@@ -1,11 +1,8 @@
 """What the API server refuses in a HorizontalPodAutoscaler, in its order and words.
 
 Source: pkg/apis/autoscaling/validation/validation.go, pkg/registry/autoscaling/horizontalpodautoscaler/strategy.go
-and the declarative rules of k8s.io/api/autoscaling/v2 v1.37.1.
-
-What the API server refuses in one metric of a HorizontalPodAutoscaler.
-
-Source: pkg/apis/autoscaling/validation/validation.go, pkg/apis/core/validation/validation.go v1.37.1.
+and the declarative rules of k8s.io/api/autoscaling/v2 v1.37.1; for names of resources
+pkg/apis/core/validation/validation.go.
 """
 
 from __future__ import annotations
@@ -82,74 +79,60 @@ def validate_path_segment(name: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, name, error)
 
 
+_RESOURCE_TARGET = (
+    ("averageUtilization", "averageValue"),
+    "must set either a target raw value or a target utilization",
+    "may not set both a target raw value and a target utilization",
+)
+_TARGETS: Mapping[str, tuple[tuple[str, ...], str, str]] = {
+    "object": (("averageValue", "value"), "must set either a target value or averageValue", ""),
+    "external": (
+        ("averageValue", "value"),
+        "must set either a target value for metric or a per-pod target",
+        "may not set both a target value for metric and a per-pod target",
+    ),
+    "pods": (("averageValue",), "must specify a positive target averageValue", ""),
+    "resource": _RESOURCE_TARGET,
+    "containerResource": _RESOURCE_TARGET,
+}
+"""By metric source: the fields of a target of which one must be set, and the texts where none is set (reported at the
+first) and where both are (reported at the last; empty: they may be).
+"""
+
+
 def _source(kind: str, source: Json, path: str, any_version: bool) -> Iterator[FieldError]:
     if kind == "object":
-        yield from _object(source, path, any_version)
-    elif kind == "external":
-        yield from _external(source, path)
-    elif kind == "pods":
-        yield from _pods(source, path)
-    elif kind == "resource":
-        if not source["name"]:
-            yield required(f"{path}.name", "must specify a resource name")
-        yield from _resource_target(source["target"], f"{path}.target")
-    else:
-        yield from _container_resource(source, path)
+        yield from _described_object(source["describedObject"], f"{path}.describedObject", any_version)
+    if "metric" in source:
+        yield from _identifier(source["metric"], f"{path}.metric")
+    elif not source["name"]:
+        yield required(f"{path}.name", "must specify a resource name")
+    if kind == "containerResource":
+        yield from _container(source, path)
+    target, (names, none_set, both_set) = source["target"], _TARGETS[kind]
+    yield from _target(target, f"{path}.target")
+    if not any(name in target for name in names):
+        yield required(f"{path}.target.{names[0]}", none_set)
+    elif both_set and all(name in target for name in names):
+        yield forbidden(f"{path}.target.{names[-1]}", both_set)
 
 
-def _object(source: Json, path: str, any_version: bool) -> Iterator[FieldError]:
-    described = source["describedObject"]
+def _described_object(described: Json, path: str, any_version: bool) -> Iterator[FieldError]:
     for name in ("kind", "name"):
-        yield from validate_path_segment(described[name], f"{path}.describedObject.{name}")
+        yield from validate_path_segment(described[name], f"{path}.{name}")
     version = described.get("apiVersion", "")
     error = parse_group_version(version)[1]
     if error and not any_version:
-        yield invalid(f"{path}.describedObject.apiVersion", version, error)
-    yield from _identifier(source["metric"], f"{path}.metric")
-    yield from _target(source["target"], f"{path}.target")
-    if "value" not in source["target"] and "averageValue" not in source["target"]:
-        yield required(f"{path}.target.averageValue", "must set either a target value or averageValue")
+        yield invalid(f"{path}.apiVersion", version, error)
 
 
-def _external(source: Json, path: str) -> Iterator[FieldError]:
-    target = source["target"]
-    yield from _identifier(source["metric"], f"{path}.metric")
-    yield from _target(target, f"{path}.target")
-    if "value" not in target and "averageValue" not in target:
-        detail = "must set either a target value for metric or a per-pod target"
-        yield required(f"{path}.target.averageValue", detail)
-    if "value" in target and "averageValue" in target:
-        yield forbidden(f"{path}.target.value", "may not set both a target value for metric and a per-pod target")
-
-
-def _pods(source: Json, path: str) -> Iterator[FieldError]:
-    yield from _identifier(source["metric"], f"{path}.metric")
-    yield from _target(source["target"], f"{path}.target")
-    if "averageValue" not in source["target"]:
-        yield required(f"{path}.target.averageValue", "must specify a positive target averageValue")
-
-
-def _container_resource(source: Json, path: str) -> Iterator[FieldError]:
-    if source["name"]:
-        for error in _container_resource_name_errors(source["name"]):
-            yield invalid(f"{path}.name", Named(source["name"]), error)
-    else:
-        yield required(f"{path}.name", "must specify a resource name")
-    if source["container"]:
-        for error in dns_label_errors(source["container"]):
-            yield invalid(f"{path}.container", source["container"], error)
-    else:
+def _container(source: Json, path: str) -> Iterator[FieldError]:
+    for error in _container_resource_name_errors(source["name"]) if source["name"] else ():
+        yield invalid(f"{path}.name", Named(source["name"]), error)
+    if not source["container"]:
         yield required(f"{path}.container", "must specify a container")
-    yield from _resource_target(source["target"], f"{path}.target")
-
-
-def _resource_target(target: Json, path: str) -> Iterator[FieldError]:
-    yield from _target(target, path)
-    if "averageUtilization" not in target and "averageValue" not in target:
-        detail = "must set either a target raw value or a target utilization"
-        yield required(f"{path}.averageUtilization", detail)
-    if "averageUtilization" in target and "averageValue" in target:
-        yield forbidden(f"{path}.averageValue", "may not set both a target raw value and a target utilization")
+    for error in dns_label_errors(source["container"]) if source["container"] else ():
+        yield invalid(f"{path}.container", source["container"], error)
 
 
 def _identifier(metric: Json, path: str) -> Iterator[FieldError]:

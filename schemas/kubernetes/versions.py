@@ -4,13 +4,21 @@ Source: pkg/apis/autoscaling/v1/conversion.go, annotations.go and helpers.go v1.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from schemas.kubernetes.fielderrors import go_json
-from schemas.kubernetes.hpashapes import BEHAVIOR, CONDITIONS, CURRENT_METRICS_V1, METRICS_V1, cpu_metric
+from schemas.kubernetes.hpashapes import (
+    BEHAVIOR,
+    CONDITIONS,
+    CURRENT_METRIC_V1,
+    CURRENT_METRICS_V1,
+    METRIC_V1,
+    METRICS_V1,
+    cpu_metric,
+)
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
-from schemas.kubernetes.shape import Decoding, Json, RawNumber, Shape
+from schemas.kubernetes.shape import ALWAYS, Decoding, Json, RawNumber, Shape, Struct
 
 _PREFIX = "autoscaling.alpha.kubernetes.io/"
 METRICS = f"{_PREFIX}metrics"
@@ -28,7 +36,6 @@ _GO_NAMES = {
     "policies": "Policies",
     "tolerance": "Tolerance",
 }
-_SOURCES = ("object", "pods", "resource", "containerResource", "external")
 
 
 def drop_round_trip_annotations(metadata: Json) -> Json:
@@ -97,7 +104,7 @@ def _with_tolerance(rules: Json, annotations: Json, direction: str) -> Json:
 
 
 def _metrics_of(spec: Json, annotations: Json) -> list[Json]:
-    others = [_metric_to_v2(metric) for metric in _read(annotations, METRICS, METRICS_V1) or ()]
+    others = [_spec_to_v2(metric) for metric in _read(annotations, METRICS, METRICS_V1) or ()]
     utilization = spec.get("targetCPUUtilizationPercentage")
     if utilization is not None:
         return [*others, cpu_metric(utilization)]
@@ -113,7 +120,7 @@ def _status_of(hpa: Json, annotations: Json) -> Json:
         status["currentMetrics"] = [{"type": "Resource", "resource": {"name": "cpu", "current": current}}]
     metrics = _read(annotations, CURRENT_METRICS, CURRENT_METRICS_V1)
     if metrics is not None:
-        status["currentMetrics"] = [_current_to_v2(metric) for metric in metrics]
+        status["currentMetrics"] = [_to_v2(metric, _STATUS) for metric in metrics]
     conditions = _read(annotations, CONDITIONS_KEY, CONDITIONS)
     return status | ({"conditions": conditions} if conditions else {})
 
@@ -141,78 +148,53 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _metric_to_v2(metric: Json) -> Json:
-    sources = {name: _TO_V2[name](metric[name]) for name in _SOURCES if name in metric}
-    return {"type": metric["type"]} | sources
+def _places(part: str) -> dict[str, tuple[str, ...]]:
+    return {
+        "name": ("name",),
+        "container": ("container",),
+        "target": ("describedObject",),
+        "metricName": ("metric", "name"),
+        "selector": ("metric", "selector"),
+        "metricSelector": ("metric", "selector"),
+        f"{part}Value": (part, "value"),
+        f"{part}AverageValue": (part, "averageValue"),
+        f"{part}AverageUtilization": (part, "averageUtilization"),
+        "averageValue": (part, "averageValue"),
+    }
 
 
-def _object_to_v2(source: Json) -> Json:
-    target: Json = {"type": "Value", "value": source["targetValue"]}
-    if "averageValue" in source:
-        # v1 always writes a target value; a zero beside an average means that none is set.
-        target = {"type": "AverageValue", "value": source["targetValue"], "averageValue": source["averageValue"]}
-        if parse_quantity(source["targetValue"]).sign() == 0:
-            del target["value"]
-    return {"describedObject": source["target"], "target": target, "metric": _identifier(source, "selector")}
+_SPEC, _STATUS = _places("target"), _places("current")
+"""Of a field of a metric in v1, the place that it has in v2: in a spec, and in a status."""
 
 
-def _pods_to_v2(source: Json) -> Json:
-    target = {"type": "AverageValue", "averageValue": source["targetAverageValue"]}
-    return {"metric": _identifier(source, "selector"), "target": target}
-
-
-def _resource_to_v2(source: Json) -> Json:
-    kind = "Utilization" if "targetAverageUtilization" in source else "AverageValue"
-    names = {"targetAverageValue": "averageValue", "targetAverageUtilization": "averageUtilization"}
-    target = {"type": kind} | _renamed(source, names)
-    return {"name": source["name"], "target": target} | _renamed(source, {"container": "container"})
-
-
-def _external_to_v2(source: Json) -> Json:
-    kind = "Value" if "targetValue" in source else "AverageValue"
-    target = {"type": kind} | _renamed(source, {"targetValue": "value", "targetAverageValue": "averageValue"})
-    return {"metric": _identifier(source, "metricSelector"), "target": target}
-
-
-_TO_V2 = {
-    "object": _object_to_v2,
-    "pods": _pods_to_v2,
-    "resource": _resource_to_v2,
-    "containerResource": _resource_to_v2,
-    "external": _external_to_v2,
-}
-
-_CURRENT_NAMES = {
-    "currentValue": "value",
-    "averageValue": "averageValue",
-    "currentAverageValue": "averageValue",
-    "currentAverageUtilization": "averageUtilization",
-}
-
-
-def _current_to_v2(metric: Json) -> Json:
+def _to_v2(metric: Json, places: Mapping[str, tuple[str, ...]]) -> Json:
     converted: Json = {"type": metric["type"]}
-    for name in _SOURCES:
-        if name not in metric:
-            continue
-        source = metric[name]
-        current = _renamed(source, _CURRENT_NAMES)
-        if name in ("resource", "containerResource"):
-            container = _renamed(source, {"container": "container"})
-            converted[name] = {"name": source["name"], "current": current} | container
-        else:
-            selector = "metricSelector" if name == "external" else "selector"
-            described = _renamed(source, {"target": "describedObject"})
-            converted[name] = {"metric": _identifier(source, selector), "current": current} | described
+    for kind in metric.keys() - {"type"}:
+        converted[kind] = {}
+        for name, value in metric[kind].items():
+            *parents, last = places[name]
+            holder = converted[kind]
+            for parent in parents:
+                holder = holder.setdefault(parent, {})
+            holder[last] = value
     return converted
 
 
-def _identifier(source: Json, selector: str) -> Json:
-    return {"name": source["metricName"]} | _renamed(source, {selector: "selector"})
-
-
-def _renamed(source: Json, names: dict[str, str]) -> Json:
-    return {new: source[old] for old, new in names.items() if old in source}
+def _spec_to_v2(metric: Json) -> Json:
+    """Convert a metric of a spec: v1 has no type of the target, which follows from the values that are set."""
+    converted = _to_v2(metric, _SPEC)
+    for kind in converted.keys() - {"type"}:
+        target = converted[kind].setdefault("target", {})
+        if "averageUtilization" in target:
+            target["type"] = "Utilization"
+        elif kind == "object" and "averageValue" in target:
+            target["type"] = "AverageValue"
+            # v1 always writes a target value; a zero beside an average means that none is set.
+            if parse_quantity(target["value"]).sign() == 0:
+                del target["value"]
+        else:
+            target["type"] = "Value" if "value" in target else "AverageValue"
+    return converted
 
 
 def _annotations(spec: Json, status: Json) -> Iterable[tuple[str, str]]:
@@ -225,10 +207,10 @@ def _annotations(spec: Json, status: Json) -> Iterable[tuple[str, str]]:
     if status.get("conditions"):
         yield CONDITIONS_KEY, go_json(status["conditions"])
     if status["currentMetrics"]:
-        yield CURRENT_METRICS, go_json([_metric_to_v1(metric, _current_to_v1) for metric in status["currentMetrics"]])
+        yield CURRENT_METRICS, go_json([_to_v1(each, CURRENT_METRIC_V1, _STATUS) for each in status["currentMetrics"]])
     others = [metric for metric in spec.get("metrics", ()) if not _is_cpu_utilization(metric)]
     if others:
-        yield METRICS, go_json([_metric_to_v1(metric, _target_to_v1) for metric in others])
+        yield METRICS, go_json([_to_v1(each, METRIC_V1, _SPEC) for each in others])
 
 
 def _go_rules(rules: Json | None) -> Json | None:
@@ -263,47 +245,27 @@ def _current_cpu(metrics: Iterable[Json]) -> int | None:
     return next((each for each in reversed(found) if each is not None), None)
 
 
-def _metric_to_v1(metric: Json, convert: Any) -> Json:
-    return {"type": metric["type"]} | {name: convert(name, metric[name]) for name in _SOURCES if name in metric}
+def _to_v1(metric: Json, shape: Struct, places: Mapping[str, tuple[str, ...]]) -> Json:
+    """Convert a metric of a spec or a status, its fields in the order of v1, with the zero values that v1 shows."""
+    converted: Json = {"type": metric["type"]}
+    for source in shape.fields:
+        if source.name in metric and isinstance(source.shape, Struct):
+            found = ((each, _at(metric[source.name], places[each.name])) for each in source.shape.fields)
+            converted[source.name] = {
+                each.name: each.shape.zero() if value is None else value
+                for each, value in found
+                if value is not None or each.presence == ALWAYS
+            }
+    return converted
 
 
-def _target_to_v1(kind: str, source: Json) -> Json:
-    target = source["target"]
-    if kind in ("resource", "containerResource"):
-        names = {"averageUtilization": "targetAverageUtilization", "averageValue": "targetAverageValue"}
-        return {"name": source["name"]} | _renamed(target, names) | _renamed(source, {"container": "container"})
-    name, metric = {"metricName": source["metric"]["name"]}, _sorted_labels(source["metric"])
-    if kind == "external":
-        values = _renamed(target, {"value": "targetValue", "averageValue": "targetAverageValue"})
-        return name | _renamed(metric, {"selector": "metricSelector"}) | values
-    selector = _renamed(metric, {"selector": "selector"})
-    if kind == "pods":
-        return name | {"targetAverageValue": target.get("averageValue", "0")} | selector
-    value, average = {"targetValue": target.get("value", "0")}, _renamed(target, {"averageValue": "averageValue"})
-    return {"target": source["describedObject"]} | name | value | selector | average
-
-
-def _sorted_labels(metric: Json) -> Json:
-    """Give a metric's identifier with the labels of its selector in order, as Go prints a map."""
-    selector = metric.get("selector") or {}
-    if "matchLabels" not in selector:
-        return metric
-    return metric | {"selector": selector | {"matchLabels": dict(sorted(selector["matchLabels"].items()))}}
-
-
-def _current_to_v1(kind: str, source: Json) -> Json:
-    current = source["current"]
-    if kind in ("resource", "containerResource"):
-        utilization = _renamed(current, {"averageUtilization": "currentAverageUtilization"})
-        value = {"currentAverageValue": current.get("averageValue", "0")}
-        return {"name": source["name"]} | utilization | value | _renamed(source, {"container": "container"})
-    name, metric = {"metricName": source["metric"]["name"]}, _sorted_labels(source["metric"])
-    value = {"currentValue": current.get("value", "0")}
-    if kind == "external":
-        average = _renamed(current, {"averageValue": "currentAverageValue"})
-        return name | _renamed(metric, {"selector": "metricSelector"}) | value | average
-    selector = _renamed(metric, {"selector": "selector"})
-    if kind == "pods":
-        return name | {"currentAverageValue": current.get("averageValue", "0")} | selector
-    average = _renamed(current, {"averageValue": "averageValue"})
-    return {"target": source["describedObject"]} | name | value | selector | average
+def _at(source: Json, place: Sequence[str]) -> Any:
+    """Give the value at a place, or None; the labels of a selector in order, as Go prints a map."""
+    value: Any = source
+    for name in place:
+        value = value.get(name)
+        if value is None:
+            return None
+    if place[-1] == "selector" and "matchLabels" in value:
+        return value | {"matchLabels": dict(sorted(value["matchLabels"].items()))}
+    return value

@@ -1,10 +1,6 @@
 """One record of a public topic in, pieces for the log and refusals out. Whatever the bytes are, nothing is raised.
 
-Which format a record has: from the `content-type` header, else from the content.
-
-prometheus-kafka-adapter JSON: one sample per record, the value a text, times in whole seconds.
-
-Source: Telefonica/prometheus-kafka-adapter, serializers.go.
+The format of a record follows from the `content-type` header, else from the content.
 """
 
 import json
@@ -18,8 +14,6 @@ from schemas.entries import PublicRecord
 from schemas.observed import Point, Samples
 from schemas.topics import Headers
 from streams.ingest import otlp, own
-from streams.ingest import otlp as otlp_json
-from streams.ingest import own as topickinds
 from streams.ingest.bodies import SourcePlace, normalize
 from streams.ingest.checks import check_limit, check_point
 from streams.ingest.mapping import Resolver
@@ -117,7 +111,12 @@ def of_document(document: dict[str, Any]) -> str:
 
 
 def read(document: dict[str, Any]) -> SourceSeries:
-    """Read one sample. Raises Refusal: `wrongType`, `badTime`."""
+    """Read one sample of prometheus-kafka-adapter: the value is a text, its time in whole seconds.
+
+    Source: Telefonica/prometheus-kafka-adapter, serializers.go.
+
+    Raises Refusal: `wrongType`, `badTime`.
+    """
     labels = document.get("labels")
     labels = {} if labels is None else labels
     if not isinstance(labels, dict) or not all(isinstance(text, str) for text in labels.values()):
@@ -166,7 +165,7 @@ def _convert(raw: RawRecord, resolver: Resolver, found: Conversion) -> None:
     elif found.format == SAMPLE:
         _take(found, [own.read_sample(document, found.time_ms)], raw.topic)
     elif found.format == OTLP_JSON:
-        _foreign(otlp_json.read_json(document), raw, resolver, found)
+        _foreign(otlp.read_json(document), raw, resolver, found)
     else:
         _foreign([read(document)], raw, resolver, found)
 
@@ -205,7 +204,7 @@ def _resolved(
 
 def _take(found: Conversion, points: Iterable[tuple[str, str, Point]], topic: str) -> None:
     """Group points by namespace, in order of first appearance."""
-    if not topickinds.takes_foreign(topic):
+    if not own.takes_foreign(topic):
         raise Refusal("wrongTopic", f"{found.format} is not read from {topic}; send it to {topics.SAMPLES}")
     groups: dict[tuple[str, str], list[Point]] = {}
     for cluster, namespace, point in points:

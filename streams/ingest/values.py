@@ -5,48 +5,34 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from schemas.kubernetes.gotimes import parse_time_ms
+from schemas.kubernetes.objectmeta import dns_label_errors, dns_subdomain_errors
 from schemas.limits import NAME
 from streams.ingest.pieces import MAX_TIME_MS, Refusal
 
 MAX_TEXT = NAME.most
 
-_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
-_SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _CLUSTER = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?", re.ASCII)
-
-
 _MAX_NAME = 253
 """Of any name. Longer texts never get into a cache: whoever may write a topic could fill the memory with them."""
 
 
 def is_cluster(name: str) -> bool:
     """Whether a cluster can be called so: letters, digits, `-`, `_`, `.`; at most 253; no `/`, which parts keys."""
-    return len(name) <= _MAX_NAME and _matches_cluster(name)
+    return len(name) <= _MAX_NAME and _CLUSTER.fullmatch(name) is not None
 
 
 def is_namespace(name: str) -> bool:
     """Whether it is a DNS label (RFC 1123), as namespaces and containers are called."""
-    return len(name) <= _MAX_NAME and _matches_label(name)
+    return len(name) <= _MAX_NAME and not _label_errors(name)
 
 
 def is_object(name: str) -> bool:
     """Whether it is a DNS subdomain (RFC 1123), as pods and workloads are called."""
-    return len(name) <= _MAX_NAME and _matches_subdomain(name)
+    return len(name) <= _MAX_NAME and not _subdomain_errors(name)
 
 
-@lru_cache(maxsize=16_384)
-def _matches_cluster(name: str) -> bool:
-    return _CLUSTER.fullmatch(name) is not None
-
-
-@lru_cache(maxsize=16_384)
-def _matches_label(name: str) -> bool:
-    return _LABEL.fullmatch(name) is not None
-
-
-@lru_cache(maxsize=65_536)
-def _matches_subdomain(name: str) -> bool:
-    return _SUBDOMAIN.fullmatch(name) is not None
+_label_errors = lru_cache(maxsize=16_384)(dns_label_errors)
+_subdomain_errors = lru_cache(maxsize=65_536)(dns_subdomain_errors)
 
 
 def check_cluster(name: str) -> str:

@@ -41,4 +41,4 @@ def test_every_flag_of_every_command_is_in_the_reference() -> None:
 def test_the_list_of_verbs_says_of_a_group_what_its_own_help_says(verb: str) -> None:
     command = cli.get_command(ROOT, verb)
     assert command is not None
-    assert VERBS[verb][2] == command.get_short_help_str(200)
+    assert VERBS[verb][1] == command.get_short_help_str(200)
