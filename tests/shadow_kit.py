@@ -148,7 +148,7 @@ class ShadowWorld:
                 start=pod.created_ms,
                 phase=pod.phase(now_ms),
                 ready="True" if pod.ready(now_ms) else "False",
-                ready_at=pod.ready_at_ms if pod.ready(now_ms) and pod.ready_at_ms else pod.unready_since_ms,
+                ready_at=pod.ready_at_ms if pod.ready(now_ms) else pod.created_ms,
                 deleting=pod.deleting_ms is not None,
                 containers=[Container(name="main", requests={"cpu": "500m"})],
             )

@@ -20,7 +20,6 @@ from fleethpa.questions.backtests import BacktestRequest, Window, events_by_hpa,
 from fleethpa.simulator.cluster import SimulatedCluster
 from fleethpa.simulator.load import ConstantLoad
 from fleethpa.simulator.metricsapi import MetricsFault
-from fleethpa.simulator.store import SimClock
 from fleethpa.simulator.switches import Fleet
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
@@ -123,10 +122,9 @@ def manifest(hpa: HpaId) -> str:
 
 def demo_fleet() -> Fleet:
     """Three clusters, not yet started."""
-    clock = SimClock()
     clusters = []
     for hpa in HPAS:
-        cluster = SimulatedCluster(hpa.cluster, clock=clock, sample_ms=SAMPLE_MS)
+        cluster = SimulatedCluster(hpa.cluster, sample_ms=SAMPLE_MS)
         cluster.apply_yaml(workload(hpa))
         cluster.apply_yaml(manifest(hpa))
         clusters.append(cluster)

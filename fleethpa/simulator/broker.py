@@ -16,11 +16,8 @@ Source: rdkafka_mock.h of librdkafka 2.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import logging
-import signal
-import threading
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -28,7 +25,6 @@ from types import TracebackType
 from typing import Any, Final
 
 import confluent_kafka
-import orjson
 from confluent_kafka import Producer
 
 from schemas.topics import EMBEDDED_PARTITIONS
@@ -137,21 +133,3 @@ class EmbeddedBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Run the broker as a process of its own: print one JSON line with its address, then wait for a signal."""
-    parser = argparse.ArgumentParser(prog="python -m fleethpa.simulator.broker", description=main.__doc__)
-    parser.add_argument("--topics", default="", help="comma-separated topics to create at start")
-    options = parser.parse_args(arguments)
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
-    with EmbeddedBroker() as broker:
-        broker.ensure_topics(name for name in options.topics.split(",") if name)
-        print(orjson.dumps({"bootstrap": broker.bootstrap, "partitions": PARTITIONS}).decode(), flush=True)
-        ended.wait()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,9 +1,4 @@
-"""One simulated cluster: its parts, its life, and the switches that tests and demonstrations turn.
-
-A certificate for 127.0.0.1, made anew in every process: kubectl sends its token over TLS only.
-
-Kubeconfig files for simulated clusters.
-"""
+"""One simulated cluster: its parts, its life, what tests and demonstrations change in it, and its kubeconfig."""
 
 from __future__ import annotations
 
@@ -20,6 +15,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import yaml
 from aiohttp import web
@@ -29,20 +25,23 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fleethpa.simulator import resources
-from fleethpa.simulator.faults import Denial, Fault, StatusError, TokenAccess, expired
 from fleethpa.simulator.kubelet import Kubelet
 from fleethpa.simulator.load import LoadCurve
 from fleethpa.simulator.metricsapi import MetricsFault, SimulatedMetricsApi
 from fleethpa.simulator.patching import FieldWriter
 from fleethpa.simulator.server import SimulatedApiServer
-from fleethpa.simulator.store import SimClock, Store
-from fleethpa.simulator.writes import Writes
+from fleethpa.simulator.store import Store
+from fleethpa.simulator.writes import Writes, key_of
+from runtime.log import wall_clock_ms
 from schemas.kubernetes.shape import Json
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A self-signed certificate, which is its own authority, and the server context that shows it."""
+    """A self-signed certificate for 127.0.0.1, which is its own authority, and the server context that shows it.
+
+    kubectl sends its token over TLS only.
+    """
 
     certificate_pem: bytes
     context: ssl.SSLContext
@@ -96,33 +95,32 @@ log = logging.getLogger(__name__)
 class SimulatedCluster:
     """A cluster on a port of 127.0.0.1. Objects and port outlive stop() and start()."""
 
+    api_server: type[SimulatedApiServer] = SimulatedApiServer
+
     def __init__(
         self,
         name: str,
         *,
-        clock: SimClock | None = None,
         port: int = 0,
-        token: str | None = None,
         sample_ms: int = 15_000,
         history: int = 5_000,
+        now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         """Make a cluster that does not listen yet.
 
         Args:
             port: 0 = a free one, kept from the first start on.
-            token: The bearer token that is accepted; None = `token-NAME`.
-            sample_ms: How often the metrics APIs take samples, in simulated time.
+            sample_ms: How often the metrics APIs take samples.
             history: Changes kept for watches; older resource versions are answered with 410.
+            now_ms: The clock of pods, samples and timestamps.
         """
         self.name = name
-        self.clock = clock or SimClock()
-        self.token = token or f"token-{name}"
+        self.token = f"token-{name}"
         self.store = Store(history=history)
-        self.writes = Writes(self.store, self.clock)
-        self.kubelet = Kubelet(self.store, self.clock, sample_ms=sample_ms)
-        self.metrics = SimulatedMetricsApi(self.kubelet, self.store, self.clock, sample_ms=sample_ms)
-        self.access = TokenAccess({self.token: "fleethpa"})
-        self.api = SimulatedApiServer(self.store, self.writes, self.metrics, self.clock, self.access)
+        self.writes = Writes(self.store, now_ms)
+        self.kubelet = Kubelet(self.store, now_ms, sample_ms=sample_ms)
+        self.metrics = SimulatedMetricsApi(self.kubelet, self.store, now_ms, sample_ms=sample_ms)
+        self.api = self.api_server(self.store, self.writes, self.metrics, now_ms, self.token)
         self.writes.delete_pod = self.kubelet.delete_pod
         self._port = port
         self._runner: web.AppRunner | None = None
@@ -172,9 +170,7 @@ class SimulatedCluster:
             keepalive_timeout=75,
         )
         await runner.setup()
-        listener = socket.socket()
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", self._port))
+        listener = listener_on(self._port)
         self._port = listener.getsockname()[1]
         await web.SockSite(runner, listener, ssl_context=local_identity().context).start()
         self._runner = runner
@@ -189,14 +185,7 @@ class SimulatedCluster:
         self.store.end_watches()
         await runner.cleanup()
 
-    async def restart_api(self, *, reset_versions: bool = False, abort: bool = False) -> None:
-        """Restart the API server; with `reset_versions` it comes back with low resource versions and no history."""
-        await self.stop_api(abort=abort)
-        if reset_versions:
-            self.store.reset_versions()
-        await self.start_api()
-
-    async def __aenter__(self) -> SimulatedCluster:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
@@ -219,22 +208,21 @@ class SimulatedCluster:
     def apply(self, manifest: Json, *, manager: str = "fleethpa-dev") -> Json:
         """Create an object or replace its spec, as `kubectl apply` does; its namespace is created with it.
 
-        Raises ApiError: The API server would refuse it. Raises ValueError: The kind is not served.
+        Raises StatusError: the API server would refuse it. Raises ValueError: the kind is not served.
         """
         resource = resources.by_kind(manifest["apiVersion"], manifest["kind"])
         metadata = manifest["metadata"]
         namespace = metadata.get("namespace", "default") if resource.namespaced else ""
         if namespace:
             self.create_namespace(namespace)
-        key = (resource.stored_as, namespace, metadata["name"])
-        if self.store.get(key) is None:
+        if self.store.get(key_of(resource, namespace, metadata["name"])) is None:
             return self.writes.create(resource, namespace, manifest, FieldWriter(manager))
         return self.writes.update(resource, namespace, metadata["name"], manifest, FieldWriter(manager))
 
     def apply_yaml(self, text: str) -> None:
         """Apply every document of a YAML text.
 
-        Raises ApiError: The API server would refuse one. Raises ValueError: A kind is not served.
+        Raises StatusError: the API server would refuse one. Raises ValueError: a kind is not served.
         """
         for manifest in yaml.safe_load_all(text):
             if manifest:
@@ -242,63 +230,22 @@ class SimulatedCluster:
 
     # -- switches ----------------------------------------------------------------------------------------------------
 
-    def advance(self, seconds: float) -> None:
-        """Move simulated time and let everything happen that falls into it. Meant for a clock of speed 0."""
-        self.clock.move(int(seconds * 1000))
-        self.kubelet.sync()
-
     def set_load(self, namespace: str, workload: str, load: LoadCurve) -> None:
         """Change the load of a workload; the load's time begins now. Raises KeyError: No such workload runs."""
         self.kubelet.sync()
         self.kubelet.workload(namespace, workload).model.set_load(load)
 
-    def disturb_pod(self, namespace: str, pod: str, what: str) -> None:
-        """Let a pod `crash` (it restarts after a back-off), `fail` (evicted), get `unready` or `ready`, or `kill` it.
-
-        Raises KeyError: No workload has this pod. Raises ValueError: Unknown disturbance.
-        """
-        model = self.kubelet.of_pod(namespace, pod)
-        actions: dict[str, Callable[[str], None]] = {
-            "crash": model.crash,
-            "fail": model.fail,
-            "kill": model.kill,
-            "unready": lambda name: model.set_ready(name, False),
-            "ready": lambda name: model.set_ready(name, True),
-        }
-        if what not in actions:
-            raise ValueError(f"disturbance {what!r} is unknown: use one of {', '.join(actions)}")
-        actions[what](pod)
-        self.kubelet.show_now(namespace, pod)
-
-    def add_fault(self, fault: Fault) -> int:
-        """Let requests fail and return the fault's number."""
-        return self.api.faults.add(fault)
-
-    def clear_faults(self, number: int | None = None) -> None:
-        """Remove one fault, or all of them."""
-        self.api.faults.remove(number)
-
     def set_metrics_faults(self, faults: Iterable[MetricsFault]) -> None:
         """Replace the metrics faults; none = the metrics APIs are well."""
         self.metrics.faults = list(faults)
 
-    def freeze_metrics(self, namespace: str = "*", metric: str = "*") -> None:
-        """Let answers show the samples of now for ever, until the metrics faults are replaced."""
-        fault = MetricsFault("frozen", namespace, metric, since_ms=self.clock.now_ms())
-        self.metrics.faults.append(fault)
 
-    def deny(self, denials: Iterable[Denial]) -> None:
-        """Replace what access control refuses; none = everything is allowed."""
-        self.access.denials = list(denials)
-
-    def expire_watches(self) -> None:
-        """Forget the history and end open watches with 410, as when a watch has fallen too far behind."""
-        self.store.compact()
-        self.store.end_watches(_gone(self.store.version))
-
-
-def _gone(version: int) -> StatusError:
-    return expired(version - 1, version)
+def listener_on(port: int) -> socket.socket:
+    """Return a socket that is bound to a port of 127.0.0.1; 0 = a free one."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    return listener
 
 
 def kubeconfig(clusters: Iterable[SimulatedCluster]) -> Json:

@@ -1,9 +1,7 @@
 """A workload under load: its pods' lives and what they use, stepped in simulated time.
 
-Pure: no I/O, no clock, no randomness. The simulated clusters show this model through the Kubernetes API; backtests
-step it headless. Times are milliseconds since the epoch.
-
-How a workload behaves: the annotation `fleethpa.io/simulation` on a workload, in YAML.
+Pure: no I/O, no clock, no randomness. Times are milliseconds since the epoch. The annotation `fleethpa.io/simulation`
+on a workload, in YAML, is how it behaves.
 
 Example:
     load: {shape: sine, base: 200, amplitude: 150, period_s: 600}
@@ -18,7 +16,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fleethpa.simulator.load import ConstantLoad, LoadCurve, parse_load
@@ -54,32 +52,27 @@ class PodProfile:
 
 @dataclass(slots=True)
 class SimulatedPod:
-    """One pod. `ready_at_ms` None = it does not become ready by itself."""
+    """One pod, and when it runs, is ready, is deleted and is gone."""
 
     name: str
     revision: str
     created_ms: int
     running_ms: int
-    ready_at_ms: int | None
-    unready_since_ms: int
-    restarts: int = 0
+    ready_at_ms: int
     deleting_ms: int | None = None
     gone_ms: int | None = None
-    failed_ms: int | None = None
 
     def alive(self) -> bool:
-        """Neither failed nor on its way out: it counts as a replica."""
-        return self.deleting_ms is None and self.failed_ms is None
+        """Not on its way out: it counts as a replica."""
+        return self.deleting_ms is None
 
     def phase(self, now_ms: int) -> str:
-        """Pending, Running or Failed."""
-        if self.failed_ms is not None:
-            return "Failed"
+        """Pending or Running."""
         return "Running" if now_ms >= self.running_ms else "Pending"
 
     def ready(self, now_ms: int) -> bool:
         """Ready to take load."""
-        return self.failed_ms is None and self.ready_at_ms is not None and now_ms >= self.ready_at_ms
+        return now_ms >= self.ready_at_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +94,6 @@ class UsageSample:
     queue: float
 
 
-@dataclass(slots=True)
-class Rollout:
-    """How the workload replaces pods when its template changes."""
-
-    max_surge: int = 1
-    max_unavailable: int = 0
-
-
 @dataclass
 class SimulatedWorkload:
     """A scalable workload: set `replicas`, `revision` or `profile` at any time, then `advance_to` a later time."""
@@ -120,9 +105,8 @@ class SimulatedWorkload:
     profile: PodProfile = field(default_factory=PodProfile)
     revision: str = "1"
     ordinals: bool = False
-    """Name pods by ordinal, as a StatefulSet does."""
+    """A StatefulSet: pods are named by ordinal, and one that is replaced goes before the new one comes."""
     sample_ms: int = 15_000
-    rollout: Rollout = field(default_factory=Rollout)
     pods: dict[str, SimulatedPod] = field(default_factory=dict)
     queue: float = 0.0
     samples: deque[UsageSample] = field(default_factory=lambda: deque(maxlen=SAMPLES_KEPT))
@@ -165,25 +149,6 @@ class SimulatedWorkload:
         self._delete(self.pods[name])
         self._reconcile()
 
-    def crash(self, name: str, restart_ms: int = 10_000) -> None:
-        """Let a pod's container end and start again after a back-off."""
-        pod = self.pods[name]
-        pod.unready_since_ms, pod.restarts = self.now_ms, pod.restarts + 1
-        pod.ready_at_ms = self.now_ms + restart_ms + self.profile.ready_ms
-
-    def fail(self, name: str) -> None:
-        """Evict a pod: it stays, Failed, and another takes its place."""
-        self.pods[name].failed_ms = self.pods[name].unready_since_ms = self.now_ms
-        self._reconcile()
-
-    def set_ready(self, name: str, ready: bool) -> None:
-        """Change a pod's readiness by hand; not ready lasts until it is set again."""
-        pod = self.pods[name]
-        if ready:
-            pod.ready_at_ms = self.now_ms
-        else:
-            pod.ready_at_ms, pod.unready_since_ms = None, self.now_ms
-
     def advance_to(self, now_ms: int) -> None:
         """Live on until `now_ms`, through every change and sample on the way."""
         self._reconcile()
@@ -211,6 +176,11 @@ class SimulatedWorkload:
         return UsageSample(self.now_ms, usages, self.total_load(), self.queue)
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _surge(self) -> int:
+        """Pods beyond the replicas during a rollout; a workload without any may lack one pod instead."""
+        return 0 if self.ordinals else 1
 
     def _next_sample_ms(self) -> int:
         return (self.now_ms // self.sample_ms + 1) * self.sample_ms
@@ -246,7 +216,7 @@ class SimulatedWorkload:
         old = [pod for pod in alive if pod.revision != self.revision]
         if not old and len(alive) == self.replicas:
             return
-        surge = self.rollout.max_surge if old else 0
+        surge = self._surge if old else 0
         missing = min(self.replicas - (len(alive) - len(old)), self.replicas + surge - len(alive))
         for _ in range(missing):
             if not self._create():
@@ -258,8 +228,8 @@ class SimulatedWorkload:
         current = [pod for pod in alive if pod.revision == self.revision]
         for pod in self._by_removal(current)[: max(0, len(current) - self.replicas)]:
             self._delete(pod)
-        spare = len(self.ready_pods()) - max(0, self.replicas - self.rollout.max_unavailable)
-        excess = len(alive) - self.replicas - self.rollout.max_surge
+        spare = len(self.ready_pods()) - max(0, self.replicas - (1 - self._surge))
+        excess = len(alive) - self.replicas - self._surge
         for pod in self._by_removal(old):
             if pod.ready(self.now_ms):
                 if spare <= 0 and excess <= 0:
@@ -279,7 +249,7 @@ class SimulatedWorkload:
             return False
         running = self.now_ms + self.profile.schedule_ms
         ready = running + self.profile.ready_ms
-        self.pods[name] = SimulatedPod(name, self.revision, self.now_ms, running, ready, self.now_ms)
+        self.pods[name] = SimulatedPod(name, self.revision, self.now_ms, running, ready)
         return True
 
     def _free_name(self) -> str | None:
@@ -289,7 +259,7 @@ class SimulatedWorkload:
             return next((name for name in names if name not in self.pods), None)
         while True:
             self._serial += 1
-            name = f"{self.name}-{self.revision}-{_suffix(f'{self.name}/{self._serial}')}"
+            name = f"{self.name}-{self.revision}-{short_hash(f'{self.name}/{self._serial}', 5)}"
             if name not in self.pods:
                 return name
 
@@ -298,38 +268,31 @@ class SimulatedWorkload:
             pod.deleting_ms, pod.gone_ms = self.now_ms, self.now_ms + self.profile.stop_ms
 
 
-def with_profile(profile: PodProfile, **changes: float | int | None) -> PodProfile:
-    """Return a profile with some fields changed. Raises ValueError: A field does not exist."""
-    try:
-        return replace(profile, **changes)  # type: ignore[arg-type]  # names are checked by replace, values by callers
-    except TypeError as error:
-        raise ValueError(f"pod profile: {error}") from error
-
-
 def _jitter(name: str, time_ms: int) -> float:
     """A number in [-1, 1] that is the same in every run."""
     return zlib.crc32(f"{name}@{time_ms}".encode()) / 0x7FFFFFFF - 1.0
 
 
-def _suffix(text: str) -> str:
-    """Five letters as pod names end in, the same in every run."""
+def short_hash(text: str, length: int) -> str:
+    """Return so many letters as names of pods carry them, the same in every run."""
     letters = "bcdfghjklmnpqrstvwxz2456789"
     number = zlib.crc32(text.encode())
-    return "".join(letters[(number // len(letters) ** place) % len(letters)] for place in range(5))
+    return "".join(letters[(number // len(letters) ** place) % len(letters)] for place in range(length))
 
 
 ANNOTATION: Final = "fleethpa.io/simulation"
-SIGNALS: Final = {"Pods": "share", "Object": "total", "External": "queue"}
-"""What a metric shows unless it says otherwise: a pod's share of the load, the total load, or the queue."""
+_TYPES: Final = ("Pods", "Object", "External")
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSeries:
-    """A metric that the workload's environment offers."""
+    """A metric that the workload's environment offers.
+
+    By its type it is a pod's share of the load (Pods), the whole load (Object), or the queue (External).
+    """
 
     type: str
     name: str
-    signal: str
     object_kind: str = ""
     object_name: str = ""
     labels: dict[str, str] = field(default_factory=dict)
@@ -356,23 +319,16 @@ def parse_simulation(text: str) -> Simulation:
     if not isinstance(document, dict) or not document.keys() <= {"load", "pod", "metrics"}:
         raise ValueError(f"annotation {ANNOTATION}: only load, pod and metrics are known")
     series = tuple(_series(entry) for entry in document.get("metrics") or ())
-    profile = with_profile(PodProfile(), **(document.get("pod") or {}))
+    try:
+        profile = PodProfile(**(document.get("pod") or {}))
+    except TypeError as error:
+        raise ValueError(f"annotation {ANNOTATION}: pod: {error}") from error
     return Simulation(parse_load(document.get("load", 0)), profile, series)
 
 
 def _series(entry: dict[str, Any]) -> SimulatedSeries:
-    kind = entry.get("type", "")
-    if kind not in SIGNALS or "name" not in entry:
+    kind, described = entry.get("type", ""), entry.get("object") or {}
+    if kind not in _TYPES or "name" not in entry:
         raise ValueError(f"annotation {ANNOTATION}: metric {entry} needs a name and type Pods, Object or External")
-    described = entry.get("object") or {}
-    signal = entry.get("signal", SIGNALS[kind])
-    if signal not in SIGNALS.values():
-        raise ValueError(f"annotation {ANNOTATION}: signal {signal!r} is unknown: use share, total or queue")
-    return SimulatedSeries(
-        kind,
-        entry["name"],
-        signal,
-        described.get("kind", ""),
-        described.get("name", ""),
-        dict(entry.get("labels") or {}),
-    )
+    labels = dict(entry.get("labels") or {})
+    return SimulatedSeries(kind, entry["name"], described.get("kind", ""), described.get("name", ""), labels)

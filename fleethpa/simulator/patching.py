@@ -1,116 +1,20 @@
-"""The patch types of the API server: JSON patch, merge patch, and strategic merge by the well-known list keys.
-
-Who set which part of an object: `metadata.managedFields`, to the depth of the members of spec and of the labels.
-"""
+"""Patches of objects, and `metadata.managedFields`: who set which member of spec and status, and which label."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fleethpa.simulator.faults import StatusError
-from schemas.kubernetes.shape import Json
+from fleethpa.simulator.statuses import StatusError
+from schemas.kubernetes.shape import Json, JsonView
 
-
-@dataclass(frozen=True, slots=True)
-class FieldWriter:
-    """The hand behind a write: `manager` is ?fieldManager=, else the User-Agent up to its first slash."""
-
-    manager: str
-    operation: str = "Update"
-    subresource: str = ""
-
-    def entry(self, api_version: str, time: str) -> Json:
-        """Return a managedFields entry without fields."""
-        entry = {"manager": self.manager, "operation": self.operation, "apiVersion": api_version, "time": time}
-        entry["fieldsType"] = "FieldsV1"
-        return entry | ({"subresource": self.subresource} if self.subresource else {})
-
-    def owns(self, entry: Json) -> bool:
-        """Whether an entry is this writer's."""
-        found = (entry["manager"], entry["operation"], entry.get("subresource", ""))
-        return found == (self.manager, self.operation, self.subresource)
-
-
-def changed(old: Json | None, new: Json, part: str) -> set[str]:
-    """Return the members of `part` that are new, changed or gone."""
-    before, after = (old or {}).get(part) or {}, new.get(part) or {}
-    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-
-
-def changed_labels(old: Json | None, new: Json) -> set[str]:
-    """Return the names of labels that are new, changed or gone."""
-    before, after = (((old or {}).get("metadata") or {}).get("labels") or {}), new["metadata"].get("labels") or {}
-    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-
-
-def record(entries: Iterable[Json], fields: dict[str, set[str]], writer: FieldWriter, entry: Json) -> list[Json]:
-    """Return managedFields after `writer` has set `fields` (part of the object, or `labels`: members)."""
-    kept: list[Json] = []
-    own: dict[str, Json] = {}
-    for old in entries:
-        if writer.owns(old):
-            own = _parts(old)
-        elif rest := _without(old, fields):
-            kept.append(rest)
-    for part, members in fields.items():
-        if members:
-            own.setdefault(f"f:{part}", {}).update({f"f:{name}": {} for name in sorted(members)})
-    return [*kept, entry | {"fieldsV1": _nested(own)}] if own else kept
-
-
-def _without(entry: Json, fields: dict[str, set[str]]) -> Json | None:
-    left = {}
-    for part, members in _parts(entry).items():
-        lost = {f"f:{name}" for name in fields.get(part[2:], ())}
-        if rest := {name: value for name, value in members.items() if name not in lost}:
-            left[part] = rest
-    return entry | {"fieldsV1": _nested(left)} if left else None
-
-
-def _parts(entry: Json) -> dict[str, Json]:
-    """The fields of an entry by part; labels, which are part of the metadata, are a part of their own."""
-    parts = {part: dict(members) for part, members in entry["fieldsV1"].items() if part != "f:metadata"}
-    labels = entry["fieldsV1"].get("f:metadata", {}).get("f:labels")
-    return parts | ({"f:labels": dict(labels)} if labels else {})
-
-
-def _nested(parts: dict[str, Json]) -> Json:
-    rest = {part: members for part, members in parts.items() if part != "f:labels"}
-    return rest | ({"f:metadata": {"f:labels": parts["f:labels"]}} if "f:labels" in parts else {})
-
-
-def refuse_conflicts(current: Json, applied: Json, writer: FieldWriter) -> None:
-    """Check a server-side apply without force.
-
-    Raises ApiError: 409, a member of spec that the apply would change belongs to another manager.
-    """
-    spec = current.get("spec") or {}
-    wanted = {name for name, value in (applied.get("spec") or {}).items() if spec.get(name) != value}
-    causes = []
-    for entry in current["metadata"].get("managedFields") or ():
-        taken = {name[2:] for name in entry["fieldsV1"].get("f:spec", {})} & wanted
-        if entry["manager"] != writer.manager:
-            text = f'conflict with "{entry["manager"]}" using {entry["apiVersion"]}'
-            causes += [
-                {"reason": "FieldManagerConflict", "message": text, "field": f".spec.{n}"} for n in sorted(taken)
-            ]
-    if causes:
-        plural = "conflict" if len(causes) == 1 else "conflicts"
-        listed = "; ".join(f"{cause['message']}: {cause['field']}" for cause in causes)
-        message = f"Apply failed with {len(causes)} {plural}: {listed}"
-        raise StatusError(409, message, details={"causes": causes})
-
-
-JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
-STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
+PATCHES: Final = (MERGE_PATCH, "application/strategic-merge-patch+json", APPLY_PATCH)
 
-# Lists that strategic merge joins by a key; every other list is replaced as a whole.
-_LIST_KEYS = {
+_LIST_KEYS: Final = {
     "containers": "name",
     "initContainers": "name",
     "env": "name",
@@ -119,125 +23,112 @@ _LIST_KEYS = {
     "conditions": "type",
     "ownerReferences": "uid",
 }
+"""Lists that a strategic merge joins by a key. It replaces every other list as a whole."""
 
 
-def merge(target: Any, patch: Any) -> Any:
-    """Apply a JSON merge patch (RFC 7386) and return the result; null removes a member."""
+def patched(document: Json, content_type: str, patch: Any) -> Json:
+    """Return a document after a patch. Raises StatusError: 400, not an object; 415, another type of patch."""
+    if content_type not in PATCHES:
+        accepted = ", ".join(PATCHES)
+        message = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
+        raise StatusError(415, message)
+    if not isinstance(patch, dict):
+        raise StatusError(400, "a patch is an object")
+    merged: Json = _merge(document, patch, {} if content_type == MERGE_PATCH else _LIST_KEYS)
+    return merged
+
+
+def _merge(target: Any, patch: Any, list_keys: Mapping[str, str]) -> Any:
+    """Apply a merge patch (RFC 7386): null removes a member. The lists in `list_keys` are joined by their key."""
     if not isinstance(patch, dict):
         return deepcopy(patch)
     result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
+    for name, value in patch.items():
+        if name.startswith("$"):
+            continue  # the order of elements and retained keys, which have no effect here
+        key = list_keys.get(name, "")
         if value is None:
-            result.pop(key, None)
+            result.pop(name, None)
+        elif key and isinstance(value, list) and all(isinstance(item, dict) and key in item for item in value):
+            result[name] = _join(result.get(name) or [], value, key, list_keys)
         else:
-            result[key] = merge(result.get(key), value)
+            result[name] = _merge(result.get(name), value, list_keys)
     return result
 
 
-def strategic_merge(target: Any, patch: Any) -> Any:
-    """Apply a strategic merge patch: as merge, but well-known lists are joined by key, `$patch: delete` included."""
-    if not isinstance(patch, dict):
-        return deepcopy(patch)
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if key.startswith("$"):
-            continue  # element order and retained keys: without effect here
-        if value is None:
-            result.pop(key, None)
-        elif isinstance(value, list) and key in _LIST_KEYS and _keyed(value, _LIST_KEYS[key]):
-            result[key] = _join(result.get(key) or [], value, _LIST_KEYS[key])
-        else:
-            result[key] = strategic_merge(result.get(key), value)
-    return result
-
-
-def _keyed(items: list[Any], key: str) -> bool:
-    return all(isinstance(item, dict) and key in item for item in items)
-
-
-def _join(old: list[Any], new: list[Any], key: str) -> list[Any]:
+def _join(old: list[Any], new: list[Any], key: str, list_keys: Mapping[str, str]) -> list[Any]:
     merged = {item[key]: item for item in old}
     for item in new:
         if item.get("$patch") == "delete":
             merged.pop(item[key], None)
         else:
-            merged[item[key]] = strategic_merge(merged.get(item[key]), item)
+            merged[item[key]] = _merge(merged.get(item[key]), item, list_keys)
     return list(merged.values())
 
 
-def json_patch(target: Any, operations: list[dict[str, Any]]) -> Any:
-    """Apply a JSON patch (RFC 6902).
+@dataclass(frozen=True, slots=True)
+class FieldWriter:
+    """The client behind a write: `manager` is ?fieldManager=, else the User-Agent up to its first slash."""
 
-    Raises ApiError: 422, an operation does not fit the object; a failed `test` among them.
-    """
-    result = deepcopy(target)
-    for operation in operations:
-        try:
-            result = _operate(result, operation)
-        except (KeyError, IndexError, ValueError, TypeError) as error:
-            raise StatusError(
-                422, f"the server rejected our request due to an error in our request: {error}"
-            ) from error
-    return result
+    manager: str
+    subresource: str = ""
+    dry: bool = False
+    """The write is checked and answered, but not stored."""
 
+    def entry(self, api_version: str, time: str) -> Json:
+        """Return a managedFields entry without fields."""
+        entry = {"manager": self.manager, "operation": "Update", "apiVersion": api_version, "time": time}
+        return entry | {"fieldsType": "FieldsV1"} | ({"subresource": self.subresource} if self.subresource else {})
 
-def _operate(document: Any, operation: dict[str, Any]) -> Any:
-    op, path = operation["op"], operation["path"]
-    if op == "test":
-        if _get(document, path) != operation["value"]:
-            raise ValueError(f"testing value {path} failed")
-        return document
-    if op in ("add", "replace"):
-        return _put(document, path, deepcopy(operation["value"]), replace=op == "replace")
-    if op == "remove":
-        return _remove(document, path)
-    if op in ("move", "copy"):
-        value = deepcopy(_get(document, operation["from"]))
-        if op == "move":
-            document = _remove(document, operation["from"])
-        return _put(document, path, value, replace=False)
-    raise ValueError(f"unknown operation {op!r}")
+    def owns(self, entry: JsonView) -> bool:
+        """Whether an entry is this writer's."""
+        return (entry["manager"], entry.get("subresource", "")) == (self.manager, self.subresource)
 
 
-def _tokens(path: str) -> list[str]:
-    if path and not path.startswith("/"):
-        raise ValueError(f"path {path!r} does not begin with /")
-    return [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
+Path = tuple[str, ...]
+"""A field as managedFields names it, such as (f:spec, f:replicas)."""
 
 
-def _get(document: Any, path: str) -> Any:
-    for token in _tokens(path):
-        document = document[int(token)] if isinstance(document, list) else document[token]
-    return document
+def _owned(document: JsonView) -> dict[Path, Any]:
+    """Return the values that have an owner, by path."""
+    places = {
+        ("f:spec",): document.get("spec"),
+        ("f:status",): document.get("status"),
+        ("f:metadata", "f:labels"): (document.get("metadata") or {}).get("labels"),
+    }
+    known = {place: members for place, members in places.items() if isinstance(members, Mapping)}
+    return {(*place, f"f:{name}"): value for place, members in known.items() for name, value in members.items()}
 
 
-def _parent(document: Any, path: str) -> tuple[Any, str]:
-    tokens = _tokens(path)
-    for token in tokens[:-1]:
-        document = document[int(token)] if isinstance(document, list) else document[token]
-    return document, tokens[-1]
+def changed_fields(old: JsonView, new: JsonView) -> set[Path]:
+    """Return the fields that are new, changed or gone."""
+    before, after = _owned(old), _owned(new)
+    return {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
 
 
-def _put(document: Any, path: str, value: Any, *, replace: bool) -> Any:
-    if not path:
-        return value
-    parent, token = _parent(document, path)
-    if isinstance(parent, list):
-        if replace:
-            parent[int(token)] = value
-        else:
-            parent.insert(len(parent) if token == "-" else int(token), value)
-    elif replace and token not in parent:
-        raise KeyError(f"replace operation does not apply: doc is missing key: {path}")
-    else:
-        parent[token] = value
-    return document
+def record(entries: Iterable[Json], fields: set[Path], writer: FieldWriter, entry: Json) -> list[Json]:
+    """Return managedFields after `writer` has set these fields. `entry`: the writer's, without fields."""
+    kept, own = [], set(fields)
+    for old in entries:
+        paths = _paths(old["fieldsV1"])
+        if writer.owns(old):
+            own |= paths
+        elif left := paths - fields:
+            kept.append(old | {"fieldsV1": _tree(left)})
+    return [*kept, entry | {"fieldsV1": _tree(own)}] if own else kept
 
 
-def _remove(document: Any, path: str) -> Any:
-    parent, token = _parent(document, path)
-    if isinstance(parent, list):
-        del parent[int(token)]
-    else:
-        del parent[token]
-    return document
+def _paths(tree: JsonView, above: Path = ()) -> set[Path]:
+    found: set[Path] = set()
+    for name, below in tree.items():
+        found |= _paths(below, (*above, name)) if below else {(*above, name)}
+    return found
+
+
+def _tree(paths: Iterable[Path]) -> Json:
+    tree: Json = {}
+    for path in sorted(paths):
+        place = tree
+        for name in path:
+            place = place.setdefault(name, {})
+    return tree

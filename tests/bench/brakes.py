@@ -13,7 +13,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,11 +25,11 @@ from msgspec import structs
 
 from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
 from fleethpa.simulator.cluster import SimulatedCluster
-from fleethpa.simulator.metricsapi import MetricsFault
-from fleethpa.simulator.store import SimClock
+from fleethpa.simulator.requests import Ask
 from fleethpa.simulator.switches import Fleet
 from runtime.kafkaclients import reader
 from schemas import topics
+from schemas.kubernetes.shape import Json
 from schemas.settings import ClusterSettings
 from tests.breakerpipeline import BreakerProcess, FollowedTopics
 from tests.pipeline.ingesting import PARTITIONS
@@ -155,10 +155,31 @@ def counts(fleet: Fleet) -> dict[str, int]:
     }
 
 
+def damaged(cluster: SimulatedCluster, damage: Callable[[list[Json]], list[Json]]) -> None:
+    """Let the resource metrics of a cluster be wrong from now on."""
+    right = type(cluster.metrics).answer.__get__(cluster.metrics)
+
+    def answer(ask: Ask) -> Json:
+        found: Json = right(ask)
+        return found | {"items": damage(found["items"])} if ask.group == "metrics.k8s.io" else found
+
+    cluster.metrics.answer = answer  # type: ignore[method-assign]
+
+
+def _some_pods(items: list[Json]) -> list[Json]:
+    return items[: int(len(items) * _SHARE)]
+
+
+def _no_usage(items: list[Json]) -> list[Json]:
+    return [
+        item | {"containers": [each | {"usage": each["usage"] | {"cpu": "0n"}} for each in item["containers"]]}
+        for item in items
+    ]
+
+
 @asynccontextmanager
 async def _fleet_of(folder: Path, arm: Arm) -> AsyncIterator[tuple[Stack, Fleet, FollowedTopics]]:
-    clock = SimClock()
-    clusters = [SimulatedCluster(name, clock=clock, sample_ms=1_000) for name in CLUSTERS]
+    clusters = [SimulatedCluster(name, sample_ms=1_000) for name in CLUSTERS]
     for cluster in clusters:
         cluster.apply_yaml(manifests())
     fleet = Fleet(clusters)
@@ -193,12 +214,9 @@ async def run_arm(folder: Path, arm: Arm, wrong_s: float) -> Result:
                 await seen.read()
 
         begun_ms = time.time_ns() // 1_000_000
-        for faults, seconds in (
-            (MetricsFault("partial", metric="resource", share=_SHARE), _HALF_S),
-            (MetricsFault("fixed", metric="resource", value=0.0), wrong_s),
-        ):
+        for damage, seconds in ((_some_pods, _HALF_S), (_no_usage, wrong_s)):
             for cluster in fleet.clusters.values():
-                cluster.set_metrics_faults([faults])
+                damaged(cluster, damage)
             await pass_by(seconds)
         await pass_by(_STILL_S)
     paused, removing = seen.paused(), seen.first_removals(begun_ms)

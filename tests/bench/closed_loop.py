@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fleethpa.simulator.load import LoadCurve, PointsLoad, RampLoad, SineLoad, SpikeLoad, StepLoad
+from fleethpa.simulator.load import LoadCurve, RampLoad, SineLoad, SpikeLoad, StepLoad
 from fleethpa.simulator.model import PodProfile, SimulatedWorkload
 from streams.analysis.backtest import backtest
 from streams.analysis.candidate import Candidate, candidate
 from streams.history.evaluations import Evaluated
 from streams.state.lostmetrics import EvaluationInputs
 from tests.bench.simulated_hpa import HPA, PROFILE, REQUEST_MILLI, live, spec
+from tests.kit.loads import PointsLoad
 
 MINUTES = 90
 TOLERANCE = 0.1

@@ -17,11 +17,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from fleethpa.simulator.load import TraceLoad, read_trace
 from fleethpa.simulator.model import SimulatedWorkload
 from streams.analysis.candidate import candidate
 from streams.analysis.measures import Moment, Scores, scores
 from tests.bench.simulated_hpa import HPA, PROFILE, REQUEST_MILLI, START_MS, live, spec
+from tests.kit.loads import TraceLoad, read_trace
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 PEAK_PODS = 8

@@ -101,7 +101,7 @@ def _known_row(known: dict[str, PodRow], pod: SimulatedPod, now_ms: int) -> PodR
 
 def _row(pod: SimulatedPod, now_ms: int) -> PodRow:
     ready = pod.ready(now_ms)
-    changed = pod.ready_at_ms if ready and pod.ready_at_ms is not None else pod.unready_since_ms
+    changed = pod.ready_at_ms if ready else pod.created_ms
     return PodRow(
         pod.name,
         TEMPLATE,

@@ -25,7 +25,6 @@ from statistics import mean, median
 
 from msgspec import Struct
 
-from fleethpa.simulator.load import Trace, read_trace
 from streams.analysis.backtest import Condensed
 from streams.analysis.candidate import candidate
 from streams.analysis.load import LoadSamples, MetricLoad
@@ -40,6 +39,7 @@ from streams.state.lostmetrics import EvaluationInputs, ProbeGuards
 from tests.bench.policies import trace_files
 from tests.bench.simulated_hpa import HPA, PERIOD_MS, REQUEST_MILLI, START_MS, TEMPLATE, spec
 from tests.bench.tuned import EVEN_SHARE
+from tests.kit.loads import Trace, read_trace
 
 FAMILIES = ("bench", "bench", "heavy tail", "drift", "clock", "trace", "trace")
 FRESH_FAMILIES = ("bench", "heavy tail", "drift", "clock", "trace", "bounded spikes", "jobs")

@@ -15,9 +15,7 @@ from aiokafka import ConsumerRecord
 
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.writer import open_writer
-from fleethpa.simulator.cluster import SimulatedCluster
 from fleethpa.simulator.load import ConstantLoad, LoadCurve
-from fleethpa.simulator.store import SimClock
 from fleethpa.simulator.switches import Fleet
 from runtime import topicadmin as admin
 from schemas.connection import KafkaSettings
@@ -26,6 +24,7 @@ from schemas.keys import HpaId
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.conftest import PARTITIONS, make_topics
+from tests.kit.clusters import FaultyCluster
 
 ROOT = Path(__file__).parents[2]
 DECIDER_SESSION_S: Final = 6.0
@@ -82,10 +81,9 @@ class World:
     def __init__(self, clusters: int = 3, namespaces: int = 3, hpas: int = 2) -> None:
         self.hpas: dict[HpaId, int] = {}
         """Its window in seconds by HPA."""
-        clock = SimClock()
         made = []
         for number in range(clusters):
-            cluster = SimulatedCluster(f"c{number}", clock=clock, sample_ms=1_000)
+            cluster = FaultyCluster(f"c{number}", sample_ms=1_000)
             for index in range(namespaces * hpas):
                 hpa = HpaId(cluster.name, f"n{index // hpas}", f"app{index % hpas}")
                 self.hpas[hpa] = WINDOWS_S[index % 2]

@@ -12,6 +12,7 @@ from schemas.entries import Outcome, PublicRecord
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.fleet import MAX_REPLICAS, Rig, World
 from tests.kafka.run_reading import Run, count
+from tests.kit.clusters import audit_of
 
 WAIT_S = 240.0
 AWAY_S = 12.0
@@ -65,7 +66,7 @@ def scaled(world: World) -> set[tuple[str, str]]:
     return {
         (name, entry.path.partition("?")[0])
         for name in {hpa.cluster for hpa in world.hpas}
-        for entry in world.fleet[name].api.audit
+        for entry in audit_of(world.fleet[name])
         if entry.verb == "update" and entry.path.partition("?")[0].endswith("/scale") and entry.code == 200
     }
 

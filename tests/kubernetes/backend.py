@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from fleethpa.simulator.requests import label_matcher
+from schemas.kubernetes.selectors import parse_selector
 from tests.kubernetes.controlplane import METRICS_GROUPS
 from tests.kubernetes.node import is_ready
 
@@ -122,7 +122,7 @@ class Backend:
 
     def _ready(self, namespace: str, selector: str) -> Iterator[tuple[Json, Demand, int]]:
         """Ready pods that match, by name: each with its application's demand, and how many pods share that."""
-        matches = label_matcher(selector)
+        wanted = parse_selector(selector)
         ready: dict[str, list[Json]] = {}
         for (where, _), pod in sorted(self._pods().items()):
             if where == namespace and is_ready(pod):
@@ -130,7 +130,8 @@ class Backend:
         for application, pods in ready.items():
             demand = self.demands.get((namespace, application))
             if demand is not None:
-                yield from ((pod, demand, len(pods)) for pod in pods if matches(pod))
+                matching = [pod for pod in pods if wanted.matches(pod["metadata"].get("labels") or {})]
+                yield from ((pod, demand, len(pods)) for pod in matching)
 
 
 def _usage(pod: Json, demand: Demand, sharing: int) -> Json:

@@ -59,7 +59,7 @@ class BrokerProcess(EmbeddedBroker):
 
     def start(self) -> str:
         """Start it and give its address."""
-        command = [sys.executable, "-m", "fleethpa.simulator.broker"]
+        command = [sys.executable, "-m", "tests.kit.simulated", "broker"]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         self._address = json.loads(self._process.stdout.readline())["bootstrap"]

@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from msgspec import structs
 
 from fleethpa.simulator.broker import EmbeddedBroker
-from fleethpa.simulator.cluster import SimulatedCluster, write_kubeconfig
+from fleethpa.simulator.cluster import write_kubeconfig
 from reconciler.clusters.client import ClusterConfig, clusters_of
 from runtime.log import wall_clock_ms
 from schemas.codec import decode, encode
@@ -21,6 +21,7 @@ from schemas.entries import PublicRecord
 from schemas.keys import namespace_key, partition_for
 from schemas.observed import Target
 from schemas.topics import AUTOSCALERS, DECISIONS, OUTCOMES, PODS, SAMPLES, SCALES, SETTINGS
+from tests.kit.clusters import FaultyCluster
 
 TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, OUTCOMES, DECISIONS)
 NAMESPACE = "shop"
@@ -59,12 +60,12 @@ class Decider:
         self._ids = itertools.count(1)
 
     async def wants(
-        self, cluster: SimulatedCluster, name: str, replicas: int, *, ttl_ms: int = 10_000, **changes: Any
+        self, cluster: FaultyCluster, name: str, replicas: int, *, ttl_ms: int = 10_000, **changes: Any
     ) -> Decision:
         """Publish that an HPA's target (of the same name) is to have so many replicas, decided now."""
         return await self.publish(await self.decision(cluster, name, wants=replicas, ttl_ms=ttl_ms, **changes))
 
-    async def decision(self, cluster: SimulatedCluster, name: str, *, ttl_ms: int = 10_000, **changes: Any) -> Decision:
+    async def decision(self, cluster: FaultyCluster, name: str, *, ttl_ms: int = 10_000, **changes: Any) -> Decision:
         namespace = changes.pop("namespace", NAMESPACE)
         live = cluster.store.get(("horizontalpodautoscalers.autoscaling", namespace, name))
         target = cluster.store.get(("deployments.apps", namespace, name))
@@ -162,7 +163,7 @@ class Topics:
 class Rig:
     """Everything a test needs."""
 
-    def __init__(self, kafka: KafkaSettings, clusters: list[SimulatedCluster], folder: Path) -> None:
+    def __init__(self, kafka: KafkaSettings, clusters: list[FaultyCluster], folder: Path) -> None:
         self.kafka = kafka
         self.sims = {cluster.name: cluster for cluster in clusters}
         self.kubeconfig = write_kubeconfig(folder / "kubeconfig", clusters)
@@ -181,7 +182,7 @@ async def rig(folder: Path, names: Iterable[str] = ("east",), *, history: int = 
     with EmbeddedBroker() as broker:
         broker.ensure_topics(TOPICS)
         settings = KafkaSettings(bootstrap_servers=broker.bootstrap)
-        clusters = [SimulatedCluster(name, history=history, sample_ms=1_000) for name in names]
+        clusters = [FaultyCluster(name, history=history, sample_ms=1_000) for name in names]
         for cluster in clusters:
             await cluster.start()
         producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap)

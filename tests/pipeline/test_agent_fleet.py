@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 
 from fleethpa.processes.parts import Child, Supervisor
 from fleethpa.simulator.broker import EmbeddedBroker
-from fleethpa.simulator.cluster import SimulatedCluster, write_kubeconfig
+from fleethpa.simulator.cluster import write_kubeconfig
 from fleethpa.simulator.load import ConstantLoad
 from reconciler.agent.process import HOME
 from runtime.kafkaclients import reader
@@ -32,6 +32,7 @@ from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from schemas.topics import AUTOSCALERS, DECISIONS, LOG, SETTINGS, TOPICS
 from streams.state.partition import Partition
 from tests.kafka.broker import free_ports
+from tests.kit.clusters import FaultyCluster
 from tests.pipeline.cluster_rig import NAMESPACE, deployment, hpa
 
 EAST = AgentSet(cluster="east", incarnation=7)
@@ -47,7 +48,7 @@ HIGH, MOST, LEAST = 100_000.0, 6, 1
 @dataclass
 class Fleet:
     kafka: KafkaSettings
-    sim: SimulatedCluster
+    sim: FaultyCluster
     supervisor: Supervisor
     children: dict[str, Child]
     ports: dict[str, int]
@@ -101,7 +102,7 @@ async def fleet(folder: Path) -> AsyncIterator[Fleet]:
     with EmbeddedBroker() as broker:
         broker.ensure_topics([*(topic.name for topic in TOPICS), EAST.topics.reports, EAST.topics.orders])
         kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
-        sim = SimulatedCluster("east", sample_ms=500)
+        sim = FaultyCluster("east", sample_ms=500)
         await sim.start()
         sim.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
         sim.apply(deployment("web", 2, simulation="load: 0"))

@@ -10,13 +10,13 @@ import pytest
 import yaml
 from kubernetes.aio.config.kube_config import KubeConfigMerger
 
-from fleethpa.simulator.cluster import SimulatedCluster, kubeconfig, write_kubeconfig
-from fleethpa.simulator.faults import Fault
+from fleethpa.simulator.cluster import kubeconfig, write_kubeconfig
 from reconciler.clusters import client as clusters
 from reconciler.clusters import credentials
 from reconciler.clusters import credentials as execplugin
 from reconciler.clusters.answers import ApiError, ConfigError, NoAnswerError
 from reconciler.clusters.client import ClusterClient, ClusterConfig, clusters_of
+from tests.kit.clusters import Fault, FaultyCluster
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -25,15 +25,15 @@ async def test_a_token_file_that_is_replaced_is_read_again_after_a_401(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clusters, "_RELOAD_PAUSE_S", 0.0)
-    async with SimulatedCluster("east") as sim:
+    async with FaultyCluster("east") as sim:
         token = tmp_path / "token"
         token.write_text("old")
-        sim.access.tokens = {"old": "fleethpa"}
+        sim.api.tokens = {"old": "fleethpa"}
         client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"tokenFile": str(token)}), "east"))
         try:
             await client.get(PODS)
             token.write_text("new")
-            sim.access.tokens = {"new": "fleethpa"}
+            sim.api.tokens = {"new": "fleethpa"}
             with pytest.raises(ApiError) as refused:
                 await client.get(PODS)
             assert refused.value.status == 401
@@ -44,23 +44,23 @@ async def test_a_token_file_that_is_replaced_is_read_again_after_a_401(
 
 async def test_an_exec_plugin_is_run_again_when_its_token_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials, "TOKEN_PERIOD_S", 0.0)
-    async with SimulatedCluster("east") as sim:
+    async with FaultyCluster("east") as sim:
         reported = tmp_path / "token"
         reported.write_text("first")
-        sim.access.tokens = {"first": "fleethpa"}
+        sim.api.tokens = {"first": "fleethpa"}
         plugin = _plugin(tmp_path, _tells(reported))
         client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
         try:
             await client.get(PODS)
             reported.write_text("second")
-            sim.access.tokens = {"second": "fleethpa"}
+            sim.api.tokens = {"second": "fleethpa"}
             await client.get(PODS)
         finally:
             await client.close()
 
 
 async def test_a_plugin_that_fails_is_told_and_nobody_is_asked_without_credentials(tmp_path: Path) -> None:
-    async with SimulatedCluster("east") as sim:
+    async with FaultyCluster("east") as sim:
         plugin = _plugin(tmp_path, "echo no session >&2; exit 1")
         client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
         try:
@@ -84,7 +84,7 @@ async def test_a_plugin_that_fails_is_told_and_nobody_is_asked_without_credentia
     ],
 )
 async def test_a_plugin_that_gives_nothing_is_told(tmp_path: Path, body: str, says: str) -> None:
-    async with SimulatedCluster("east") as sim:
+    async with FaultyCluster("east") as sim:
         plugin = _plugin(tmp_path, body)
         client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
         with pytest.raises(ConfigError, match=says):
@@ -93,10 +93,10 @@ async def test_a_plugin_that_gives_nothing_is_told(tmp_path: Path, body: str, sa
 
 @pytest.mark.parametrize("wanted", [True, False])
 async def test_a_plugin_is_told_of_the_cluster_if_it_wants_to_know(tmp_path: Path, wanted: bool) -> None:
-    async with SimulatedCluster("east") as sim:
+    async with FaultyCluster("east") as sim:
         reported, token = tmp_path / "reported", tmp_path / "token"
         token.write_text("t")
-        sim.access.tokens = {"t": "fleethpa"}
+        sim.api.tokens = {"t": "fleethpa"}
         body = f'echo "$KUBERNETES_EXEC_INFO" > {reported}; {_tells(token)}'
         plugin = _plugin(tmp_path, body) | {"provideClusterInfo": wanted}
         client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
@@ -112,10 +112,10 @@ async def test_a_plugin_is_told_of_the_cluster_if_it_wants_to_know(tmp_path: Pat
 
 async def test_a_plugin_does_not_see_kafkas_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEETHPA_KAFKA_PASSWORD", "secret")
-    async with SimulatedCluster("east") as sim:
+    async with FaultyCluster("east") as sim:
         seen, token = tmp_path / "seen", tmp_path / "token"
         token.write_text("t")
-        sim.access.tokens = {"t": "fleethpa"}
+        sim.api.tokens = {"t": "fleethpa"}
         plugin = _plugin(tmp_path, f"env > {seen}; {_tells(token)}") | {"env": [{"name": "OWN", "value": "v"}]}
         client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
         try:
@@ -127,7 +127,7 @@ async def test_a_plugin_does_not_see_kafkas_password(tmp_path: Path, monkeypatch
 
 
 async def test_a_plugin_that_is_not_installed_is_told(tmp_path: Path) -> None:
-    async with SimulatedCluster("east") as sim:
+    async with FaultyCluster("east") as sim:
         plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}
         client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
         with pytest.raises(ConfigError, match="no-such-plugin"):
@@ -138,7 +138,7 @@ async def test_a_plugin_that_hangs_is_given_up_and_not_run_for_every_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(execplugin, "TIMEOUT_S", 0.3)
-    async with SimulatedCluster("east") as sim:
+    async with FaultyCluster("east") as sim:
         runs = tmp_path / "runs"
         plugin = _plugin(tmp_path, f"echo $$ >> {runs}; exec sleep 30")
         client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
@@ -157,7 +157,7 @@ async def test_a_cluster_whose_address_changes_in_the_kubeconfig_is_followed_the
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(credentials, "TOKEN_PERIOD_S", 0.0)
-    async with SimulatedCluster("east") as old, SimulatedCluster("east") as new:
+    async with FaultyCluster("east") as old, FaultyCluster("east") as new:
         path = write_kubeconfig(tmp_path / "k", [old])
         client = ClusterClient(ClusterConfig("east", str(path), "east"))
         try:
@@ -183,7 +183,7 @@ async def test_a_kubeconfig_that_is_just_being_written_costs_nothing_but_a_warni
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Any
 ) -> None:
     monkeypatch.setattr(credentials, "TOKEN_PERIOD_S", 0.0)
-    async with SimulatedCluster("east") as sim:
+    async with FaultyCluster("east") as sim:
         path = write_kubeconfig(tmp_path / "k", [sim])
         client, late = (ClusterClient(ClusterConfig("east", str(path), "east")) for _ in range(2))
         try:
@@ -220,7 +220,7 @@ async def test_a_kubeconfig_of_many_clusters_is_parsed_once_until_it_changes(
         return KubeConfigMerger(paths)
 
     monkeypatch.setattr(credentials, "KubeConfigMerger", counted)
-    async with SimulatedCluster("east") as east, SimulatedCluster("west") as west:
+    async with FaultyCluster("east") as east, FaultyCluster("west") as west:
         path = write_kubeconfig(tmp_path / "k", [east, west])
         for _ in range(2):
             for config in clusters_of(str(path)):
@@ -245,7 +245,7 @@ async def test_the_connection_of_a_watch_is_kept_alive_by_the_kernel(
             super().__init__(*args, **kwargs)
             opened.append(self)
 
-    async with SimulatedCluster("east") as sim:
+    async with FaultyCluster("east") as sim:
         sim.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
         monkeypatch.setattr(socket, "socket", Noted)
         client = ClusterClient(ClusterConfig("east", str(write_kubeconfig(tmp_path / "k", [sim])), "east"))
@@ -259,7 +259,7 @@ async def test_the_connection_of_a_watch_is_kept_alive_by_the_kernel(
 
 
 async def test_troubles_are_told_as_what_they_are(tmp_path: Path) -> None:
-    async with SimulatedCluster("east") as sim:
+    async with FaultyCluster("east") as sim:
         client = ClusterClient(ClusterConfig("east", str(write_kubeconfig(tmp_path / "k", [sim])), "east"))
         try:
             number = sim.add_fault(Fault(action="hang"))
@@ -296,7 +296,7 @@ async def test_troubles_are_told_as_what_they_are(tmp_path: Path) -> None:
 async def test_a_server_that_says_when_to_ask_again_is_asked_again_then(
     tmp_path: Path, fault: dict[str, Any], timeout_s: float, says: str
 ) -> None:
-    async with SimulatedCluster("east") as sim:
+    async with FaultyCluster("east") as sim:
         client = ClusterClient(ClusterConfig("east", str(write_kubeconfig(tmp_path / "k", [sim])), "east"))
         sim.add_fault(Fault(**fault, message="not now"))
         try:
@@ -312,7 +312,7 @@ async def test_a_server_that_says_when_to_ask_again_is_asked_again_then(
 
 
 async def test_each_cluster_is_asked_with_its_own_credentials(tmp_path: Path) -> None:
-    async with SimulatedCluster("east") as east, SimulatedCluster("west") as west:
+    async with FaultyCluster("east") as east, FaultyCluster("west") as west:
         path = write_kubeconfig(tmp_path / "k", [east, west])
         clients = [ClusterClient(cluster) for cluster in clusters_of(str(path))]
         try:
@@ -370,7 +370,7 @@ def _tells(token: Path) -> str:
     )
 
 
-def _with_user(folder: Path, sim: SimulatedCluster, user: dict[str, Any]) -> str:
+def _with_user(folder: Path, sim: FaultyCluster, user: dict[str, Any]) -> str:
     document = kubeconfig([sim])
     document["users"] = [{"name": "east", "user": user}]
     path = folder / "kubeconfig"

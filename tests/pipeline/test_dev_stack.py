@@ -44,6 +44,10 @@ spec:
     - {type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 60}}}
 """
 DEPLOYMENT = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: web}
+---
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: NAME, namespace: web}
@@ -196,10 +200,10 @@ def test_every_decision_can_be_explained_and_followed(terminal: Terminal) -> Non
             unseen.discard(json.loads(next(lines))["cluster"])
 
 
-def test_kubectl_autoscale_makes_an_hpa_that_fleethpa_drives(terminal: Terminal) -> None:
-    terminal.kubectl("west", "create", "namespace", "web")
+def test_kubectl_apply_makes_an_hpa_that_fleethpa_drives(terminal: Terminal) -> None:
     terminal.kubectl("west", "apply", "-f", "-", stdin=DEPLOYMENT.replace("NAME", "api"))
-    terminal.kubectl("west", "autoscale", "deployment", "api", "-n", "web", "--min=2", "--max=4", "--cpu-percent=50")
+    least = HPA.replace("name: web", "name: api").replace("minReplicas: 3", "minReplicas: 2")
+    terminal.kubectl("west", "apply", "-f", "-", stdin=least)
     until(lambda: terminal.replicas("west", "web", "api") == 2, "minReplicas reached")
     until(lambda: "ScalingActive" in terminal.kubectl("west", "describe", "hpa", "api", "-n", "web"), "conditions")
     page = terminal.kubectl("west", "describe", "hpa", "api", "-n", "web")
@@ -209,7 +213,6 @@ def test_kubectl_autoscale_makes_an_hpa_that_fleethpa_drives(terminal: Terminal)
 
 
 def test_apply_drives_pause_stops_resume_goes_on_delete_ends(terminal: Terminal) -> None:
-    terminal.kubectl("north", "create", "namespace", "web")
     terminal.kubectl("north", "apply", "-f", "-", stdin=DEPLOYMENT.replace("NAME", "web"))
     assert (
         terminal.ok("apply", "-f", "-", "-C", "north", "--reason", "PAY-1", stdin=HPA) == "hpa north/web/web created\n"

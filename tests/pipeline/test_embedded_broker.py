@@ -1,11 +1,8 @@
 """The embedded broker as aiokafka sees it: what the development stack and the pipeline tests rely on."""
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 
-import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
@@ -92,15 +89,3 @@ async def test_large_messages_pass_and_only_about_five_megabytes_stay(
 def test_a_broker_that_does_not_run_says_so() -> None:
     with pytest.raises(EmbeddedBrokerError, match=r"not running: call start\(\) first"):
         EmbeddedBroker().ensure_topics(["t"])
-
-
-async def test_it_runs_as_a_process_of_its_own() -> None:
-    command = [sys.executable, "-m", "fleethpa.simulator.broker", "--topics", "one,two"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
-    with process:
-        assert process.stdout is not None
-        announced = orjson.loads(await asyncio.to_thread(process.stdout.readline))
-        async with AIOKafkaConsumer(bootstrap_servers=announced["bootstrap"]) as consumer:
-            assert {"one", "two"} <= await consumer.topics()
-        process.terminate()
-        assert process.wait(timeout=10) == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleethpa.simulator.cluster import SimulatedCluster, kubeconfig
+from fleethpa.simulator.cluster import kubeconfig
 from reconciler.apply.process import Reconciler, ReconcilerConfig
 from reconciler.clusters import clusterfinder
 from reconciler.clusters.clusterfinder import ClusterSources
@@ -14,6 +14,7 @@ from reconciler.observer.native import ObserverConfig
 from reconciler.observer.process import Observer
 from schemas.entries import Outcome
 from schemas.observed import AutoscalerList, ClusterReport, Heartbeat, Serving
+from tests.kit.clusters import FaultyCluster
 from tests.pipeline.cluster_rig import Rig, deployment, hpa, rig, running
 
 
@@ -22,7 +23,7 @@ def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clusterfinder, "LOOK_S", 0.1)
 
 
-def put(folder: Path, sim: SimulatedCluster) -> None:
+def put(folder: Path, sim: FaultyCluster) -> None:
     """Write a cluster's kubeconfig as tools do: aside, then renamed."""
     aside = folder / ".new"
     aside.write_text(yaml.safe_dump(kubeconfig([sim])))

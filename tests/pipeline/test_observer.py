@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 
-from fleethpa.simulator.faults import Denial, Fault
 from fleethpa.simulator.patching import FieldWriter
 from fleethpa.simulator.resources import by_kind
 from reconciler.observer import centralhpas
@@ -37,6 +36,7 @@ from schemas.observed import (
 )
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import AUTOSCALERS, SETTINGS
+from tests.kit.clusters import Denial, Fault
 from tests.pipeline.cluster_rig import NAMESPACE, Json, Rig, deployment, hpa, rig, running, widget
 
 EXTERNAL = {
@@ -60,7 +60,7 @@ async def observed(made: Rig, **changes: Any) -> AsyncIterator[Observer]:
 
 
 def delete(made: Rig, api_version: str, kind: str, name: str, cluster: str = "east") -> None:
-    made.sims[cluster].writes.delete(by_kind(api_version, kind), NAMESPACE, name, {}, dry=False)
+    made.sims[cluster].writes.delete(by_kind(api_version, kind), NAMESPACE, name, {})
 
 
 def pods_now(made: Rig, namespace: str = NAMESPACE) -> set[str]:

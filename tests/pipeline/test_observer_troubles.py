@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from fleethpa.simulator.faults import Denial, Fault
 from fleethpa.simulator.patching import FieldWriter
 from fleethpa.simulator.resources import by_kind
 from reconciler.observer import clusterobserver
@@ -23,6 +22,7 @@ from schemas.keys import supersedes
 from schemas.observed import AutoscalerList, ClusterReport, Heartbeat, ObserverTrouble, PodList, ScaleSet
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import SETTINGS
+from tests.kit.clusters import Denial, Fault
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig, running, widget
 
 HPA = by_kind("autoscaling/v2", "HorizontalPodAutoscaler")

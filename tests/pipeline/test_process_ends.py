@@ -63,9 +63,9 @@ class World:
         self._parts: list[Part] = []
         manifests, kubeconfig = folder / "manifests.yaml", folder / "kubeconfig"
         manifests.write_text(NAMESPACE)
-        cluster = ("--name", "east", "--sample-seconds", "1", "--manifests", str(manifests))
-        self.broker = self._part("broker", "fleethpa.simulator.broker", "--topics", LOG)
-        self.cluster = self._part("cluster", "fleethpa.simulator", *cluster, "--kubeconfig", str(kubeconfig))
+        files = ("--manifests", str(manifests), "--kubeconfig", str(kubeconfig))
+        self.broker = self._part("broker", "tests.kit.simulated", "broker", "--topics", LOG)
+        self.cluster = self._part("cluster", "tests.kit.simulated", "cluster", *files)
         self._kubeconfig = str(kubeconfig)
 
     async def ready(self, names: Sequence[str]) -> list[Part]:

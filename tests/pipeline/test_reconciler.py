@@ -14,8 +14,6 @@ import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 
-from fleethpa.simulator.cluster import SimulatedCluster
-from fleethpa.simulator.faults import Denial, Fault
 from fleethpa.simulator.resources import by_kind
 from reconciler.apply.process import Reconciler, ReconcilerConfig
 from reconciler.clusters.client import ClusterClient, ClusterConfig
@@ -28,6 +26,7 @@ from schemas.entries import Outcome, PublicRecord
 from schemas.observed import Command, Serving, Target
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import DECISIONS, SETTINGS
+from tests.kit.clusters import Denial, Fault, FaultyCluster
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -56,7 +55,7 @@ class App:
     name: str
 
     @property
-    def sim(self) -> SimulatedCluster:
+    def sim(self) -> FaultyCluster:
         return self.made.sims["east"]
 
     @property
@@ -77,7 +76,7 @@ class App:
         return await outcome(self.made, published)
 
     def delete(self, api_version: str, kind: str) -> None:
-        self.sim.writes.delete(by_kind(api_version, kind), NAMESPACE, self.name, {}, dry=False)
+        self.sim.writes.delete(by_kind(api_version, kind), NAMESPACE, self.name, {})
 
 
 @pytest.fixture
@@ -98,7 +97,7 @@ async def outcome(made: Rig, decision: Decision, timeout_s: float = 60.0) -> Out
     return result
 
 
-def asked(sim: SimulatedCluster, verb: str, path: str) -> list[Any]:
+def asked(sim: FaultyCluster, verb: str, path: str) -> list[Any]:
     return [each for each in sim.api.audit if each.verb == verb and path in each.path and each.code == 200]
 
 
@@ -190,7 +189,7 @@ async def test_a_server_that_comes_back_with_older_resource_versions_is_read_ane
     reads = len(asked(app.sim, "get", app.scale))
     decision = await app.made.decider.publish(await app.decided(wants=6, ttl_ms=30_000))
     await app.made.topics.until(lambda: len(asked(app.sim, "get", app.scale)) > reads, "the scale was read")
-    await app.sim.restart_api(reset_versions=True, abort=True)
+    await app.sim.restart_from_backup()
     app.sim.clear_faults(number)
     reported = await outcome(app.made, decision, timeout_s=60)
     assert reported.result == "applied", reported.error

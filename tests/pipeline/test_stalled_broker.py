@@ -55,7 +55,7 @@ class StallingBroker:
 
 @pytest.fixture
 async def broker(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StallingBroker]:
-    command = [sys.executable, "-m", "fleethpa.simulator.broker", "--topics", f"{SCALES},{LOG}"]
+    command = [sys.executable, "-m", "tests.kit.simulated", "broker", "--topics", f"{SCALES},{LOG}"]
     with (
         caplog.at_level(logging.WARNING, "runtime.kafkaclients"),
         subprocess.Popen(command, stdout=subprocess.PIPE) as process,

@@ -23,7 +23,6 @@ from fleethpa.fleet.state import read_state
 from fleethpa.frame.sources import open_past
 from fleethpa.simulator.cluster import SimulatedCluster
 from fleethpa.simulator.load import ConstantLoad
-from fleethpa.simulator.store import SimClock
 from fleethpa.simulator.switches import Fleet
 from reconciler.clusters.answers import ApiError
 from reconciler.clusters.client import ClusterClient, clusters_of
@@ -150,7 +149,7 @@ async def look_after(client: ClusterClient) -> None:
 
 @asynccontextmanager
 async def one_cluster(folder: Path) -> AsyncIterator[Town]:
-    cluster = SimulatedCluster(CLUSTER, clock=SimClock(), sample_ms=1_000)
+    cluster = SimulatedCluster(CLUSTER, sample_ms=1_000)
     for name in NAMES:
         cluster.apply_yaml(MANIFESTS.format(name=name))
     fleet = Fleet([cluster])

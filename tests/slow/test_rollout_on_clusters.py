@@ -19,7 +19,6 @@ from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.sources import open_past
 from fleethpa.simulator.cluster import SimulatedCluster
-from fleethpa.simulator.store import SimClock
 from fleethpa.simulator.switches import Fleet
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -138,8 +137,7 @@ class Wide:
 
 @asynccontextmanager
 async def twelve_clusters(folder: Path) -> AsyncIterator[Wide]:
-    clock = SimClock()
-    clusters = [SimulatedCluster(name, clock=clock, sample_ms=1_000) for name in CLUSTERS]
+    clusters = [SimulatedCluster(name, sample_ms=1_000) for name in CLUSTERS]
     for cluster in clusters:
         cluster.apply_yaml(WORKLOAD)
     fleet = Fleet(clusters)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fleethpa.questions import tuningpage
-from fleethpa.simulator.load import ConstantLoad, LoadCurve, PointsLoad, SineLoad, StepLoad
+from fleethpa.simulator.load import ConstantLoad, LoadCurve, SineLoad, StepLoad
 from fleethpa.simulator.model import PodProfile
 from schemas.kubernetes.validation import validate_create
 from streams.analysis.candidate import candidate
@@ -18,6 +18,7 @@ from streams.analysis.tuning.recording import RefusedError, Within, tuned_past
 from streams.analysis.tuning.search import SpecSearch, tune
 from streams.state.lostmetrics import EvaluationInputs
 from tests.bench.simulated_hpa import HPA, PROFILE, live, spec
+from tests.kit.loads import PointsLoad
 
 WAVE = SineLoad(500, 350, 1_500)
 

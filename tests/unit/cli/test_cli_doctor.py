@@ -14,13 +14,13 @@ import yaml
 from click.testing import Result
 
 from fleethpa.fleet.heartbeats import ReceivedReports, Unread
-from fleethpa.simulator.cluster import SimulatedCluster, write_kubeconfig
-from fleethpa.simulator.faults import Denial
+from fleethpa.simulator.cluster import write_kubeconfig
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.entries import Body, BreakerCommand
 from schemas.observed import ClusterReport, Command, Heartbeat, ObserverTrouble, ScaleSet, Serving, Target
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from streams.state.partitionrow import ReportRow, ServedRow
+from tests.kit.clusters import Denial, FaultyCluster
 from tests.published import fits
 from tests.unit.cli_kit import Cli, Fleet
 
@@ -370,8 +370,8 @@ def test_an_unknown_area_is_wrong_use(monkeypatch: pytest.MonkeyPatch, fleet: Ru
 
 
 @asynccontextmanager
-async def member(tmp_path: Path) -> AsyncIterator[tuple[SimulatedCluster, tuple[str, ...]]]:
-    async with SimulatedCluster("east") as sim:
+async def member(tmp_path: Path) -> AsyncIterator[tuple[FaultyCluster, tuple[str, ...]]]:
+    async with FaultyCluster("east") as sim:
         yield sim, ("--kubeconfig", str(write_kubeconfig(tmp_path / "k", [sim])))
 
 
@@ -411,7 +411,7 @@ async def test_clusters_check_asks_for_each_permission(
     stated: str,
 ) -> None:
     async with member(tmp_path) as (sim, reach):
-        sim.access.denials = [denied] if denied else []
+        sim.api.denials = [denied] if denied else []
         run = Cli(monkeypatch)
         done = await asyncio.to_thread(run, "clusters", "check", *arguments, "-o", "json", *reach)
         (found,) = items(done)
@@ -435,7 +435,7 @@ async def test_clusters_check_asks_for_the_custom_resources_that_are_scaled_and_
         run = Cli(monkeypatch)
         fine = await asyncio.to_thread(run, "clusters", "check", *reach)
         assert (fine.exit_code, "lacks" in fine.stdout) == (0, False)
-        sim.access.denials = [Denial(resource="widgets"), Denial(resource="widgets/scale")]
+        sim.api.denials = [Denial(resource="widgets"), Denial(resource="widgets/scale")]
         denied = await asyncio.to_thread(run, "clusters", "check", "--enforce", *reach)
         assert denied.exit_code == 1
         assert "may not list widgets.example.com, watch widgets.example.com, get widgets.example.com/scale" in (
@@ -499,7 +499,7 @@ async def test_an_inventory_that_may_not_be_read_is_named_with_what_grants_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async with member(tmp_path) as (sim, reach):
-        sim.access.denials = [Denial(resource="secrets")]
+        sim.api.denials = [Denial(resource="secrets")]
         options = ("--argocd-clusters", "argocd", "--inventory-context", "east", "-o", "json")
         done = await asyncio.to_thread(Cli(monkeypatch), "clusters", "check", *reach, *options)
         [found] = items(done)

@@ -308,7 +308,5 @@ def test_production_code_prints_through_the_functions_that_clean() -> None:
         "fleethpa/frame/session.py",  # the function itself
         "fleethpa/processes/parts.py",  # ports of this process, and an exit code
         "fleethpa/demo/screen.py",
-        "fleethpa/simulator/__main__.py",
-        "fleethpa/simulator/broker.py",
         "streams/decider/app.py",
     }, found

@@ -6,25 +6,26 @@ from typing import Any
 import pytest
 
 from fleethpa.simulator.kubelet import Kubelet
-from fleethpa.simulator.store import Key, SimClock, Store
+from fleethpa.simulator.store import Key, Store
+from runtime.log import wall_clock_ms
 
 START_MS = 1_790_000_000_000
 
 
 class CountingStore(Store):
-    """Counts what is read of ReplicaSets and pods."""
+    """Counts what is read of pods."""
 
     def __init__(self) -> None:
         super().__init__()
         self.read = 0
 
     def get(self, key: Key) -> dict[str, Any] | None:
-        self.read += key[0] in ("pods", "replicasets.apps")
+        self.read += key[0] == "pods"
         return super().get(key)
 
     def listing(self, resource: str, namespace: str = "") -> list[dict[str, Any]]:
         found = super().listing(resource, namespace)
-        self.read += len(found) if resource in ("pods", "replicasets.apps") else 0
+        self.read += len(found) if resource == "pods" else 0
         return found
 
 
@@ -49,7 +50,7 @@ def put(store: Store, name: str, replicas: int, **more: str) -> None:
 
 
 def kubelet_of(store: Store) -> Kubelet:
-    return Kubelet(store, SimClock(speed=0, start_ms=START_MS), sample_ms=5_000)
+    return Kubelet(store, lambda: START_MS, sample_ms=5_000)
 
 
 @pytest.fixture
@@ -79,35 +80,9 @@ def test_a_change_of_one_workload_reads_nothing_of_the_others() -> None:
     assert len([key for key in store.keys_in("shop") if key[0] == "pods" and key[2].startswith("web-")]) == 3
 
 
-def test_replica_sets_follow_their_deployment_through_a_rollout_and_go_with_it(store: Store, kubelet: Kubelet) -> None:
-    put(store, "web", 2)
-    put(store, "api", 1)
-    kubelet.sync()
-    put(store, "web", 2, image="web:2")
-    kubelet.sync()
-    sets = {item["metadata"]["name"]: item for item in store.listing("replicasets.apps")}
-    assert sum(name.startswith("web-") for name in sets) == 2
-    assert all(item["spec"]["replicas"] == item["status"]["replicas"] for item in sets.values())
-    store.remove(("deployments.apps", "shop", "web"))
-    kubelet.sync()
-    left = [key[2] for key in store.keys_in("shop") if key[0] in ("pods", "replicasets.apps")]
-    assert left
-    assert all(name.startswith("api-") for name in left)
-
-
-def test_a_replica_set_deleted_by_somebody_is_not_missed(store: Store, kubelet: Kubelet) -> None:
-    put(store, "web", 1)
-    kubelet.sync()
-    name = store.listing("replicasets.apps")[0]["metadata"]["name"]
-    store.remove(("replicasets.apps", "shop", name))
-    put(store, "web", 0)
-    kubelet.sync()
-    assert store.listing("replicasets.apps") == []
-
-
 @pytest.mark.parametrize("turns", range(4))
 async def test_it_ends_when_cancelled_at_the_moment_of_a_change(store: Store, turns: int) -> None:
-    kubelet = Kubelet(store, SimClock(speed=1, start_ms=START_MS), sample_ms=5_000)
+    kubelet = Kubelet(store, wall_clock_ms, sample_ms=5_000)
     put(store, "web", 2)
     running = asyncio.create_task(kubelet.run())
     for _ in range(10):  # into its pause

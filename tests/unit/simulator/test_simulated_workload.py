@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleethpa.simulator.load import ConstantLoad, parse_load
-from fleethpa.simulator.model import PodProfile, Rollout, SimulatedWorkload
+from fleethpa.simulator.model import PodProfile, SimulatedWorkload
 
 START_MS = 1_000_000_000_000
 PROFILE = PodProfile(schedule_ms=500, ready_ms=2_000, stop_ms=1_000, idle_cpu_milli=10, cpu_milli_per_unit=5)
@@ -39,8 +39,6 @@ def workload(replicas: int = 2, load: float = 100, profile: PodProfile = PROFILE
             8,
             id="a spike recurs",
         ),
-        pytest.param({"shape": "points", "points": [[0, 2], [10, 4]]}, 5, 3, id="points are joined by lines"),
-        pytest.param({"shape": "points", "points": [[5, 2], [10, 4]]}, 0, 2, id="before the first point it is flat"),
     ],
 )
 def test_load_at_a_time(document: Mapping[str, Any] | float, elapsed_s: float, expected: float) -> None:
@@ -53,7 +51,6 @@ def test_load_at_a_time(document: Mapping[str, Any] | float, elapsed_s: float, e
         pytest.param({"shape": "wave"}, "load.shape 'wave' is unknown", id="an unknown shape is named"),
         pytest.param({"shape": "sine", "base": 1}, "load of shape sine: .*amplitude", id="a missing field is named"),
         pytest.param({"shape": "sine", "base": 1, "amplitude": 1, "period_s": 0}, "period_s is 0", id="no zero period"),
-        pytest.param({"shape": "points", "points": [[1, 1], [1, 2]]}, "times must rise", id="points have rising times"),
     ],
 )
 def test_bad_load_is_refused(document: Mapping[str, Any] | float, message: str) -> None:
@@ -118,7 +115,7 @@ def test_scale_down_takes_pods_that_are_not_ready_first() -> None:
 
 
 def test_ordinals_are_reused_and_the_highest_goes_first() -> None:
-    model = workload(replicas=3, ordinals=True, rollout=Rollout(0, 1))
+    model = workload(replicas=3, ordinals=True)
     model.replicas = 2
     model.advance_to(START_MS + 2_000)
     assert list(model.pods) == ["web-0", "web-1"]
@@ -130,14 +127,14 @@ def test_ordinals_are_reused_and_the_highest_goes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rollout", "ordinals", "least_ready", "most_alive"),
+    ("ordinals", "least_ready", "most_alive"),
     [
-        pytest.param(Rollout(1, 0), False, 4, 5, id="a Deployment surges by one and never has less than wanted"),
-        pytest.param(Rollout(0, 1), True, 3, 4, id="a StatefulSet replaces one at a time"),
+        pytest.param(False, 4, 5, id="a Deployment surges by one and never has less than wanted"),
+        pytest.param(True, 3, 4, id="a StatefulSet replaces one at a time"),
     ],
 )
-def test_a_new_template_rolls_out(rollout: Rollout, ordinals: bool, least_ready: int, most_alive: int) -> None:
-    model = workload(replicas=4, rollout=rollout, ordinals=ordinals)
+def test_a_new_template_rolls_out(ordinals: bool, least_ready: int, most_alive: int) -> None:
+    model = workload(replicas=4, ordinals=ordinals)
     model.advance_to(START_MS + 5_000)
     model.revision = "2"
     ready, alive = [], []
@@ -147,21 +144,6 @@ def test_a_new_template_rolls_out(rollout: Rollout, ordinals: bool, least_ready:
         alive.append(len(model.alive()))
     assert {pod.revision for pod in model.alive()} == {"2"}
     assert (min(ready), max(alive)) == (least_ready, most_alive)
-
-
-def test_a_crashed_pod_comes_back_and_a_failed_one_is_replaced() -> None:
-    model = workload(replicas=2)
-    model.advance_to(START_MS + 5_000)
-    crashed, failed = model.pods
-    model.crash(crashed, restart_ms=10_000)
-    model.fail(failed)
-    model.advance_to(START_MS + 16_000)
-    assert not model.pods[crashed].ready(model.now_ms)
-    model.advance_to(START_MS + 17_000)
-    assert model.pods[crashed].ready(model.now_ms)
-    assert model.pods[crashed].restarts == 1
-    assert model.pods[failed].phase(model.now_ms) == "Failed"
-    assert len(model.ready_pods()) == 2
 
 
 def test_a_queue_grows_without_workers_and_drains_with_them() -> None:

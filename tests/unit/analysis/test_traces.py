@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from fleethpa.simulator.load import Trace, TraceLoad, parse_load, parse_trace, read_trace
 from tests.bench.policies import PEAK_PODS, Played, play, played_load, row, trace_files
 from tests.bench.simulated_hpa import REQUEST_MILLI, spec
+from tests.kit.loads import PointsLoad, Trace, TraceLoad, parse_trace, read_trace
 
 
 def test_a_number_a_line_is_a_value_a_second() -> None:
@@ -46,35 +44,6 @@ def test_a_trace_is_scaled_in_size_and_time_and_begins_again() -> None:
     assert [load.at(second) for second in (0, 4.9, 5, 10, 14.9, 15, 20)] == [10, 10, 20, 30, 30, 10, 20]
 
 
-def test_the_simulation_annotation_plays_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "rates.txt"
-    path.write_text("5\n10\n", encoding="utf-8")
-
-    assert parse_load({"shape": "trace", "file": str(path), "peak": 100}).at(0) == 50
-    assert parse_load({"shape": "trace", "file": str(path), "scale": 3}).at(1) == 30
-
-
-@pytest.mark.parametrize(
-    ("fields", "stated"),
-    [
-        ({}, "load of shape trace: .*file"),
-        ({"file": "no/such"}, "no/such cannot be read"),
-        ({"file": "no/such", "scale": 1, "peak": 2}, "scale or peak, not both"),
-        ({"file": "no/such", "speed": 0}, "load.speed is 0"),
-    ],
-)
-def test_a_wrong_trace_load_is_refused(fields: dict[str, object], stated: str) -> None:
-    with pytest.raises(ValueError, match=stated):
-        parse_load({"shape": "trace"} | fields)
-
-
-def test_a_trace_without_load_has_no_peak(tmp_path: Path) -> None:
-    path = tmp_path / "silence.txt"
-    path.write_text("0\n0\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="every value is 0"):
-        parse_load({"shape": "trace", "file": str(path), "peak": 100})
-
-
 def test_every_trace_of_the_repository_can_be_played() -> None:
     files = trace_files()
     assert len(files) >= 6
@@ -92,3 +61,8 @@ def test_a_lower_target_costs_more_and_lacks_less() -> None:
     assert dear.replica_hours > cheap.replica_hours
     assert dear.under_share <= cheap.under_share
     assert row(Played("bursty", "cpu 90 %", cheap)).count("|") == 12
+
+
+def test_a_load_between_points_is_a_straight_line_and_flat_before_them() -> None:
+    load = PointsLoad(((5, 2), (10, 4)))
+    assert [load.at(second) for second in (0, 7.5, 20)] == [2, 3, 4]
