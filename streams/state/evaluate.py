@@ -69,7 +69,7 @@ class Limited(Struct, frozen=True, gc=False):
     """The budget that cut the write, and of which the HPA asks for more."""
 
 
-class Recorded(Struct, frozen=True, gc=False):
+class DraftRecord(Struct, frozen=True, gc=False):
     """The decision record. `digest`: of all in a full one but its values; None: it is a short one."""
 
     draft: Draft
@@ -217,7 +217,7 @@ def _with_refusal(subject: Subject, result: ReconcileResult, before: dict[str, A
 # --- record -----------------------------------------------------------------------------------------------------------
 
 
-def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limited) -> Recorded:
+def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limited) -> DraftRecord:
     """Make the record. Raises OverLimitError: it is larger than a decision may be."""
     state, hpa, row = subject.state, subject.hpa, subject.hpa.row
     evaluation, wanted, result = decided.evaluation, limits_.wanted, limits_.result
@@ -231,7 +231,7 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
     digest = records.digest((facts, shown, shape, row.spec_hash, row.origin, row.generation, state.row.engine))
     if wanted is None and records.repeats(row, digest, state.now_ms):
         short = records.short_record(state, name, row.full_decision, evaluation)
-        return Recorded(Draft(name, subject.namespace.key, hpa.headers, short))
+        return DraftRecord(Draft(name, subject.namespace.key, hpa.headers, short))
     steps = records.steps_to(evaluation, final, limits_.brake)
     version = subject.scale_row.resource_version if subject.scale_row else ""
     # Field by field: a record that is made of dictionaries (`records.identity`) takes three times as long.
@@ -279,7 +279,7 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
     # The record of the end of a wanted write has the status and the events instead.
     later = () if wanted is None else (result.status, result.events, result.events_after_write)
     limits.check(limits.DECISION, len(encode(decision)) + len(encode(later)), f"HPA {hpa.id}")
-    return Recorded(Draft(name, subject.namespace.key, hpa.headers, decision), digest)
+    return DraftRecord(Draft(name, subject.namespace.key, hpa.headers, decision), digest)
 
 
 def decision_id(subject: Subject) -> str:
@@ -314,7 +314,7 @@ def _facts(subject: Subject, evaluation: Evaluation, limits_: Limited) -> record
 # --- remember ---------------------------------------------------------------------------------------------------------
 
 
-def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Limited, recorded: Recorded) -> None:
+def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Limited, recorded: DraftRecord) -> None:
     """Note in the HPA's row what later evaluations read."""
     state, row, wanted = subject.state, subject.hpa.row, limits_.wanted
     follows_native = subject.follows_native

@@ -335,7 +335,7 @@ VERBS = [
     ("shadow-report", "-A", *WINDOW),
     ("export", "decisions", "-o", "csv"),
 ]
-NAMED = r"((decision at|log partition|log) \d|\.seg: the (frame at byte \d|records are not))"
+NAMED = r"((decision( at)?|log partition|log) \d|\.seg: the (frame at byte \d|records are not))"
 """How a record that cannot be read is named."""
 every_verb = pytest.mark.parametrize("arguments", VERBS, ids=lambda arguments: " ".join(arguments[:3]))
 PRESENT = (("get", "hpa", "-A"), ("get", "clusters"))

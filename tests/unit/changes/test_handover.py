@@ -328,7 +328,7 @@ def _frozen(cluster: Cluster) -> None:
         (_off, "mode off"),
         (_paused, "holiday"),
         (_paused_down, "paused: scaleDown"),
-        (_namespace_paused, "for east/shop"),
+        (_namespace_paused, "for namespace shop"),
         (_frozen, "cluster east is frozen"),
     ],
 )
