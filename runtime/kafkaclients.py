@@ -152,6 +152,13 @@ async def patiently(ask: Callable[[], Awaitable[T]], what: str) -> T:
             _log_waiting(what, error)
 
 
+async def queue(producer: AIOKafkaProducer, topic: str, value: bytes, **further: Any) -> "asyncio.Future[Any]":
+    """Queue a record as `AIOKafkaProducer.send` does, and wait while the driver's queue has no room for it."""
+    queued: asyncio.Future[Any]
+    queued = await patiently(lambda: producer.send(topic, value=value, **further), f"room for a record of {topic}")
+    return queued
+
+
 def _log_waiting(what: str, error: Exception) -> None:
     log.warning("the brokers are too slow, waiting", extra={"for": what, "error": repr(error)})
 
@@ -350,22 +357,31 @@ async def look_back(
     async with reader(settings, ends) as consumer:
         begins = await consumer.beginning_offsets(list(ends))
         times = await consumer.offsets_for_times(dict.fromkeys(ends, max(0, since_ms)))
-        left = dict(ends)
         for partition, end in ends.items():
             found = times.get(partition)
             consumer.seek(partition, max(begins[partition], found.offset if found is not None else end - most))
-        while left := await _unread(consumer, left):
-            for partition, records in (await consumer.getmany(*left, timeout_ms=200)).items():
-                for record in records:
-                    if record.offset < left[partition]:
-                        yield partition, record
+        async with aclosing(read_to(consumer, ends)) as records:
+            async for record in records:
+                partition = TopicPartition(record.topic, record.partition)
+                if record.offset < ends[partition]:
+                    yield partition, record
 
 
-async def _unread(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Those partitions of which records below these ends are still to be read; the others are no longer fetched."""
-    left = {partition: end for partition, end in ends.items() if await consumer.position(partition) < end}
-    consumer.pause(*(partition for partition in ends if partition not in left))
-    return left
+async def read_to(
+    consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
+) -> AsyncGenerator[ConsumerRecord, None]:
+    """Records of assigned partitions, from where they are read on, until all below these ends has been given.
+
+    Newer records may be among them. A partition that has been read is not fetched until all have been: its fetches
+    would hold up those of the others.
+    """
+    left = dict(ends)
+    while left := {partition: end for partition, end in left.items() if await consumer.position(partition) < end}:
+        consumer.pause(*(ends.keys() - left.keys()))
+        for records in (await consumer.getmany(*left, timeout_ms=200)).values():
+            for record in records:
+                yield record
+    consumer.resume(*ends)
 
 
 class OffsetBounds(NamedTuple):

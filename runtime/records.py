@@ -1,28 +1,23 @@
-"""Follow `fleethpa.settings` from its beginning: settings, pauses, and which clusters have an agent; or the breaker's
-topic.
-
-Write public records: explicit partition, the namespace's key, one encoder.
-"""
+"""Public records of fleethpa on their topics: writing them, and following a topic from its beginning."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from aiokafka.errors import KafkaTimeoutError
 from msgspec import Raw
 
 from runtime import kafkaclients
-from schemas.agents import AgentSet
 from schemas.codec import WireError, decode, encode
 from schemas.connection import KafkaSettings
-from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, BreakerCommand, GuardrailResume, PublicRecord
+from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, PublicRecord
 from schemas.keys import namespace_key, partition_for
-from schemas.observed import Command
-from schemas.settings import SettingsSet
-from schemas.topics import BREAKER, SETTINGS
+from schemas.topics import SETTINGS
 
 if TYPE_CHECKING:
     from aiokafka import AIOKafkaProducer
@@ -57,20 +52,9 @@ class Publisher:
         record = PublicRecord(v=VERSION, entries=entries, time=time_ms, cluster=cluster, namespace=namespace)
         key = namespace_key(cluster, namespace) if namespace else WHOLE_PARTITION_KEY
         partition = partition_for(key, await self._count(topic))
-        queued = await self._queued(topic, encode(record), key.encode(), partition)
+        send = partial(kafkaclients.queue, self._producer) if self._waits_for_room else self._producer.send
+        queued = await send(topic, value=encode(record), key=key.encode(), partition=partition)
         return await queued
-
-    async def _queued(self, topic: str, value: bytes, key: bytes, partition: int) -> asyncio.Future[RecordMetadata]:
-        def send() -> Awaitable[asyncio.Future[RecordMetadata]]:
-            sent: Awaitable[asyncio.Future[RecordMetadata]]
-            sent = self._producer.send(topic, value=value, key=key, partition=partition)
-            return sent
-
-        if not self._waits_for_room:
-            return await send()
-        from runtime.kafkaclients import patiently  # not at the top: commands that write nothing load this module
-
-        return await patiently(send, f"room for a record of {topic}")
 
     async def _count(self, topic: str) -> int:
         if topic not in self._partitions:
@@ -89,38 +73,7 @@ ANSWER_WITHIN_S = 60.0
 OfNamespace = Callable[[str, str, Body], None]
 """cluster, namespace, entry."""
 
-B = TypeVar("B", SettingsSet, AgentSet, Command, BreakerCommand, GuardrailResume)
-
-
-async def follow_settings(
-    settings: KafkaSettings, apply: Callable[[SettingsSet, int], None], caught_up: Callable[[], None]
-) -> None:
-    """Hand every entry of settings to `apply`, with the time of its record (Unix ms), for ever.
-
-    `caught_up` is called once everything has been handed over that the topic held at the start.
-    """
-    await follow_entries(settings, SettingsSet, apply, caught_up)
-
-
-async def follow_entries(
-    settings: KafkaSettings,
-    kind: type[B],
-    apply: Callable[[B, int], None],
-    caught_up: Callable[[], None],
-    *,
-    patient: bool = True,
-) -> None:
-    """The same for entries of one kind, on the topic that carries it.
-
-    Args:
-        patient: wait for brokers that cannot be reached.
-    """
-
-    def take(entry: Body, time_ms: int) -> None:
-        if isinstance(entry, kind):
-            apply(entry, time_ms)
-
-    await follow_topic(settings, BREAKER if kind is BreakerCommand else SETTINGS, take, caught_up, patient=patient)
+B = TypeVar("B", bound=Body)
 
 
 async def follow_topic(
@@ -129,55 +82,53 @@ async def follow_topic(
     apply: Callable[[Body, int], None],
     caught_up: Callable[[], None],
     *,
-    patient: bool = True,
     of_namespace: OfNamespace | None = None,
 ) -> None:
-    """The same for all entries of a topic.
+    """Give every entry of a topic to `apply`, with the time of its record (Unix ms), for ever.
+
+    `caught_up` is called once everything has been given that the topic held at the start. Brokers that cannot be
+    reached are waited for.
 
     Args:
-        of_namespace: takes what a record says of one namespace, with the cluster and the namespace; such records are
-            not given to `apply`.
+        of_namespace: takes the entries about one namespace, with the cluster and the namespace; they are not given to
+            `apply`.
     """
-    async with kafkaclients.topic_reader(settings, topic, patient=patient) as consumer:
-        ends = await kafkaclients.ends_of(consumer)
-        reported = await kafkaclients.has_reached(consumer, ends)
-        if reported:
-            caught_up()
+    async with kafkaclients.topic_reader(settings, topic, patient=True) as consumer:
+        async with aclosing(kafkaclients.read_to(consumer, await kafkaclients.ends_of(consumer))) as records:
+            async for record in records:
+                hand_over(record.value, record.timestamp, apply, of_namespace)
+        caught_up()
         while True:
-            for records in (await consumer.getmany(timeout_ms=1_000)).values():
-                for record in records:
+            for found in (await consumer.getmany(timeout_ms=1_000)).values():
+                for record in found:
                     hand_over(record.value, record.timestamp, apply, of_namespace)
-            if not reported and await kafkaclients.has_reached(consumer, ends):
-                reported = True
-                caught_up()
 
 
 async def newest_entries(settings: KafkaSettings, kind: type[B]) -> list[B]:
-    """The entries of one kind that the topic holds now, in their order.
+    """The entries of one kind that the topic of settings holds now, in their order.
 
     Raises KafkaConnectionError: no broker can be reached. Raises KafkaTimeoutError: the brokers took too long for
     somebody who waits at a terminal.
     """
     found: list[B] = []
-    done = asyncio.Event()
-    following = asyncio.create_task(
-        follow_entries(settings, kind, lambda entry, _: found.append(entry), done.set, patient=False)
-    )
-    waiting = asyncio.create_task(done.wait())
+
+    def take(entry: Body, _: int) -> None:
+        if isinstance(entry, kind):
+            found.append(entry)
+
     try:
-        await asyncio.wait({following, waiting}, timeout=ANSWER_WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
-        if following.done():
-            following.result()
-        if not done.is_set():
-            raise KafkaTimeoutError(f"the brokers did not answer within {ANSWER_WITHIN_S:g} s")
-        return found
-    finally:
-        for task in (following, waiting):
-            task.cancel()
-        await asyncio.gather(following, waiting, return_exceptions=True)
+        async with asyncio.timeout(ANSWER_WITHIN_S), kafkaclients.topic_reader(settings, SETTINGS) as consumer:
+            ends = await kafkaclients.ends_of(consumer)
+            async with aclosing(kafkaclients.read_to(consumer, ends)) as records:
+                async for record in records:
+                    hand_over(record.value, record.timestamp, take, None)
+    except TimeoutError as error:
+        raise KafkaTimeoutError(f"the brokers did not answer within {ANSWER_WITHIN_S:g} s") from error
+    return found
 
 
 def hand_over(value: bytes, time_ms: int, apply: Callable[[Body, int], None], of_namespace: OfNamespace | None) -> None:
+    """Give the entries of a record to those who take them; one that is no public record is logged and passed over."""
     try:
         record = decode(value, PublicRecord)
     except WireError as error:

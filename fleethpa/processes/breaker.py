@@ -24,12 +24,12 @@ from fleethpa.frame.errors import CommandError
 from fleethpa.frame.sources import open_past
 from runtime.process import PartHealth
 from schemas.codec import WireError
-from schemas.entries import BreakerCommand, GuardrailResume
+from schemas.entries import Body, BreakerCommand, GuardrailResume
 from schemas.guardrails import Guardrail, GuardrailStanding
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.settings import ClusterSettings, SettingsSet, take_settings
-from schemas.topics import BREAKER
+from schemas.topics import BREAKER, SETTINGS
 from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, Trip
 from streams.archive.layout import DECISIONS
 from streams.archive.segments import ArchivedRecord, ArchiveError
@@ -157,13 +157,12 @@ class Breaker:
 
     async def _hearing(self) -> list[asyncio.Future[Any]]:
         """Follow settings, what guardrails paused and persons ended; returns when all of it so far has been read."""
-        from runtime.records import follow_entries
+        from runtime.records import follow_topic
 
-        kafka, known = self._config.config.kafka(), (asyncio.Event(), asyncio.Event(), asyncio.Event())
+        kafka, known = self._config.config.kafka(), (asyncio.Event(), asyncio.Event())
         tasks: list[asyncio.Future[Any]] = [
-            asyncio.create_task(follow_entries(kafka, BreakerCommand, self.received, known[0].set)),
-            asyncio.create_task(follow_entries(kafka, GuardrailResume, self.received, known[1].set)),
-            asyncio.create_task(follow_entries(kafka, SettingsSet, self.received_settings, known[2].set)),
+            asyncio.create_task(follow_topic(kafka, topic, self.received, event.set))
+            for topic, event in zip((BREAKER, SETTINGS), known, strict=True)
         ]
         waiting: asyncio.Future[Any] = asyncio.gather(*(event.wait() for event in known))
         try:
@@ -179,23 +178,25 @@ class Breaker:
             waiting.cancel()
         return tasks
 
-    def received(self, body: BreakerCommand | GuardrailResume, time_ms: int) -> None:
-        """A breaker paused or resumed a cluster, or a person ended its pauses, as a record of this time says."""
-        if isinstance(body, BreakerCommand):
-            self._standing.take(body, time_ms)
-        else:
-            self._standing.resume(body, time_ms)
+    def received(self, body: Body, time_ms: int) -> None:
+        """Take an entry of this time: a pause of a breaker or its end, a person's end of such pauses, or settings."""
+        match body:
+            case SettingsSet():
+                take_settings(self._settings, body)
+                if self._early is None:
+                    self._look_for_budgets()
+                return
+            case BreakerCommand():
+                self._standing.take(body, time_ms)
+            case GuardrailResume():
+                self._standing.resume(body, time_ms)
+            case _:
+                return
         if self._early is not None:
             self._early.append((time_ms, body))
         else:
             self._take_word(body, time_ms)
             self._show_pauses()
-
-    def received_settings(self, body: SettingsSet, time_ms: int) -> None:
-        """The settings of a cluster were changed."""
-        take_settings(self._settings, body)
-        if self._early is None:
-            self._look_for_budgets()
 
     def _look_for_budgets(self) -> None:
         """Warn once of each cluster in which a rule acts without a removal budget beside it."""

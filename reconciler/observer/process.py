@@ -19,7 +19,8 @@ from reconciler.observer.publisher import RecordPublisher
 from reconciler.observer.takeover import OtherSessions, follow_others
 from runtime import ending, kafkaclients
 from runtime.process import PartHealth
-from runtime.records import Publisher, follow_settings
+from runtime.records import Publisher, follow_topic
+from schemas.entries import Body
 from schemas.keys import HpaId, SessionName
 from schemas.observed import AutoscalerSet
 from schemas.settings import ClusterSettings, SettingsSet
@@ -172,7 +173,9 @@ class Observer:
         return observer
 
     async def _follow_settings(self) -> None:
-        def apply(entry: SettingsSet, time_ms: int) -> None:
+        def apply(entry: Body, time_ms: int) -> None:
+            if not isinstance(entry, SettingsSet):
+                return
             pushed = {name: self._settings.pushed(name) for name in self._clusters}
             self._settings.apply(entry)
             for name, observer in self._clusters.items():
@@ -182,7 +185,7 @@ class Observer:
             for watch in self._native.values():
                 watch.news.set()
 
-        await follow_settings(self._config.kafka, apply, self._settings_known.set)
+        await follow_topic(self._config.kafka, SETTINGS, apply, self._settings_known.set)
 
     async def _watch_native(self, client: ClusterClient, observer: ClusterObserver, publisher: Publisher) -> None:
         """Withdraw a proof of absence that a canary contradicts, once all settings are known."""

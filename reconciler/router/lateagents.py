@@ -55,34 +55,30 @@ class FleetNews:
         self._knowledge = FleetKnowledge()
         self._changes = FleetChanges()
 
-    def settings_changed(self, entry: SettingsSet, _: int) -> None:
-        """A cluster's settings, or those of all clusters."""
-        self._knowledge.set_settings(entry)
-        self._changes.settings.add(entry.cluster)
+    def take(self, body: Body, time_ms: int) -> None:
+        """Take an entry of this time about whole clusters; one that says nothing to an agent changes nothing."""
+        match body:
+            case SettingsSet():
+                self._knowledge.set_settings(body)
+                self._changes.settings.add(body.cluster)
+            case BreakerCommand():
+                self._knowledge.guardrails.take(body, time_ms)
+                self._changes.pauses.add(body.cluster)
+            case GuardrailResume():
+                self._knowledge.guardrails.resume(body, time_ms)
+                self._changes.pauses.add(body.cluster)
+            case Command():
+                self.take_pause(body.cluster, "", body)
+                return
+            case _:
+                return
         self.waiting.set()
 
-    def paused(self, body: Body, _: int) -> None:
-        """A pause or resume of a whole cluster, or of all; other entries change nothing."""
-        if isinstance(body, Command):
-            self.paused_in_namespace(body.cluster, "", body)
-
-    def paused_in_namespace(self, cluster: str, namespace: str, body: Body) -> None:
-        """The same of an HPA or a namespace."""
+    def take_pause(self, cluster: str, namespace: str, body: Body) -> None:
+        """Take a pause or resume of an HPA, a namespace or a cluster; another entry changes nothing."""
         if isinstance(body, Command) and self._knowledge.set_pause(cluster, namespace, body):
             self._changes.pauses.add(cluster or EVERY_CLUSTER)
             self.waiting.set()
-
-    def guardrail_paused(self, body: BreakerCommand, time_ms: int) -> None:
-        """A guardrail's pause, or its end."""
-        self._knowledge.guardrails.take(body, time_ms)
-        self._changes.pauses.add(body.cluster)
-        self.waiting.set()
-
-    def guardrails_resumed(self, body: GuardrailResume, time_ms: int) -> None:
-        """A person ends the pauses of guardrails."""
-        self._knowledge.guardrails.resume(body, time_ms)
-        self._changes.pauses.add(body.cluster)
-        self.waiting.set()
 
     def hpa_changed(self, hpa: HpaId, body: Json | None) -> None:
         """A central HPA; None: it is deleted."""
@@ -90,7 +86,7 @@ class FleetNews:
         self._changes.hpas.setdefault(hpa.cluster, {})[hpa.namespace, hpa.name] = change
         self.waiting.set()
 
-    def take(self) -> FleetChanges:
+    def changes(self) -> FleetChanges:
         """Give what has changed since it was taken last."""
         taken, self._changes = self._changes, FleetChanges()
         return taken

@@ -30,16 +30,15 @@ from runtime.driver import stop_soon
 from runtime.ending import first_of
 from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartHealth
-from runtime.records import Publisher, follow_entries, follow_topic
+from runtime.records import Publisher, follow_topic
 from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentRegistry, AgentSet
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import cluster_of
-from schemas.entries import BreakerCommand, GuardrailResume
+from schemas.entries import Body
 from schemas.keys import HpaId, partition_for
 from schemas.observed import AutoscalerSet
-from schemas.settings import SettingsSet
-from schemas.topics import AUTOSCALERS, DECISIONS, OBSERVER_GROUPS, ROUTER_GROUP, SETTINGS
+from schemas.topics import AUTOSCALERS, BREAKER, DECISIONS, OBSERVER_GROUPS, ROUTER_GROUP, SETTINGS
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ COMMIT_EVERY_S = 1.0
 SOON_S = 0.05
 """Changes that come together are one record."""
 CENTRAL_GROUP = f"{OBSERVER_GROUPS}router"
-_KNOWN = ("registry", "settings", "pauses", "guardrailPauses", "guardrailResumes", "centralHpas")
+_KNOWN = ("settings", "guardrailPauses", "centralHpas")
 """What is read to its end before the first decision is copied."""
 
 
@@ -123,13 +122,10 @@ class Router:
         async with asyncio.TaskGroup() as group:
             kafka = self._config.kafka
             work: list[Any] = [
-                follow_entries(kafka, AgentSet, self._registered, caught_up("registry")),
-                follow_entries(kafka, SettingsSet, self._news.settings_changed, caught_up("settings")),
                 follow_topic(
-                    kafka, SETTINGS, self._news.paused, caught_up("pauses"), of_namespace=self._news.paused_in_namespace
+                    kafka, SETTINGS, self._take_setting, caught_up("settings"), of_namespace=self._news.take_pause
                 ),
-                follow_entries(kafka, BreakerCommand, self._news.guardrail_paused, caught_up("guardrailPauses")),
-                follow_entries(kafka, GuardrailResume, self._news.guardrails_resumed, caught_up("guardrailResumes")),
+                follow_topic(kafka, BREAKER, self._news.take, caught_up("guardrailPauses")),
                 self._follow_central(caught_up("centralHpas")),
                 self._find_topics(),
                 self._report(),
@@ -150,8 +146,9 @@ class Router:
 
     # --- agents -------------------------------------------------------------------------------------------------------
 
-    def _registered(self, entry: AgentSet, _: int) -> None:
-        if self._registry.apply(entry):
+    def _take_setting(self, entry: Body, time_ms: int) -> None:
+        self._news.take(entry, time_ms)
+        if isinstance(entry, AgentSet) and self._registry.apply(entry):
             self._agents_changed.set()
             self._news.waiting.set()
 
@@ -297,7 +294,7 @@ class Router:
         return max(0.0, due_s - now_s)
 
     async def _report_all(self) -> None:
-        changes = self._news.take()
+        changes = self._news.changes()
         for cluster, agent in list(self._ready.items()):
             if not self._is_mine(cluster) or self.health.waiting_for.keys() - {"decisions"}:
                 self._snapshot_due_s[cluster] = time.monotonic() + 1.0
@@ -384,22 +381,17 @@ async def _has_agents(settings: KafkaSettings, stop: asyncio.Event) -> bool:
         if caught_up.is_set() and registry.agents():
             found.set()
 
-    def registered(entry: AgentSet, _: int) -> None:
-        registry.apply(entry)
-        look()
+    def registered(entry: Body, _: int) -> None:
+        if isinstance(entry, AgentSet):
+            registry.apply(entry)
+            look()
 
     def all_read() -> None:
         caught_up.set()
         look()
 
-    following = asyncio.ensure_future(follow_entries(settings, AgentSet, registered, all_read))
-    waits = [following, asyncio.ensure_future(found.wait()), asyncio.ensure_future(stop.wait())]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        if following.done():
-            following.result()  # it ends by an exception only
-    finally:
-        for each in waits:
-            each.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
+    following = asyncio.ensure_future(follow_topic(settings, SETTINGS, registered, all_read))
+    await first_of(following, found.wait(), stop.wait())
+    if following.done() and not following.cancelled():
+        following.result()  # it ends by an exception only
     return found.is_set() and not stop.is_set()

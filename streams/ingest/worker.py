@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError
 
+from runtime.ending import first_of, task_group
 from runtime.kafkaclients import (
     FETCH_MAX_WAIT_MS,
     FETCH_MIN_BYTES,
@@ -18,9 +18,10 @@ from runtime.kafkaclients import (
     strict_producer,
 )
 from runtime.process import health_server
-from runtime.records import follow_entries
+from runtime.records import follow_topic
 from schemas.agents import AgentRegistry, AgentSet
-from schemas.topics import LOG, REJECTED
+from schemas.entries import Body
+from schemas.topics import LOG, REJECTED, SETTINGS
 from streams.ingest.agentloop import AgentWorker
 from streams.ingest.logwriter import IngestMetrics, LogWriter
 from streams.ingest.loop import Worker
@@ -77,38 +78,19 @@ async def _run_together(
 ) -> None:
     """Read the public topics and those of agents, once it is known which clusters have agents."""
 
-    def registered(entry: AgentSet, _: int) -> None:
-        if registry.apply(entry):
+    def registered(entry: Body, _: int) -> None:
+        if isinstance(entry, AgentSet) and registry.apply(entry):
             changed.set()
 
     known = asyncio.Event()
-    following = asyncio.create_task(follow_entries(config.kafka, AgentSet, registered, known.set))
-    work = [following]
-    try:
-        await _first_of(following, asyncio.create_task(known.wait()), asyncio.create_task(stop.wait()))
+    async with task_group() as group:
+        following = group.create_task(follow_topic(config.kafka, SETTINGS, registered, known.set))
+        await first_of(known.wait(), stop.wait())
+        work = [group.create_task(worker.run(stop))]
         # Playback takes its time from the sources: an agent, which could name any time, has no say in that.
-        work += [asyncio.create_task(worker.run(stop))]
-        work += [] if config.is_playback else [asyncio.create_task(agents.run(stop))]
-        await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+        work += [] if config.is_playback else [group.create_task(agents.run(stop))]
+        await asyncio.wait(work)
         following.cancel()
-        failed = [task for task in work if task.done() and not task.cancelled() and task.exception() is not None]
-        if not failed:
-            await asyncio.wait(work)
-        for task in failed or work[1:]:
-            task.result()
-    finally:
-        for task in work:
-            task.cancel()
-        await asyncio.gather(*work, return_exceptions=True)
-
-
-async def _first_of(watched: "asyncio.Task[None]", *others: "asyncio.Task[Any]") -> None:
-    """Wait until one has ended; an error of the first is raised."""
-    await asyncio.wait({watched, *others}, return_when=asyncio.FIRST_COMPLETED)
-    for task in others:
-        task.cancel()
-    if watched.done():
-        watched.result()
 
 
 def _consumer(config: IngestConfig) -> AIOKafkaConsumer:
