@@ -1,7 +1,4 @@
-"""aiokafka clients as this project uses them: strict producers, readers in no group, one SSL context.
-
-Where a member of a consumer group begins, and what it commits.
-"""
+"""aiokafka clients as this project uses them: strict producers, readers in no group, one SSL context."""
 
 import asyncio
 import logging
@@ -12,13 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition, codec
-from aiokafka.errors import (
-    CommitFailedError,
-    IllegalStateError,
-    KafkaConnectionError,
-    KafkaTimeoutError,
-    UnknownTopicOrPartitionError,
-)
+from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
 from runtime.driver import ask_with_pauses, driver_of, read_any_header_names, start_driver, stop_soon
 from schemas import connection
@@ -282,21 +273,6 @@ async def topic_reader(
         await stop_soon(consumer)
 
 
-def group_consumer(
-    settings: KafkaSettings, group: str, *, begin: Literal["earliest", "latest"], session_timeout_ms: int, **own: Any
-) -> AIOKafkaConsumer:
-    """A member of a consumer group that commits by itself, not started yet; `begin`: where a new group begins."""
-    return AIOKafkaConsumer(
-        **aiokafka_kwargs(settings),
-        group_id=group,
-        enable_auto_commit=False,
-        auto_offset_reset=begin,
-        session_timeout_ms=session_timeout_ms,
-        heartbeat_interval_ms=max(session_timeout_ms // 4, 100),
-        **own,
-    )
-
-
 @asynccontextmanager
 async def marks(
     settings: KafkaSettings, group: str, partitions: Collection[TopicPartition]
@@ -414,31 +390,4 @@ async def has_reached(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, 
     for partition, end in ends.items():
         if await consumer.position(partition) < end:
             return False
-    return True
-
-
-LOOK_BACK = 500
-"""Records of a partition that are read again where the group has committed nothing yet: older wanted writes have long
-been stale.
-"""
-
-
-async def begin_of(consumer: AIOKafkaConsumer, partition: TopicPartition) -> int:
-    """Where an assigned partition is read from: what its group has committed, else LOOK_BACK records before its end."""
-    committed: int | None = await consumer.committed(partition)
-    if committed is not None:
-        return committed
-    first, end = (await bounds_of(consumer, [partition]))[partition]
-    begin = max(first, end - LOOK_BACK)
-    consumer.seek(partition, begin)
-    return begin
-
-
-async def commit(consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]) -> bool:
-    """Commit; False: the group has moved on, and who owns the partitions now reads these records again."""
-    try:
-        await consumer.commit(dict(offsets))
-    except (CommitFailedError, IllegalStateError) as error:
-        log.warning("offsets not committed", extra={"error": str(error)})
-        return False
     return True

@@ -10,18 +10,19 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
-from aiokafka import ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import KafkaError
 
 from runtime.driver import stop_soon
-from runtime.kafkaclients import bounds_of, group_consumer
+from runtime.groups import GroupMember, Partitions, group_consumer
+from runtime.kafkaclients import bounds_of
 from schemas.agents import ONLY_PARTITION, AgentRegistry, agent_of_reports
 from schemas.topics import AGENT_INGEST_GROUP
 from streams.ingest.agentrules import ReceivedAt, admit
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import IngestMetrics, LogWriter, Recorder, raw_record
-from streams.ingest.loop import committed, unless
+from streams.ingest.loop import unless
 from streams.ingest.mapping import IngestConfig, Resolver
 from streams.ingest.pieces import AgentRates, Conversion, RawRecord
 
@@ -42,8 +43,11 @@ class _Held(NamedTuple):
     found: Conversion
 
 
-class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Reads, converts, writes, commits. `_lock` keeps a rebalance out of a write."""
+class AgentWorker:
+    """Reads, converts, writes, commits; no rebalance comes within a write."""
+
+    _consumer: AIOKafkaConsumer
+    _member: GroupMember
 
     def __init__(
         self,
@@ -58,11 +62,9 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
         self._config, self._registry, self._changed = config, registry, changed
         self._recorder = Recorder(config.mapping, metrics, partitions, writer, by_time=config.is_playback)
         self._resolver, self._limits = Resolver(config.mapping), AgentRates()
-        self._lock = asyncio.Lock()
         self._held: list[_Held] = []
         self._read_to: dict[TopicPartition, int] = {}
         self._written: dict[TopicPartition, int] = {}
-        self._committed_at = time.monotonic()
         self._unchecked: set[TopicPartition] = set()
         self._stopped: dict[str, str] = {}
         """Topic -> why nothing is read of it."""
@@ -75,19 +77,17 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
 
     # --- rebalance ----------------------------------------------------------------------------------------------------
 
-    async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        """Commit what is written and forget the rest: the next owner reads it."""
-        async with self._lock:
-            await self._commit()
-            self._forget()
+    def _done(self) -> dict[TopicPartition, int]:
+        return {tp: offset for tp, offset in self._written.items() if tp.topic not in self._stopped}
 
-    def _forget(self) -> None:
+    def _revoked(self, _: Partitions) -> None:
+        """Forget what is not written: the next owner reads it."""
         self._held.clear()
         self._read_to.clear()
         self._written.clear()
         self._unchecked.clear()
 
-    def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
+    async def _assigned(self, assigned: Partitions) -> None:
         """Let the next cycle check the new partitions."""
         self._unchecked = set(assigned)
         self._stopped.clear()
@@ -127,19 +127,22 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
             metadata_max_age_ms=METADATA_MAX_AGE_MS,
             fetch_max_wait_ms=100,
         )
-        self._consumer = consumer
-        consumer.subscribe(sorted(each.reports for each in topics), listener=self)
+        self._consumer, commit_s = consumer, self._config.commit_ms / 1000
+        self._member = GroupMember(
+            consumer, done=self._done, revoked=self._revoked, assigned=self._assigned, commit_s=commit_s
+        )
+        consumer.subscribe(sorted(each.reports for each in topics), listener=self._member)
         await consumer.start()
         try:
             while not stop.is_set() and not self._changed.is_set():
                 await unless(stop, self._read())
-                async with self._lock:
+                async with self._member.lock:
                     await self._cycle()
-            async with self._lock:
+            async with self._member.lock:
                 await self._commit()
         finally:
             await stop_soon(consumer)
-            self._forget()
+            self._revoked(())
 
     async def _read(self) -> None:
         """Read and queue in one step, so that a rebalance in between cannot leave records of lost partitions."""
@@ -175,8 +178,7 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
         held, self._held = [each for each in self._held if each.tp.topic not in self._stopped], []
         await self._recorder.write([(each.raw, each.found) for each in held])
         self._written |= {each.tp: each.raw.offset + 1 for each in held}
-        if time.monotonic() - self._committed_at >= self._config.commit_ms / 1000:
-            await self._commit()
+        await self._commit(only_if_due=True)
 
     async def _check_offsets(self) -> None:
         """Look whether the topics still hold what was read of them."""
@@ -198,12 +200,9 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
         with suppress(ValueError):
             self._consumer.pause(tp)
 
-    async def _commit(self) -> None:
-        self._committed_at = time.monotonic()
-        offsets = {tp: offset for tp, offset in self._written.items() if tp.topic not in self._stopped}
+    async def _commit(self, *, only_if_due: bool = False) -> None:
         try:
-            if await committed(self._consumer, offsets):
-                self._written.clear()
+            await self._member.commit(only_if_due=only_if_due)
         except KafkaError as error:
             # What is read twice after a restart, the fold drops.
             log.warning("offsets of agents' topics not committed", extra={"error": repr(error)})

@@ -17,16 +17,10 @@ from functools import partial
 from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
-from aiokafka.errors import (
-    CommitFailedError,
-    IllegalGenerationError,
-    IllegalStateError,
-    KafkaError,
-    RebalanceInProgressError,
-    UnknownMemberIdError,
-)
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
 
+from runtime.groups import GroupMember, Partitions
 from runtime.kafkaclients import bounds_of
 from schemas.agents import AgentRegistry
 from schemas.codec import encode
@@ -108,12 +102,12 @@ log = logging.getLogger("fleethpa.ingest")
 
 @dataclass(slots=True)
 class PartitionProgress:
-    """One source partition: the next offset to read, the end that was seen, what is written and what is committed."""
+    """One source partition: where reading began, the next offset to read, the end that was seen, what is written."""
 
+    begin: int
     next: int
     end: int
     written: int
-    committed: int
     is_given_up: bool = False
     """Whether others no longer wait for it, until it delivers again."""
 
@@ -141,7 +135,7 @@ async def starting_places(
         _check_committed(tp, committed, end)
         _report_expired(tp, committed, first)
         start = max(committed or 0, first)
-        places[tp] = PartitionProgress(start, end, start, start)
+        places[tp] = PartitionProgress(start, start, end, start)
     return places
 
 
@@ -168,11 +162,6 @@ def made_again(tp: TopicPartition, offset: int, read: int) -> IngestError:
     )
 
 
-def commits(places: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, int]:
-    """The offsets that are written and not yet committed."""
-    return {tp: place.written for tp, place in places.items() if place.written > place.committed}
-
-
 MAX_TAKEN = 2_000
 """Records written in one go; bounds memory while behind."""
 
@@ -197,15 +186,6 @@ BEAT = encode(LogRecord(v=VERSION, entries=[], by="ingest"))
 IDLE_S = 0.2
 STALLED_S = 30.0
 
-LOST_ASSIGNMENT = (
-    CommitFailedError,
-    IllegalGenerationError,
-    IllegalStateError,
-    RebalanceInProgressError,
-    UnknownMemberIdError,
-)
-"""Commits that fail because the partitions are somebody else's now: what was written is read again, and dropped."""
-
 
 class Item(NamedTuple):
     """A record that waits to be written."""
@@ -214,8 +194,8 @@ class Item(NamedTuple):
     found: Conversion
 
 
-class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Reads, converts, merges, writes, commits. One cycle after the other; `_lock` keeps a rebalance out of a cycle."""
+class Worker:
+    """Reads, converts, merges, writes, commits: one cycle after the other, and no rebalance within a cycle."""
 
     def __init__(
         self,
@@ -227,6 +207,9 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         registry: AgentRegistry | None = None,
     ) -> None:
         """`registry`: which clusters have an agent, kept up to date by the caller."""
+        self.member = GroupMember(
+            consumer, done=self._done, revoked=self._revoked, assigned=self._assigned, commit_s=config.commit_ms / 1000
+        )
         self._config = config
         self._registry = registry or AgentRegistry()
         self._recorder = Recorder(config.mapping, metrics, partitions, writer, by_time=config.is_playback)
@@ -234,7 +217,6 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         self._metrics = metrics
         self._partitions = partitions
         self._resolver = Resolver(config.mapping)
-        self._lock = asyncio.Lock()
         self._merge: Merge[TopicPartition, Item] = Merge()
         self._held_bytes: dict[TopicPartition, int] = {}
         self._may_hold_bytes = MOST_HELD_BYTES
@@ -247,29 +229,26 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         """The lag of each source partition as /metrics has it."""
         self._appended_at: dict[int, float] = {}
         """Partition of the log -> when a record for it was last appended."""
-        self._committed_at = time.monotonic()
         self._cycled_at = time.monotonic()
 
     # --- rebalance ----------------------------------------------------------------------------------------------------
 
-    async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        """Let the running cycle end, commit what is written, forget the rest: the next owner reads it.
+    def _done(self) -> dict[TopicPartition, int]:
+        return {tp: place.written for tp, place in (self._places or {}).items() if place.written > place.begin}
 
-        No cycle runs until the new assignment is known, so a cycle never works on a mixture of two assignments.
-        """
-        async with self._lock:
-            self._is_rebalancing = True
-            await self._commit()
-            self._forget()
-
-    def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
+    async def _assigned(self, assigned: Partitions) -> None:
         """Let the next cycle find out where to start. Records may be in hand already, so nothing is forgotten here."""
         self._is_rebalancing = False
         share = MAX_HELD_BYTES // max(1, len(assigned))
         self._may_hold_bytes = min(max(share, LEAST_HELD_BYTES), MOST_HELD_BYTES)
         log.info("partitions assigned", extra={"count": len(assigned)})
 
-    def _forget(self) -> None:
+    def _revoked(self, _: Partitions) -> None:
+        """Forget what is not written: the next owner reads it.
+
+        No cycle runs until the new assignment is known, so a cycle never works on a mixture of two assignments.
+        """
+        self._is_rebalancing = True
         self._merge.clear()
         self._held_bytes.clear()
         self._paused.clear()
@@ -296,10 +275,10 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         while not stop.is_set():
             if not await self._collect(stop):
                 break
-            async with self._lock:
+            async with self.member.lock:
                 await self._cycle()
-        async with self._lock:
-            await self._commit()
+        async with self.member.lock:
+            await self.member.commit()
 
     async def _cycle(self) -> None:
         if self._is_rebalancing:
@@ -308,8 +287,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
             self._places = await starting_places(self._consumer, self._consumer.assignment())
         if self._places is not None:
             await self._write(self._places)
-            if time.monotonic() - self._committed_at >= self._config.commit_ms / 1000:
-                await self._commit()
+            await self.member.commit(only_if_due=True)
         self._cycled_at = time.monotonic()
 
     async def _collect(self, stop: asyncio.Event) -> bool:
@@ -417,25 +395,6 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         if tp in self._paused and self._held_bytes[tp] <= self._may_hold_bytes // 2:
             self._consumer.resume(tp)
             self._paused.discard(tp)
-
-    async def _commit(self) -> None:
-        self._committed_at = time.monotonic()
-        offsets = commits(self._places or {})
-        if await committed(self._consumer, offsets):
-            for tp, offset in offsets.items():
-                (self._places or {})[tp].committed = offset
-
-
-async def committed(consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]) -> bool:
-    """Commit offsets, if there are any; False: the partitions are somebody else's now. Raises KafkaError: otherwise."""
-    if not offsets:
-        return False
-    try:
-        await consumer.commit(offsets)
-    except LOST_ASSIGNMENT as error:
-        log.info("not committed, the partitions moved", extra={"reason": type(error).__name__})
-        return False
-    return True
 
 
 async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:

@@ -9,14 +9,8 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError
 
 from runtime.ending import first_of, task_group
-from runtime.kafkaclients import (
-    FETCH_MAX_WAIT_MS,
-    FETCH_MIN_BYTES,
-    group_consumer,
-    know_topics,
-    started,
-    strict_producer,
-)
+from runtime.groups import group_consumer
+from runtime.kafkaclients import FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES, know_topics, started, strict_producer
 from runtime.process import health_server
 from runtime.records import follow_topic
 from schemas.agents import AgentRegistry, AgentSet
@@ -59,7 +53,7 @@ async def _run(config: IngestConfig, stop: asyncio.Event, announce: Callable[[in
         writer = LogWriter(producer, times)
         worker = Worker(config, consumer, writer, metrics, partitions, registry)
         agents = AgentWorker(config, registry, changed, writer, metrics, partitions)
-        consumer.subscribe(list(config.topics), listener=worker)
+        consumer.subscribe(list(config.topics), listener=worker.member)
         await stack.enter_async_context(started(consumer))
         server = health_server(
             metrics.registry, worker.problems, notes=agents.notes, host=config.web_host, port=config.web_port
