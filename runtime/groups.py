@@ -15,7 +15,7 @@ from aiokafka.errors import (
     UnknownMemberIdError,
 )
 
-from runtime.kafkaclients import aiokafka_kwargs, bounds_of
+from runtime.kafkaclients import bounds_of, new_consumer
 from schemas.connection import KafkaSettings
 
 log = logging.getLogger(__name__)
@@ -42,10 +42,9 @@ def group_consumer(
     settings: KafkaSettings, group: str, *, begin: Literal["earliest", "latest"], session_timeout_ms: int, **own: Any
 ) -> AIOKafkaConsumer:
     """A member of a consumer group that commits by itself, not started yet; `begin`: where a new group begins."""
-    return AIOKafkaConsumer(
-        **aiokafka_kwargs(settings),
+    return new_consumer(
+        settings,
         group_id=group,
-        enable_auto_commit=False,
         auto_offset_reset=begin,
         session_timeout_ms=session_timeout_ms,
         heartbeat_interval_ms=max(session_timeout_ms // 4, 100),

@@ -17,6 +17,7 @@ from schemas.connection import KafkaSettings
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+C = TypeVar("C", AIOKafkaConsumer, AIOKafkaProducer)
 
 MAX_REQUEST_BYTES = 1_048_576
 """Largest record batch a producer of ours sends; topics allow the same."""
@@ -104,11 +105,20 @@ async def start(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
         await driver.force_metadata_update()
 
 
-async def start_patiently(make: Callable[[], AIOKafkaConsumer]) -> AIOKafkaConsumer:
+@asynccontextmanager
+async def started_patiently(make: Callable[[], AIOKafkaConsumer]) -> AsyncIterator[AIOKafkaConsumer]:
     """Make a consumer and start it, again and again while brokers that were reached before do not answer.
 
     Raises UnknownTopicOrPartitionError: a broker answers, and a topic of the consumer does not exist.
     """
+    consumer = await _start_patiently(make)
+    try:
+        yield consumer
+    finally:
+        await stop_soon(consumer)
+
+
+async def _start_patiently(make: Callable[[], AIOKafkaConsumer]) -> AIOKafkaConsumer:
     while True:
         consumer = make()
         try:
@@ -187,14 +197,14 @@ def _was_answered(client: AIOKafkaConsumer | AIOKafkaProducer) -> bool:
 
 
 @asynccontextmanager
-async def started(client: AIOKafkaConsumer | AIOKafkaProducer) -> AsyncIterator[None]:
+async def started(client: C) -> AsyncIterator[C]:
     """Start a client, and stop it also where it cannot start: the driver's own context would leave it open.
 
     It ends within `driverlife.STOP_WITHIN_S`, also where brokers do not answer or do not take what it was sent.
     """
     try:
         await start(client)
-        yield
+        yield client
     finally:
         await stop_soon(client)
 
@@ -202,32 +212,28 @@ async def started(client: AIOKafkaConsumer | AIOKafkaProducer) -> AsyncIterator[
 @asynccontextmanager
 async def running_producer(settings: KafkaSettings, **overrides: Any) -> AsyncIterator[AIOKafkaProducer]:
     """A started `strict_producer`."""
-    producer = strict_producer(settings, **overrides)
-    async with started(producer):
+    async with started(strict_producer(settings, **overrides)) as producer:
         yield producer
+
+
+def new_consumer(settings: KafkaSettings, *topics: str, **own: Any) -> AIOKafkaConsumer:
+    """A consumer that is not started yet and commits nothing by itself; in no group without a `group_id`."""
+    kwargs: dict[str, Any] = {"group_id": None, "enable_auto_commit": False, "auto_offset_reset": "earliest"}
+    return AIOKafkaConsumer(*topics, **(kwargs | aiokafka_kwargs(settings) | own))
 
 
 @asynccontextmanager
 async def reader(
-    settings: KafkaSettings, partitions: Iterable[TopicPartition] = (), *, unhurried: bool = False
+    settings: KafkaSettings, partitions: Iterable[TopicPartition] = (), **own: Any
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """A started consumer in no group: it commits nothing and disturbs nobody.
+    """A started consumer of partitions that are named: it commits nothing and disturbs nobody.
 
     Without `partitions` the caller assigns them, once: a change of topics makes the driver ask for metadata again, and
-    one that meets an answer under way waits for the next, minutes later.
-
-    Args:
-        unhurried: whether a record may come half a second late.
+    one that meets an answer under way waits for the next, minutes later. With a `group_id` it may ask for the offsets
+    of a group, or move them; it never joins the group.
     """
-    consumer = AIOKafkaConsumer(
-        **aiokafka_kwargs(settings),
-        group_id=None,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        # A fetch at one partition's end holds up those of other partitions at the same broker.
-        fetch_max_wait_ms=UNHURRIED_MS if unhurried else 100,
-        fetch_min_bytes=FETCH_MIN_BYTES if unhurried else 1,
-    )
+    # A fetch at one partition's end holds up those of other partitions at the same broker.
+    consumer = new_consumer(settings, **({"fetch_max_wait_ms": FETCH_MAX_WAIT_MS} | own))
     async with started(consumer):
         if wanted := list(partitions):
             consumer.assign(wanted)
@@ -250,27 +256,17 @@ async def topic_reader(
     """
 
     def make() -> AIOKafkaConsumer:
-        return AIOKafkaConsumer(
+        return new_consumer(
+            settings,
             *topics,
-            group_id=None,
-            enable_auto_commit=False,
             auto_offset_reset=begin,
             fetch_max_wait_ms=UNHURRIED_MS,
             fetch_min_bytes=FETCH_MIN_BYTES if unhurried else 1,
             fetch_max_bytes=FOLLOWED_BYTES,
-            **aiokafka_kwargs(settings),
         )
 
-    if not patient:
-        consumer = make()
-        async with started(consumer):
-            yield consumer
-        return
-    consumer = await start_patiently(make)
-    try:
+    async with started_patiently(make) if patient else started(make()) as consumer:
         yield consumer
-    finally:
-        await stop_soon(consumer)
 
 
 @asynccontextmanager
@@ -278,14 +274,16 @@ async def marks(
     settings: KafkaSettings, group: str, partitions: Collection[TopicPartition]
 ) -> AsyncIterator[AIOKafkaConsumer]:
     """The committed offsets of a group without members: it only keeps where a reader is to begin."""
-    consumer = await start_patiently(
-        lambda: AIOKafkaConsumer(group_id=group, enable_auto_commit=False, **aiokafka_kwargs(settings))
-    )
-    try:
+    async with started_patiently(lambda: new_consumer(settings, group_id=group)) as consumer:
         consumer.assign(list(partitions))
         yield consumer
-    finally:
-        await stop_soon(consumer)
+
+
+async def partition_counts(consumer: AIOKafkaConsumer) -> dict[str, int]:
+    """How many partitions each topic of these brokers has; others do not exist, or this user may not see them."""
+    # Private, but the only request that lists topics without creating them; the driver's version is pinned.
+    cluster = await driver_of(consumer).fetch_all_metadata()
+    return {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in cluster.topics()}
 
 
 async def read_range(
@@ -304,21 +302,39 @@ async def read_range(
 async def read_batches(
     consumer: AIOKafkaConsumer, partition: TopicPartition, first: int, end: int
 ) -> AsyncGenerator[list[ConsumerRecord], None]:
-    """The records of `read_range` as they come from the broker, many at a time; raises as it does."""
+    """The records of `read_range` as they come from the broker, many at a time; raises as it does.
+
+    The partition is fetched for as long as it is read, and paused afterwards.
+    """
     if first >= end:
         return
     consumer.seek(partition, first)
-    position = first
-    while position < end:
-        batch = (await consumer.getmany(partition, timeout_ms=1_000)).get(partition, [])
-        if batch and batch[-1].offset >= end:
-            batch = [record for record in batch if record.offset < end]
+    consumer.resume(partition)
+    try:
+        position = first
+        while position < end:
+            batch = (await consumer.getmany(partition, timeout_ms=1_000)).get(partition, [])
+            if batch and batch[-1].offset >= end:
+                batch = [record for record in batch if record.offset < end]
+                position = end
             if batch:
                 yield batch
-            return
-        if batch:
-            yield batch
-        position = await consumer.position(partition)
+            position = max(position, await consumer.position(partition))
+    finally:
+        consumer.pause(partition)
+
+
+async def read_backwards(
+    consumer: AIOKafkaConsumer, partition: TopicPartition, first: int, end: int, size: int
+) -> AsyncGenerator[tuple[int, list[ConsumerRecord]], None]:
+    """The records of [first, end) of an assigned partition, the newest first: those of `size` offsets, then of twice as
+    many, and so on. Gives the first of these offsets, and the records in order.
+    """
+    while end > first:
+        begin = max(first, end - size)
+        async with aclosing(read_range(consumer, partition, begin, end)) as records:
+            yield begin, [record async for record in records]
+        end, size = begin, size * 2
 
 
 async def look_back(

@@ -173,7 +173,7 @@ class Reconciler:
             await self._work(self._consumer, stop)
 
     async def _work(self, consumer: AIOKafkaConsumer, stop: asyncio.Event) -> None:
-        member = GroupMember(consumer, done=self._done, revoked=self.revoked, assigned=self.assigned)
+        self._member = GroupMember(consumer, done=self._done, revoked=self.revoked, assigned=self.assigned)
         finder = ClusterFinder(self._config.sources, self.health.note)
         try:
             async with asyncio.TaskGroup() as group:
@@ -184,10 +184,10 @@ class Reconciler:
                 # A frozen or paused cluster must be known as such before the first write.
                 await first_of(self._settings_known.wait(), stop.wait())
                 await kafkaclients.start(consumer)
-                consumer.subscribe([DECISIONS], listener=member)
-                await self._read(consumer, member, stop)
+                consumer.subscribe([DECISIONS], listener=self._member)
+                await self._read(consumer, stop)
                 await self._finish()
-                await member.commit()
+                await self._member.commit()
                 for task in [*tasks, *self._learning, *(task for each in self._served.values() for task in each.tasks)]:
                     task.cancel()
         finally:
@@ -266,7 +266,7 @@ class Reconciler:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    async def _read(self, consumer: AIOKafkaConsumer, member: GroupMember, stop: asyncio.Event) -> None:
+    async def _read(self, consumer: AIOKafkaConsumer, stop: asyncio.Event) -> None:
         while not stop.is_set():
             batches = await consumer.getmany(timeout_ms=200, max_records=500)
             if consumer.assignment():
@@ -278,7 +278,7 @@ class Reconciler:
                     self.went_back(partition, (await kafkaclients.bounds_of(consumer, [partition]))[partition].end)
                 for record in records:
                     await self._take(partition.partition, record)
-            await member.commit(only_if_due=True)
+            await self._member.commit(only_if_due=True)
             for name, count in self._writers.waiting().items():
                 self._metrics.waiting.labels(name).set(count)
 

@@ -20,7 +20,7 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from runtime.kafkaclients import aiokafka_kwargs, started
+from runtime.kafkaclients import aiokafka_kwargs, reader
 from streams.decider.assignment import Assignment, DeciderConfig
 from streams.decider.metrics import Metrics
 from streams.decider.tail import Exit, Fence, die
@@ -42,9 +42,7 @@ async def check(config: DeciderConfig) -> int:
     Raises StartError: no broker answers, a topic is missing or unlike the others, a permission is denied.
     """
     try:
-        async with AIOKafkaConsumer(
-            **aiokafka_kwargs(config.kafka), group_id=config.app_id, enable_auto_commit=False
-        ) as consumer:
+        async with reader(config.kafka, group_id=config.app_id) as consumer:
             partitions = await _check_topics(consumer, config)
             await consumer.committed(TopicPartition(config.log_topic, 0))
         await _check_timestamps(config)
@@ -153,20 +151,16 @@ class Watchdog:
 
     async def watch(self) -> None:
         """Look once a second, for ever."""
-        consumer = AIOKafkaConsumer(**aiokafka_kwargs(self._config.kafka), group_id=None, enable_auto_commit=False)
-        async with started(consumer):
-            await self._watch(consumer)
-
-    async def _watch(self, consumer: AIOKafkaConsumer) -> None:
         asked_at = 0.0
-        while True:
-            await asyncio.sleep(LOOK_S)
-            if time.monotonic() - asked_at >= ENDS_S:
-                self.saw_ends(await self._ask_ends(consumer))
-                asked_at = time.monotonic()
-            self._metrics.positions(self._assignment.owned, self._ends)
-            if reason := self.stall(time.monotonic()):
-                die(Exit.STALLED, reason)
+        async with reader(self._config.kafka) as consumer:
+            while True:
+                await asyncio.sleep(LOOK_S)
+                if time.monotonic() - asked_at >= ENDS_S:
+                    self.saw_ends(await self._ask_ends(consumer))
+                    asked_at = time.monotonic()
+                self._metrics.positions(self._assignment.owned, self._ends)
+                if reason := self.stall(time.monotonic()):
+                    die(Exit.STALLED, reason)
 
     def saw_ends(self, ends: Mapping[int, int]) -> None:
         """Note the end offsets of the log, by partition."""

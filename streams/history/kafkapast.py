@@ -186,7 +186,7 @@ class KafkaPast(Past):
     async def opened(self) -> AsyncIterator[KafkaPast]:
         """Share one consumer among all readings. Raises MissingTopicError: log, decisions or changelog do not exist."""
         async with kafkaclients.reader(self.settings) as consumer:
-            self._counts = await _counts(consumer)
+            self._counts = await kafkaclients.partition_counts(consumer)
             for topic in (topics.LOG, topics.DECISIONS, topics.CHANGELOG):
                 if not self._counts.get(topic):
                     raise MissingTopicError(topic)
@@ -251,24 +251,12 @@ class KafkaPast(Past):
             if not waiting.done():
                 waiting.set_result(Span(begin[part], end[part]))
 
-    async def _read(
-        self, consumer: AIOKafkaConsumer, part: TopicPartition, first: int, end: int
-    ) -> AsyncGenerator[ConsumerRecord, None]:
-        """Give the records of [first, end)."""
-        consumer.resume(part)
-        try:
-            async with aclosing(kafkaclients.read_range(consumer, part, first, end)) as records:
-                async for record in records:
-                    yield record
-        finally:
-            consumer.pause(part)
-
     # --- log and decisions ------------------------------------------------------------------------------------------
 
     async def partitions(self) -> int:
         if not self._counts:
             async with kafkaclients.reader(self.settings) as consumer:
-                self._counts = await _counts(consumer)
+                self._counts = await kafkaclients.partition_counts(consumer)
         if not self._counts.get(topics.LOG):
             raise MissingTopicError(topics.LOG)
         return self._counts[topics.LOG]
@@ -277,7 +265,7 @@ class KafkaPast(Past):
         part = TopicPartition(TOPICS[topic], partition)
         async with self._consumer(part) as consumer:
             span = await self._span(consumer, part)
-            async with aclosing(self._read(consumer, part, max(span.first, first), span.end)) as records:
+            async with aclosing(kafkaclients.read_range(consumer, part, max(span.first, first), span.end)) as records:
                 async for record in records:
                     yield archived(record)
 
@@ -287,17 +275,13 @@ class KafkaPast(Past):
         part = TopicPartition(TOPICS[topic], partition)
         async with self._consumer(part) as consumer:
             span = await self._span(consumer, part)
-            consumer.resume(part)
-            try:
-                batches = kafkaclients.read_batches(consumer, part, max(span.first, first), span.end)
-                async with aclosing(batches):
-                    async for batch in batches:
-                        yield [
-                            BareRecord(record.offset, record.timestamp, _UNREAD, _UNREAD, record.value or b"")
-                            for record in batch
-                        ]
-            finally:
-                consumer.pause(part)
+            batches = kafkaclients.read_batches(consumer, part, max(span.first, first), span.end)
+            async with aclosing(batches):
+                async for batch in batches:
+                    yield [
+                        BareRecord(record.offset, record.timestamp, _UNREAD, _UNREAD, record.value or b"")
+                        for record in batch
+                    ]
 
     async def backwards(
         self, topic: str, partition: int, upto_ms: int | None = None
@@ -305,15 +289,14 @@ class KafkaPast(Past):
         part = TopicPartition(TOPICS[topic], partition)
         async with self._consumer(part) as consumer:
             span = await self._span(consumer, part)
-            end, size = span.end, STRETCH
+            end = span.end
             if upto_ms is not None:
                 later = (await consumer.offsets_for_times({part: max(0, upto_ms)}))[part]
                 end = end if later is None else max(span.first, later.offset)
-            while end > span.first:
-                first = max(span.first, end - size)
-                async with aclosing(self._read(consumer, part, first, end)) as records:
-                    yield [archived(record) async for record in records]
-                end, size = first, size * 2
+            lists = kafkaclients.read_backwards(consumer, part, span.first, end, STRETCH)
+            async with aclosing(lists):
+                async for _, records in lists:
+                    yield [archived(record) for record in records]
 
     async def arriving(self, positions: dict[int, int]) -> AsyncGenerator[tuple[int, ArchivedRecord], None]:
         parts = [TopicPartition(topics.DECISIONS, number) for number in positions]
@@ -340,7 +323,9 @@ class KafkaPast(Past):
         part = TopicPartition(topics.LOG, partition)
         async with self._consumer(part) as consumer:
             span = await self._span(consumer, part)
-            async with aclosing(self._read(consumer, part, max(span.first, span.end - 1), span.end)) as records:
+            async with aclosing(
+                kafkaclients.read_range(consumer, part, max(span.first, span.end - 1), span.end)
+            ) as records:
                 async for record in records:
                     return int(record.timestamp)
         return 0
@@ -397,16 +382,18 @@ class KafkaPast(Past):
         self, consumer: AIOKafkaConsumer, part: TopicPartition, span: Span, found: NewestCheckpoint
     ) -> Mapping[bytes, bytes]:
         """Read the changelog from its end backwards; rows that were written long ago are looked up where they are."""
-        top, size = span.end, ROWS
-        while top > span.first and (found.own is None or found.lacking):
-            if found.own is not None and span.end - top > 2 * found.named + ROWS:
-                await self._look_up(consumer, part, Span(span.first, top), found)
-                break
-            first = max(span.first, top - size)
-            async with aclosing(self._read(consumer, part, first, top)) as records:
-                for record in reversed([record async for record in records]):
+        lists = kafkaclients.read_backwards(consumer, part, span.first, span.end, ROWS)
+        async with aclosing(lists):
+            async for top, records in lists:
+                for record in reversed(records):
                     found.take(record.key, record.value)
-            top, size = first, size * 2
+                if found.own is None:
+                    continue
+                if found.lacking and top > span.first and span.end - top > 2 * found.named + ROWS:
+                    await self._look_up(consumer, part, Span(span.first, top), found)
+                    break
+                if not found.lacking:
+                    break
         return found.rows if found.own is not None else {}
 
     async def _look_up(
@@ -415,14 +402,14 @@ class KafkaPast(Past):
         while found.lacking:
             written = max(found.lacking.values())
             first = await self._first_row(consumer, part, span, written)
-            async with aclosing(self._read(consumer, part, first, span.end)) as records:
+            async with aclosing(kafkaclients.read_range(consumer, part, first, span.end)) as records:
                 async for record in records:
                     found.take(record.key, record.value)
                     if written not in found.lacking.values():
                         break
             if written in found.lacking.values():
                 # An older copy was written late, so that the rows are not in order: whatever is there is looked at.
-                async with aclosing(self._read(consumer, part, span.first, span.end)) as records:
+                async with aclosing(kafkaclients.read_range(consumer, part, span.first, span.end)) as records:
                     async for record in records:
                         found.take(record.key, record.value)
                 return
@@ -457,7 +444,7 @@ class KafkaPast(Past):
         self, consumer: AIOKafkaConsumer, part: TopicPartition, span: Span, kept: int
     ) -> Mapping[bytes, bytes]:
         wanted = OldestCheckpoint(part.partition, kept - 1)
-        async with aclosing(self._read(consumer, part, span.first, span.end)) as records:
+        async with aclosing(kafkaclients.read_range(consumer, part, span.first, span.end)) as records:
             async for record in records:
                 if not wanted.take(record.key, record.value):
                     break
@@ -475,9 +462,3 @@ async def _bisected(span: Span, before: Callable[[int], Awaitable[tuple[int, boo
         else:
             high = middle
     return low
-
-
-async def _counts(consumer: AIOKafkaConsumer) -> dict[str, int]:
-    # Private, but the only request that lists topics without creating them; the driver's version is pinned.
-    cluster = await consumer._client.fetch_all_metadata()
-    return {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in cluster.topics()}

@@ -16,7 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, for_code
 
-from runtime.kafkaclients import aiokafka_kwargs, reader, running_producer, started
+from runtime.kafkaclients import aiokafka_kwargs, reader, running_producer
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
@@ -190,9 +190,7 @@ async def _reset(kafka: KafkaSettings, source: TopicPartition, body: WatermarkRe
     counts = await partition_counts(kafka, [LOG, source.topic])
     if source.partition >= counts[source.topic]:
         raise IngestError(f"{source.topic} has no partition {source.partition}: it has {counts[source.topic]}")
-    consumer = AIOKafkaConsumer(**aiokafka_kwargs(kafka), group_id=group, enable_auto_commit=False)
-    async with started(consumer):
-        consumer.assign([source])
+    async with reader(kafka, [source], group_id=group) as consumer:
         begin: int = (await consumer.beginning_offsets([source]))[source]
         await _append(kafka, body, counts[LOG])
         await _move(consumer, source, begin, group)

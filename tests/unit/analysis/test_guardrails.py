@@ -352,7 +352,7 @@ class _Followed:
             assert isinstance(body, BreakerCommand | GuardrailResume)
             self.breaker.received(body, self.now_ms - ago_ms)
         for each in settings:
-            self.breaker.received_settings(each, 0)
+            self.breaker.received(each, 0)
         values = [made.value for made in self.world.log.decisions]
         asyncio.run(self.breaker.follow(_Arriving(values, 0), self.publish))
 
@@ -444,7 +444,7 @@ def test_a_rule_that_acts_without_a_budget_is_warned_of(
     assert caplog.text.count("fleethpa settings eu removal-budget=30%/10m") == warned
     count = done.breaker.health.registry.get_sample_value("fleethpa_breaker_clusters_without_budget")
     assert count == warned
-    done.breaker.received_settings(SettingsSet(cluster="*", settings=ClusterSettings(removal_budget="20%/5m")), 0)
+    done.breaker.received(SettingsSet(cluster="*", settings=ClusterSettings(removal_budget="20%/5m")), 0)
     count = done.breaker.health.registry.get_sample_value("fleethpa_breaker_clusters_without_budget")
     assert count == (warned and any(each.get("removal_budget") == "off" for _, each in settings))
 
