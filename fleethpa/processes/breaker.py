@@ -15,13 +15,14 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.sources import open_past
+from runtime.ending import first_of, task_group
 from runtime.process import PartHealth
 from schemas.codec import WireError
 from schemas.entries import Body, BreakerCommand, GuardrailResume
@@ -118,24 +119,29 @@ class Breaker:
     async def _while_connected(self, stop: asyncio.Event) -> None:
         from aiokafka.errors import KafkaError
 
-        stopping = asyncio.create_task(stop.wait())
-        tasks: list[asyncio.Future[Any]] = [stopping]
+        from runtime.records import follow_topic
+
         self._begin()
+        kafka = self._config.config.kafka()
         try:
-            async with open_past("kafka", self._config.config) as past, self._publisher() as publish:
+            async with (
+                open_past("kafka", self._config.config) as past,
+                self._publisher() as publish,
+                task_group() as group,
+            ):
                 # Also where all rules only report: they may have paused before the file was changed.
-                tasks += await self._hearing()
-                tasks.append(asyncio.create_task(self.follow(past, publish)))
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
+                known = {topic: asyncio.Event() for topic in (BREAKER, SETTINGS)}
+                follow = [follow_topic(kafka, topic, self.received, event.set) for topic, event in known.items()]
+                tasks = [group.create_task(each) for each in follow]
+                for event in known.values():
+                    await first_of(event.wait(), stop.wait())
+                tasks.append(group.create_task(self.follow(past, publish)))
+                await stop.wait()
+                for task in tasks:
+                    task.cancel()
         except (*_UNREADABLE, KafkaError) as error:
             self.health.note("brokers", str(error) or type(error).__name__)
             log.warning("the decisions cannot be followed now: %s", error)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     @asynccontextmanager
     async def _publisher(self) -> AsyncIterator[Publish]:
@@ -154,29 +160,6 @@ class Breaker:
                 await publisher.send(BREAKER, "", "", [body], self._config.clock())
 
             yield publish
-
-    async def _hearing(self) -> list[asyncio.Future[Any]]:
-        """Follow settings, what guardrails paused and persons ended; returns when all of it so far has been read."""
-        from runtime.records import follow_topic
-
-        kafka, known = self._config.config.kafka(), (asyncio.Event(), asyncio.Event())
-        tasks: list[asyncio.Future[Any]] = [
-            asyncio.create_task(follow_topic(kafka, topic, self.received, event.set))
-            for topic, event in zip((BREAKER, SETTINGS), known, strict=True)
-        ]
-        waiting: asyncio.Future[Any] = asyncio.gather(*(event.wait() for event in known))
-        try:
-            await asyncio.wait([*tasks, waiting], return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                if task.done():
-                    task.result()
-        except BaseException:  # raised again; a cancellation ends the tasks, too
-            for task in tasks:
-                task.cancel()
-            raise
-        finally:
-            waiting.cancel()
-        return tasks
 
     def received(self, body: Body, time_ms: int) -> None:
         """Take an entry of this time: a pause of a breaker or its end, a person's end of such pauses, or settings."""

@@ -16,7 +16,7 @@ from runtime.records import follow_topic
 from schemas.agents import AgentRegistry, AgentSet
 from schemas.entries import Body
 from schemas.topics import LOG, REJECTED, SETTINGS
-from streams.ingest.agentloop import AgentWorker
+from streams.ingest.agentloop import Agents
 from streams.ingest.logwriter import IngestMetrics, LogWriter
 from streams.ingest.loop import Worker
 from streams.ingest.mapping import IngestConfig
@@ -52,7 +52,7 @@ async def _run(config: IngestConfig, stop: asyncio.Event, announce: Callable[[in
         registry, changed = AgentRegistry(), asyncio.Event()
         writer = LogWriter(producer, times)
         worker = Worker(config, consumer, writer, metrics, partitions, registry)
-        agents = AgentWorker(config, registry, changed, writer, metrics, partitions)
+        agents = Agents(config, registry, changed, writer, metrics, partitions)
         consumer.subscribe(list(config.topics), listener=worker.member)
         await stack.enter_async_context(started(consumer))
         server = health_server(
@@ -66,7 +66,7 @@ async def _run_together(
     config: IngestConfig,
     stop: asyncio.Event,
     worker: Worker,
-    agents: AgentWorker,
+    agents: Agents,
     registry: AgentRegistry,
     changed: asyncio.Event,
 ) -> None:

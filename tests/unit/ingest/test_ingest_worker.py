@@ -139,6 +139,10 @@ class Stood:
         return self._committed
 
 
+def no_new_topic(*of: object) -> None:
+    raise AssertionError(f"{of} was not created again")
+
+
 @pytest.mark.parametrize(
     ("begin", "committed", "start", "reported"),
     [
@@ -151,6 +155,6 @@ class Stood:
 async def test_where_reading_starts(
     begin: int, committed: int | None, start: int, reported: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    places = await starting_places(Stood(begin, committed, 100), [PODS])
+    places = await starting_places(Stood(begin, committed, 100), [PODS], no_new_topic)
     assert (places[PODS].next, places[PODS].end) == (start, 100)
     assert [record.__dict__["count"] for record in caplog.records] == reported
