@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
     KafkaConnectionError,
@@ -20,7 +18,8 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from runtime.kafkaclients import aiokafka_kwargs, reader
+from runtime.kafkaclients import reader
+from runtime.topicadmin import TopicAdmin
 from streams.decider.assignment import Assignment, DeciderConfig
 from streams.decider.metrics import Metrics
 from streams.decider.tail import Exit, Fence, die
@@ -83,7 +82,8 @@ async def _name_topics(consumer: AIOKafkaConsumer, names: Iterable[str]) -> None
 
 
 async def _check_timestamps(config: DeciderConfig) -> None:
-    kind = await _timestamp_type(config)
+    async with TopicAdmin(config.kafka) as admin:
+        kind = (await admin.config(config.log_topic)).get(TIMESTAMP_TYPE)
     if config.playback and kind == "LogAppendTime":
         raise StartError(
             Exit.NEEDS_OPERATOR,
@@ -96,20 +96,6 @@ async def _check_timestamps(config: DeciderConfig) -> None:
             f"{config.log_topic} needs {TIMESTAMP_TYPE}=LogAppendTime, as decisions take their time from the broker; "
             "run `fleethpa topics check --fix`, or play a recording with --playback",
         )
-
-
-async def _timestamp_type(config: DeciderConfig) -> str | None:
-    """The log's timestamp type; None if the broker does not report it (embedded broker, missing permission)."""
-    admin = AIOKafkaAdminClient(**aiokafka_kwargs(config.kafka))
-    await admin.start()
-    try:
-        answers = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, config.log_topic)])
-    except KafkaError:
-        return None
-    finally:
-        await admin.close()
-    entries = [entry for answer in answers for resource in answer.resources for entry in resource[4]]
-    return next((str(entry[1]) for entry in entries if entry[0] == TIMESTAMP_TYPE), None)
 
 
 def _denied(kind: str, name: str, operation: str) -> StartError:

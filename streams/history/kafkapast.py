@@ -176,8 +176,8 @@ class KafkaPast(Past):
         self.settings = settings
         self._shared: AIOKafkaConsumer | None = None
         self._counts: dict[str, int] = {}
-        self._asked: dict[TopicPartition, asyncio.Future[Span]] = {}
-        self._asking: set[asyncio.Task[None]] = set()
+        self._asked: set[TopicPartition] = set()
+        self._asking: asyncio.Task[dict[TopicPartition, Span]] | None = None
 
     def __reduce__(self) -> tuple[type[KafkaPast], tuple[KafkaSettings, int | None]]:
         return KafkaPast, (self.settings, self.at_ms)
@@ -219,37 +219,17 @@ class KafkaPast(Past):
         if consumer is not self._shared:
             begin, end = await consumer.beginning_offsets([part]), await consumer.end_offsets([part])
             return Span(begin[part], end[part])
-        if part not in self._asked:
-            loop = asyncio.get_running_loop()
-            if not self._asked:
-                loop.call_soon(self._begin_to_ask, consumer)
-            self._asked[part] = loop.create_future()
+        if not self._asked or self._asking is None:
+            self._asking = asyncio.create_task(self._ask(consumer))
+        self._asked.add(part)
         # One of those who wait may be cancelled: the others still want the answer.
-        return await asyncio.shield(self._asked[part])
+        return (await asyncio.shield(self._asking))[part]
 
-    def _begin_to_ask(self, consumer: AIOKafkaConsumer) -> None:
-        task = asyncio.ensure_future(self._ask(consumer))
-        self._asking.add(task)  # the loop itself keeps no task alive
-        task.add_done_callback(self._asking.discard)
-
-    async def _ask(self, consumer: AIOKafkaConsumer) -> None:
-        asked, self._asked = self._asked, {}
-        try:
-            begin, end = await asyncio.gather(
-                consumer.beginning_offsets(list(asked)), consumer.end_offsets(list(asked))
-            )
-        except asyncio.CancelledError:
-            for waiting in asked.values():
-                waiting.cancel()
-            raise
-        except Exception as error:  # whatever it is, each of those who wait for the answer gets it
-            for waiting in asked.values():
-                if not waiting.done():
-                    waiting.set_exception(error)
-            return
-        for part, waiting in asked.items():
-            if not waiting.done():
-                waiting.set_result(Span(begin[part], end[part]))
+    async def _ask(self, consumer: AIOKafkaConsumer) -> dict[TopicPartition, Span]:
+        await asyncio.sleep(0)  # whoever else asks in this turn of the loop
+        asked, self._asked = list(self._asked), set()
+        begin, end = await asyncio.gather(consumer.beginning_offsets(asked), consumer.end_offsets(asked))
+        return {part: Span(begin[part], end[part]) for part in asked}
 
     # --- log and decisions ------------------------------------------------------------------------------------------
 
