@@ -1,7 +1,4 @@
-"""aiokafka clients as this project uses them: strict producers, readers in no group, one SSL context.
-
-Where a member of a consumer group begins, and what it commits.
-"""
+"""aiokafka clients as this project uses them: strict producers, readers in no group, one SSL context."""
 
 import asyncio
 import logging
@@ -12,13 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition, codec
-from aiokafka.errors import (
-    CommitFailedError,
-    IllegalStateError,
-    KafkaConnectionError,
-    KafkaTimeoutError,
-    UnknownTopicOrPartitionError,
-)
+from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
 from runtime.driver import ask_with_pauses, driver_of, read_any_header_names, start_driver, stop_soon
 from schemas import connection
@@ -26,6 +17,7 @@ from schemas.connection import KafkaSettings
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+C = TypeVar("C", AIOKafkaConsumer, AIOKafkaProducer)
 
 MAX_REQUEST_BYTES = 1_048_576
 """Largest record batch a producer of ours sends; topics allow the same."""
@@ -113,11 +105,20 @@ async def start(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
         await driver.force_metadata_update()
 
 
-async def start_patiently(make: Callable[[], AIOKafkaConsumer]) -> AIOKafkaConsumer:
+@asynccontextmanager
+async def started_patiently(make: Callable[[], AIOKafkaConsumer]) -> AsyncIterator[AIOKafkaConsumer]:
     """Make a consumer and start it, again and again while brokers that were reached before do not answer.
 
     Raises UnknownTopicOrPartitionError: a broker answers, and a topic of the consumer does not exist.
     """
+    consumer = await _start_patiently(make)
+    try:
+        yield consumer
+    finally:
+        await stop_soon(consumer)
+
+
+async def _start_patiently(make: Callable[[], AIOKafkaConsumer]) -> AIOKafkaConsumer:
     while True:
         consumer = make()
         try:
@@ -150,6 +151,13 @@ async def patiently(ask: Callable[[], Awaitable[T]], what: str) -> T:
             return await ask()
         except KafkaTimeoutError as error:
             _log_waiting(what, error)
+
+
+async def queue(producer: AIOKafkaProducer, topic: str, value: bytes, **further: Any) -> "asyncio.Future[Any]":
+    """Queue a record as `AIOKafkaProducer.send` does, and wait while the driver's queue has no room for it."""
+    queued: asyncio.Future[Any]
+    queued = await patiently(lambda: producer.send(topic, value=value, **further), f"room for a record of {topic}")
+    return queued
 
 
 def _log_waiting(what: str, error: Exception) -> None:
@@ -189,14 +197,14 @@ def _was_answered(client: AIOKafkaConsumer | AIOKafkaProducer) -> bool:
 
 
 @asynccontextmanager
-async def started(client: AIOKafkaConsumer | AIOKafkaProducer) -> AsyncIterator[None]:
+async def started(client: C) -> AsyncIterator[C]:
     """Start a client, and stop it also where it cannot start: the driver's own context would leave it open.
 
     It ends within `driverlife.STOP_WITHIN_S`, also where brokers do not answer or do not take what it was sent.
     """
     try:
         await start(client)
-        yield
+        yield client
     finally:
         await stop_soon(client)
 
@@ -204,32 +212,28 @@ async def started(client: AIOKafkaConsumer | AIOKafkaProducer) -> AsyncIterator[
 @asynccontextmanager
 async def running_producer(settings: KafkaSettings, **overrides: Any) -> AsyncIterator[AIOKafkaProducer]:
     """A started `strict_producer`."""
-    producer = strict_producer(settings, **overrides)
-    async with started(producer):
+    async with started(strict_producer(settings, **overrides)) as producer:
         yield producer
+
+
+def new_consumer(settings: KafkaSettings, *topics: str, **own: Any) -> AIOKafkaConsumer:
+    """A consumer that is not started yet and commits nothing by itself; in no group without a `group_id`."""
+    kwargs: dict[str, Any] = {"group_id": None, "enable_auto_commit": False, "auto_offset_reset": "earliest"}
+    return AIOKafkaConsumer(*topics, **(kwargs | aiokafka_kwargs(settings) | own))
 
 
 @asynccontextmanager
 async def reader(
-    settings: KafkaSettings, partitions: Iterable[TopicPartition] = (), *, unhurried: bool = False
+    settings: KafkaSettings, partitions: Iterable[TopicPartition] = (), **own: Any
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """A started consumer in no group: it commits nothing and disturbs nobody.
+    """A started consumer of partitions that are named: it commits nothing and disturbs nobody.
 
     Without `partitions` the caller assigns them, once: a change of topics makes the driver ask for metadata again, and
-    one that meets an answer under way waits for the next, minutes later.
-
-    Args:
-        unhurried: whether a record may come half a second late.
+    one that meets an answer under way waits for the next, minutes later. With a `group_id` it may ask for the offsets
+    of a group, or move them; it never joins the group.
     """
-    consumer = AIOKafkaConsumer(
-        **aiokafka_kwargs(settings),
-        group_id=None,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        # A fetch at one partition's end holds up those of other partitions at the same broker.
-        fetch_max_wait_ms=UNHURRIED_MS if unhurried else 100,
-        fetch_min_bytes=FETCH_MIN_BYTES if unhurried else 1,
-    )
+    # A fetch at one partition's end holds up those of other partitions at the same broker.
+    consumer = new_consumer(settings, **({"fetch_max_wait_ms": FETCH_MAX_WAIT_MS} | own))
     async with started(consumer):
         if wanted := list(partitions):
             consumer.assign(wanted)
@@ -252,42 +256,17 @@ async def topic_reader(
     """
 
     def make() -> AIOKafkaConsumer:
-        return AIOKafkaConsumer(
+        return new_consumer(
+            settings,
             *topics,
-            group_id=None,
-            enable_auto_commit=False,
             auto_offset_reset=begin,
             fetch_max_wait_ms=UNHURRIED_MS,
             fetch_min_bytes=FETCH_MIN_BYTES if unhurried else 1,
             fetch_max_bytes=FOLLOWED_BYTES,
-            **aiokafka_kwargs(settings),
         )
 
-    if not patient:
-        consumer = make()
-        async with started(consumer):
-            yield consumer
-        return
-    consumer = await start_patiently(make)
-    try:
+    async with started_patiently(make) if patient else started(make()) as consumer:
         yield consumer
-    finally:
-        await stop_soon(consumer)
-
-
-def group_consumer(
-    settings: KafkaSettings, group: str, *, begin: Literal["earliest", "latest"], session_timeout_ms: int, **own: Any
-) -> AIOKafkaConsumer:
-    """A member of a consumer group that commits by itself, not started yet; `begin`: where a new group begins."""
-    return AIOKafkaConsumer(
-        **aiokafka_kwargs(settings),
-        group_id=group,
-        enable_auto_commit=False,
-        auto_offset_reset=begin,
-        session_timeout_ms=session_timeout_ms,
-        heartbeat_interval_ms=max(session_timeout_ms // 4, 100),
-        **own,
-    )
 
 
 @asynccontextmanager
@@ -295,14 +274,16 @@ async def marks(
     settings: KafkaSettings, group: str, partitions: Collection[TopicPartition]
 ) -> AsyncIterator[AIOKafkaConsumer]:
     """The committed offsets of a group without members: it only keeps where a reader is to begin."""
-    consumer = await start_patiently(
-        lambda: AIOKafkaConsumer(group_id=group, enable_auto_commit=False, **aiokafka_kwargs(settings))
-    )
-    try:
+    async with started_patiently(lambda: new_consumer(settings, group_id=group)) as consumer:
         consumer.assign(list(partitions))
         yield consumer
-    finally:
-        await stop_soon(consumer)
+
+
+async def partition_counts(consumer: AIOKafkaConsumer) -> dict[str, int]:
+    """How many partitions each topic of these brokers has; others do not exist, or this user may not see them."""
+    # Private, but the only request that lists topics without creating them; the driver's version is pinned.
+    cluster = await driver_of(consumer).fetch_all_metadata()
+    return {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in cluster.topics()}
 
 
 async def read_range(
@@ -321,21 +302,39 @@ async def read_range(
 async def read_batches(
     consumer: AIOKafkaConsumer, partition: TopicPartition, first: int, end: int
 ) -> AsyncGenerator[list[ConsumerRecord], None]:
-    """The records of `read_range` as they come from the broker, many at a time; raises as it does."""
+    """The records of `read_range` as they come from the broker, many at a time; raises as it does.
+
+    The partition is fetched for as long as it is read, and paused afterwards.
+    """
     if first >= end:
         return
     consumer.seek(partition, first)
-    position = first
-    while position < end:
-        batch = (await consumer.getmany(partition, timeout_ms=1_000)).get(partition, [])
-        if batch and batch[-1].offset >= end:
-            batch = [record for record in batch if record.offset < end]
+    consumer.resume(partition)
+    try:
+        position = first
+        while position < end:
+            batch = (await consumer.getmany(partition, timeout_ms=1_000)).get(partition, [])
+            if batch and batch[-1].offset >= end:
+                batch = [record for record in batch if record.offset < end]
+                position = end
             if batch:
                 yield batch
-            return
-        if batch:
-            yield batch
-        position = await consumer.position(partition)
+            position = max(position, await consumer.position(partition))
+    finally:
+        consumer.pause(partition)
+
+
+async def read_backwards(
+    consumer: AIOKafkaConsumer, partition: TopicPartition, first: int, end: int, size: int
+) -> AsyncGenerator[tuple[int, list[ConsumerRecord]], None]:
+    """The records of [first, end) of an assigned partition, the newest first: those of `size` offsets, then of twice as
+    many, and so on. Gives the first of these offsets, and the records in order.
+    """
+    while end > first:
+        begin = max(first, end - size)
+        async with aclosing(read_range(consumer, partition, begin, end)) as records:
+            yield begin, [record async for record in records]
+        end, size = begin, size * 2
 
 
 async def look_back(
@@ -350,22 +349,31 @@ async def look_back(
     async with reader(settings, ends) as consumer:
         begins = await consumer.beginning_offsets(list(ends))
         times = await consumer.offsets_for_times(dict.fromkeys(ends, max(0, since_ms)))
-        left = dict(ends)
         for partition, end in ends.items():
             found = times.get(partition)
             consumer.seek(partition, max(begins[partition], found.offset if found is not None else end - most))
-        while left := await _unread(consumer, left):
-            for partition, records in (await consumer.getmany(*left, timeout_ms=200)).items():
-                for record in records:
-                    if record.offset < left[partition]:
-                        yield partition, record
+        async with aclosing(read_to(consumer, ends)) as records:
+            async for record in records:
+                partition = TopicPartition(record.topic, record.partition)
+                if record.offset < ends[partition]:
+                    yield partition, record
 
 
-async def _unread(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Those partitions of which records below these ends are still to be read; the others are no longer fetched."""
-    left = {partition: end for partition, end in ends.items() if await consumer.position(partition) < end}
-    consumer.pause(*(partition for partition in ends if partition not in left))
-    return left
+async def read_to(
+    consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
+) -> AsyncGenerator[ConsumerRecord, None]:
+    """Records of assigned partitions, from where they are read on, until all below these ends has been given.
+
+    Newer records may be among them. A partition that has been read is not fetched until all have been: its fetches
+    would hold up those of the others.
+    """
+    left = dict(ends)
+    while left := {partition: end for partition, end in left.items() if await consumer.position(partition) < end}:
+        consumer.pause(*(ends.keys() - left.keys()))
+        for records in (await consumer.getmany(*left, timeout_ms=200)).values():
+            for record in records:
+                yield record
+    consumer.resume(*ends)
 
 
 class OffsetBounds(NamedTuple):
@@ -398,31 +406,4 @@ async def has_reached(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, 
     for partition, end in ends.items():
         if await consumer.position(partition) < end:
             return False
-    return True
-
-
-LOOK_BACK = 500
-"""Records of a partition that are read again where the group has committed nothing yet: older wanted writes have long
-been stale.
-"""
-
-
-async def begin_of(consumer: AIOKafkaConsumer, partition: TopicPartition) -> int:
-    """Where an assigned partition is read from: what its group has committed, else LOOK_BACK records before its end."""
-    committed: int | None = await consumer.committed(partition)
-    if committed is not None:
-        return committed
-    first, end = (await bounds_of(consumer, [partition]))[partition]
-    begin = max(first, end - LOOK_BACK)
-    consumer.seek(partition, begin)
-    return begin
-
-
-async def commit(consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]) -> bool:
-    """Commit; False: the group has moved on, and who owns the partitions now reads these records again."""
-    try:
-        await consumer.commit(dict(offsets))
-    except (CommitFailedError, IllegalStateError) as error:
-        log.warning("offsets not committed", extra={"error": str(error)})
-        return False
     return True

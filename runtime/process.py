@@ -12,6 +12,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from runtime.ending import task_group
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -147,16 +149,10 @@ class PartHealth:
 
         The first error of its task groups is raised as itself: it ended the part, the others followed.
         """
-        try:
-            async with asyncio.TaskGroup() as group:
-                waiting = group.create_task(self._announce(announce or (lambda _: None)))
-                await running
-                waiting.cancel()
-        except BaseExceptionGroup as errors:
-            error: BaseException = errors
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
-            raise error from errors
+        async with task_group() as group:
+            waiting = group.create_task(self._announce(announce or (lambda _: None)))
+            await running
+            waiting.cancel()
 
     async def _announce(self, announce: Callable[[int], None]) -> None:
         await self.became_ready.wait()

@@ -1,10 +1,12 @@
-"""Public records: written with an explicit partition, and read from the beginning of a topic that says what holds."""
+"""Public records of fleethpa on their topics: writing them, and following a topic from its beginning."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from aiokafka.errors import KafkaTimeoutError
@@ -51,20 +53,9 @@ class Publisher:
         record = PublicRecord(v=VERSION, entries=entries, time=time_ms, cluster=cluster, namespace=namespace)
         key = namespace_key(cluster, namespace) if namespace else WHOLE_PARTITION_KEY
         partition = partition_for(key, await self._count(topic))
-        queued = await self._queued(topic, encode(record), key.encode(), partition)
+        send = partial(kafkaclients.queue, self._producer) if self._waits_for_room else self._producer.send
+        queued = await send(topic, value=encode(record), key=key.encode(), partition=partition)
         return await queued
-
-    async def _queued(self, topic: str, value: bytes, key: bytes, partition: int) -> asyncio.Future[RecordMetadata]:
-        def send() -> Awaitable[asyncio.Future[RecordMetadata]]:
-            sent: Awaitable[asyncio.Future[RecordMetadata]]
-            sent = self._producer.send(topic, value=value, key=key, partition=partition)
-            return sent
-
-        if not self._waits_for_room:
-            return await send()
-        from runtime.kafkaclients import patiently  # not at the top: commands that write nothing load this module
-
-        return await patiently(send, f"room for a record of {topic}")
 
     async def _count(self, topic: str) -> int:
         if topic not in self._partitions:
@@ -84,27 +75,20 @@ Take = Callable[[Body, int, str, str], object]
 """Takes an entry in: with the time of its record (Unix ms), and the cluster and namespace that the record is about."""
 
 
-async def follow_topic(
-    settings: KafkaSettings, topic: str, take: Take, caught_up: Callable[[], None], *, patient: bool = True
-) -> None:
-    """Hand every entry of a topic to `take`, for ever.
+async def follow_topic(settings: KafkaSettings, topic: str, take: Take, caught_up: Callable[[], None]) -> None:
+    """Hand every entry of a topic to `take`, for ever. Brokers that cannot be reached are waited for.
 
-    Args:
-        caught_up: called once everything has been handed over that the topic held at the start.
-        patient: wait for brokers that cannot be reached.
+    `caught_up` is called once everything has been handed over that the topic held at the start.
     """
-    async with kafkaclients.topic_reader(settings, topic, patient=patient) as consumer:
-        ends = await kafkaclients.ends_of(consumer)
-        reported = await kafkaclients.has_reached(consumer, ends)
-        if reported:
-            caught_up()
+    async with kafkaclients.topic_reader(settings, topic, patient=True) as consumer:
+        async with aclosing(kafkaclients.read_to(consumer, await kafkaclients.ends_of(consumer))) as records:
+            async for record in records:
+                hand_over(record.value, record.timestamp, take)
+        caught_up()
         while True:
-            for records in (await consumer.getmany(timeout_ms=1_000)).values():
-                for record in records:
+            for found in (await consumer.getmany(timeout_ms=1_000)).values():
+                for record in found:
                     hand_over(record.value, record.timestamp, take)
-            if not reported and await kafkaclients.has_reached(consumer, ends):
-                reported = True
-                caught_up()
 
 
 async def read_in_force(settings: KafkaSettings) -> InForce:
@@ -113,20 +97,16 @@ async def read_in_force(settings: KafkaSettings) -> InForce:
     Raises KafkaConnectionError: no broker can be reached. Raises KafkaTimeoutError: the brokers took too long for
     somebody who waits at a terminal.
     """
-    found, done = InForce(), asyncio.Event()
-    following = asyncio.create_task(follow_topic(settings, SETTINGS, found.take, done.set, patient=False))
-    waiting = asyncio.create_task(done.wait())
+    found = InForce()
     try:
-        await asyncio.wait({following, waiting}, timeout=ANSWER_WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
-        if following.done():
-            following.result()
-        if not done.is_set():
-            raise KafkaTimeoutError(f"the brokers did not answer within {ANSWER_WITHIN_S:g} s")
-        return found
-    finally:
-        for task in (following, waiting):
-            task.cancel()
-        await asyncio.gather(following, waiting, return_exceptions=True)
+        async with asyncio.timeout(ANSWER_WITHIN_S), kafkaclients.topic_reader(settings, SETTINGS) as consumer:
+            ends = await kafkaclients.ends_of(consumer)
+            async with aclosing(kafkaclients.read_to(consumer, ends)) as records:
+                async for record in records:
+                    hand_over(record.value, record.timestamp, found.take)
+    except TimeoutError as error:
+        raise KafkaTimeoutError(f"the brokers did not answer within {ANSWER_WITHIN_S:g} s") from error
+    return found
 
 
 def hand_over(value: bytes, time_ms: int, take: Take) -> None:

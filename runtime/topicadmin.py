@@ -1,15 +1,13 @@
-"""Topics on a real Kafka: what each needs, what is there, and how to make the one like the other.
+"""Topics and permissions on a real Kafka: what each needs, what is there, and how to make the one like the other."""
 
-Permissions on a real Kafka: the least that each component needs, and the `kafka-acls.sh` commands for them.
-"""
-
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import for_code
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, for_code
 from aiokafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest
 
 from runtime.kafkaclients import aiokafka_kwargs
@@ -17,6 +15,8 @@ from schemas import agents, topics
 from schemas.agents import AgentTopics
 from schemas.connection import KafkaSettings
 from schemas.topics import AGENT_ORDERS_CONFIG, AGENT_REPORTS_CONFIG, DEFAULT_PARTITIONS, LOG, TOPICS
+
+log = logging.getLogger(__name__)
 
 Component = Literal["observer", "ingest", "decider", "reconciler", "router", "breaker", "reader", "operator"]
 
@@ -231,7 +231,11 @@ class TopicAdmin:
         self._client = AIOKafkaAdminClient(**aiokafka_kwargs(settings))
 
     async def __aenter__(self) -> "TopicAdmin":
-        await self._client.start()
+        try:
+            await self._client.start()
+        except BaseException:  # raised again; a start that failed leaves no connection behind, either
+            await self._client.close()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -242,6 +246,26 @@ class TopicAdmin:
         described = [one for one in await self._client.describe_topics(list(names)) if not one["error_code"]]
         configs = await self._configs([one["topic"] for one in described])
         return {one["topic"]: _found(one, configs[one["topic"]]) for one in described}
+
+    async def partitions(self, names: Sequence[str]) -> dict[str, int]:
+        """How many partitions each of these topics has, as far as they exist.
+
+        Raises TopicAuthorizationFailedError: one of them may not be described.
+        """
+        described = await self._client.describe_topics(list(names))
+        for one in described:
+            if for_code(one["error_code"]) is TopicAuthorizationFailedError:
+                raise TopicAuthorizationFailedError(one["topic"])
+        return {one["topic"]: len(one["partitions"]) for one in described if not one["error_code"]}
+
+    async def config(self, name: str) -> dict[str, str]:
+        """The settings of a topic; empty where they are not reported: by the embedded broker, or without permission."""
+        try:
+            entries = (await self._configs([name])).get(name, [])
+        except (KafkaError, TopicError) as error:
+            log.info("settings of a topic cannot be checked", extra={"topic": name, "reason": repr(error)})
+            return {}
+        return {str(entry[_CONFIG_NAME]): str(entry[_CONFIG_VALUE]) for entry in entries}
 
     async def create(self, wanted_topics: Iterable[WantedTopic]) -> list[str]:
         """Create what is missing; the names of those created. Raises TopicError: Kafka refused one."""

@@ -7,8 +7,7 @@ how far it has read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -66,8 +65,8 @@ async def reported_lately(settings: KafkaSettings, now_ms: int) -> ReceivedRepor
 
 async def unread(settings: KafkaSettings) -> Unread:
     """Compare how far ingest has read with where the public topics end. Raises KafkaError: that cannot be asked."""
-    async with _in_group(settings, INGEST_GROUP) as consumer:
-        partitions = [part for topic in PUBLIC_TOPICS for part in await _partitions(consumer, topic)]
+    async with kafkaclients.reader(settings, group_id=INGEST_GROUP) as consumer:
+        partitions = await _partitions(consumer, *PUBLIC_TOPICS)
         consumer.assign(partitions)
         return await _behind(consumer, {part: await consumer.committed(part) or 0 for part in partitions})
 
@@ -77,7 +76,7 @@ async def uncopied(settings: KafkaSettings) -> Unread | None:
 
     Raises KafkaError: that cannot be asked.
     """
-    async with _in_group(settings, ROUTER_GROUP) as consumer:
+    async with kafkaclients.reader(settings, group_id=ROUTER_GROUP) as consumer:
         partitions = await _partitions(consumer, DECISIONS)
         consumer.assign(partitions)
         read = {partition: await consumer.committed(partition) for partition in partitions}
@@ -114,20 +113,9 @@ async def _oldest_ms(
     return min(times.values(), default=0)
 
 
-async def _partitions(consumer: AIOKafkaConsumer, topic: str) -> list[TopicPartition]:
-    # Private, but the only request that lists topics without creating them; the driver's version is pinned.
-    cluster = await consumer._client.fetch_all_metadata()
-    return [TopicPartition(topic, number) for number in sorted(cluster.partitions_for_topic(topic) or ())]
-
-
-@asynccontextmanager
-async def _in_group(settings: KafkaSettings, group: str) -> AsyncIterator[AIOKafkaConsumer]:
-    """A consumer that may ask for a group's offsets; with partitions assigned by hand it never joins the group."""
-    consumer = AIOKafkaConsumer(
-        **kafkaclients.aiokafka_kwargs(settings), group_id=group, enable_auto_commit=False, fetch_max_wait_ms=100
-    )
-    async with kafkaclients.started(consumer):
-        yield consumer
+async def _partitions(consumer: AIOKafkaConsumer, *topics: str) -> list[TopicPartition]:
+    counts = await kafkaclients.partition_counts(consumer)
+    return [TopicPartition(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
 
 
 async def _read_back(
@@ -139,17 +127,13 @@ async def _read_back(
     received: ReceivedReports,
 ) -> None:
     """Read stretches from the end backwards until one begins before a time."""
-    stretch, upto = _FIRST_STRETCH, end
-    while upto > begin:
-        first, oldest_ms = max(begin, upto - stretch), 0
-        async with aclosing(kafkaclients.read_range(consumer, partition, first, upto)) as records:
-            async for record in records:
-                oldest_ms = oldest_ms or record.timestamp
+    lists = kafkaclients.read_backwards(consumer, partition, begin, end, _FIRST_STRETCH)
+    async with aclosing(lists):
+        async for _, records in lists:
+            for record in records:
                 _note(received, record.value)
-        if oldest_ms < since_ms:
-            break
-        upto, stretch = first, stretch * 4
-    consumer.pause(partition)
+            if records and records[0].timestamp < since_ms:
+                return
 
 
 def _note(received: ReceivedReports, value: bytes) -> None:

@@ -56,9 +56,10 @@ async def connecting(brokers: str) -> AsyncIterator[None]:
 
 async def partition_counts(consumer: Any, topics: tuple[str, ...], brokers: str) -> dict[str, int]:
     """Return the number of partitions of each topic. Raises CommandError: a topic does not exist (exit 3)."""
-    # Private, but the only request that lists topics without creating them; the driver's version is pinned.
-    cluster = await consumer._client.fetch_all_metadata()
-    counts = {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in topics}
+    from runtime import kafkaclients
+
+    found = await kafkaclients.partition_counts(consumer)
+    counts = {topic: found.get(topic, 0) for topic in topics}
     if missing := [topic for topic, count in counts.items() if not count]:
         raise missing_topic(missing[0], brokers)
     return counts

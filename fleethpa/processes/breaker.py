@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.sources import open_past
+from runtime.ending import first_of, task_group
 from runtime.process import PartHealth
 from schemas.codec import WireError
 from schemas.entries import Body, BreakerCommand, GuardrailResume
@@ -116,37 +117,32 @@ class Breaker:
     async def _while_connected(self, stop: asyncio.Event) -> None:
         from aiokafka.errors import KafkaError
 
-        self._begin()
-        try:
-            async with open_past("kafka", self._config.config) as past, self._publisher() as publish:
-                await self._work(past, publish, stop)
-        except* (*_UNREADABLE, KafkaError) as errors:
-            error = errors.exceptions[0]
-            self.health.note("brokers", str(error) or type(error).__name__)
-            log.warning("the decisions cannot be followed now: %s", error)
-
-    async def _work(self, past: Past, publish: Publish, stop: asyncio.Event) -> None:
-        """Follow the decisions until `stop` is set, once it is known what is in force: also where all rules only
-        report, since they may have paused something before the file was changed.
-        """
         from runtime.records import follow_topic
 
-        kafka, known = self._config.config.kafka(), (asyncio.Event(), asyncio.Event())
-
-        async def follow() -> None:
-            for event in known:
-                await event.wait()
-            await self.follow(past, publish)
-
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(follow_topic(kafka, BREAKER, self.take_breaker, known[0].set)),
-                group.create_task(follow_topic(kafka, SETTINGS, self.take, known[1].set)),
-                group.create_task(follow()),
-            ]
-            await stop.wait()
-            for task in tasks:
-                task.cancel()
+        self._begin()
+        kafka = self._config.config.kafka()
+        try:
+            async with (
+                open_past("kafka", self._config.config) as past,
+                self._publisher() as publish,
+                task_group() as group,
+            ):
+                # Also where all rules only report: they may have paused before the file was changed.
+                takes = {BREAKER: self.take_breaker, SETTINGS: self.take}
+                known = {topic: asyncio.Event() for topic in takes}
+                tasks = [
+                    group.create_task(follow_topic(kafka, topic, take, known[topic].set))
+                    for topic, take in takes.items()
+                ]
+                for event in known.values():
+                    await first_of(event.wait(), stop.wait())
+                tasks.append(group.create_task(self.follow(past, publish)))
+                await stop.wait()
+                for task in tasks:
+                    task.cancel()
+        except (*_UNREADABLE, KafkaError) as error:
+            self.health.note("brokers", str(error) or type(error).__name__)
+            log.warning("the decisions cannot be followed now: %s", error)
 
     @asynccontextmanager
     async def _publisher(self) -> AsyncIterator[Publish]:

@@ -7,7 +7,6 @@ none; a repeated write finds the scale as wanted and ends as applied.
 
 import asyncio
 import logging
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -15,7 +14,7 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
@@ -25,9 +24,9 @@ from reconciler.clusters.clusterfinder import FIXED, ClusterFinder, ClusterSourc
 from reconciler.core.guardsettings import guards_of
 from reconciler.core.inbox import OffsetProgress, Position
 from runtime import ending, kafkaclients
-from runtime import kafkaclients as groupoffsets
 from runtime.driver import stop_soon
 from runtime.ending import first_of
+from runtime.groups import GroupMember, begin_of, group_consumer
 from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartHealth
 from runtime.records import Publisher, follow_topic
@@ -112,8 +111,6 @@ LEARN_BACK_MS = 660_000
 """How far back the full records are read that short ones repeat: the decider writes one every 10 minutes per HPA."""
 LEARN_BACK_RECORDS = 2_000
 """This many records are read back where the broker cannot look up a time, as the embedded broker cannot."""
-COMMIT_S = 1.0
-"""How often offsets are committed; what was done since is done again after a crash, and found as wanted."""
 SHUTDOWN_GRACE_S = 2.0
 """How long a process that ends waits for the writes that it has begun."""
 
@@ -150,8 +147,6 @@ class Reconciler:
         """Set whenever the topic of decisions was looked at; a beat that finds it unset waits."""
         self._session = f"reconciler-{uuid.uuid4().hex[:12]}"
         self._progress: dict[int, OffsetProgress] = {}
-        self._committed: dict[int, int] = {}
-        self._committed_s = 0.0
         self._assignments: Counter[int] = Counter()
         self._served: dict[str, _Served] = {}
         self._learning: set[asyncio.Task[None]] = set()
@@ -164,22 +159,19 @@ class Reconciler:
             self._publisher = Publisher(producer, waits_for_room=True)
             # A group member that may not read its topic would wait for ever without an error.
             await kafkaclients.know_topics(producer, DECISIONS, OUTCOMES, SCALES)
-            consumer = self._group_consumer()
-            stack.push_async_callback(stop_soon, consumer)
-            self._consumer = consumer
-            await self._work(consumer, stop)
-
-    def _group_consumer(self) -> AIOKafkaConsumer:
-        return kafkaclients.group_consumer(
-            self._config.kafka,
-            self._config.group_id,
-            begin="latest",
-            session_timeout_ms=SESSION_TIMEOUT_MS,
-            fetch_max_wait_ms=kafkaclients.FETCH_MAX_WAIT_MS,
-            fetch_min_bytes=kafkaclients.FETCH_MIN_BYTES,
-        )
+            self._consumer = group_consumer(
+                self._config.kafka,
+                self._config.group_id,
+                begin="latest",
+                session_timeout_ms=SESSION_TIMEOUT_MS,
+                fetch_max_wait_ms=kafkaclients.FETCH_MAX_WAIT_MS,
+                fetch_min_bytes=kafkaclients.FETCH_MIN_BYTES,
+            )
+            stack.push_async_callback(stop_soon, self._consumer)
+            await self._work(self._consumer, stop)
 
     async def _work(self, consumer: AIOKafkaConsumer, stop: asyncio.Event) -> None:
+        self._member = GroupMember(consumer, done=self._done, revoked=self.revoked, assigned=self.assigned)
         finder = ClusterFinder(self._config.sources, self.health.note)
         try:
             async with asyncio.TaskGroup() as group:
@@ -187,11 +179,13 @@ class Reconciler:
                 tasks = [group.create_task(self._follow_settings()), group.create_task(self._beat())]
                 await self._adjust(finder.members())
                 tasks.append(group.create_task(finder.run(self._adjust)))
-                await self._until_settings_known(stop)
+                # A frozen or paused cluster must be known as such before the first write.
+                await first_of(self._settings_known.wait(), stop.wait())
                 await kafkaclients.start(consumer)
-                consumer.subscribe([DECISIONS], listener=_Rebalance(self))
+                consumer.subscribe([DECISIONS], listener=self._member)
                 await self._read(consumer, stop)
-                await self._finish(consumer)
+                await self._finish()
+                await self._member.commit()
                 for task in [*tasks, *self._learning, *(task for each in self._served.values() for task in each.tasks)]:
                     task.cancel()
         finally:
@@ -242,10 +236,6 @@ class Reconciler:
             return ""
         return f"cluster {cluster} has an agent, which alone writes there"
 
-    async def _until_settings_known(self, stop: asyncio.Event) -> None:
-        # A frozen or paused cluster must be known as such before the first write.
-        await first_of(self._settings_known.wait(), stop.wait())
-
     # --- heartbeat ----------------------------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
@@ -277,9 +267,7 @@ class Reconciler:
                     self.went_back(partition, (await kafkaclients.bounds_of(consumer, [partition]))[partition].end)
                 for record in records:
                     await self._take(partition.partition, record)
-            if time.monotonic() - self._committed_s >= COMMIT_S:
-                self._committed_s = time.monotonic()
-                await self._commit(consumer)
+            await self._member.commit(only_if_due=True)
             for name, count in self._writers.waiting().items():
                 self._metrics.waiting.labels(name).set(count)
 
@@ -328,17 +316,10 @@ class Reconciler:
 
     # --- offsets ------------------------------------------------------------------------------------------------------
 
-    async def _commit(self, consumer: AIOKafkaConsumer) -> None:
-        offsets = {
-            TopicPartition(DECISIONS, partition): progress.committable
-            for partition, progress in self._progress.items()
-            if progress.committable > self._committed.get(partition, -1)
-        }
-        offsets = {partition: offset for partition, offset in offsets.items() if partition in consumer.assignment()}
-        if offsets and await groupoffsets.commit(consumer, offsets):
-            self._committed |= {partition.partition: offset for partition, offset in offsets.items()}
+    def _done(self) -> dict[TopicPartition, int]:
+        return {TopicPartition(DECISIONS, number): each.committable for number, each in self._progress.items()}
 
-    async def _finish(self, consumer: AIOKafkaConsumer) -> None:
+    async def _finish(self) -> None:
         """Wait up to SHUTDOWN_GRACE_S for what was begun to end; the rest is read again by the next owner."""
         try:
             async with asyncio.timeout(ending.left_s(SHUTDOWN_GRACE_S)):
@@ -347,13 +328,12 @@ class Reconciler:
                     await self._ended.wait()
         except TimeoutError:
             log.warning("work was unfinished at shutdown; it is repeated at the next start")
-        await self._commit(consumer)
 
     # --- rebalancing --------------------------------------------------------------------------------------------------
 
     async def assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """Begin where the group has committed, or a little before the end."""
-        begins = {partition: await groupoffsets.begin_of(self._consumer, partition) for partition in partitions}
+        begins = {partition: await begin_of(self._consumer, partition) for partition in partitions}
         if begins:
             self._begin_learning(begins)
 
@@ -392,18 +372,6 @@ class Reconciler:
         for number in numbers:
             self._assignments[number] += 1
             self._progress.pop(number, None)
-            self._committed.pop(number, None)
-
-
-class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]
-    def __init__(self, reconciler: Reconciler) -> None:
-        self._reconciler = reconciler
-
-    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        self._reconciler.revoked(revoked)
-
-    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        await self._reconciler.assigned(assigned)
 
 
 async def run_reconciler(

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 from aiokafka.errors import KafkaError, KafkaTimeoutError, TopicAuthorizationFailedError
@@ -110,14 +110,6 @@ class RouterMetrics:
         )
 
 
-class Sends(Protocol):
-    """The part of a producer that copies need."""
-
-    async def send(
-        self, topic: str, value: bytes, *, key: bytes, partition: int, headers: list[tuple[str, bytes]]
-    ) -> "asyncio.Future[Any]": ...
-
-
 Ended = Callable[[BaseException | None], None]
 
 
@@ -125,7 +117,7 @@ Ended = Callable[[BaseException | None], None]
 class _Lane:
     """How it goes with the copies of one agent."""
 
-    producer: Sends
+    producer: AIOKafkaProducer
     open: int = 0
     """Copies that are neither acknowledged nor failed."""
     moved_s: float = 0.0
@@ -140,7 +132,7 @@ class Copies:
     broker never saw, so its next records would be refused: from then on the agent has a producer of its own.
     """
 
-    def __init__(self, producer: Sends, metrics: RouterMetrics) -> None:
+    def __init__(self, producer: AIOKafkaProducer, metrics: RouterMetrics) -> None:
         self._producer, self._metrics = producer, metrics
         self._lanes: dict[AgentSet, _Lane] = {}
 
@@ -214,7 +206,7 @@ class Copies:
         for agent in list(self._lanes):
             await self.all_ended(agent)
 
-    def use(self, agent: AgentSet, producer: Sends) -> None:
+    def use(self, agent: AgentSet, producer: AIOKafkaProducer) -> None:
         """Send to an agent with this producer from now on; nothing of it may be open."""
         self._lane(agent).producer = producer
 

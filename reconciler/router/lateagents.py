@@ -65,7 +65,7 @@ class FleetNews:
         self._changes.hpas.setdefault(hpa.cluster, {})[hpa.namespace, hpa.name] = change
         self.waiting.set()
 
-    def take(self) -> FleetChanges:
+    def changes(self) -> FleetChanges:
         """Give what has changed since it was taken last."""
         taken, self._changes = self._changes, FleetChanges()
         return taken

@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka import AIOKafkaProducer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from reconciler.core.inbox import OffsetProgress
 from reconciler.observer.centralhpas import CentralHpas, follow_central
@@ -25,9 +25,9 @@ from reconciler.router import copies as agenttopics
 from reconciler.router.copies import ANSWER_WITHIN_S, Copies, RouterMetrics, WantedRecords
 from reconciler.router.lateagents import FleetNews, LateAgents
 from runtime import ending, kafkaclients
-from runtime import kafkaclients as groupoffsets
 from runtime.driver import stop_soon
 from runtime.ending import first_of
+from runtime.groups import GroupMember, begin_of, group_consumer
 from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartHealth
 from runtime.records import Publisher, follow_topic
@@ -49,8 +49,6 @@ TOPIC_TIMEOUT_S = 10.0
 """How long a router that starts waits for the topics of registered agents."""
 SETTLED_WITHIN_S = 2.0
 """How long a router that ends waits for the copies that it has begun."""
-COMMIT_EVERY_S = 1.0
-"""What was copied since is copied again after a crash, and passed over by the agents."""
 SOON_S = 0.05
 """Changes that come together are one record."""
 CENTRAL_GROUP = f"{OBSERVER_GROUPS}router"
@@ -82,8 +80,6 @@ class Router:
         """Cluster -> its agent, once its topic was found."""
         self.progress: dict[int, OffsetProgress] = {}
         """Partition of the decisions -> what of it is read, and copied to the agents that are not late."""
-        self._committed: dict[int, int] = {}
-        self._committed_s = time.monotonic()
         self._owned: set[int] = set()
         self._revocations = 0
         self._partitions = 0
@@ -106,7 +102,7 @@ class Router:
             # A group member that may not read its topic would wait for ever, and say nothing.
             self._partitions = len(await self._producer.partitions_for(DECISIONS))
             timeout_ms = self._config.session_timeout_ms
-            self._consumer = kafkaclients.group_consumer(
+            self._consumer = group_consumer(
                 self._config.kafka, ROUTER_GROUP, begin="latest", session_timeout_ms=timeout_ms, fetch_max_wait_ms=100
             )
             stack.push_async_callback(stop_soon, self._consumer)
@@ -114,6 +110,7 @@ class Router:
 
     async def _work(self, stop: asyncio.Event) -> None:
         known = {name: asyncio.Event() for name in _KNOWN}
+        member = GroupMember(self._consumer, done=self._done, revoked=self._revoked, assigned=self._assigned)
 
         def caught_up(name: str) -> Callable[[], None]:
             def ready() -> None:
@@ -137,11 +134,12 @@ class Router:
                 await first_of(event.wait(), stop.wait())
             await self._topics_found()
             await kafkaclients.start(self._consumer)
-            self._consumer.subscribe([DECISIONS], listener=_Rebalance(self))
+            self._consumer.subscribe([DECISIONS], listener=member)
             while not stop.is_set():
                 await self._copy()
+                await member.commit(only_if_due=True)
             await first_of(self._copies.settled(), asyncio.sleep(ending.left_s(SETTLED_WITHIN_S)))
-            await self._commit()
+            await member.commit()
             for task in tasks:
                 task.cancel()
 
@@ -223,8 +221,6 @@ class Router:
                     await self._copy_record(agent, record, progress)
                 progress.done(record.offset)
         self._late.begin_stuck(self._ready.values())
-        if time.monotonic() - self._committed_s >= COMMIT_EVERY_S:
-            await self._commit()
 
     async def _copy_record(self, agent: AgentSet, record: ConsumerRecord, progress: OffsetProgress) -> None:
         progress.begin(record.offset)
@@ -248,15 +244,8 @@ class Router:
         """Whether a decision record is copied to an agent."""
         return cluster_of(record.headers) == agent.cluster and self._wanted.take(record)
 
-    async def _commit(self) -> None:
-        self._committed_s = time.monotonic()
-        offsets = {
-            TopicPartition(DECISIONS, number): offset
-            for number in self._owned
-            if (offset := self._committable(number)) > self._committed.get(number, -1)
-        }
-        if offsets and await groupoffsets.commit(self._consumer, offsets):
-            self._committed |= {partition.partition: offset for partition, offset in offsets.items()}
+    def _done(self) -> dict[TopicPartition, int]:
+        return {TopicPartition(DECISIONS, number): self._committable(number) for number in self._owned}
 
     def _committable(self, number: int) -> int:
         """The first offset of a partition that some agent may not have; -1: nothing was read."""
@@ -299,7 +288,7 @@ class Router:
         return max(0.0, due_s - now_s)
 
     async def _report_all(self) -> None:
-        changes = self._news.take()
+        changes = self._news.changes()
         for cluster, agent in list(self._ready.items()):
             if not self._is_mine(cluster) or self.health.waiting_for.keys() - {"decisions"}:
                 self._snapshot_due_s[cluster] = time.monotonic() + 1.0
@@ -334,34 +323,21 @@ class Router:
 
     # --- rebalancing --------------------------------------------------------------------------------------------------
 
-    async def assigned(self, partitions: Iterable[TopicPartition]) -> None:
+    async def _assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """Begin where the group has committed, or a little before the end."""
         for partition in partitions:
             self._owned.add(partition.partition)
-            await groupoffsets.begin_of(self._consumer, partition)
+            await begin_of(self._consumer, partition)
         for cluster in self._ready:
             self._snapshot_due_s[cluster] = 0.0
         self._news.waiting.set()
 
-    async def revoked(self) -> None:
-        """Commit what is copied; the rest is copied again by whoever comes next."""
+    def _revoked(self, _: Iterable[TopicPartition]) -> None:
+        """Give everything up: whoever comes next copies again what is not committed."""
         self._revocations += 1
-        await self._commit()
         self._late.drop_all()
         self._owned.clear()
         self.progress.clear()
-        self._committed.clear()
-
-
-class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]
-    def __init__(self, router: Router) -> None:
-        self._router = router
-
-    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        await self._router.revoked()
-
-    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        await self._router.assigned(assigned)
 
 
 async def run_router(config: RouterConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None) -> None:
@@ -395,13 +371,7 @@ async def _has_agents(settings: KafkaSettings, stop: asyncio.Event) -> bool:
         look()
 
     following = asyncio.ensure_future(follow_topic(settings, SETTINGS, take, all_read))
-    waits = [following, asyncio.ensure_future(found.wait()), asyncio.ensure_future(stop.wait())]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        if following.done():
-            following.result()  # it ends by an exception only
-    finally:
-        for each in waits:
-            each.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
+    await first_of(following, found.wait(), stop.wait())
+    if following.done() and not following.cancelled():
+        following.result()  # it ends by an exception only
     return found.is_set() and not stop.is_set()

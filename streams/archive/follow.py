@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -14,8 +14,7 @@ from aiokafka.errors import OffsetOutOfRangeError
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from runtime import ending
-from runtime.driver import stop_soon
-from runtime.kafkaclients import aiokafka_kwargs, read_range
+from runtime.kafkaclients import bounds_of, has_reached, partition_counts, read_to, reader
 from runtime.process import health_server
 from schemas import topics
 from schemas.connection import KafkaSettings
@@ -97,25 +96,16 @@ async def run_archive(
 
     Raises ArchiveError: the directory is not usable, or the topics no longer hold what comes next.
     """
-    consumer = AIOKafkaConsumer(
-        **aiokafka_kwargs(config.kafka),
-        group_id=None,
-        enable_auto_commit=False,
-        auto_offset_reset="none",
-        fetch_max_wait_ms=FETCH_MS,
-    )
     health = ArchiverHealth()
+    server = health_server(health.registry, health.problems, host=config.web_host, port=config.web_port)
+    reading = reader(config.kafka, auto_offset_reset="none", fetch_max_wait_ms=FETCH_MS)
     try:
-        await consumer.start()
-        async with AsyncExitStack() as exits:
+        async with reading as consumer, server as port:
             if config.web_port is not None:
-                server = health_server(health.registry, health.problems, host=config.web_host, port=config.web_port)
-                reported(await exits.enter_async_context(server))
+                reported(port)
             return await _Follower(config, consumer, stop, health).run()
     except OffsetOutOfRangeError as error:
         raise ArchiveError(f"the topics no longer hold what follows in the archive: {error}") from error
-    finally:
-        await stop_soon(consumer)
 
 
 class _Follower:
@@ -141,9 +131,8 @@ class _Follower:
         return Archived({topic: held[topic] - before[topic] for topic in held}, held)
 
     async def _partitions(self) -> int:
-        # Private, but the only request that lists topics without creating them; the driver's version is pinned.
-        cluster = await self._consumer._client.fetch_all_metadata()
-        counts = {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in NAMES}
+        found = await partition_counts(self._consumer)
+        counts = {topic: found.get(topic, 0) for topic in NAMES}
         for topic, count in counts.items():
             if not count:
                 raise MissingTopicError(topic)
@@ -184,15 +173,14 @@ class _Follower:
         )
 
     async def _changelog(self) -> dict[bytes, bytes]:
-        cluster = await self._consumer._client.fetch_all_metadata()
-        numbers = cluster.partitions_for_topic(topics.CHANGELOG) or ()
-        parts = [TopicPartition(topics.CHANGELOG, number) for number in numbers]
-        self._consumer.assign(parts)
-        firsts, ends = await self._consumer.beginning_offsets(parts), await self._consumer.end_offsets(parts)
+        count = (await partition_counts(self._consumer)).get(topics.CHANGELOG, 0)
+        bounds = await bounds_of(self._consumer, [TopicPartition(topics.CHANGELOG, number) for number in range(count)])
         newest: dict[bytes, bytes] = {}
-        for part in parts:
-            self._consumer.assign([part])
-            async for record in read_range(self._consumer, part, firsts[part], ends[part]):
+        self._consumer.assign(list(bounds))
+        for part, (first, _) in bounds.items():
+            self._consumer.seek(part, first)
+        async with aclosing(read_to(self._consumer, {part: end for part, (_, end) in bounds.items()})) as records:
+            async for record in records:
                 merge_row(newest, record.key, record.value)
         return newest
 
@@ -204,7 +192,7 @@ class _Follower:
                 wanted = ends[part] if self._config.once and part.topic == topics.LOG else None
                 self._take(archiver, part, records, wanted)
             now = time.monotonic()
-            done = self._config.once and await self._at_end(ends)
+            done = self._config.once and await has_reached(self._consumer, ends)
             if done or now - flushed >= self._config.flush_ms / 1000:
                 await asyncio.to_thread(archiver.flush)
                 self._health.flushed.set_to_current_time()
@@ -240,6 +228,3 @@ class _Follower:
             archiver.append(name, part.partition, archived(record))
             self._health.records.labels(topic=name).inc()
         self._health.received()
-
-    async def _at_end(self, ends: dict[TopicPartition, int]) -> bool:
-        return all([await self._consumer.position(part) >= end for part, end in ends.items()])

@@ -14,9 +14,10 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import faust
+from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from faust import streams as faust_streams
 from faust.stores import memory
@@ -90,16 +91,12 @@ TICK = encode(LogRecord(v=VERSION, entries=[]))
 TICK_S = 1.0
 
 
-class Producer(Protocol):
-    """The part of aiokafka's producer that is used: `send` puts a record in the buffer, its future is the broker's."""
-
-    async def send(self, topic: str, value: bytes, *, key: bytes | None, partition: int) -> "asyncio.Future[Any]": ...
-
-
 class Ticker:
     """Appends ticks; none to a partition whose last tick the broker has not acknowledged."""
 
-    def __init__(self, topic: str, assignment: Assignment, fence: Fence, producer: Callable[[], Producer]) -> None:
+    def __init__(
+        self, topic: str, assignment: Assignment, fence: Fence, producer: Callable[[], AIOKafkaProducer]
+    ) -> None:
         self._topic = topic
         self._assignment = assignment
         self._fence = fence

@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
     KafkaConnectionError,
@@ -20,7 +18,8 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from runtime.kafkaclients import aiokafka_kwargs, started
+from runtime.kafkaclients import reader
+from runtime.topicadmin import TopicAdmin
 from streams.decider.assignment import Assignment, DeciderConfig
 from streams.decider.metrics import Metrics
 from streams.decider.tail import Exit, Fence, die
@@ -42,9 +41,7 @@ async def check(config: DeciderConfig) -> int:
     Raises StartError: no broker answers, a topic is missing or unlike the others, a permission is denied.
     """
     try:
-        async with AIOKafkaConsumer(
-            **aiokafka_kwargs(config.kafka), group_id=config.app_id, enable_auto_commit=False
-        ) as consumer:
+        async with reader(config.kafka, group_id=config.app_id) as consumer:
             partitions = await _check_topics(consumer, config)
             await consumer.committed(TopicPartition(config.log_topic, 0))
         await _check_timestamps(config)
@@ -85,7 +82,8 @@ async def _name_topics(consumer: AIOKafkaConsumer, names: Iterable[str]) -> None
 
 
 async def _check_timestamps(config: DeciderConfig) -> None:
-    kind = await _timestamp_type(config)
+    async with TopicAdmin(config.kafka) as admin:
+        kind = (await admin.config(config.log_topic)).get(TIMESTAMP_TYPE)
     if config.playback and kind == "LogAppendTime":
         raise StartError(
             Exit.NEEDS_OPERATOR,
@@ -98,20 +96,6 @@ async def _check_timestamps(config: DeciderConfig) -> None:
             f"{config.log_topic} needs {TIMESTAMP_TYPE}=LogAppendTime, as decisions take their time from the broker; "
             "run `fleethpa topics check --fix`, or play a recording with --playback",
         )
-
-
-async def _timestamp_type(config: DeciderConfig) -> str | None:
-    """The log's timestamp type; None if the broker does not report it (embedded broker, missing permission)."""
-    admin = AIOKafkaAdminClient(**aiokafka_kwargs(config.kafka))
-    await admin.start()
-    try:
-        answers = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, config.log_topic)])
-    except KafkaError:
-        return None
-    finally:
-        await admin.close()
-    entries = [entry for answer in answers for resource in answer.resources for entry in resource[4]]
-    return next((str(entry[1]) for entry in entries if entry[0] == TIMESTAMP_TYPE), None)
 
 
 def _denied(kind: str, name: str, operation: str) -> StartError:
@@ -153,20 +137,16 @@ class Watchdog:
 
     async def watch(self) -> None:
         """Look once a second, for ever."""
-        consumer = AIOKafkaConsumer(**aiokafka_kwargs(self._config.kafka), group_id=None, enable_auto_commit=False)
-        async with started(consumer):
-            await self._watch(consumer)
-
-    async def _watch(self, consumer: AIOKafkaConsumer) -> None:
         asked_at = 0.0
-        while True:
-            await asyncio.sleep(LOOK_S)
-            if time.monotonic() - asked_at >= ENDS_S:
-                self.saw_ends(await self._ask_ends(consumer))
-                asked_at = time.monotonic()
-            self._metrics.positions(self._assignment.owned, self._ends)
-            if reason := self.stall(time.monotonic()):
-                die(Exit.STALLED, reason)
+        async with reader(self._config.kafka) as consumer:
+            while True:
+                await asyncio.sleep(LOOK_S)
+                if time.monotonic() - asked_at >= ENDS_S:
+                    self.saw_ends(await self._ask_ends(consumer))
+                    asked_at = time.monotonic()
+                self._metrics.positions(self._assignment.owned, self._ends)
+                if reason := self.stall(time.monotonic()):
+                    die(Exit.STALLED, reason)
 
     def saw_ends(self, ends: Mapping[int, int]) -> None:
         """Note the end offsets of the log, by partition."""

@@ -8,29 +8,14 @@ It is written last, so one that is missing or old only makes the next owner read
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
 
-from streams.decider.recordbatches import BatchSender, BatchWriter, CrashPoint, crash
+from aiokafka import AIOKafkaProducer, ConsumerRecord
+
+from streams.decider.recordbatches import BatchWriter, CrashPoint, crash
 from streams.decider.tail import Exit, RecordedTail, die
 from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition
 from streams.state.rowcodec import APPLIED_BYTES, applied_prefix
-
-
-class LogRecordLike(Protocol):
-    """What is used of a record of the log; the timestamp is in Unix milliseconds."""
-
-    @property
-    def partition(self) -> int: ...
-
-    @property
-    def offset(self) -> int: ...
-
-    @property
-    def value(self) -> bytes: ...
-
-    @property
-    def timestamp(self) -> int: ...
 
 
 class OwnedPartition:
@@ -60,7 +45,7 @@ class OwnedPartition:
         """How far the broker's clock is behind the newest log time: log time never runs backwards."""
         return self.newest_log_time_ms - self.log_time_ms
 
-    async def fold(self, record: LogRecordLike) -> list[DecisionRecord]:
+    async def fold(self, record: ConsumerRecord) -> list[DecisionRecord]:
         """Apply one record of the log; give the decisions that are not published yet.
 
         A record already applied is skipped. A record that is not the next one means that input was lost or reordered on
@@ -83,7 +68,7 @@ class OwnedPartition:
         (reread, suppressed), self._reported = self._reported, (self.reread, self.suppressed)
         return self.reread - reread, self.suppressed - suppressed
 
-    def _time(self, record: LogRecordLike) -> int:
+    def _time(self, record: ConsumerRecord) -> int:
         self.log_time_ms = record.timestamp
         self.newest_log_time_ms = max(self.newest_log_time_ms, self.log_time_ms)
         return self.log_time_ms
@@ -119,7 +104,7 @@ def written_rows(owned: OwnedPartition) -> Iterator[tuple[bytes, bytes]]:
 
 
 async def write_checkpoint(
-    owned: OwnedPartition, *, producer: BatchSender, topic: str, still_ours: Callable[[], bool], faults: CrashPoint
+    owned: OwnedPartition, *, producer: AIOKafkaProducer, topic: str, still_ours: Callable[[], bool], faults: CrashPoint
 ) -> int:
     """Write the dirty rows of a partition, wait for the broker, give the number of bytes. Stops if no longer owner:
     what was queued until then is a prefix of the rows.

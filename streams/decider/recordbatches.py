@@ -11,9 +11,10 @@ Marked steps at which a test kills the process. Inert unless `FLEETHPA_CRASH_AT`
 import asyncio
 import os
 import signal
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Any
 
+from aiokafka import AIOKafkaProducer
 from aiokafka.errors import MessageSizeTooLargeError
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.default_records import DefaultRecordBatch
@@ -63,34 +64,15 @@ class RecordTooLargeError(Exception):
     """A topic does not take a record, however often it is sent. The text names the record, its size and what helps."""
 
 
-class OpenBatch(Protocol):
-    """A batch that is being filled."""
-
-    def append(
-        self, *, timestamp: int | None, key: bytes | None, value: bytes | None, headers: Sequence[Any] = ()
-    ) -> object | None:
-        """Add a record; None if the batch has no room for it."""
-
-    def close(self) -> None:
-        """Take no further record, so that the driver need not wait for one."""
-
-
-class BatchSender(Protocol):
-    """The part of aiokafka's producer that is used: `send_batch` queues a batch, its future is the broker's."""
-
-    async def send_batch(self, batch: Any, topic: str, *, partition: int) -> "asyncio.Future[Any]": ...
-
-
-def new_batch() -> OpenBatch:
+def new_batch() -> BatchBuilder:
     """An empty batch, compressed with lz4 when it is sent."""
-    batch: OpenBatch = BatchBuilder(BATCH_BYTES, DefaultRecordBatch.CODEC_LZ4, is_transactional=False)
-    return batch
+    return BatchBuilder(BATCH_BYTES, DefaultRecordBatch.CODEC_LZ4, is_transactional=False)
 
 
 class BatchWriter:
     """Writes records to one partition, in order."""
 
-    def __init__(self, producer: BatchSender, topic: str, partition: int) -> None:
+    def __init__(self, producer: AIOKafkaProducer, topic: str, partition: int) -> None:
         self._producer, self._topic, self._partition = producer, topic, partition
         self._batch = new_batch()
         self._held = 0

@@ -17,12 +17,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from hashlib import sha256
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, NoReturn
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 
 from runtime.driver import stop_soon
-from runtime.kafkaclients import OffsetBounds, aiokafka_kwargs, bounds_of, read_range
+from runtime.kafkaclients import OffsetBounds, bounds_of, new_consumer, read_range
 from runtime.log import clean_lines
 from schemas.connection import KafkaSettings
 from schemas.decisions import REMEMBERED, Links, links_of, log_offset_of
@@ -109,17 +109,7 @@ class StandingError(Exception):
     """The decisions topic does not continue the recovered state; the text names the fault and its place."""
 
 
-class DecisionOnTopic(Protocol):
-    """What is read of a record of the decisions topic."""
-
-    @property
-    def offset(self) -> int: ...
-
-    @property
-    def value(self) -> bytes: ...
-
-
-Fetch = Callable[[], Awaitable[Sequence[DecisionOnTopic]]]
+Fetch = Callable[[], Awaitable[Sequence[ConsumerRecord]]]
 """The next records of the decisions partition, in order; waits for them."""
 
 
@@ -153,15 +143,6 @@ class RecordedTail:
         self._by_offset: dict[int, dict[str, bytes]] = {}
         self.duplicates = 0
 
-    @classmethod
-    def none(cls, partition: int) -> "RecordedTail":
-        """Without any published decision."""
-
-        async def fetch() -> Sequence[DecisionOnTopic]:
-            return ()
-
-        return cls(partition, TailHead(0, ""), 0, 0, fetch)
-
     @property
     def exhausted(self) -> bool:
         """Whether everything that stood has been read."""
@@ -185,7 +166,7 @@ class RecordedTail:
             self._check_end()
         return self._by_offset.pop(log_offset, {})
 
-    def _read(self, record: DecisionOnTopic) -> None:
+    def _read(self, record: ConsumerRecord) -> None:
         if record.offset >= self._end:
             self._position = record.offset
             return
@@ -245,9 +226,7 @@ class TailReader:
     """One consumer in no group, shared by the partitions of an assignment; closed when nothing is left to read."""
 
     def __init__(self, settings: KafkaSettings, log_topic: str, decisions_topic: str) -> None:
-        self._consumer = AIOKafkaConsumer(
-            **aiokafka_kwargs(settings), group_id=None, enable_auto_commit=False, auto_offset_reset="none"
-        )
+        self._consumer = new_consumer(settings, auto_offset_reset="none")
         self._log_topic = log_topic
         self._decisions_topic = decisions_topic
         self._log: dict[int, OffsetBounds] = {}

@@ -5,12 +5,12 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, ConsumerRecord
 
 from runtime.driver import FreeMemory
 from streams.decider.assignment import Assignment, DeciderConfig
 from streams.decider.metrics import Metrics
-from streams.decider.owned import LogRecordLike, OwnedPartition, write_checkpoint
+from streams.decider.owned import OwnedPartition, write_checkpoint
 from streams.decider.recordbatches import BatchWriter, CrashPoint, write_all
 from streams.decider.tail import Fence
 from streams.state.ledger import DecisionRecord
@@ -49,7 +49,7 @@ class Takes:
         self._free_memory = FreeMemory()
         self._generation = generation
 
-    async def take(self, records: Sequence[LogRecordLike], generation: int) -> None:
+    async def take(self, records: Sequence[ConsumerRecord], generation: int) -> None:
         """Do one take of log records that were fetched under this generation."""
         async with self._assignment.lock:
             epoch = self._assignment.epoch
@@ -86,8 +86,8 @@ class Takes:
             self._metrics.checkpointed(time.monotonic() - started, written)
 
     async def _fold(
-        self, records: Sequence[LogRecordLike]
-    ) -> tuple[list[tuple[OwnedPartition, DecisionRecord]], Sequence[LogRecordLike]]:
+        self, records: Sequence[ConsumerRecord]
+    ) -> tuple[list[tuple[OwnedPartition, DecisionRecord]], Sequence[ConsumerRecord]]:
         """Fold records, as far as no checkpoint must come before the next; give the decisions and the rest."""
         pending: list[tuple[OwnedPartition, DecisionRecord]] = []
         yielded = time.monotonic()

@@ -176,8 +176,8 @@ class KafkaPast(Past):
         self.settings = settings
         self._shared: AIOKafkaConsumer | None = None
         self._counts: dict[str, int] = {}
-        self._asked: dict[TopicPartition, asyncio.Future[Span]] = {}
-        self._asking: set[asyncio.Task[None]] = set()
+        self._asked: set[TopicPartition] = set()
+        self._asking: asyncio.Task[dict[TopicPartition, Span]] | None = None
 
     def __reduce__(self) -> tuple[type[KafkaPast], tuple[KafkaSettings, int | None]]:
         return KafkaPast, (self.settings, self.at_ms)
@@ -186,7 +186,7 @@ class KafkaPast(Past):
     async def opened(self) -> AsyncIterator[KafkaPast]:
         """Share one consumer among all readings. Raises MissingTopicError: log, decisions or changelog do not exist."""
         async with kafkaclients.reader(self.settings) as consumer:
-            self._counts = await _counts(consumer)
+            self._counts = await kafkaclients.partition_counts(consumer)
             for topic in (topics.LOG, topics.DECISIONS, topics.CHANGELOG):
                 if not self._counts.get(topic):
                     raise MissingTopicError(topic)
@@ -219,56 +219,24 @@ class KafkaPast(Past):
         if consumer is not self._shared:
             begin, end = await consumer.beginning_offsets([part]), await consumer.end_offsets([part])
             return Span(begin[part], end[part])
-        if part not in self._asked:
-            loop = asyncio.get_running_loop()
-            if not self._asked:
-                loop.call_soon(self._begin_to_ask, consumer)
-            self._asked[part] = loop.create_future()
+        if not self._asked or self._asking is None:
+            self._asking = asyncio.create_task(self._ask(consumer))
+        self._asked.add(part)
         # One of those who wait may be cancelled: the others still want the answer.
-        return await asyncio.shield(self._asked[part])
+        return (await asyncio.shield(self._asking))[part]
 
-    def _begin_to_ask(self, consumer: AIOKafkaConsumer) -> None:
-        task = asyncio.ensure_future(self._ask(consumer))
-        self._asking.add(task)  # the loop itself keeps no task alive
-        task.add_done_callback(self._asking.discard)
-
-    async def _ask(self, consumer: AIOKafkaConsumer) -> None:
-        asked, self._asked = self._asked, {}
-        try:
-            begin, end = await asyncio.gather(
-                consumer.beginning_offsets(list(asked)), consumer.end_offsets(list(asked))
-            )
-        except asyncio.CancelledError:
-            for waiting in asked.values():
-                waiting.cancel()
-            raise
-        except Exception as error:  # whatever it is, each of those who wait for the answer gets it
-            for waiting in asked.values():
-                if not waiting.done():
-                    waiting.set_exception(error)
-            return
-        for part, waiting in asked.items():
-            if not waiting.done():
-                waiting.set_result(Span(begin[part], end[part]))
-
-    async def _read(
-        self, consumer: AIOKafkaConsumer, part: TopicPartition, first: int, end: int
-    ) -> AsyncGenerator[ConsumerRecord, None]:
-        """Give the records of [first, end)."""
-        consumer.resume(part)
-        try:
-            async with aclosing(kafkaclients.read_range(consumer, part, first, end)) as records:
-                async for record in records:
-                    yield record
-        finally:
-            consumer.pause(part)
+    async def _ask(self, consumer: AIOKafkaConsumer) -> dict[TopicPartition, Span]:
+        await asyncio.sleep(0)  # whoever else asks in this turn of the loop
+        asked, self._asked = list(self._asked), set()
+        begin, end = await asyncio.gather(consumer.beginning_offsets(asked), consumer.end_offsets(asked))
+        return {part: Span(begin[part], end[part]) for part in asked}
 
     # --- log and decisions ------------------------------------------------------------------------------------------
 
     async def partitions(self) -> int:
         if not self._counts:
             async with kafkaclients.reader(self.settings) as consumer:
-                self._counts = await _counts(consumer)
+                self._counts = await kafkaclients.partition_counts(consumer)
         if not self._counts.get(topics.LOG):
             raise MissingTopicError(topics.LOG)
         return self._counts[topics.LOG]
@@ -277,7 +245,7 @@ class KafkaPast(Past):
         part = TopicPartition(TOPICS[topic], partition)
         async with self._consumer(part) as consumer:
             span = await self._span(consumer, part)
-            async with aclosing(self._read(consumer, part, max(span.first, first), span.end)) as records:
+            async with aclosing(kafkaclients.read_range(consumer, part, max(span.first, first), span.end)) as records:
                 async for record in records:
                     yield archived(record)
 
@@ -287,17 +255,13 @@ class KafkaPast(Past):
         part = TopicPartition(TOPICS[topic], partition)
         async with self._consumer(part) as consumer:
             span = await self._span(consumer, part)
-            consumer.resume(part)
-            try:
-                batches = kafkaclients.read_batches(consumer, part, max(span.first, first), span.end)
-                async with aclosing(batches):
-                    async for batch in batches:
-                        yield [
-                            BareRecord(record.offset, record.timestamp, _UNREAD, _UNREAD, record.value or b"")
-                            for record in batch
-                        ]
-            finally:
-                consumer.pause(part)
+            batches = kafkaclients.read_batches(consumer, part, max(span.first, first), span.end)
+            async with aclosing(batches):
+                async for batch in batches:
+                    yield [
+                        BareRecord(record.offset, record.timestamp, _UNREAD, _UNREAD, record.value or b"")
+                        for record in batch
+                    ]
 
     async def backwards(
         self, topic: str, partition: int, upto_ms: int | None = None
@@ -305,15 +269,14 @@ class KafkaPast(Past):
         part = TopicPartition(TOPICS[topic], partition)
         async with self._consumer(part) as consumer:
             span = await self._span(consumer, part)
-            end, size = span.end, STRETCH
+            end = span.end
             if upto_ms is not None:
                 later = (await consumer.offsets_for_times({part: max(0, upto_ms)}))[part]
                 end = end if later is None else max(span.first, later.offset)
-            while end > span.first:
-                first = max(span.first, end - size)
-                async with aclosing(self._read(consumer, part, first, end)) as records:
-                    yield [archived(record) async for record in records]
-                end, size = first, size * 2
+            lists = kafkaclients.read_backwards(consumer, part, span.first, end, STRETCH)
+            async with aclosing(lists):
+                async for _, records in lists:
+                    yield [archived(record) for record in records]
 
     async def arriving(self, positions: dict[int, int]) -> AsyncGenerator[tuple[int, ArchivedRecord], None]:
         parts = [TopicPartition(topics.DECISIONS, number) for number in positions]
@@ -340,7 +303,9 @@ class KafkaPast(Past):
         part = TopicPartition(topics.LOG, partition)
         async with self._consumer(part) as consumer:
             span = await self._span(consumer, part)
-            async with aclosing(self._read(consumer, part, max(span.first, span.end - 1), span.end)) as records:
+            async with aclosing(
+                kafkaclients.read_range(consumer, part, max(span.first, span.end - 1), span.end)
+            ) as records:
                 async for record in records:
                     return int(record.timestamp)
         return 0
@@ -397,16 +362,18 @@ class KafkaPast(Past):
         self, consumer: AIOKafkaConsumer, part: TopicPartition, span: Span, found: NewestCheckpoint
     ) -> Mapping[bytes, bytes]:
         """Read the changelog from its end backwards; rows that were written long ago are looked up where they are."""
-        top, size = span.end, ROWS
-        while top > span.first and (found.own is None or found.lacking):
-            if found.own is not None and span.end - top > 2 * found.named + ROWS:
-                await self._look_up(consumer, part, Span(span.first, top), found)
-                break
-            first = max(span.first, top - size)
-            async with aclosing(self._read(consumer, part, first, top)) as records:
-                for record in reversed([record async for record in records]):
+        lists = kafkaclients.read_backwards(consumer, part, span.first, span.end, ROWS)
+        async with aclosing(lists):
+            async for top, records in lists:
+                for record in reversed(records):
                     found.take(record.key, record.value)
-            top, size = first, size * 2
+                if found.own is None:
+                    continue
+                if found.lacking and top > span.first and span.end - top > 2 * found.named + ROWS:
+                    await self._look_up(consumer, part, Span(span.first, top), found)
+                    break
+                if not found.lacking:
+                    break
         return found.rows if found.own is not None else {}
 
     async def _look_up(
@@ -415,14 +382,14 @@ class KafkaPast(Past):
         while found.lacking:
             written = max(found.lacking.values())
             first = await self._first_row(consumer, part, span, written)
-            async with aclosing(self._read(consumer, part, first, span.end)) as records:
+            async with aclosing(kafkaclients.read_range(consumer, part, first, span.end)) as records:
                 async for record in records:
                     found.take(record.key, record.value)
                     if written not in found.lacking.values():
                         break
             if written in found.lacking.values():
                 # An older copy was written late, so that the rows are not in order: whatever is there is looked at.
-                async with aclosing(self._read(consumer, part, span.first, span.end)) as records:
+                async with aclosing(kafkaclients.read_range(consumer, part, span.first, span.end)) as records:
                     async for record in records:
                         found.take(record.key, record.value)
                 return
@@ -457,7 +424,7 @@ class KafkaPast(Past):
         self, consumer: AIOKafkaConsumer, part: TopicPartition, span: Span, kept: int
     ) -> Mapping[bytes, bytes]:
         wanted = OldestCheckpoint(part.partition, kept - 1)
-        async with aclosing(self._read(consumer, part, span.first, span.end)) as records:
+        async with aclosing(kafkaclients.read_range(consumer, part, span.first, span.end)) as records:
             async for record in records:
                 if not wanted.take(record.key, record.value):
                     break
@@ -475,9 +442,3 @@ async def _bisected(span: Span, before: Callable[[int], Awaitable[tuple[int, boo
         else:
             high = middle
     return low
-
-
-async def _counts(consumer: AIOKafkaConsumer) -> dict[str, int]:
-    # Private, but the only request that lists topics without creating them; the driver's version is pinned.
-    cluster = await consumer._client.fetch_all_metadata()
-    return {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in cluster.topics()}

@@ -8,27 +8,26 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
-from typing import NamedTuple
+from itertools import islice
 
-from aiokafka import ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import KafkaError
 
-from runtime.driver import stop_soon
-from runtime.kafkaclients import bounds_of, group_consumer
+from runtime.ending import first_of
+from runtime.groups import Partitions, group_consumer
+from runtime.kafkaclients import started
 from schemas.agents import ONLY_PARTITION, AgentRegistry, agent_of_reports
 from schemas.topics import AGENT_INGEST_GROUP
 from streams.ingest.agentrules import ReceivedAt, admit
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import IngestMetrics, LogWriter, Recorder, raw_record
-from streams.ingest.loop import committed, unless
-from streams.ingest.mapping import IngestConfig, Resolver
-from streams.ingest.pieces import AgentRates, Conversion, RawRecord
+from streams.ingest.loop import MAX_TAKEN, Item, PartitionProgress, SourceWorker, unless
+from streams.ingest.mapping import IngestConfig
+from streams.ingest.pieces import AgentRates, Conversion
 
 log = logging.getLogger("fleethpa.ingest")
 
-MAX_TAKEN = 1_000
-"""Records written in one go; bounds memory while behind."""
 METADATA_MAX_AGE_MS = 10_000
 """How soon a topic is found that was created after its agent was registered."""
 CHANGES_S = 0.2
@@ -36,14 +35,57 @@ _APPEND_TIME = 1
 """`timestampType` of a record that the broker has stamped."""
 
 
-class _Held(NamedTuple):
-    tp: TopicPartition
-    raw: RawRecord
-    found: Conversion
+class AgentWorker(SourceWorker):
+    """The worker of the topics of the agents that are registered at a time."""
+
+    def __init__(self, agents: "Agents", consumer: AIOKafkaConsumer) -> None:
+        super().__init__(agents.config, consumer, agents.recorder)
+        self._agents = agents
+
+    async def _assigned(self, assigned: Partitions) -> None:
+        self._agents.stopped.clear()
+        await super()._assigned(assigned)
+
+    def converted(self, record: ConsumerRecord) -> Item | None:
+        """Convert a record, as far as its topic's agent may say what is in it."""
+        if record.topic in self._agents.stopped or record.partition != ONLY_PARTITION:
+            return None
+        raw, now_s = raw_record(record), time.monotonic()
+        found = convert(raw, self._resolver)
+        self._agents.admit(found, record, now_s)
+        return Item(raw, found)
+
+    def went_back(self, tp: TopicPartition, offset: int, read: int) -> None:
+        """Stop reading this topic, and only this one."""
+        cluster = whose.cluster if (whose := agent_of_reports(tp.topic)) else tp.topic
+        text = (
+            f"{tp.topic} is at offset {offset}, but {read} records of it were read: the topic was created again; "
+            f"no more is read of it. Next: fleethpa clusters remove {cluster}, then fleethpa clusters add {cluster}"
+        )
+        log.error(text)
+        self._agents.stopped[tp.topic] = text
+        with suppress(ValueError):
+            self._consumer.pause(tp)
+
+    async def take(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
+        """Everything that was read: no topic waits for another."""
+        held = islice(self._merge.take({}), MAX_TAKEN)
+        return [(tp, item) for tp, item in held if tp.topic not in self._agents.stopped]
+
+    def done(self) -> dict[TopicPartition, int]:
+        """Up to where each topic that is read is in the log."""
+        return {tp: offset for tp, offset in super().done().items() if tp.topic not in self._agents.stopped}
+
+    async def commit(self, *, only_if_due: bool = False) -> None:
+        """Commit what is in the log. A failure is only logged: what is read twice after a restart, the fold drops."""
+        try:
+            await super().commit(only_if_due=only_if_due)
+        except KafkaError as error:
+            log.warning("offsets of agents' topics not committed", extra={"error": repr(error)})
 
 
-class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Reads, converts, writes, commits. `_lock` keeps a rebalance out of a write."""
+class Agents:
+    """Reads the topics of agents, whichever are registered; `stopped`: topic -> why nothing is read of it."""
 
     def __init__(
         self,
@@ -55,45 +97,26 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
         partitions: int,
     ) -> None:
         """`changed` is set whenever the registry says something new."""
-        self._config, self._registry, self._changed = config, registry, changed
-        self._recorder = Recorder(config.mapping, metrics, partitions, writer, by_time=config.is_playback)
-        self._resolver, self._limits = Resolver(config.mapping), AgentRates()
-        self._lock = asyncio.Lock()
-        self._held: list[_Held] = []
-        self._read_to: dict[TopicPartition, int] = {}
-        self._written: dict[TopicPartition, int] = {}
-        self._committed_at = time.monotonic()
-        self._unchecked: set[TopicPartition] = set()
-        self._stopped: dict[str, str] = {}
-        """Topic -> why nothing is read of it."""
+        self.config, self._registry, self._changed = config, registry, changed
+        self.recorder = Recorder(config.mapping, metrics, partitions, writer, by_time=config.is_playback)
+        self.stopped: dict[str, str] = {}
+        self._limits = AgentRates()
         self._counted_to: dict[str, int] = {}
         """Topic -> offset of the next record to count."""
 
     def notes(self) -> list[str]:
         """What is wrong with single topics, for `/readyz`."""
-        return [f"[!] {text}" for _, text in sorted(self._stopped.items())]
+        return [f"[!] {text}" for _, text in sorted(self.stopped.items())]
 
-    # --- rebalance ----------------------------------------------------------------------------------------------------
-
-    async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        """Commit what is written and forget the rest: the next owner reads it."""
-        async with self._lock:
-            await self._commit()
-            self._forget()
-
-    def _forget(self) -> None:
-        self._held.clear()
-        self._read_to.clear()
-        self._written.clear()
-        self._unchecked.clear()
-
-    def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-        """Let the next cycle check the new partitions."""
-        self._unchecked = set(assigned)
-        self._stopped.clear()
-        log.info("topics of agents assigned", extra={"count": len(assigned)})
-
-    # --- the loop -----------------------------------------------------------------------------------------------------
+    def admit(self, found: Conversion, record: ConsumerRecord, now_s: float) -> None:
+        """Refuse what the agent of the record's topic may not say, and what comes too often."""
+        if (whose := agent_of_reports(record.topic)) is None:
+            return
+        if record.offset > self._counted_to.get(record.topic, -1):
+            self._limits.begin(whose)  # another worker has read what came before
+        self._counted_to[record.topic] = record.offset + 1
+        appended = record.timestamp / 1000 if record.timestamp_type == _APPEND_TIME else now_s
+        admit(found, self._registry.agent_of(whose), whose, self._limits, ReceivedAt(now_s, appended))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set; without agents no group is joined.
@@ -118,92 +141,21 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
         topics = {agent.topics for agent in self._registry.agents()}
         self._limits.forget(topics)
         consumer = group_consumer(
-            self._config.kafka,
+            self.config.kafka,
             AGENT_INGEST_GROUP,
             begin="earliest",
-            session_timeout_ms=self._config.session_timeout_ms,
-            group_instance_id=self._config.member or None,
+            session_timeout_ms=self.config.session_timeout_ms,
+            group_instance_id=self.config.member or None,
             partition_assignment_strategy=(RoundRobinPartitionAssignor,),
             metadata_max_age_ms=METADATA_MAX_AGE_MS,
             fetch_max_wait_ms=100,
         )
-        self._consumer = consumer
-        consumer.subscribe(sorted(each.reports for each in topics), listener=self)
-        await consumer.start()
+        worker, ended = AgentWorker(self, consumer), asyncio.Event()
+        consumer.subscribe(sorted(each.reports for each in topics), listener=worker.member)
+        waiting = asyncio.create_task(first_of(stop.wait(), self._changed.wait()))
+        waiting.add_done_callback(lambda _: ended.set())
         try:
-            while not stop.is_set() and not self._changed.is_set():
-                await unless(stop, self._read())
-                async with self._lock:
-                    await self._cycle()
-            async with self._lock:
-                await self._commit()
+            async with started(consumer):
+                await worker.run(ended)
         finally:
-            await stop_soon(consumer)
-            self._forget()
-
-    async def _read(self) -> None:
-        """Read and queue in one step, so that a rebalance in between cannot leave records of lost partitions."""
-        got = await self._consumer.getmany(timeout_ms=200, max_records=MAX_TAKEN)
-        now_s = time.monotonic()
-        for tp, records in got.items():
-            self._held += [self._converted(tp, record, now_s) for record in self._in_order(tp, records)]
-
-    def _in_order(self, tp: TopicPartition, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """The records, unless their offsets go back: then the topic was created again, and is read no further."""
-        if records and records[0].offset < (read := self._read_to.get(tp, 0)):
-            self._stop(tp, records[0].offset, read)
-        if tp.topic in self._stopped or tp.partition != ONLY_PARTITION or not records:
-            return []
-        self._read_to[tp] = records[-1].offset + 1
-        return records
-
-    def _converted(self, tp: TopicPartition, record: ConsumerRecord, now_s: float) -> _Held:
-        raw = raw_record(record)
-        found = convert(raw, self._resolver)
-        whose = agent_of_reports(tp.topic)
-        if whose is not None:
-            if record.offset > self._counted_to.get(tp.topic, -1):
-                self._limits.begin(whose)  # another worker has read what came before
-            self._counted_to[tp.topic] = record.offset + 1
-            appended = record.timestamp / 1000 if record.timestamp_type == _APPEND_TIME else now_s
-            admit(found, self._registry.agent_of(whose), whose, self._limits, ReceivedAt(now_s, appended))
-        return _Held(tp, raw, found)
-
-    async def _cycle(self) -> None:
-        if self._unchecked:
-            await self._check_offsets()
-        held, self._held = [each for each in self._held if each.tp.topic not in self._stopped], []
-        await self._recorder.write([(each.raw, each.found) for each in held])
-        self._written |= {each.tp: each.raw.offset + 1 for each in held}
-        if time.monotonic() - self._committed_at >= self._config.commit_ms / 1000:
-            await self._commit()
-
-    async def _check_offsets(self) -> None:
-        """Look whether the topics still hold what was read of them."""
-        unchecked, self._unchecked = sorted(self._unchecked), set()
-        bounds = await bounds_of(self._consumer, unchecked)
-        for tp in unchecked:
-            committed = await self._consumer.committed(tp)
-            if committed is not None and committed > bounds[tp].end:
-                self._stop(tp, bounds[tp].end, committed)
-
-    def _stop(self, tp: TopicPartition, offset: int, read: int) -> None:
-        cluster = whose.cluster if (whose := agent_of_reports(tp.topic)) else tp.topic
-        text = (
-            f"{tp.topic} is at offset {offset}, but {read} records of it were read: the topic was created again; "
-            f"no more is read of it. Next: fleethpa clusters remove {cluster}, then fleethpa clusters add {cluster}"
-        )
-        log.error(text)
-        self._stopped[tp.topic] = text
-        with suppress(ValueError):
-            self._consumer.pause(tp)
-
-    async def _commit(self) -> None:
-        self._committed_at = time.monotonic()
-        offsets = {tp: offset for tp, offset in self._written.items() if tp.topic not in self._stopped}
-        try:
-            if await committed(self._consumer, offsets):
-                self._written.clear()
-        except KafkaError as error:
-            # What is read twice after a restart, the fold drops.
-            log.warning("offsets of agents' topics not committed", extra={"error": repr(error)})
+            waiting.cancel()

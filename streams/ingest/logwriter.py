@@ -5,14 +5,14 @@ with the original bytes and the reason in headers. Both are acknowledged by all 
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 from msgspec import structs
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from runtime.kafkaclients import patiently
+from runtime.kafkaclients import queue
 from schemas import limits
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, Entry, HandsChanged, LeftNative, Source
@@ -335,28 +335,13 @@ class LogWriter:
 
         Raises KafkaError: something was not written; nothing of this may then be committed.
         """
-        sent = [await self._append(batch) for batch in batches]
+        sent = []
+        for batch in batches:
+            where: dict[str, Any] = {"partition": batch.partition, "timestamp_ms": self._stamp(batch)}
+            sent.append(await queue(self._producer, LOG, batch.value, key=batch.key.encode(), **where))
         for reject in rejects:
-            sent.append(await self._reject(reject))
+            sent.append(await queue(self._producer, REJECTED, reject.value, headers=reject.headers))
         await asyncio.gather(*sent)
-
-    async def _append(self, batch: Batch) -> "asyncio.Future[object]":
-        key, stamp_ms = batch.key.encode(), self._stamp(batch)
-
-        def send() -> "Awaitable[asyncio.Future[object]]":
-            sent: Awaitable[asyncio.Future[object]]
-            sent = self._producer.send(LOG, batch.value, key=key, partition=batch.partition, timestamp_ms=stamp_ms)
-            return sent
-
-        return await patiently(send, f"room for a record of {LOG}")
-
-    async def _reject(self, reject: Rejected) -> "asyncio.Future[object]":
-        def send() -> "Awaitable[asyncio.Future[object]]":
-            sent: Awaitable[asyncio.Future[object]]
-            sent = self._producer.send(REJECTED, reject.value, headers=reject.headers)
-            return sent
-
-        return await patiently(send, f"room for a record of {REJECTED}")
 
     def _stamp(self, batch: Batch) -> int | None:
         if self._last_times is None:

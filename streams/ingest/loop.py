@@ -10,23 +10,17 @@ import heapq
 import logging
 import time
 from collections import deque
-from collections.abc import Coroutine, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
-from aiokafka.errors import (
-    CommitFailedError,
-    IllegalGenerationError,
-    IllegalStateError,
-    KafkaError,
-    RebalanceInProgressError,
-    UnknownMemberIdError,
-)
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
 
+from runtime.groups import GroupMember, Partitions
 from runtime.kafkaclients import bounds_of
 from schemas.agents import AgentRegistry
 from schemas.codec import encode
@@ -108,12 +102,12 @@ log = logging.getLogger("fleethpa.ingest")
 
 @dataclass(slots=True)
 class PartitionProgress:
-    """One source partition: the next offset to read, the end that was seen, what is written and what is committed."""
+    """One source partition: where reading began, the next offset to read, the end that was seen, what is written."""
 
+    begin: int
     next: int
     end: int
     written: int
-    committed: int
     is_given_up: bool = False
     """Whether others no longer wait for it, until it delivers again."""
 
@@ -123,31 +117,25 @@ class PartitionProgress:
         return self.next < self.end and not self.is_given_up
 
 
-async def starting_places(
-    consumer: AIOKafkaConsumer, tps: Iterable[TopicPartition]
-) -> dict[TopicPartition, PartitionProgress]:
-    """Where reading starts in freshly assigned partitions.
+WentBack = Callable[[TopicPartition, int, int], None]
+"""Takes a partition whose topic was deleted and created again: it is at this offset, and this many were read of it."""
 
-    Raises IngestError: a committed offset lies beyond the end: the topic was deleted and created again.
-    """
+
+async def starting_places(
+    consumer: AIOKafkaConsumer, tps: Iterable[TopicPartition], went_back: WentBack
+) -> dict[TopicPartition, PartitionProgress]:
+    """Where reading starts in freshly assigned partitions; `went_back`: a committed offset lies beyond the end."""
     tps = sorted(tps)
-    if not tps:
-        return {}
-    bounds = await bounds_of(consumer, tps)
+    bounds = await bounds_of(consumer, tps) if tps else {}
     places: dict[TopicPartition, PartitionProgress] = {}
-    for tp in tps:
+    for tp, (first, end) in bounds.items():
         committed = await consumer.committed(tp)
-        first, end = bounds[tp]
-        _check_committed(tp, committed, end)
+        if committed is not None and committed > end:
+            went_back(tp, end, committed)
         _report_expired(tp, committed, first)
         start = max(committed or 0, first)
-        places[tp] = PartitionProgress(start, end, start, start)
+        places[tp] = PartitionProgress(start, start, end, start)
     return places
-
-
-def _check_committed(tp: TopicPartition, committed: int | None, end: int) -> None:
-    if committed is not None and committed > end:
-        raise made_again(tp, end, committed)
 
 
 def _report_expired(tp: TopicPartition, committed: int | None, begin: int) -> None:
@@ -157,20 +145,6 @@ def _report_expired(tp: TopicPartition, committed: int | None, begin: int) -> No
             "records expired before they were read",
             extra={"partition": f"{tp.topic}-{tp.partition}", "count": begin - committed},
         )
-
-
-def made_again(tp: TopicPartition, offset: int, read: int) -> IngestError:
-    """The error for a partition whose end or next offset is below what was read of it."""
-    return IngestError(
-        f"{tp.topic} partition {tp.partition} is at offset {offset}, but {read} records of it were read: the topic was "
-        "made again, and the log would take its records for duplicates. "
-        f"Next: fleethpa ingest reset {tp.topic} {tp.partition}"
-    )
-
-
-def commits(places: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, int]:
-    """The offsets that are written and not yet committed."""
-    return {tp: place.written for tp, place in places.items() if place.written > place.committed}
 
 
 MAX_TAKEN = 2_000
@@ -197,15 +171,6 @@ BEAT = encode(LogRecord(v=VERSION, entries=[], by="ingest"))
 IDLE_S = 0.2
 STALLED_S = 30.0
 
-LOST_ASSIGNMENT = (
-    CommitFailedError,
-    IllegalGenerationError,
-    IllegalStateError,
-    RebalanceInProgressError,
-    UnknownMemberIdError,
-)
-"""Commits that fail because the partitions are somebody else's now: what was written is read again, and dropped."""
-
 
 class Item(NamedTuple):
     """A record that waits to be written."""
@@ -214,27 +179,18 @@ class Item(NamedTuple):
     found: Conversion
 
 
-class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Reads, converts, merges, writes, commits. One cycle after the other; `_lock` keeps a rebalance out of a cycle."""
+class SourceWorker:
+    """Reads topics into the log, as a member of a consumer group: it reads, converts, writes and commits.
 
-    def __init__(
-        self,
-        config: IngestConfig,
-        consumer: AIOKafkaConsumer,
-        writer: LogWriter,
-        metrics: IngestMetrics,
-        partitions: int,
-        registry: AgentRegistry | None = None,
-    ) -> None:
-        """`registry`: which clusters have an agent, kept up to date by the caller."""
-        self._config = config
-        self._registry = registry or AgentRegistry()
-        self._recorder = Recorder(config.mapping, metrics, partitions, writer, by_time=config.is_playback)
-        self._consumer = consumer
-        self._metrics = metrics
-        self._partitions = partitions
+    One cycle comes after the other, and no rebalance within a cycle.
+    """
+
+    def __init__(self, config: IngestConfig, consumer: AIOKafkaConsumer, recorder: Recorder) -> None:
+        self.member = GroupMember(
+            consumer, done=self.done, revoked=self._revoked, assigned=self._assigned, commit_s=config.commit_ms / 1000
+        )
+        self._config, self._consumer, self._recorder = config, consumer, recorder
         self._resolver = Resolver(config.mapping)
-        self._lock = asyncio.Lock()
         self._merge: Merge[TopicPartition, Item] = Merge()
         self._held_bytes: dict[TopicPartition, int] = {}
         self._may_hold_bytes = MOST_HELD_BYTES
@@ -242,51 +198,56 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         self._read_to: dict[TopicPartition, int] = {}
         self._places: dict[TopicPartition, PartitionProgress] | None = None
         self._is_rebalancing = True
-        self._waiting_since: float | None = None
-        self._lags: dict[TopicPartition, int] = {}
-        """The lag of each source partition as /metrics has it."""
-        self._appended_at: dict[int, float] = {}
-        """Partition of the log -> when a record for it was last appended."""
-        self._committed_at = time.monotonic()
         self._cycled_at = time.monotonic()
+
+    # --- what differs from worker to worker ---------------------------------------------------------------------------
+
+    def converted(self, record: ConsumerRecord) -> Item | None:
+        """Convert a record; None: it is passed over."""
+        raise NotImplementedError
+
+    def went_back(self, tp: TopicPartition, offset: int, read: int) -> None:
+        """Handle that a topic was deleted and created again: the consumer silently continues at its first offset."""
+        raise NotImplementedError
+
+    async def take(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
+        """The records to write now, in their order."""
+        raise NotImplementedError
+
+    def beats(self, places: Iterable[TopicPartition], batches: Iterable[Batch]) -> Iterator[Batch]:
+        """What else the log gets beside these batches."""
+        return iter(())
+
+    def done(self) -> dict[TopicPartition, int]:
+        """Up to where each partition is in the log."""
+        return {tp: place.written for tp, place in (self._places or {}).items() if place.written > place.begin}
+
+    async def commit(self, *, only_if_due: bool = False) -> None:
+        """Commit what is in the log."""
+        await self.member.commit(only_if_due=only_if_due)
 
     # --- rebalance ----------------------------------------------------------------------------------------------------
 
-    async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        """Let the running cycle end, commit what is written, forget the rest: the next owner reads it.
-
-        No cycle runs until the new assignment is known, so a cycle never works on a mixture of two assignments.
-        """
-        async with self._lock:
-            self._is_rebalancing = True
-            await self._commit()
-            self._forget()
-
-    def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
+    async def _assigned(self, assigned: Partitions) -> None:
         """Let the next cycle find out where to start. Records may be in hand already, so nothing is forgotten here."""
         self._is_rebalancing = False
         share = MAX_HELD_BYTES // max(1, len(assigned))
         self._may_hold_bytes = min(max(share, LEAST_HELD_BYTES), MOST_HELD_BYTES)
         log.info("partitions assigned", extra={"count": len(assigned)})
 
-    def _forget(self) -> None:
+    def _revoked(self, _: Partitions) -> None:
+        """Forget what is not written: the next owner reads it.
+
+        No cycle runs until the new assignment is known, so a cycle never works on a mixture of two assignments.
+        """
+        self._is_rebalancing = True
         self._merge.clear()
         self._held_bytes.clear()
         self._paused.clear()
         self._read_to.clear()
-        self._appended_at.clear()
         self._places = None
-        self._waiting_since = None
-        self._lags.clear()
-        self._metrics.lag.clear()
 
     # --- the loop -----------------------------------------------------------------------------------------------------
-
-    def problems(self) -> list[str]:
-        """What keeps this worker from working, for `/readyz`."""
-        found = [] if self._places is not None else ["no partitions are assigned yet"]
-        idle_s = time.monotonic() - self._cycled_at
-        return [*found, f"nothing was done for {idle_s:.0f} s"] if idle_s > STALLED_S else found
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set; then write what is in hand and commit.
@@ -296,20 +257,18 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         while not stop.is_set():
             if not await self._collect(stop):
                 break
-            async with self._lock:
+            async with self.member.lock:
                 await self._cycle()
-        async with self._lock:
-            await self._commit()
+        async with self.member.lock:
+            await self.commit()
 
     async def _cycle(self) -> None:
         if self._is_rebalancing:
             return
         if self._places is None:
-            self._places = await starting_places(self._consumer, self._consumer.assignment())
-        if self._places is not None:
-            await self._write(self._places)
-            if time.monotonic() - self._committed_at >= self._config.commit_ms / 1000:
-                await self._commit()
+            self._places = await starting_places(self._consumer, self._consumer.assignment(), self.went_back)
+        await self._write(self._places)
+        await self.commit(only_if_due=True)
         self._cycled_at = time.monotonic()
 
     async def _collect(self, stop: asyncio.Event) -> bool:
@@ -333,38 +292,84 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def _hold(self, got: dict[TopicPartition, list[ConsumerRecord]]) -> None:
         for tp, records in got.items():
-            self._check_order(tp, records)
+            if records and records[0].offset < (read := self._read_to.get(tp, 0)):
+                self.went_back(tp, records[0].offset, read)
             for record in records:
-                raw = raw_record(record)
-                found = convert(raw, self._resolver)
-                refuse_agents(found, self._registry)
-                self._merge.add(tp, found.time_ms, Item(raw, found))
-                self._held_bytes[tp] = self._held_bytes.get(tp, 0) + len(raw.value or b"")
+                self._read_to[tp] = record.offset + 1
+                if (item := self.converted(record)) is not None:
+                    self._merge.add(tp, item.found.time_ms, item)
+                    self._held_bytes[tp] = self._held_bytes.get(tp, 0) + len(item.raw.value or b"")
             if self._places and tp in self._places:
                 self._places[tp].is_given_up = False
             if self._held_bytes.get(tp, 0) > self._may_hold_bytes:
                 self._consumer.pause(tp)
                 self._paused.add(tp)
 
-    def _check_order(self, tp: TopicPartition, records: list[ConsumerRecord]) -> None:
-        """Check that offsets rise: when a topic is created again, the consumer silently continues at 0."""
-        if not records:
-            return
-        if records[0].offset < (read := self._read_to.get(tp, 0)):
-            raise made_again(tp, records[0].offset, read)
-        self._read_to[tp] = records[-1].offset + 1
-
-    # --- writing ------------------------------------------------------------------------------------------------------
-
     async def _write(self, places: dict[TopicPartition, PartitionProgress]) -> None:
-        await self._look(places)
-        taken = self._take(places)
-        await self._recorder.write([item for _, item in taken], partial(self._beats, places))
+        taken = await self.take(places)
+        await self._recorder.write([item for _, item in taken], partial(self.beats, places))
         for tp, item in taken:
             self._written(tp, item, places[tp])
-        self._metrics.held.set(len(self._merge))
 
-    def _beats(self, places: Iterable[TopicPartition], batches: Iterable[Batch]) -> Iterator[Batch]:
+    def _written(self, tp: TopicPartition, item: Item, place: PartitionProgress) -> None:
+        place.written = item.raw.offset + 1
+        self._held_bytes[tp] -= len(item.raw.value or b"")
+        if tp in self._paused and self._held_bytes[tp] <= self._may_hold_bytes // 2:
+            self._consumer.resume(tp)
+            self._paused.discard(tp)
+
+
+class Worker(SourceWorker):
+    """The worker of the public topics, which merges their partitions by source time."""
+
+    def __init__(
+        self,
+        config: IngestConfig,
+        consumer: AIOKafkaConsumer,
+        writer: LogWriter,
+        metrics: IngestMetrics,
+        partitions: int,
+        registry: AgentRegistry | None = None,
+    ) -> None:
+        """`registry`: which clusters have an agent, kept up to date by the caller."""
+        recorder = Recorder(config.mapping, metrics, partitions, writer, by_time=config.is_playback)
+        super().__init__(config, consumer, recorder)
+        self._registry, self._metrics = registry or AgentRegistry(), metrics
+        self._waiting_since: float | None = None
+        self._lags: dict[TopicPartition, int] = {}
+        """The lag of each source partition as /metrics has it."""
+        self._appended_at: dict[int, float] = {}
+        """Partition of the log -> when a record for it was last appended."""
+
+    def problems(self) -> list[str]:
+        """What keeps this worker from working, for `/readyz`."""
+        found = [] if self._places is not None else ["no partitions are assigned yet"]
+        idle_s = time.monotonic() - self._cycled_at
+        return [*found, f"nothing was done for {idle_s:.0f} s"] if idle_s > STALLED_S else found
+
+    def _revoked(self, revoked: Partitions) -> None:
+        super()._revoked(revoked)
+        self._appended_at.clear()
+        self._waiting_since = None
+        self._lags.clear()
+        self._metrics.lag.clear()
+
+    def converted(self, record: ConsumerRecord) -> Item:
+        """Convert a record; what it says of a cluster with an agent is refused."""
+        raw = raw_record(record)
+        found = convert(raw, self._resolver)
+        refuse_agents(found, self._registry)
+        return Item(raw, found)
+
+    def went_back(self, tp: TopicPartition, offset: int, read: int) -> None:
+        """End ingest: the log would take the records of the new topic for duplicates. Raises IngestError: always."""
+        raise IngestError(
+            f"{tp.topic} partition {tp.partition} is at offset {offset}, but {read} records of it were read: the topic "
+            "was made again, and the log would take its records for duplicates. "
+            f"Next: fleethpa ingest reset {tp.topic} {tp.partition}"
+        )
+
+    def beats(self, places: Iterable[TopicPartition], batches: Iterable[Batch]) -> Iterator[Batch]:
         """Give an empty record for each owned partition of the log that has got none for a while."""
         now = time.monotonic()
         self._appended_at |= {batch.partition: now for batch in batches}
@@ -374,6 +379,13 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
             if now - self._appended_at.setdefault(number, now) >= BEAT_S:
                 self._appended_at[number] = now
                 yield Batch(number, WHOLE_PARTITION_KEY, int(time.time() * 1000), BEAT, 0)
+
+    async def take(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
+        """Records by source time, as far as no partition that is behind could still bring an older one."""
+        await self._look(places)
+        taken = self._take(places)
+        self._metrics.held.set(len(self._merge))
+        return taken
 
     async def _look(self, places: dict[TopicPartition, PartitionProgress]) -> None:
         """Bring up to date how far each partition is read and where it ends."""
@@ -410,32 +422,6 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         log.warning(
             "going on without partitions that deliver nothing", extra={"partitions": [str(tp) for tp in missing]}
         )
-
-    def _written(self, tp: TopicPartition, item: Item, place: PartitionProgress) -> None:
-        place.written = item.raw.offset + 1
-        self._held_bytes[tp] -= len(item.raw.value or b"")
-        if tp in self._paused and self._held_bytes[tp] <= self._may_hold_bytes // 2:
-            self._consumer.resume(tp)
-            self._paused.discard(tp)
-
-    async def _commit(self) -> None:
-        self._committed_at = time.monotonic()
-        offsets = commits(self._places or {})
-        if await committed(self._consumer, offsets):
-            for tp, offset in offsets.items():
-                (self._places or {})[tp].committed = offset
-
-
-async def committed(consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]) -> bool:
-    """Commit offsets, if there are any; False: the partitions are somebody else's now. Raises KafkaError: otherwise."""
-    if not offsets:
-        return False
-    try:
-        await consumer.commit(offsets)
-    except LOST_ASSIGNMENT as error:
-        log.info("not committed, the partitions moved", extra={"reason": type(error).__name__})
-        return False
-    return True
 
 
 async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:

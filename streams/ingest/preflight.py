@@ -5,18 +5,14 @@ Why ingest stops: errors that name the object and the next step.
 Reset a source topic that was deleted and created again: forget its watermarks, then read it from the start.
 """
 
-import logging
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Iterable
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka import errors as kafka
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, for_code
+from aiokafka.errors import KafkaError
 
-from runtime.kafkaclients import aiokafka_kwargs, reader, running_producer, started
+from runtime.kafkaclients import reader, running_producer
+from runtime.topicadmin import TopicAdmin
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
@@ -63,20 +59,18 @@ _SIZE = "max.message.bytes"
 _OVERHEAD_BYTES = 4_096
 """Room for keys and the headers of a record batch."""
 
-log = logging.getLogger("fleethpa.ingest")
-
 
 async def check_topics(config: IngestConfig) -> int:
     """Check that all topics exist and fit together; gives the partition count of the log.
 
     Raises IngestError: naming the topic and the next step. Raises KafkaError: Kafka does not answer.
     """
-    async with _admin(config.kafka) as admin:
-        counts = await _partition_counts(admin, [LOG, REJECTED, *config.topics])
-        _check_counts(counts)
-        found = await _log_settings(admin)
-        _check_stamp(config, found.get(_STAMP, ""))
-        _check_size(found.get(_SIZE, ""))
+    counts = await partition_counts(config.kafka, [LOG, REJECTED, *config.topics])
+    _check_counts(counts)
+    async with TopicAdmin(config.kafka) as admin:
+        found = await admin.config(LOG)
+    _check_stamp(config, found.get(_STAMP, ""))
+    _check_size(found.get(_SIZE, ""))
     return counts[LOG]
 
 
@@ -85,29 +79,8 @@ async def partition_counts(kafka: KafkaSettings, names: list[str]) -> dict[str, 
 
     Raises IngestError: naming those that do not exist. Raises KafkaError: Kafka does not answer, or denies a topic.
     """
-    async with _admin(kafka) as admin:
-        return await _partition_counts(admin, names)
-
-
-@asynccontextmanager
-async def _admin(kafka: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
-    admin = AIOKafkaAdminClient(**aiokafka_kwargs(kafka))
-    try:
-        await admin.start()
-        yield admin
-    finally:
-        await admin.close()
-
-
-async def _partition_counts(admin: AIOKafkaAdminClient, names: list[str]) -> dict[str, int]:
-    described: list[dict[str, Any]] = await admin.describe_topics(names)
-    found: dict[str, int] = {}
-    for topic in described:
-        error = for_code(topic["error_code"])
-        if error is TopicAuthorizationFailedError:
-            raise TopicAuthorizationFailedError(topic["topic"])
-        if topic["error_code"] == 0:
-            found[topic["topic"]] = len(topic["partitions"])
+    async with TopicAdmin(kafka) as admin:
+        found = await admin.partitions(names)
     if missing := [name for name in names if name not in found]:
         raise IngestError(f"missing topics: {', '.join(missing)}. Next: fleethpa topics init")
     return found
@@ -120,17 +93,6 @@ def _check_counts(counts: dict[str, int]) -> None:
             f"partition counts differ from the {wanted} of {LOG}: {', '.join(wrong)}; one worker could not own a "
             "namespace in all topics. Next: create them again with the same count (fleethpa topics init)"
         )
-
-
-async def _log_settings(admin: AIOKafkaAdminClient) -> dict[str, str]:
-    """Settings of the log; empty if the broker does not report them (the embedded broker, or a missing permission)."""
-    try:
-        responses = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, LOG)])
-    except KafkaError as error:
-        log.info("the settings of the log cannot be checked", extra={"reason": str(error) or type(error).__name__})
-        return {}
-    entries = (entry for response in responses for resource in response.resources for entry in resource[4])
-    return {str(entry[0]): str(entry[1]) for entry in entries}
 
 
 def _check_size(text: str) -> None:
@@ -190,9 +152,7 @@ async def _reset(kafka: KafkaSettings, source: TopicPartition, body: WatermarkRe
     counts = await partition_counts(kafka, [LOG, source.topic])
     if source.partition >= counts[source.topic]:
         raise IngestError(f"{source.topic} has no partition {source.partition}: it has {counts[source.topic]}")
-    consumer = AIOKafkaConsumer(**aiokafka_kwargs(kafka), group_id=group, enable_auto_commit=False)
-    async with started(consumer):
-        consumer.assign([source])
+    async with reader(kafka, [source], group_id=group) as consumer:
         begin: int = (await consumer.beginning_offsets([source]))[source]
         await _append(kafka, body, counts[LOG])
         await _move(consumer, source, begin, group)

@@ -3,26 +3,20 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError
 
-from runtime.kafkaclients import (
-    FETCH_MAX_WAIT_MS,
-    FETCH_MIN_BYTES,
-    group_consumer,
-    know_topics,
-    started,
-    strict_producer,
-)
+from runtime.ending import first_of, task_group
+from runtime.groups import group_consumer
+from runtime.kafkaclients import FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES, know_topics, started, strict_producer
 from runtime.process import health_server
 from runtime.records import follow_topic
 from schemas.agents import AgentRegistry, AgentSet
 from schemas.entries import Body
 from schemas.topics import LOG, REJECTED, SETTINGS
-from streams.ingest.agentloop import AgentWorker
+from streams.ingest.agentloop import Agents
 from streams.ingest.logwriter import IngestMetrics, LogWriter
 from streams.ingest.loop import Worker
 from streams.ingest.mapping import IngestConfig
@@ -58,8 +52,8 @@ async def _run(config: IngestConfig, stop: asyncio.Event, announce: Callable[[in
         registry, changed = AgentRegistry(), asyncio.Event()
         writer = LogWriter(producer, times)
         worker = Worker(config, consumer, writer, metrics, partitions, registry)
-        agents = AgentWorker(config, registry, changed, writer, metrics, partitions)
-        consumer.subscribe(list(config.topics), listener=worker)
+        agents = Agents(config, registry, changed, writer, metrics, partitions)
+        consumer.subscribe(list(config.topics), listener=worker.member)
         await stack.enter_async_context(started(consumer))
         server = health_server(
             metrics.registry, worker.problems, notes=agents.notes, host=config.web_host, port=config.web_port
@@ -72,7 +66,7 @@ async def _run_together(
     config: IngestConfig,
     stop: asyncio.Event,
     worker: Worker,
-    agents: AgentWorker,
+    agents: Agents,
     registry: AgentRegistry,
     changed: asyncio.Event,
 ) -> None:
@@ -83,33 +77,14 @@ async def _run_together(
             changed.set()
 
     known = asyncio.Event()
-    following = asyncio.create_task(follow_topic(config.kafka, SETTINGS, take, known.set))
-    work = [following]
-    try:
-        await _first_of(following, asyncio.create_task(known.wait()), asyncio.create_task(stop.wait()))
+    async with task_group() as group:
+        following = group.create_task(follow_topic(config.kafka, SETTINGS, take, known.set))
+        await first_of(known.wait(), stop.wait())
+        work = [group.create_task(worker.run(stop))]
         # Playback takes its time from the sources: an agent, which could name any time, has no say in that.
-        work += [asyncio.create_task(worker.run(stop))]
-        work += [] if config.is_playback else [asyncio.create_task(agents.run(stop))]
-        await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+        work += [] if config.is_playback else [group.create_task(agents.run(stop))]
+        await asyncio.wait(work)
         following.cancel()
-        failed = [task for task in work if task.done() and not task.cancelled() and task.exception() is not None]
-        if not failed:
-            await asyncio.wait(work)
-        for task in failed or work[1:]:
-            task.result()
-    finally:
-        for task in work:
-            task.cancel()
-        await asyncio.gather(*work, return_exceptions=True)
-
-
-async def _first_of(watched: "asyncio.Task[None]", *others: "asyncio.Task[Any]") -> None:
-    """Wait until one has ended; an error of the first is raised."""
-    await asyncio.wait({watched, *others}, return_when=asyncio.FIRST_COMPLETED)
-    for task in others:
-        task.cancel()
-    if watched.done():
-        watched.result()
 
 
 def _consumer(config: IngestConfig) -> AIOKafkaConsumer:

@@ -395,7 +395,7 @@ async def test_the_status_is_as_fresh_as_the_evaluations_that_repeat_the_last_fu
 async def test_a_reconciler_that_begins_learns_the_full_records_that_short_ones_repeat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.kafkaclients.LOOK_BACK", 0)
+    monkeypatch.setattr("runtime.groups.LOOK_BACK", 0)
     async with rig(tmp_path) as made:
         app = App(made, "web")
         app.sim.apply(deployment("web"))
@@ -547,20 +547,20 @@ async def test_a_write_whose_partition_moves_while_it_runs_is_not_told_as_given_
         async with running(part, asyncio.Event()):
             # The group may rebalance by itself at its start, and then the write goes on for its second reading.
             await outcome(made, await made.decider.wants(sim, "web", 3))
-            await _until(lambda: bool(part._committed))
+            await _until(lambda: bool(part._member._committed))
             number = sim.add_fault(Fault(path="deployments/web/scale", method="PUT", action="hang"))
             before = len(asked(sim, "get", "deployments/web/scale"))
             decision = await made.decider.wants(sim, "web", 5, ttl_ms=60_000)
             await _until(lambda: len(asked(sim, "get", "deployments/web/scale")) > before)
-            # What a rebalance does that gives the partitions back to the same member: nothing is committed yet.
+            # What a rebalance does that gives the partitions back to the same member: this write is not committed.
             partitions = part._consumer.assignment()
-            part.revoked(partitions)
+            await part._member.on_partitions_revoked(partitions)
             await _until(lambda: not len(part._writers._workers["east"].writes))
             await part._consumer.seek_to_beginning(*partitions)
             sim.clear_faults(number)
             first = await outcome(made, decision)
             assert (first.result, first.error) == ("applied", "")
-            await _until(lambda: bool(part._committed))
+            await _until(lambda: bool(part._member._committed))
             assert {each.result for each in made.topics.of(Outcome)} == {"applied"}
 
 

@@ -5,6 +5,7 @@ import gc
 import weakref
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,10 @@ class SlowReader(TailReader):
         return None
 
     def standing(self, number: int, recovered: TailHead) -> RecordedTail:
-        standing = RecordedTail.none(number)
+        async def nothing() -> list[Any]:
+            return []
+
+        standing = RecordedTail(number, TailHead(0, ""), 0, 0, nothing)
         self._standing.append(standing)
         return standing
 

@@ -28,6 +28,12 @@ class Consumer:
     def seek(self, _: TopicPartition, offset: int) -> None:
         self._position = offset
 
+    def resume(self, _: TopicPartition) -> None:
+        self.is_paused = False
+
+    def pause(self, _: TopicPartition) -> None:
+        self.is_paused = True
+
     async def getmany(self, *_: TopicPartition, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
         self._sizes = [*self._sizes[1:], self._sizes[0]]
         found = [Kept(offset) for offset in self._offsets if offset >= self._position][: self._sizes[0]]

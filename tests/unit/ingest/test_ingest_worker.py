@@ -61,8 +61,8 @@ async def test_a_backlog_is_read_in_parts_between_which_heartbeats_can_be_sent(w
 
 async def test_after_a_rebalance_records_may_come_again(worker: loop.Worker) -> None:
     worker._hold(records(40, 41))
-    await worker.on_partitions_revoked([PODS])
-    worker.on_partitions_assigned([PODS])
+    await worker.member.on_partitions_revoked([PODS])
+    await worker.member.on_partitions_assigned([PODS])
     worker._hold(records(40))
 
 
@@ -75,10 +75,10 @@ async def test_after_a_rebalance_records_may_come_again(worker: loop.Worker) -> 
         pytest.param(144, 500_000, True, id="so that all together fit into memory"),
     ],
 )
-def test_what_waits_of_all_partitions_together_is_bounded(
+async def test_what_waits_of_all_partitions_together_is_bounded(
     worker: loop.Worker, partitions: int, held: int, pauses: bool
 ) -> None:
-    worker.on_partitions_assigned([TopicPartition(topics.PODS, number) for number in range(partitions)])
+    await worker.member.on_partitions_assigned([TopicPartition(topics.PODS, number) for number in range(partitions)])
     worker._hold(records(1, size=held))
     assert (PODS in worker._consumer.stopped) is pauses
 
@@ -139,6 +139,10 @@ class Stood:
         return self._committed
 
 
+def no_new_topic(*of: object) -> None:
+    raise AssertionError(f"{of} was not created again")
+
+
 @pytest.mark.parametrize(
     ("begin", "committed", "start", "reported"),
     [
@@ -151,6 +155,6 @@ class Stood:
 async def test_where_reading_starts(
     begin: int, committed: int | None, start: int, reported: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    places = await starting_places(Stood(begin, committed, 100), [PODS])
+    places = await starting_places(Stood(begin, committed, 100), [PODS], no_new_topic)
     assert (places[PODS].next, places[PODS].end) == (start, 100)
     assert [record.__dict__["count"] for record in caplog.records] == reported

@@ -12,6 +12,7 @@ from reconciler.core.inbox import OffsetProgress
 from reconciler.router.copies import Copies, RouterMetrics
 from reconciler.router.lateagents import LateAgents
 from reconciler.router.process import SNAPSHOT_EVERY_S, Router, RouterConfig
+from runtime.groups import GroupMember
 from runtime.process import PartHealth
 from schemas.agents import AgentSet
 from schemas.codec import encode
@@ -140,6 +141,10 @@ class Consumer:
         self.committed |= {partition.partition: offset for partition, offset in offsets.items()}
 
 
+def member(part: Router) -> GroupMember:
+    return GroupMember(part._consumer, done=part._done, revoked=part._revoked, assigned=part._assigned)
+
+
 def decision(partition: int, offset: int) -> ConsumerRecord[bytes, bytes]:
     body = Decision(
         id=f"{partition}-{offset}-web",
@@ -173,7 +178,7 @@ async def test_a_rebalance_commits_what_is_acknowledged_only_and_ends_the_batch_
         await asyncio.sleep(0)
         producer.waiting[1].set_exception(KafkaTimeoutError("not taken"))
         await asyncio.sleep(0)
-        await part.revoked()
+        await member(part).on_partitions_revoked(batch.keys())
 
     send = producer.send
 
@@ -183,7 +188,6 @@ async def test_a_rebalance_commits_what_is_acknowledged_only_and_ends_the_batch_
         return await send(topic, value, **more)
 
     producer.send = send_and_rebalance  # type: ignore[method-assign]
-    part._committed_s = float("inf")  # only the rebalance commits
     await part._copy()
     assert consumer.committed == {0: 6, 1: 5}
     assert len(producer.waiting) == 3, "the second record of partition 1 is for whoever has it now"
@@ -208,12 +212,11 @@ async def test_decisions_of_a_late_agent_are_passed_over_and_hold_back_what_is_c
     part._late = late  # type: ignore[assignment]
     part._ready = {"east": EAST}
     part._owned = {0}
-    part._committed_s = float("inf")
     await part._copy()
     await asyncio.sleep(0)
     assert late.first == {EAST: {0: 5}}
     assert part.progress[0].committable == 8
-    await part._commit()
+    await member(part).commit()
     assert consumer.committed == {0: 5}
 
 

@@ -124,10 +124,12 @@ async def test_a_topic_is_missing_only_if_a_broker_says_so(monkeypatch: pytest.M
     with pytest.raises(UnknownTopicOrPartitionError):
         await kafkaclients.know_topics(answering, SCALES)
     with pytest.raises(UnknownTopicOrPartitionError):
-        await kafkaclients.start_patiently(lambda: answering)
+        async with kafkaclients.started_patiently(lambda: answering):
+            raise AssertionError("the topic does not exist")
     assert answering.is_stopped
     again: Any = Nameless(answered_s_ago=3_600)
-    assert await kafkaclients.start_patiently(lambda: again) is again
+    async with kafkaclients.started_patiently(lambda: again) as started:
+        assert started is again
 
 
 async def test_a_command_is_told_at_once_that_no_broker_can_be_reached() -> None:
