@@ -35,12 +35,6 @@ _SURELY_FITS = 20
 """Items of an answer that need not be measured."""
 
 
-def hpa_path(namespace: str, name: str = "") -> str:
-    """Path of a native HPA, of those of a namespace, or (both empty) of all."""
-    scope = f"/namespaces/{namespace}" if namespace else ""
-    return f"/apis/autoscaling/v2{scope}/horizontalpodautoscalers" + (f"/{name}" if name else "")
-
-
 def answer_records(found: Iterable[MetricAnswer], answer_id: str) -> list[list[MetricAnswer]]:
     """Answers in lists that each fit into a record; a large one is divided into parts with `answer_id`."""
     answers = list(found)

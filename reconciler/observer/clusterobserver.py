@@ -16,6 +16,7 @@ from typing import Any
 from reconciler.clusters.answers import ClusterError, reading
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.discovery import Discovery, Resource, UnknownKindError
+from reconciler.clusters.nativehpas import hpa_path
 from reconciler.core import metricanswers
 from reconciler.core import objectbodies as chunks
 from reconciler.core.objectbodies import (
@@ -23,7 +24,6 @@ from reconciler.core.objectbodies import (
     KeptHpa,
     asking_of,
     hpa_body,
-    hpa_path,
     hpa_reports_the_same,
     is_own,
     is_status_of,

@@ -19,7 +19,8 @@ from typing import Any, Final, Literal, NamedTuple
 from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.clusters.clusterfinder import FIXED, ClusterSources
-from reconciler.core.objectbodies import CANARY_LABEL, hpa_path, time_ms
+from reconciler.clusters.nativehpas import HEAD, NativeHpas
+from reconciler.core.objectbodies import CANARY_LABEL, time_ms
 from reconciler.observer.clusterview import ReadProblem, problem_of
 from runtime.log import Clock, wall_clock_ms
 from schemas.connection import KafkaSettings
@@ -146,8 +147,8 @@ class Canary:
     """
 
     def __init__(self, client: ClusterClient, namespace: str, wait_s: float, note: NoteCanary) -> None:
-        self._client, self._wait_s, self._note = client, wait_s, note
-        self._collection = hpa_path(namespace)
+        self._cluster, self._wait_s, self._note = client.name, wait_s, note
+        self._hpas, self._namespace = NativeHpas(client), namespace
         self._left: set[str] = set()
 
     async def verdict(self) -> Verdict:
@@ -160,7 +161,7 @@ class Canary:
             try:
                 found = await self.prove()
             except ClusterError as error:
-                log.warning("the canary proved nothing", extra={"cluster": self._client.name, "error": str(error)})
+                log.warning("the canary proved nothing", extra={"cluster": self._cluster, "error": str(error)})
                 self._note(problem_of(error, *RIGHTS))
             else:
                 self._note(None)
@@ -175,7 +176,7 @@ class Canary:
         name = f"fleethpa-canary-{uuid.uuid4().hex[:8]}"
         self._left.add(name)  # a request without an answer may have made it
         try:
-            await self._client.request("POST", self._collection, body=_canary(name))
+            await self._hpas.create(_canary(self._namespace, name))
         except ApiError:
             self._left.discard(name)
             raise
@@ -187,7 +188,10 @@ class Canary:
     async def _watch_status(self, name: str) -> Verdict:
         ends = time.monotonic() + self._wait_s
         while True:
-            status = (await self._client.get(f"{self._collection}/{name}")).get("status") or {}
+            canary = await self._hpas.get(self._namespace, name)
+            if canary is None:
+                raise ApiError(404, f"the canary HPA {self._namespace}/{name} was deleted while it was watched")
+            status = canary.get("status") or {}
             if status.get("conditions") or status.get("observedGeneration"):
                 return "present"
             if time.monotonic() >= ends:
@@ -195,14 +199,12 @@ class Canary:
             await asyncio.sleep(min(_LOOK_EVERY_S, self._wait_s))
 
     async def _delete(self, name: str) -> None:
-        path = f"{self._collection}/{name}"
         try:
-            await self._client.request("DELETE", path)
+            await self._hpas.delete(self._namespace, name)
+            self._left.discard(name)
         except ClusterError as error:
-            if not (isinstance(error, ApiError) and error.status == 404):
-                log.error("canary not deleted", extra={"cluster": self._client.name, "path": path, "error": str(error)})
-                return
-        self._left.discard(name)
+            about = {"cluster": self._cluster, "hpa": f"{self._namespace}/{name}", "error": str(error)}
+            log.error("canary not deleted", extra=about)
 
 
 class NativeWatch:
@@ -262,11 +264,9 @@ class NativeWatch:
         return verdict
 
 
-def _canary(name: str) -> dict[str, object]:
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": name, "labels": {CANARY_LABEL: "true"}},
+def _canary(namespace: str, name: str) -> dict[str, object]:
+    return HEAD | {
+        "metadata": {"namespace": namespace, "name": name, "labels": {CANARY_LABEL: "true"}},
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
             "minReplicas": 1,

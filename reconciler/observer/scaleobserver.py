@@ -180,7 +180,7 @@ class ScaleWatcher:
             self._note_unread(namespace, target, None)
             if error.status == 403:
                 self._note_refusal(namespace, target, part, problem_of(error, right))
-            await self.observed(namespace, scale_failure(target, error.message, self._session))
+            await self.observed(namespace, scale_failure(target, str(error), self._session))
         except ClusterError as error:
             # Without an answer the reported scale ages, and the heartbeat names the problem.
             self._note_unread(namespace, target, problem_of(error))

@@ -949,7 +949,9 @@ def test_a_list_of_native_hpas_of_an_odd_shape_is_a_trouble_of_the_cluster(item:
     read = world.cluster.read
 
     def odd(path: str, name: str) -> Json:
-        return {"items": [item]} if name == "horizontalpodautoscalers" else read(path, name)
+        if name == "horizontalpodautoscalers":
+            return {"metadata": {"resourceVersion": "9"}, "items": [item]}
+        return read(path, name)
 
     async def story() -> None:
         world.cluster.read = odd  # type: ignore[method-assign]
