@@ -26,7 +26,7 @@ from reconciler.core.knowledge import KnowledgeFold, Learnt
 from reconciler.core.lease import MAX_AGE_S, RETRY_S, BrokerTime
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ERROR_CHARACTERS, ObserverMetrics
-from reconciler.observer.native import Canary, Evidence, NativeProofs, NativeWatch, ObserverConfig
+from reconciler.observer.native import Evidence, NativeProofs, ObserverConfig
 from runtime import ending
 from runtime.ending import first_of
 from runtime.log import wall_clock_ms
@@ -155,15 +155,6 @@ class AgentTerm:
             pauses=lambda cluster: self.knowledge.pauses,
         )
         self.observer = self._observer(observer_metrics)
-        canary_namespace = config.namespaces[0] if config.namespaces else ObserverConfig.canary_namespace
-        self._native = NativeWatch(
-            client.name,
-            lambda note: Canary(client, canary_namespace, ObserverConfig.canary_wait_s, note),
-            note=self.observer.note_evidence,
-            newest=lambda: self.observer.evidence,
-            proofs=lambda: self._proofs,
-            clock=self.now_ms,
-        )
 
     def _observer(self, metrics: ObserverMetrics) -> ClusterObserver:
         config = self.config
@@ -175,6 +166,7 @@ class AgentTerm:
             all_pods=config.all_pods,
             sync_period_ms=config.sync_period_ms,
             heartbeat_ms=config.heartbeat_ms,
+            canary_namespace=config.namespaces[0] if config.namespaces else ObserverConfig.canary_namespace,
             clock=self.now_ms,
         )
         return ClusterObserver(
@@ -186,7 +178,7 @@ class AgentTerm:
             sync_period_ms=lambda: self.settings.sync_period_ms(self.client.name, config.sync_period_ms),
             pushed=lambda: self.settings.pushed(self.client.name),
             note=self.health.note,
-            native_news=lambda: self._native.news.set(),
+            proofs=lambda: self._proofs,
             started_ms=self.now_ms(),
         )
 
@@ -236,7 +228,7 @@ class AgentTerm:
         async with asyncio.TaskGroup() as group:
             writing = group.create_task(self.publisher.run())
             work: list[Any] = [self.observer.run(), self._observe_central(), self._beat()]
-            work.append(self._native.run(self._native_runs))
+            work.append(self.observer.native.run(self._native_runs))
             work += [reader.run(self.config.kafka), *(each.run() for each in self._companions)]
             tasks = [group.create_task(each) for each in work]
             tasks += self.writers.open(self.client, group)

@@ -222,6 +222,20 @@ def target_of(hpa: JsonView) -> Target:
     return Target(kind=reference["kind"], name=reference["name"], group=group_of(reference.get("apiVersion") or ""))
 
 
+SCALED_OBJECT = "ScaledObject"
+
+
+def rival(scaled_object: JsonView) -> dict[str, Any]:
+    """A ScaledObject of KEDA as `AutoscalerList.rivals` holds it; KEDA's default target is a Deployment."""
+    reference = (scaled_object.get("spec") or {}).get("scaleTargetRef") or {}
+    target = {
+        "group": group_of(reference.get("apiVersion") or "apps/v1"),
+        "kind": reference.get("kind") or "Deployment",
+        "name": reference.get("name") or "",
+    }
+    return {"kind": SCALED_OBJECT, "name": scaled_object["metadata"]["name"], "target": target}
+
+
 # --- scales -----------------------------------------------------------------------------------------------------------
 
 DERIVED_KINDS = {

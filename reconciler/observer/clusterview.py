@@ -325,14 +325,6 @@ class ClusterState:
 
     # --- problems -----------------------------------------------------------------------------------------------------
 
-    def problem(self, watch: str, namespace: str, problem: ReadProblem | None) -> None:
-        """A watch cannot be held in a scope (empty: the cluster); None: it can again."""
-        self.troubles.note(watch, namespace, problem)
-
-    def unread(self, namespace: str, problem: ReadProblem | None) -> None:
-        """`/scale` of a target of this namespace got no answer; None: it got one."""
-        self.troubles.note("scales", namespace, problem)
-
     def problems(self, namespace: str) -> dict[str, ReadProblem]:
         """What a reader of this namespace has to know: watch -> why it is down.
 

@@ -213,7 +213,6 @@ class NativeWatch:
     Args:
         canary: makes one that notes its problems by the function that it is given.
         note: called with what is doubted, or with None once nothing is.
-        newest: the newest such write that the cluster shows.
         proofs: what holds now.
     """
 
@@ -223,21 +222,28 @@ class NativeWatch:
         canary: Callable[[NoteCanary], Canary],
         *,
         note: NoteCanary,
-        newest: Callable[[], Evidence | None],
         proofs: Callable[[], NativeProofs],
         clock: Clock,
     ) -> None:
         self._cluster, self._canary, self._note, self._clock = cluster, canary, note, clock
-        self._newest, self._proofs = newest, proofs
+        self._proofs = proofs
+        self.newest: Evidence | None = None
+        """The newest such write that the cluster shows."""
         self.news = asyncio.Event()
-        """Set it when there is a newer write, or when the settings have changed."""
+        """Set it when the settings have changed."""
+
+    def wrote(self, evidence: Evidence | None) -> None:
+        """An object shows this write in the native controller's name; None: it shows none."""
+        if evidence is not None and (self.newest is None or evidence.time_ms > self.newest.time_ms):
+            self.newest = evidence
+            self.news.set()
 
     async def run(self, runs: Callable[[Evidence], Awaitable[None]]) -> None:
         """Watch until cancelled; `runs` is called where a native controller runs indeed, with what led to it."""
         while True:
             await self.news.wait()
             self.news.clear()
-            evidence = self._newest()
+            evidence = self.newest
             if evidence is None or not self._proofs().contradicts(self._cluster, evidence):
                 continue
             if await self._asked(evidence) == "present":

@@ -14,7 +14,7 @@ from reconciler.core.guardsettings import GuardSettings
 from reconciler.observer.centralhpas import CentralHpas, follow_central, group_of
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ObserverMetrics
-from reconciler.observer.native import Canary, Evidence, NativeProofs, NativeWatch, ObserverConfig
+from reconciler.observer.native import Evidence, NativeProofs, ObserverConfig
 from reconciler.observer.publisher import RecordPublisher
 from reconciler.observer.takeover import OtherSessions, follow_others
 from runtime import ending, kafkaclients
@@ -54,7 +54,6 @@ class Observer:
         self._session = SessionName(config.instance, time.time_ns())
         self._others = OtherSessions(self._session, self._clusters.keys())
         self._proofs = NativeProofs()
-        self._native: dict[str, NativeWatch] = {}
         self._settings_known = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -132,7 +131,6 @@ class Observer:
     async def _leave(self, name: str, reports: RecordPublisher) -> None:
         """Observe a cluster no more, and say so: its HPAs keep their replicas."""
         observed, observer = self._observed.pop(name), self._clusters.pop(name)
-        del self._native[name]
         log.info("a cluster leaves", extra={"cluster": name, "origin": observed.member.origin})
         for task in observed.tasks:
             task.cancel()
@@ -157,18 +155,10 @@ class Observer:
             sync_period_ms=sync_period_ms,
             pushed=lambda: self._settings.pushed(client.name),
             note=self.health.note,
-            native_news=lambda: self._native[client.name].news.set(),
+            proofs=lambda: self._proofs,
             may_be_preceded=lambda: self._others.may_precede(client.name),
         )
         self._clusters[client.name] = observer
-        self._native[client.name] = NativeWatch(
-            client.name,
-            lambda note: Canary(client, self._config.canary_namespace, self._config.canary_wait_s, note),
-            note=observer.note_evidence,
-            newest=lambda: observer.evidence,
-            proofs=lambda: self._proofs,
-            clock=self._config.clock,
-        )
         return observer
 
     async def _follow_settings(self) -> None:
@@ -179,8 +169,8 @@ class Observer:
                 if pushed[name] - self._settings.pushed(name):
                     observer.ask_all_soon()
             self._proofs.apply(entry, time_ms)
-            for watch in self._native.values():
-                watch.news.set()
+            for observer in self._clusters.values():
+                observer.native.news.set()
 
         await follow_settings(self._config.kafka, apply, self._settings_known.set)
 
@@ -191,7 +181,7 @@ class Observer:
         async def runs(evidence: Evidence) -> None:
             await self._report_native(client.name, evidence, publisher)
 
-        await self._native[client.name].run(runs)
+        await observer.native.run(runs)
 
     async def _follow_central(self, publisher: Publisher) -> None:
         async def reported(cluster: str, namespace: str, name: str, hpa: dict[str, Any] | None) -> None:
@@ -217,8 +207,7 @@ class Observer:
 
     async def _prove(self, client: ClusterClient, observer: ClusterObserver, publisher: Publisher) -> None:
         config, began_ms = self._config, self._config.clock()
-        canary = Canary(client, config.canary_namespace, config.canary_wait_s, observer.note_canary)
-        verdict = await canary.verdict()
+        verdict = await observer.canary().verdict()
         log.info("native controller", extra={"cluster": client.name, "verdict": verdict})
         await self._settings_known.wait()
         if verdict == "absent" and self._proofs.absent_since_ms(client.name) is not None:

@@ -33,7 +33,7 @@ from reconciler.core.guardsettings import GuardSettings
 from reconciler.core.inbox import Position
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ObserverMetrics
-from reconciler.observer.native import ObserverConfig
+from reconciler.observer.native import NativeProofs, ObserverConfig
 from reconciler.observer.publisher import RecordPublisher
 from runtime.log import look_for_cycles_seldom, wall_clock_ms
 from runtime.records import Publisher
@@ -172,7 +172,7 @@ async def observer(port: int, given: argparse.Namespace) -> None:
                     session=SessionName("bench", time.time_ns()),
                     sync_period_ms=lambda: SELDOM_MS,
                     note=lambda *_: None,
-                    native_news=lambda: None,
+                    proofs=NativeProofs,
                     may_be_preceded=lambda: False,
                 )
                 tasks.append(group.create_task(observer.run()))

@@ -151,15 +151,8 @@ async def test_a_canary_decides_whether_a_native_controller_runs(
         found.append(evidence)
         proofs.apply(SettingsSet(cluster="east", settings=ClusterSettings(native_controller="present")), SECOND_MS)
 
-    watch = NativeWatch(
-        "east",
-        canary,
-        note=note,
-        newest=lambda: Evidence(SECOND_MS, f"it wrote at {TEXT}"),
-        proofs=lambda: proofs,
-        clock=lambda: SECOND_MS,
-    )
-    watch.news.set()
+    watch = NativeWatch("east", canary, note=note, proofs=lambda: proofs, clock=lambda: SECOND_MS)
+    watch.wrote(Evidence(SECOND_MS, f"it wrote at {TEXT}"))
     running = asyncio.create_task(watch.run(withdraw))
     async with asyncio.timeout(30):
         await asked.acquire()
