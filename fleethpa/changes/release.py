@@ -10,7 +10,7 @@ from fleethpa.changes.handover import Place, Plan
 from fleethpa.changes.writing import Concern
 from fleethpa.frame.errors import CommandError
 from fleethpa.show.words import counted
-from reconciler.core.objectbodies import STAND_IN_LABEL
+from reconciler.core.hpaobjects import STAND_IN_LABEL
 from schemas.guardrails import is_in_force
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec

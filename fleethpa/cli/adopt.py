@@ -28,7 +28,7 @@ from fleethpa.frame.errors import OK, CommandError, not_found, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import to_yaml
 from fleethpa.show.words import counted
-from reconciler.core.objectbodies import bears_own_label
+from reconciler.core.hpaobjects import bears_own_label
 from schemas.fitting import over_limits
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec

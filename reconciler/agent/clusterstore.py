@@ -10,7 +10,7 @@ from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.discovery import Discovery
 from reconciler.clusters.nativehpas import NativeHpas
 from reconciler.core.guardsettings import WRITE_TIMEOUT_S
-from reconciler.core.objectbodies import STAND_IN_LABEL, is_kept_by_stand_in, target_of
+from reconciler.core.hpaobjects import STAND_IN_LABEL, is_kept_by_stand_in, target_of
 from reconciler.standin.effective import KeptSpec
 from reconciler.standin.objects import (
     FLOOR_MANAGER,

@@ -7,11 +7,11 @@ from functools import partial
 
 from reconciler.agent.clusterstore import ClusterStore
 from reconciler.clusters.answers import ApiError, ClusterError
-from reconciler.core.objectbodies import time_ms
 from reconciler.standin.effective import KeptSpec, floor_now
 from reconciler.standin.objects import is_scaled_to_zero
 from reconciler.standin.protocol import CloseNative, CreateNative, DeleteNative, HpaKey, OpenNative
 from schemas.entries import LeftNative
+from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.shape import Json
 
 SAVE_EVERY_S = 5.0

@@ -36,7 +36,7 @@ from reconciler.clusters.answers import (
 )
 from reconciler.clusters.credentials import IN_CLUSTER, ClusterConfig, Credentials, clusters_of, identity, proxy_of
 from reconciler.core.guardsettings import WRITE_TIMEOUT_S
-from reconciler.core.objectbodies import FIELD_MANAGER
+from reconciler.core.hpaobjects import FIELD_MANAGER
 from schemas.texts import whole_number
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from reconciler.clusters.answers import ApiError, ClusterError, reading
 from reconciler.clusters.client import ClusterClient
-from reconciler.core.objectbodies import no_match
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +43,11 @@ _BUILT_IN = {
     ("apps", "ReplicaSet"): Resource("apps", "v1", "replicasets", "ReplicaSet", True),
     ("", "ReplicationController"): Resource("", "v1", "replicationcontrollers", "ReplicationController", True),
 }
+
+
+def no_match(kind: str, group: str) -> str:
+    """The error for a kind that the API server does not know. Source: apimachinery `meta.NoKindMatchError`."""
+    return f'no matches for kind "{kind}" in group "{group}"'
 
 
 class UnknownKindError(ApiError):

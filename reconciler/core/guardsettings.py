@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from reconciler.core.objectbodies import time_ms
 from schemas.agents import KnownPause
 from schemas.decisions import Decision
 from schemas.entries import Outcome
 from schemas.guardrails import is_in_force
 from schemas.keys import EVERY_CLUSTER
+from schemas.kubernetes.gotimes import time_ms
 from schemas.observed import Command
 from schemas.settings import SettingsSet
 

@@ -11,8 +11,7 @@ from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.discovery import Discovery
 from reconciler.clusters.nativehpas import hpa_path
 from reconciler.core import metricanswers
-from reconciler.core import objectbodies as chunks
-from reconciler.core.objectbodies import (
+from reconciler.core.hpaobjects import (
     FIELD_MANAGER,
     SCALED_OBJECT,
     KeptHpa,
@@ -22,10 +21,10 @@ from reconciler.core.objectbodies import (
     is_own,
     is_status_of,
     kept_hpa,
-    pod_body,
     reported_hpa,
     rival,
 )
+from reconciler.core.objectbodies import pod_body
 from reconciler.observer.clusterview import (
     CANARY,
     MEMBERSHIP,
@@ -46,10 +45,10 @@ from reconciler.observer.native import (
     ObserverConfig,
     native_status_write,
 )
-from reconciler.observer.publisher import ReportPublisher
+from reconciler.observer.publisher import ReportPublisher, answer_records, autoscaler_lists, pod_lists
 from reconciler.observer.reflector import Listener, Mirror, Watching, WatchLimits
 from reconciler.observer.scaleobserver import ScaleWatcher
-from reconciler.observer.takeover import after_own_start
+from reconciler.observer.topicreaders import after_own_start
 from schemas.entries import Body
 from schemas.keys import SessionName
 from schemas.kubernetes.shape import Json
@@ -246,7 +245,7 @@ class ClusterObserver:
     async def _send_hpas(self, namespace: str) -> None:
         state = self._state.namespace(namespace)
         managers = {name: hpa.manager for name, hpa in state.hpas.items()}
-        lists = chunks.autoscaler_lists(
+        lists = autoscaler_lists(
             list(map(reported_hpa, state.hpas.values())),
             list(state.rivals.values()),
             self._list_id(),
@@ -309,9 +308,7 @@ class ClusterObserver:
     async def _send_pods(self, namespace: str) -> None:
         if self._reports_pods(namespace) and self._state.pods_known(namespace):
             pods = list(self._state.namespace(namespace).pods.values())
-            await self._reports.put(
-                PODS, self.name, namespace, list(chunks.pod_lists(pods, self._list_id(), self.session))
-            )
+            await self._reports.put(PODS, self.name, namespace, list(pod_lists(pods, self._list_id(), self.session)))
 
     def _reports_pods(self, namespace: str) -> bool:
         return self._config.all_pods or self._state.namespace(namespace).active
@@ -394,7 +391,7 @@ class ClusterObserver:
         if not found:
             return
         self._answers += 1
-        records = chunks.answer_records(found, f"{self.session}-{self._answers}")
+        records = answer_records(found, f"{self.session}-{self._answers}")
         bodies: list[Body] = [Answers(items=items, session=self.session) for items in records]
         await self._reports.put(SAMPLES, self.name, namespace, bodies)
 

@@ -17,7 +17,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError
 from reconciler.clusters.client import ClusterClient, ClusterMetrics
-from reconciler.core.objectbodies import Asking, KeptHpa, reports_the_same
+from reconciler.core.hpaobjects import Asking, KeptHpa
+from reconciler.core.objectbodies import reports_the_same
 from runtime.log import Clock, wall_clock_ms
 from schemas.kubernetes.shape import Json
 from schemas.observed import ObserverTrouble, Pod, Reason, ScaleSet, Target

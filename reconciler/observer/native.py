@@ -20,11 +20,12 @@ from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.clusters.clusterfinder import FIXED, ClusterSources
 from reconciler.clusters.nativehpas import HEAD, NativeHpas
-from reconciler.core.objectbodies import CANARY_LABEL, time_ms
+from reconciler.core.hpaobjects import CANARY_LABEL
 from reconciler.observer.clusterview import ReadProblem, problem_of
 from runtime.log import Clock, wall_clock_ms
 from schemas.connection import KafkaSettings
 from schemas.keys import EVERY_CLUSTER
+from schemas.kubernetes.gotimes import time_ms
 from schemas.settings import SettingsSet
 
 NATIVE_MANAGER = "kube-controller-manager"

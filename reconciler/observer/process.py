@@ -11,12 +11,11 @@ from typing import Any
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clusterfinder import ClusterFinder, Member, Members
 from reconciler.core.guardsettings import GuardSettings
-from reconciler.observer.centralhpas import CentralHpas, follow_central, group_of
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.native import Evidence, NativeProofs, ObserverConfig
 from reconciler.observer.publisher import RecordPublisher
-from reconciler.observer.takeover import OtherSessions, follow_others
+from reconciler.observer.topicreaders import CentralHpas, OtherSessions, follow_central, follow_others, group_of
 from runtime import ending, kafkaclients
 from runtime.process import PartHealth
 from runtime.records import Publisher, follow_settings

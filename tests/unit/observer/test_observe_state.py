@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.objectbodies import Asking, KeptHpa, kept_hpa, rival
+from reconciler.core.hpaobjects import Asking, KeptHpa, kept_hpa, rival
 from reconciler.observer.clusterview import API_SERVER, ClusterState, ReadProblem, Troubles, scales_watch
 from reconciler.observer.metricpolls import Timetable
-from reconciler.observer.takeover import SILENCE_MS, OtherSessions
+from reconciler.observer.topicreaders import SILENCE_MS, OtherSessions
 from runtime.process import WorkerPool
 from schemas.keys import SessionName
 from schemas.observed import Heartbeat, Pod, ScaleSet, Target

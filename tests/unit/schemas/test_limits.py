@@ -16,10 +16,10 @@ from fleethpa.changes.handover import Place, Plan
 from fleethpa.cli.adopt import adopt_plan
 from fleethpa.fleet.state import read_state
 from reconciler.clusters.answers import ApiError
+from reconciler.core.hpaobjects import kept_hpa
 from reconciler.core.knowledge import FleetKnowledge
-from reconciler.core.objectbodies import autoscaler_lists, kept_hpa
 from reconciler.observer.clusterview import ObserverMetrics
-from reconciler.observer.publisher import RecordPublisher
+from reconciler.observer.publisher import RecordPublisher, autoscaler_lists
 from schemas import limits, topics
 from schemas.agents import CentralHpa
 from schemas.codec import encode
