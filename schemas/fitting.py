@@ -33,6 +33,7 @@ from schemas.observed import (
     ScaleSet,
     Serving,
 )
+from schemas.topics import MAX_LOG_RECORD_BYTES
 
 IGNORED: Final = "ignored"
 """Field of an HPA object that is a stub: why it is ignored."""
@@ -40,6 +41,9 @@ Note = Callable[[OverLimitError], None]
 """Takes what exceeded a limit and was cut or left out."""
 T = TypeVar("T")
 S = TypeVar("S", bound=Struct)
+
+CHUNK_BYTES = MAX_LOG_RECORD_BYTES * 3 // 4
+"""Ingest adds a source and a key to every entry and writes it into a log record; a quarter is kept for that."""
 
 _TEXTS = ("author", "reason", "manager")
 _KEPT_METADATA = ("name", "namespace", "uid", "generation", "resourceVersion", "creationTimestamp")
@@ -267,3 +271,22 @@ def _fitted_report(body: ClusterReport, note: Note) -> ClusterReport:
 
 def _fitted_problems(problems: dict[str, str]) -> dict[str, str]:
     return {name: shortened(text, limits.PROBLEM) for name, text in problems.items()}
+
+
+def split(items: Iterable[T], limit: int = CHUNK_BYTES) -> Iterator[list[T]]:
+    """Split so that the encoded items of a part stay within `limit` bytes; an item above it is a part of its own."""
+    items = list(items)
+    if len(items) == 1:
+        yield items
+        return
+    part: list[T] = []
+    size = 0
+    for item in items:
+        length = len(encode(item)) + 1
+        if part and size + length > limit:
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += length
+    if part:
+        yield part

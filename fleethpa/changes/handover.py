@@ -1,6 +1,6 @@
-"""What `adopt` and `release` share: which HPAs they mean, the native HPAs of a cluster, and an operator's proof that no
-native controller runs (an agent cannot record it, as it may write no settings).
+"""What `adopt` and `release` share: which HPAs they mean, and the ladder of steps by which HPAs change hands.
 
+An operator's proof that no native controller runs is here, too: an agent cannot record it, as it may write no settings.
 Requests use the user's own credentials (`--kubeconfig`), and texts about native objects repeat what the API server
 answered, not what an observer has seen.
 """
@@ -10,16 +10,16 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import quote
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 import click
 
 from fleethpa.changes.foresight import Present, concerns
-from fleethpa.changes.writing import PlannedRecord, confirm, show, write_all
+from fleethpa.changes.writing import Concern, PlannedRecord, confirm, show, write_all
 from fleethpa.fleet.finding import no_such_cluster
 from fleethpa.fleet.members import member_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, named_namespace, parse_ref
@@ -27,8 +27,7 @@ from fleethpa.fleet.state import hpa_names, read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, unreachable, usage
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.session import Session
-from reconciler.clusters.answers import ApiError, ClusterError
-from reconciler.core.objectbodies import hpa_path
+from reconciler.clusters.answers import ApiError, ClusterError, reading
 from schemas.keys import HpaId, partition_for
 from schemas.kubernetes.shape import Json
 from schemas.observed import AutoscalerDeleted
@@ -38,7 +37,8 @@ from streams.state.rows import DirectoryKey
 if TYPE_CHECKING:
     from fleethpa.fleet.views import FleetState
     from reconciler.clusters.client import ClusterClient
-    from reconciler.observer.native import Verdict
+    from reconciler.clusters.nativehpas import NativeHpas
+    from schemas.entries import Body
 
 
 R = TypeVar("R")
@@ -49,8 +49,6 @@ BATCH: Final = 20
 LOOK_EVERY_S: Final = 0.5
 REPORTED_S: Final = 30.0
 """How long an agent may take to report what was done in its cluster."""
-_PAGE: Final = 500
-_CONFLICTS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -126,141 +124,188 @@ def place_of(verb: str, name: str | None, cluster: str | None, namespace: str | 
     return found
 
 
-def batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Give the items in groups of at most `BATCH`, in their order."""
-    for first in range(0, len(items), BATCH):
-        yield items[first : first + BATCH]
+# --- the ladder -------------------------------------------------------------------------------------------------------
 
 
-class NativeHpas:
-    """The HPA objects of one cluster, read and changed through its API server."""
+@dataclass
+class Plan(Generic[T]):
+    """What a hand-over would do.
 
-    def __init__(self, client: ClusterClient, cluster: str) -> None:
-        self._client, self.cluster = client, cluster
+    Attributes:
+        moved: what changes hands, in order.
+        gone: uid of a native object that an interrupted run has deleted, and of whose end the log does not know.
+        problems: why other HPAs stay.
+        concerns: what the user must agree to.
+    """
 
-    async def listed(self, place: Place) -> dict[HpaId, Json]:
-        """Give the objects that a place means, as autoscaling/v2; none where nothing is there.
+    moved: dict[HpaId, T] = field(default_factory=dict)
+    gone: dict[HpaId, str] = field(default_factory=dict)
+    problems: list[CommandError] = field(default_factory=list)
+    concerns: list[Concern] = field(default_factory=list)
 
-        Raises CommandError: the API server refuses (exit 1), or does not answer (exit 3).
+
+class HandOver(ABC, Generic[T]):
+    """The ladder by which HPAs change hands; each verb has its own steps for a group of HPAs.
+
+    Two controllers never scale the same target: whoever gives it up has stopped before the other one may begin. A run
+    that was killed on any step is continued by the next one.
+    """
+
+    verb: ClassVar[str]
+    because: ClassVar[str]
+    """The recorded reason where the user gives none."""
+
+    def __init__(
+        self, session: Session, place: Place, hpas: NativeHpas, state: FleetState, written: dict[str, Any]
+    ) -> None:
+        """`written`: the options of a command that writes."""
+        self.session, self.place, self.hpas, self.state = session, place, hpas, state
+        self._is_dry_run, self._yes, self._wait = written["dry_run"], written["yes"], written["wait"]
+        self.author, self.reason = session.config.author, written["reason"] or self.because
+        self.by_agent = has_agent(state, place.cluster)
+        """Only the cluster's agent may record what is there."""
+
+    async def climb(self, plan: Plan[T]) -> int:
+        """Report what stays, ask, and take all steps; returns the exit code.
+
+        Raises CommandError: a step failed; the HPAs are as the module of the verb says for a crash there.
         """
-        if place.name:
-            found = await self.get(HpaId(place.cluster, place.namespace, place.name))
-            return {} if found is None else {_id(self.cluster, found): found}
-        path = f"{hpa_path(place.namespace)}?limit={_PAGE}"
-        items: list[Json] = []
-        token = ""
-        while True:
-            page = await self._ask("GET", path + (f"&continue={quote(token)}" if token else ""), "list the native HPAs")
-            items += page.get("items") or ()
-            token = (page.get("metadata") or {}).get("continue") or ""
-            if not token:
-                # A list's items do not repeat what they are.
-                kind = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
-                return {_id(self.cluster, each): kind | each for each in sorted(items, key=_name)}
+        for problem in plan.problems:
+            self.session.report(problem)
+        code = ANSWER_IS_NO if plan.problems else OK
+        if not (plan.moved or plan.gone):
+            return code
+        if self._is_dry_run:
+            show(self.session, plan.concerns)
+            for text in self.described(plan):
+                self.session.out(f"{text} (dry run)")
+            return code
+        confirm(self.session, plan.concerns, self._yes, f"{self.verb} {self.place}")
+        async with self.session.writer() as self._writer:
+            await self.report_gone(plan.gone)
+            moved = list(plan.moved.items())
+            for first in range(0, len(moved), BATCH):
+                if (ended := await self.move(dict(moved[first : first + BATCH]))) != OK:
+                    return ended
+        for text in self.afterwards():
+            self.session.note(text)
+        return code
 
-    async def get(self, hpa: HpaId) -> Json | None:
-        """Return one object, None if it does not exist. Raises as `listed`."""
-        try:
-            return await self._ask("GET", _path(hpa), f"read the native HPA {hpa}")
-        except CommandError as error:
-            if isinstance(error.__cause__, ApiError) and error.__cause__.status == 404:
-                return None
-            raise
+    @abstractmethod
+    def described(self, plan: Plan[T]) -> Iterator[str]:
+        """The steps, for a dry run."""
 
-    async def try_to_create(self, hpa: HpaId, manifest: Json) -> str:
-        """Say why the API server would refuse an object, webhooks and quotas included; empty: it would take it."""
-        try:
-            await self._client.request("POST", f"{hpa_path(hpa.namespace)}?dryRun=All", body=manifest)
-        except ApiError as error:
-            return str(error)
-        except Exception as error:
-            raise self._no_answer(error) from error
-        return ""
+    @abstractmethod
+    async def move(self, group: Mapping[HpaId, T]) -> int:
+        """Take all steps for some HPAs; returns the exit code. Raises as `climb`."""
 
-    async def create(self, hpa: HpaId, manifest: Json) -> Json:
-        """Create an object; one of this name that is there already is returned as it is. Raises as `listed`."""
-        try:
-            return await self._ask("POST", hpa_path(hpa.namespace), f"create the native HPA {hpa}", manifest)
-        except CommandError as error:
-            is_there = isinstance(error.__cause__, ApiError) and error.__cause__.status == 409
-            found = await self.get(hpa) if is_there else None
-            if found is None:
-                raise
-            return found
+    @abstractmethod
+    def afterwards(self) -> Iterator[str]:
+        """What the user may do next."""
 
-    async def carry_status(self, hpa: HpaId, native: Json, carried: Json) -> None:
-        """Give a native HPA what its controller must know of the past; what it has written itself stays.
+    # --- steps of both verbs ------------------------------------------------------------------------------------------
 
-        `carried`: `lastScaleTime`, the condition ScaledToZero, and the counts that a status must have.
+    async def record(self, writes: Sequence[PlannedRecord], *, must_arrive: bool = True, silent: bool = False) -> int:
+        """Write records and wait for them in the log; returns the exit code.
 
-        Raises CommandError: it could not be written (exit 1 or 3).
+        Args:
+            must_arrive: whether the next step depends on them.
+            silent: whether this step is not worth a line on the terminal.
         """
-        for attempt in range(_CONFLICTS):
-            own = native.get("status") or {}
-            conditions = {each["type"]: each for each in (*carried["conditions"], *(own.get("conditions") or ()))}
-            body = native | {"status": carried | own | {"conditions": list(conditions.values())}}
-            try:
-                await self._ask("PUT", f"{_path(hpa)}/status", f"write the status of the native HPA {hpa}", body)
-            except CommandError as error:
-                is_stale = isinstance(error.__cause__, ApiError) and error.__cause__.status == 409
-                found = await self.get(hpa) if is_stale else None
-                if found is None or attempt == _CONFLICTS - 1:
-                    raise
-                native = found
-            else:
-                return
+        if not writes:
+            return OK
+        return await write_all(self.session, self._writer, writes, self._wait, must_arrive, silent=silent)
 
-    async def delete(self, hpa: HpaId, native: Json) -> None:
-        """Delete this very object: one of its name that was made anew stays. Gone already is as good.
+    async def report_gone(self, gone: Mapping[HpaId, str]) -> None:
+        """See that the log knows what is gone from the cluster, by uid, however late an observer sees it."""
+        if not self.by_agent:
+            await self.record([self.deletion(hpa, uid) for hpa, uid in gone.items()], must_arrive=False)
+            return
+        late = await self.unreported(dict.fromkeys(gone, ""))
+        for hpa in gone:
+            if hpa not in late:
+                self.session.out(f"native HPA {hpa} deleted")
+        if late:
+            agent = f"the agent of cluster {late[0].cluster}"
+            reported = f"{agent} has not reported that {late[0]} is gone: nothing scales it until then"
+            self.session.warn(f"{reported}. Next: fleethpa get clusters {late[0].cluster}")
+
+    async def unreported(self, wanted: Mapping[HpaId, str]) -> list[HpaId]:
+        """Wait until the agent has reported these native objects (by uid; empty: none); gives those it has not."""
+        return await until_reported(self.session, wanted) if wanted else []
+
+    async def delete(self, hpa: HpaId, uid: str) -> None:
+        """Delete this very native object: one of its name that was made anew stays.
 
         Raises CommandError: it could not be deleted (exit 3).
         """
-        body = {"preconditions": {"uid": native["metadata"]["uid"]}}
         try:
-            await self._client.request("DELETE", _path(hpa), body=body)
-        except ApiError as error:
-            if error.status != 404:
-                raise _not_deleted(hpa, error) from error
+            await self.hpas.delete(hpa.namespace, hpa.name, uid=uid)
         except ClusterError as error:
-            raise _not_deleted(hpa, error) from error
+            raise unreachable(
+                f"the native HPA {hpa} was not deleted: {error}",
+                cause="The central HPA exists, but writes nothing while the native one exists.",
+                next_step=f"kubectl --context {hpa.cluster} delete hpa {hpa.name} -n {hpa.namespace}",
+            ) from error
 
-    async def _ask(self, method: str, path: str, what: str, body: Json | None = None) -> Json:
-        try:
-            if body is None:
-                return await self._client.get(path)
-            return await self._client.request(method, path, body=body)
-        except ApiError as error:
-            step = f"fleethpa clusters check {self.cluster} --enforce" if error.status == 403 else "fleethpa get hpa -A"
-            raise CommandError(f"cannot {what}: {error}", next_step=step) from error
-        except Exception as error:
-            raise self._no_answer(error) from error
-
-    def _no_answer(self, error: Exception) -> Exception:
-        if not isinstance(error, ClusterError):
-            return error
-        return unreachable(f"cluster {self.cluster} does not answer: {error}", next_step="check --kubeconfig")
+    def deletion(self, hpa: HpaId, uid: str, reason: str = "adopted by fleethpa") -> PlannedRecord:
+        """The record that a native object was deleted."""
+        body = AutoscalerDeleted(name=hpa.name, uid=uid, author=self.author, reason=reason)
+        return about(hpa, f"native HPA {hpa} deleted", body)
 
 
-def _not_deleted(hpa: HpaId, error: Exception) -> CommandError:
-    return unreachable(
-        f"the native HPA {hpa} was not deleted: {error}",
-        cause="The central HPA exists, but writes nothing while the native one exists.",
-        next_step=f"kubectl --context {hpa.cluster} delete hpa {hpa.name} -n {hpa.namespace}",
-    )
+def about(hpa: HpaId, subject: str, body: Body, *also: Body) -> PlannedRecord:
+    """A record about one HPA; `subject`: what it says to the user."""
+    return PlannedRecord(subject, body, hpa.cluster, hpa.namespace, also)
+
+
+# --- the cluster ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def asking(cluster: str, what: str) -> Iterator[None]:
+    """Ask an API server; its errors become those of a command.
+
+    Raises CommandError: it refuses `what` (exit 1), or does not answer (exit 3).
+    """
+    try:
+        yield
+    except ApiError as error:
+        step = "run the command again" if error.is_conflict else f"fleethpa clusters check {cluster} --enforce"
+        raise CommandError(f"cannot {what}: {error}", next_step=step) from error
+    except ClusterError as error:
+        raise unreachable(f"cluster {cluster} does not answer: {error}", next_step="check --kubeconfig") from error
+
+
+async def native_objects(hpas: NativeHpas, place: Place) -> dict[HpaId, Json]:
+    """The HPA objects that a place means, as its API server has them. Raises as `asking`."""
+    with asking(place.cluster, "read the native HPAs"):
+        if place.name:
+            one = await hpas.get(place.namespace, place.name)
+            found = [] if one is None else [one]
+        else:
+            found = await hpas.listed(place.namespace)
+        with reading("the native HPAs cannot be read"):
+            names = {
+                HpaId(place.cluster, each["metadata"]["namespace"], each["metadata"]["name"]): each for each in found
+            }
+    return dict(sorted(names.items()))
 
 
 @asynccontextmanager
 async def native_hpas(session: Session, cluster: str) -> AsyncIterator[NativeHpas]:
     """Open the API server of a cluster. Raises CommandError: the kubeconfig has no context of this name (exit 2)."""
+    from reconciler.clusters.nativehpas import NativeHpas
+
     client = open_client(session, cluster)
     try:
-        yield NativeHpas(client, cluster)
+        yield NativeHpas(client)
     finally:
         await client.close()
 
 
 def open_client(session: Session, cluster: str) -> ClusterClient:
-    """Make the client of a cluster; raises as `native_hpas`."""
+    """Make the client of a cluster; raises CommandError: the kubeconfig has no context of this name (exit 2)."""
     from reconciler.clusters.client import ClusterClient
 
     clusters = {each.name: each for each in member_clusters(session.config)}
@@ -301,29 +346,13 @@ def _known_uid(state: FleetState, hpa: HpaId) -> str:
     return entry.uid if entry is not None else ""
 
 
-def deletion_of(native: Mapping[str, Any], author: str, reason: str) -> AutoscalerDeleted:
-    """Say in the log that a native object was deleted, so that nothing depends on how soon an observer sees it."""
-    metadata = native["metadata"]
-    return AutoscalerDeleted(name=metadata["name"], uid=metadata["uid"], author=author, reason=reason)
-
-
 def owner_of(native: Mapping[str, Any]) -> str:
     """Name the controller that would create an object again (`ScaledObject/web`); empty: no controller would."""
     owners: Iterable[Mapping[str, Any]] = native["metadata"].get("ownerReferences") or ()
     return next((f"{each['kind']}/{each['name']}" for each in owners if each.get("controller")), "")
 
 
-def _path(hpa: HpaId) -> str:
-    return hpa_path(hpa.namespace, hpa.name)
-
-
-def _id(cluster: str, native: Mapping[str, Any]) -> HpaId:
-    return HpaId(cluster, native["metadata"]["namespace"], native["metadata"]["name"])
-
-
-def _name(native: Mapping[str, Any]) -> tuple[str, str]:
-    return native["metadata"]["namespace"], native["metadata"]["name"]
-
+# --- the proof that no native controller runs -------------------------------------------------------------------------
 
 WITNESSED: Final = "it wrote the status of the canary HPA"
 
@@ -341,6 +370,8 @@ async def prove_native_absent(
     Raises:
         CommandError: the cluster is not known (exit 4) or has no context (2), refuses (1) or does not answer (3).
     """
+    from reconciler.observer.native import Canary
+
     lasts_s = parse_duration_ms(lasting, "--canary-wait") / 1000
     client = open_client(session, cluster)
     try:
@@ -353,7 +384,8 @@ async def prove_native_absent(
             session.out(f"{cluster}: {what} (dry run)")
             return OK
         session.note(f"{cluster}: {what}, whose target does not exist …")
-        verdict = await _verdict(client, cluster, namespace, lasts_s)
+        with asking(cluster, f"prove anything by a canary HPA in {cluster}"):
+            verdict = await Canary(client, namespace, lasts_s, lambda _: None).prove()
     finally:
         await client.close()
     settings = ClusterSettings(native_controller=verdict, native_evidence=WITNESSED if verdict == "present" else None)
@@ -379,17 +411,3 @@ async def prove_native_absent(
         )
     )
     return max(code, ANSWER_IS_NO)
-
-
-async def _verdict(client: Any, cluster: str, namespace: str, lasts_s: float) -> Verdict:
-    from reconciler.observer.native import Canary
-
-    try:
-        return await Canary(client, namespace, lasts_s, lambda _: None).prove()
-    except ApiError as error:
-        raise CommandError(
-            f"the canary HPA in {cluster} proved nothing: {error}",
-            next_step=f"fleethpa clusters check {cluster} --enforce",
-        ) from error
-    except ClusterError as error:
-        raise unreachable(f"cluster {cluster} does not answer: {error}", next_step="check --kubeconfig") from error

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from fleethpa.changes.handover import Place
+from fleethpa.changes.handover import Place, Plan
 from fleethpa.changes.writing import Concern
 from fleethpa.frame.errors import CommandError
 from fleethpa.show.words import counted
-from reconciler.core.objectbodies import STAND_IN_LABEL
+from reconciler.core.hpaobjects import STAND_IN_LABEL
 from schemas.inforce import is_in_force
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec
@@ -37,16 +37,14 @@ _TRACKED: Final = (
 
 
 @dataclass
-class ReleasePlan:
-    """What a release would do: the HPAs that it releases, and why others stay."""
+class ReleasePlan(Plan["HpaView"]):
+    """What a release would do to central HPAs."""
 
-    released: list[HpaView] = field(default_factory=list)
-    problems: list[CommandError] = field(default_factory=list)
     natives: dict[HpaId, Json] = field(default_factory=dict)
     """Native HPAs that are there: an earlier run has created them, or somebody else."""
     kept: set[HpaId] = field(default_factory=set)
     """Those of them that are never deleted again, since the central HPA would not scale in their place."""
-    held: list[str] = field(default_factory=list)
+    held: dict[HpaId, str] = field(default_factory=dict)
     """Why fleethpa does not scale some of the released ones now."""
 
 
@@ -66,13 +64,13 @@ def release_plan(
         if problem is not None:
             plan.problems.append(problem)
             continue
-        plan.released.append(view)
+        plan.moved[view.id] = view
         if native is not None:
             plan.natives[view.id] = native
             if (view.mode != "enforce" and not view.refused) or _stopped(state, view):
                 plan.kept.add(view.id)
         if held:
-            plan.held.append(f"{view.id} ({held})")
+            plan.held[view.id] = held
     return plan
 
 
@@ -188,21 +186,32 @@ def carried_status(view: HpaView) -> Json:
     return made | {"conditions": zero}
 
 
+def with_status(native: Json, carried: Json) -> Json:
+    """A native HPA with what is carried over; what its controller has written itself stays.
+
+    `carried`: `lastScaleTime`, the condition ScaledToZero, and the counts that a status must have.
+    """
+    own = native.get("status") or {}
+    conditions = {each["type"]: each for each in (*carried["conditions"], *(own.get("conditions") or ()))}
+    return native | {"status": carried | own | {"conditions": list(conditions.values())}}
+
+
 def concerns(plan: ReleasePlan, place: Place) -> list[Concern]:
-    count = counted(len(plan.released), "HPA")
+    count = counted(len(plan.moved), "HPA")
     found = [
         Concern(f"release gives {count} of {place} back to the native controller of {place.cluster}"),
         Concern("each of them is scaled by nobody for some seconds and one sync period of the native controller"),
     ]
     if plan.held:
-        listed = plan.held[:5] + ([f"and {len(plan.held) - 5} more"] if len(plan.held) > 5 else [])
+        listed = [f"{hpa} ({why})" for hpa, why in list(plan.held.items())[:5]]
+        listed += [f"and {len(plan.held) - 5} more"] if len(plan.held) > 5 else []
         found.append(
             Concern(f"the native controller will scale what fleethpa does not: {'; '.join(listed)}", harmful=True)
         )
     dropped = sorted(
         {
             name
-            for view in plan.released
+            for view in plan.moved.values()
             for part in ("labels", "annotations")
             for name in _part(view, part)
             if name.startswith(_TRACKED)

@@ -14,32 +14,21 @@ HPA continues with the recommendations that fleethpa recorded in shadow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fleethpa.changes.foresight import Present, concerns, refusal_errors
-from fleethpa.changes.handover import (
-    NativeHpas,
-    Place,
-    batches,
-    deletion_of,
-    has_agent,
-    native_hpas,
-    owner_of,
-    place_options,
-    until_reported,
-)
-from fleethpa.changes.writing import Concern, PlannedRecord, confirm, show, write_all, write_options
+from fleethpa.changes.foresight import Foresight, Present, concerns, refusal_errors
+from fleethpa.changes.handover import HandOver, Place, Plan, about, native_hpas, native_objects, owner_of, place_options
+from fleethpa.changes.writing import Concern, PlannedRecord, write_options
 from fleethpa.fleet.state import read_state
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
+from fleethpa.frame.errors import OK, CommandError, not_found, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import to_yaml
 from fleethpa.show.words import counted
-from reconciler.core.objectbodies import bears_own_label
+from reconciler.core.hpaobjects import bears_own_label
 from schemas.fitting import over_limits
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec
@@ -50,20 +39,9 @@ from streams.state.clustersettings import effective
 
 if TYPE_CHECKING:
     from fleethpa.fleet.views import FleetState
-    from fleethpa.frame.writer import Writer
 
 DROPPED = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "ownerReferences")
 """Metadata of the native object that the central one does not take over."""
-
-
-@dataclass
-class AdoptPlan:
-    """What an adoption would do: the native HPAs that it moves, those whose end the log lacks, and why others stay."""
-
-    adopted: dict[HpaId, Json] = field(default_factory=dict)
-    gone: dict[HpaId, str] = field(default_factory=dict)
-    """uid of a native object that an interrupted run has deleted."""
-    problems: list[CommandError] = field(default_factory=list)
 
 
 @click.command()
@@ -84,37 +62,19 @@ def adopt(session: Session, /, place: Place, folder: str, mode: Any, **written: 
 
 
 async def _adopt(session: Session, place: Place, folder: Path, mode: Any, written: dict[str, Any]) -> int:
-    async with native_hpas(session, place.cluster) as api:
-        natives = await api.listed(place)
+    async with native_hpas(session, place.cluster) as hpas:
+        natives = await native_objects(hpas, place)
         async with session.past() as past:
             state, present = await read_state(past), await Present.read(past)
         plan = adopt_plan(state, place, natives, mode)
-        concerns = _looked_ahead(session, plan, place, present, state, mode, written)
-        for problem in plan.problems:
-            session.report(problem)
-        code = ANSWER_IS_NO if plan.problems else OK
-        if not (plan.adopted or plan.gone):
-            _nothing_to_adopt(session, state, place, plan)
-            return code
-        if written["dry_run"]:
-            show(session, concerns)
-            _describe(session, plan, folder, mode)
-            return code
-        confirm(session, concerns, written["yes"], f"adopt {place}")
-        async with session.writer() as writer:
-            move = _Move(session, api, folder, mode, written, by_agent=has_agent(state, place.cluster))
-            await move.record_gone(writer, plan.gone)
-            for batch in batches(list(plan.adopted.items())):
-                if (ended := await move.over(writer, batch)) != OK:
-                    return ended
-        session.note(f"Next: fleethpa status {place.arguments} --watch --timeout 2m")
-        session.note(f"Back: fleethpa release {place.arguments}")
-        return code
+        adoption = _Adoption(session, place, hpas, state, written, folder=folder, mode=mode)
+        _look_ahead(adoption, plan, present)
+        if not (plan.moved or plan.gone or plan.problems):
+            _nothing_to_adopt(session, state, place)
+        return await adoption.climb(plan)
 
 
-def _nothing_to_adopt(session: Session, state: FleetState, place: Place, plan: AdoptPlan) -> None:
-    if plan.problems:
-        return
+def _nothing_to_adopt(session: Session, state: FleetState, place: Place) -> None:
     central = [hpa for hpa, view in state.hpas.items() if place.holds(hpa) and view.origin == "central"]
     if not central:
         raise not_found(f"cluster {place.cluster} has no HPA in {place}", next_step="fleethpa get hpa -A")
@@ -124,9 +84,9 @@ def _nothing_to_adopt(session: Session, state: FleetState, place: Place, plan: A
 # --- planning ---------------------------------------------------------------------------------------------------------
 
 
-def adopt_plan(state: FleetState, place: Place, natives: Mapping[HpaId, Json], mode: str) -> AdoptPlan:
+def adopt_plan(state: FleetState, place: Place, natives: Mapping[HpaId, Json], mode: str) -> Plan[Json]:
     """Say which native HPAs are adopted, and why others are not. `natives`: what the API server has in that place."""
-    plan = AdoptPlan(gone=_gone(state, place, natives))
+    plan: Plan[Json] = Plan(gone=_gone(state, place, natives))
     for hpa, native in natives.items():
         if bears_own_label(native):
             continue
@@ -134,7 +94,7 @@ def adopt_plan(state: FleetState, place: Place, natives: Mapping[HpaId, Json], m
             _owned(hpa, native) or _too_large(hpa, native) or (_stopped(state, hpa) if mode == "enforce" else None)
         )
         if problem is None:
-            plan.adopted[hpa] = native
+            plan.moved[hpa] = native
         else:
             plan.problems.append(problem)
     return plan
@@ -200,33 +160,25 @@ def _stopped(state: FleetState, hpa: HpaId) -> CommandError | None:
     )
 
 
-def _looked_ahead(
-    session: Session,
-    plan: AdoptPlan,
-    place: Place,
-    present: Present,
-    state: FleetState,
-    mode: str,
-    written: dict[str, Any],
-) -> list[Concern]:
-    """Leave out what would be refused, and say what the user must agree to."""
+def _look_ahead(adoption: _Adoption, plan: Plan[Json], present: Present) -> None:
+    """Leave out what would be refused, and note what the user must agree to."""
 
-    def writes() -> tuple[list[PlannedRecord], list[PlannedRecord]]:
-        started = [_start(session, hpa, native, mode, written) for hpa, native in plan.adopted.items()]
-        return started, [_deletion(session, hpa, native) for hpa, native in plan.adopted.items()]
+    def foresee() -> tuple[Foresight, list[PlannedRecord]]:
+        started = [adoption.start(hpa, native) for hpa, native in plan.moved.items()]
+        deleted = [adoption.deletion(hpa, _uid(native)) for hpa, native in plan.moved.items()]
+        return present.foresee([*started, *deleted]), started
 
-    started, deleted = writes()
-    foresight = present.foresee([*started, *deleted])
+    foresight, started = foresee()
     refused = foresight.refusals(foresight.touched(started))
     plan.problems += refusal_errors(refused, "cannot be adopted to enforce")
     for hpa in refused:
-        del plan.adopted[hpa]
+        del plan.moved[hpa]
     if refused:
-        started, deleted = writes()
-        foresight = present.foresee([*started, *deleted])
-    found = [Concern(f"adopt deletes {_named(plan.adopted)} in {place.cluster}")] if plan.adopted else []
-    found += [Concern(text) for text in _replaced(state, plan.adopted)]
-    return [*found, *concerns("adopt", foresight, started)]
+        foresight, started = foresee()
+    if plan.moved:
+        plan.concerns.append(Concern(f"adopt deletes {_named(plan.moved)} in {adoption.place.cluster}"))
+    plan.concerns += [Concern(text) for text in _replaced(adoption.state, plan.moved)]
+    plan.concerns += concerns("adopt", foresight, started)
 
 
 def _named(adopted: Iterable[HpaId]) -> str:
@@ -246,69 +198,57 @@ def _replaced(state: FleetState, adopted: Mapping[HpaId, Json]) -> list[str]:
     return found
 
 
-def _describe(session: Session, plan: AdoptPlan, folder: Path, mode: str) -> None:
-    for hpa in plan.gone:
-        session.out(f"record that the native HPA {hpa} is gone (dry run)")
-    for hpa in plan.adopted:
-        session.out(f"save the native HPA to {_file(folder, hpa)} (dry run)")
-        session.out(f"start the central HPA {hpa} in mode {mode} (dry run)")
-        session.out(f"delete the native HPA {hpa.namespace}/{hpa.name} in cluster {hpa.cluster} (dry run)")
-
-
 # --- doing ------------------------------------------------------------------------------------------------------------
 
 
-class _Move:
-    """The steps for one group of HPAs after another."""
+class _Adoption(HandOver[Json]):
+    """The steps of the module's docstring. What moves are native objects."""
 
-    def __init__(
-        self, session: Session, api: NativeHpas, folder: Path, mode: str, written: dict[str, Any], *, by_agent: bool
-    ) -> None:
-        """`by_agent`: only the cluster's agent may tell the log what is gone."""
-        self._session, self._api, self._folder, self._mode, self._written = session, api, folder, mode, written
-        self._by_agent = by_agent
+    verb, because = "adopt", "adopted from the cluster"
 
-    async def over(self, writer: Writer, adopted: Sequence[tuple[HpaId, Json]]) -> int:
-        """Adopt some HPAs; returns the exit code.
+    def __init__(self, *common: Any, folder: Path, mode: Any) -> None:
+        super().__init__(*common)
+        self._folder, self._mode = folder, mode
 
-        Raises CommandError: a step failed; the HPAs are as the module says for a crash there.
-        """
-        session, wait = self._session, self._written["wait"]
-        for hpa, native in adopted:
+    def described(self, plan: Plan[Json]) -> Iterator[str]:
+        for hpa in plan.gone:
+            yield f"record that the native HPA {hpa} is gone"
+        for hpa in plan.moved:
+            yield f"save the native HPA to {_file(self._folder, hpa)}"
+            yield f"start the central HPA {hpa} in mode {self._mode}"
+            yield f"delete the native HPA {hpa.namespace}/{hpa.name} in cluster {hpa.cluster}"
+
+    async def move(self, group: Mapping[HpaId, Json]) -> int:
+        for hpa, native in group.items():
             _save(_file(self._folder, hpa), native)
-            session.out(f"native HPA saved to {_file(self._folder, hpa)}")
-        started = [_start(session, hpa, native, self._mode, self._written) for hpa, native in adopted]
-        if (code := await write_all(session, writer, started, wait, must_arrive=True)) != OK:
-            what = f"the native HPA {adopted[0][0]} was" if len(adopted) == 1 else "the native HPAs were"
-            session.warn(f"{what} not deleted; run adopt again")
+            self.session.out(f"native HPA saved to {_file(self._folder, hpa)}")
+        if (code := await self.record([self.start(hpa, native) for hpa, native in group.items()])) != OK:
+            what = f"the native HPA {next(iter(group))} was" if len(group) == 1 else "the native HPAs were"
+            self.session.warn(f"{what} not deleted; run adopt again")
             return code
         deleted: dict[HpaId, str] = {}
         try:
-            for hpa, native in adopted:
-                await self._api.delete(hpa, native)
-                deleted[hpa] = native["metadata"]["uid"]
+            for hpa, native in group.items():
+                await self.delete(hpa, _uid(native))
+                deleted[hpa] = _uid(native)
         finally:
-            await self.record_gone(writer, deleted)
+            await self.report_gone(deleted)
         return OK
 
-    async def record_gone(self, writer: Writer, gone: Mapping[HpaId, str]) -> None:
-        """See that the log knows what is gone from the cluster, by uid.
+    def start(self, hpa: HpaId, native: Json) -> PlannedRecord:
+        """The record that begins the central HPA."""
+        body = AutoscalerSet(
+            hpa=exported(native), origin="central", mode=self._mode, author=self.author, reason=self.reason
+        )
+        return about(hpa, f"hpa {hpa} adopted", body)
 
-        It is reported here too, so that nothing depends on how soon an observer sees it.
-        """
-        if not self._by_agent:
-            writes = [_deletion(self._session, hpa, {"metadata": {"name": hpa.name, "uid": gone[hpa]}}) for hpa in gone]
-            if writes:
-                await write_all(self._session, writer, writes, self._written["wait"])
-            return
-        late = await until_reported(self._session, dict.fromkeys(gone, "")) if gone else []
-        for hpa in gone:
-            if hpa not in late:
-                self._session.out(f"native HPA {hpa} deleted")
-        if late:
-            agent = f"the agent of cluster {late[0].cluster}"
-            reported = f"{agent} has not reported that {late[0]} is gone: nothing scales it until then"
-            self._session.warn(f"{reported}. Next: fleethpa get clusters {late[0].cluster}")
+    def afterwards(self) -> Iterator[str]:
+        yield f"Next: fleethpa status {self.place.arguments} --watch --timeout 2m"
+        yield f"Back: fleethpa release {self.place.arguments}"
+
+
+def _uid(native: Json) -> str:
+    return str(native["metadata"]["uid"])
 
 
 def _file(folder: Path, hpa: HpaId) -> Path:
@@ -332,19 +272,3 @@ def exported(native: Json) -> Json:
         "metadata": metadata,
         "spec": native["spec"],
     }
-
-
-def _start(session: Session, hpa: HpaId, native: Json, mode: Any, written: dict[str, Any]) -> PlannedRecord:
-    body = AutoscalerSet(
-        hpa=exported(native),
-        origin="central",
-        mode=mode,
-        author=session.config.author,
-        reason=written["reason"] or "adopted from the cluster",
-    )
-    return PlannedRecord(f"hpa {hpa} adopted", body, hpa.cluster, hpa.namespace)
-
-
-def _deletion(session: Session, hpa: HpaId, native: Json) -> PlannedRecord:
-    body = deletion_of(native, session.config.author, "adopted by fleethpa")
-    return PlannedRecord(f"native HPA {hpa} deleted", body, hpa.cluster, hpa.namespace)

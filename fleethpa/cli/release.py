@@ -17,44 +17,54 @@ the native controller. The next run continues where one ended. No step changes t
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from fleethpa.changes.handover import (
     LOOK_EVERY_S,
-    NativeHpas,
+    HandOver,
     Place,
-    batches,
-    deletion_of,
-    has_agent,
+    Plan,
+    about,
+    asking,
     native_hpas,
+    native_objects,
     place_options,
     rest,
-    until_reported,
 )
-from fleethpa.changes.release import MARK, ReleasePlan, carried_status, concerns, manifest_to_create, release_plan
-from fleethpa.changes.writing import PlannedRecord, confirm, show, write_all, write_options
+from fleethpa.changes.release import (
+    MARK,
+    ReleasePlan,
+    carried_status,
+    concerns,
+    manifest_to_create,
+    release_plan,
+    with_status,
+)
+from fleethpa.changes.writing import PlannedRecord, write_options
 from fleethpa.fleet.state import fleet_now, read_state
+from fleethpa.fleet.views import HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, not_found
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.words import counted
+from reconciler.clusters.answers import ApiError
 from schemas.keys import HpaId
 from schemas.kubernetes.shape import Json
 from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command
 from streams.state.clustersettings import effective
 
 if TYPE_CHECKING:
-    from fleethpa.fleet.views import FleetState, HpaView
-    from fleethpa.frame.writer import Writer
-    from schemas.entries import Body
+    from fleethpa.fleet.views import FleetState
+    from reconciler.clusters.nativehpas import NativeHpas
 
 STOPPED_MS: Final = 60_000
 """For how long the central HPA is paused: what a release that was killed leaves behind ends by itself."""
 REQUEST_S: Final = 5.0
 """How long a request to the API server may take."""
+_CONFLICTS: Final = 3
 _ENDED_S: Final = 30.0
 """How long a last write may take: longer than it takes to expire."""
 
@@ -87,38 +97,18 @@ def release(session: Session, /, place: Place, include_held: bool, native_wait: 
 
 
 async def _release(session: Session, place: Place, include_held: bool, native_s: float, written: dict[str, Any]) -> int:
-    async with native_hpas(session, place.cluster) as api:
+    async with native_hpas(session, place.cluster) as hpas:
         state = await fleet_now(session)
         views = [view for hpa, view in state.hpas.items() if place.holds(hpa) and view.origin == "central"]
         if not views:
             _nothing_to_release(session, state, place)
             return OK
         _check_controller(state, place.cluster)
-        natives = await api.listed(Place(place.cluster, place.namespace))
+        natives = await native_objects(hpas, Place(place.cluster, place.namespace))
         plan = release_plan(state, views, natives, include_held)
-        await _try(api, plan)
-        for problem in plan.problems:
-            session.report(problem)
-        code = ANSWER_IS_NO if plan.problems else OK
-        if not plan.released:
-            return code
-        listed = concerns(plan, place)
-        if written["dry_run"]:
-            show(session, listed)
-            _describe(session, plan)
-            return code
-        confirm(session, listed, written["yes"], f"release {place}")
-        hand = _HandOver(session, api, plan, written, native_s, by_agent=has_agent(state, place.cluster))
-        async with session.writer() as writer:
-            for batch in batches(plan.released):
-                if (ended := await hand.over(writer, batch)) != OK:
-                    return ended
-        session.note(f"Next: kubectl --context {place.cluster} get hpa{_scope(place)}")
-        return code
-
-
-def _scope(place: Place) -> str:
-    return f" -n {place.namespace}" if place.namespace else " -A"
+        await _try(hpas, plan)
+        plan.concerns = concerns(plan, place)
+        return await _Release(session, place, hpas, state, written, plan=plan, native_s=native_s).climb(plan)
 
 
 def _nothing_to_release(session: Session, state: FleetState, place: Place) -> None:
@@ -142,83 +132,78 @@ def _check_controller(state: FleetState, cluster: str) -> None:
         )
 
 
-async def _try(api: NativeHpas, plan: ReleasePlan) -> None:
-    """Leave out what the API server would refuse to create."""
-    for view in list(plan.released):
-        if view.id in plan.natives:
+async def _try(hpas: NativeHpas, plan: ReleasePlan) -> None:
+    """Leave out what the API server would refuse to create, webhooks and quotas included."""
+    for hpa, view in list(plan.moved.items()):
+        if hpa in plan.natives:
             continue
-        refused = await api.try_to_create(view.id, manifest_to_create(view))
-        if refused:
-            plan.released.remove(view)
-            cause = f"The API server would refuse it: {refused}."
-            step = f"fleethpa history {view.id} --revision N -o yaml | kubectl create --dry-run=server -f -"
-            plan.problems.append(CommandError(f"{view.id} cannot be released", cause=cause, next_step=step))
-
-
-def _describe(session: Session, plan: ReleasePlan) -> None:
-    for view in plan.released:
-        first = "the native HPA is there already" if view.id in plan.natives else "create the native HPA"
-        session.out(f"hpa {view.id}: {first}, wait for its first status, end the central HPA (dry run)")
+        try:
+            with asking(hpa.cluster, f"release {hpa}"):
+                await hpas.create(manifest_to_create(view), dry_run=True)
+        except CommandError as error:
+            if not isinstance(error.__cause__, ApiError):
+                raise
+            del plan.moved[hpa]
+            cause = f"The API server would refuse it: {error.__cause__}."
+            step = f"fleethpa history {hpa} --revision N -o yaml | kubectl create --dry-run=server -f -"
+            plan.problems.append(CommandError(f"{hpa} cannot be released", cause=cause, next_step=step))
 
 
 # --- doing ------------------------------------------------------------------------------------------------------------
 
 
-class _HandOver:
-    """Steps 2 to 5 for one group of HPAs after another."""
+class _Release(HandOver["HpaView"]):
+    """Steps 2 to 5 of the module's docstring. What moves are central HPAs."""
 
-    def __init__(
-        self,
-        session: Session,
-        api: NativeHpas,
-        plan: ReleasePlan,
-        written: dict[str, Any],
-        native_s: float,
-        *,
-        by_agent: bool,
-    ) -> None:
-        """`by_agent`: only the cluster's agent may tell the log what was created there."""
-        self._by_agent = by_agent
-        self._session, self._api, self._plan, self._native_s = session, api, plan, native_s
-        self._wait: str = written["wait"]
-        self._author = session.config.author
-        self._reason: str = written["reason"] or "released to the cluster"
+    verb, because = "release", "released to the cluster"
+
+    def __init__(self, *common: Any, plan: ReleasePlan, native_s: float) -> None:
+        """`native_s`: how long to wait for the first status of the native controller."""
+        super().__init__(*common)
+        self._plan, self._native_s = plan, native_s
         self._stopped: set[HpaId] = set()
 
-    async def over(self, writer: Writer, views: Sequence[HpaView]) -> int:
-        """Release some HPAs; returns the exit code.
+    def described(self, plan: Plan[HpaView]) -> Iterator[str]:
+        for hpa in plan.moved:
+            first = "the native HPA is there already" if hpa in self._plan.natives else "create the native HPA"
+            yield f"hpa {hpa}: {first}, wait for its first status, end the central HPA"
 
-        Raises CommandError: a step failed; the HPAs are as the module says for a crash there.
-        """
+    def afterwards(self) -> Iterator[str]:
+        where = f"-n {self.place.namespace}" if self.place.namespace else "-A"
+        yield f"Next: kubectl --context {self.place.cluster} get hpa {where}"
+
+    async def move(self, group: Mapping[HpaId, HpaView]) -> int:
         stopped_at = time.monotonic()
-        if (code := await self._stop(writer, views)) != OK:
+        if (code := await self._stop(group)) != OK:
             return code
         natives: dict[HpaId, Json] = {}
         try:
-            await self._create(views, natives, stopped_at)
+            await self._create(group, natives, stopped_at)
         finally:
             # Also of a group of which only some could be created.
-            code = await self._report(writer, [view for view in views if view.id in natives], natives)
+            code = await self._report(natives)
         if code != OK:
             return code
         unseen = await self._unseen(natives)
-        ended = [self._ended(view) for view in views if view.id not in unseen]
+        ended = [hpa for hpa in group if hpa not in unseen]
         if ended:
-            code = await write_all(self._session, writer, ended, self._wait, must_arrive=True)
-            resumed = [self._resumed(view.id, self._reason) for view in views if view.id not in unseen]
-            code = max(code, await self._record(writer, resumed))
+            code = await self.record([self._ended(hpa) for hpa in ended])
+            code = max(code, await self._record([self._resumed(hpa, self.reason) for hpa in ended]))
         if unseen:
-            await self._take_back(writer, unseen, natives)
+            await self._take_back(unseen, natives)
             raise self._no_controller(unseen)
         return code
 
-    async def _report(self, writer: Writer, views: Sequence[HpaView], natives: Mapping[HpaId, Json]) -> int:
+    async def _record(self, writes: Sequence[PlannedRecord]) -> int:
+        return await self.record(writes, silent=True)
+
+    async def _report(self, natives: Mapping[HpaId, Json]) -> int:
         """See that the log knows the native HPAs, so that the central ones are refused."""
-        if not self._by_agent:
-            return await self._record(writer, [self._created(view, natives) for view in views])
-        late = await until_reported(self._session, {view.id: natives[view.id]["metadata"]["uid"] for view in views})
+        if not self.by_agent:
+            return await self._record([self._created(hpa, native) for hpa, native in natives.items()])
+        late = await self.unreported({hpa: native["metadata"]["uid"] for hpa, native in natives.items()})
         if late:
-            await self._take_back(writer, [view.id for view in views], natives)
+            await self._take_back(list(natives), natives)
             raise CommandError(
                 f"the agent of cluster {late[0].cluster} has not reported the native HPA {late[0]}",
                 cause="The native HPAs of this group were deleted again, and the central ones go on.",
@@ -227,17 +212,13 @@ class _HandOver:
             )
         return OK
 
-    async def _stop(self, writer: Writer, views: Sequence[HpaView]) -> int:
+    async def _stop(self, group: Mapping[HpaId, HpaView]) -> int:
         """Pause those that write, and wait until no write of them is on its way any more."""
-        writing = [view for view in views if view.id not in self._plan.natives and not self._is_held(view)]
-        code = await self._record(writer, [self._pause(view) for view in writing])
+        writing = [view for hpa, view in group.items() if hpa not in self._plan.natives and hpa not in self._plan.held]
+        code = await self._record([self._pause(view) for view in writing])
         self._stopped |= {view.id for view in writing}
         ends = time.monotonic() + _ENDED_S
-        partitions, meant = {view.partition for view in views}, {view.id for view in views}
-        while code == OK:
-            open_ = await self._still_writing(partitions, meant)
-            if not open_:
-                break
+        while code == OK and (open_ := await self._still_writing(group)):
             if time.monotonic() > ends:
                 raise CommandError(
                     f"the last write of {open_[0]} has not ended",
@@ -248,81 +229,92 @@ class _HandOver:
             await rest(LOOK_EVERY_S)
         return code
 
-    def _is_held(self, view: HpaView) -> bool:
-        return any(text.startswith(f"{view.id} ") for text in self._plan.held)
-
     def _pause(self, view: HpaView) -> PlannedRecord:
         # Log time and this machine's may differ.
-        until = max(self._session.now_ms(), view.clock_ms) + STOPPED_MS
+        until = max(self.session.now_ms(), view.clock_ms) + STOPPED_MS
         body = Command(
-            command="pause", name=view.id.name, until=until, author=self._author, reason=f"{MARK}: {self._reason}"
+            command="pause", name=view.id.name, until=until, author=self.author, reason=f"{MARK}: {self.reason}"
         )
-        return _about(view.id, f"hpa {view.id} paused for a minute", body)
+        return about(view.id, f"hpa {view.id} paused for a minute", body)
 
-    async def _still_writing(self, partitions: set[int], meant: set[HpaId]) -> list[HpaId]:
-        async with self._session.past() as past:
-            state = await read_state(past, sorted(partitions))
-        return [hpa for hpa, view in state.hpas.items() if hpa in meant and view.is_writing]
+    async def _still_writing(self, group: Mapping[HpaId, HpaView]) -> list[HpaId]:
+        async with self.session.past() as past:
+            state = await read_state(past, sorted({view.partition for view in group.values()}))
+        return [hpa for hpa, view in state.hpas.items() if hpa in group and view.is_writing]
 
-    async def _create(self, views: Sequence[HpaView], natives: dict[HpaId, Json], stopped_at: float) -> None:
-        for view in views:
-            native = self._plan.natives.get(view.id)
+    async def _create(self, group: Mapping[HpaId, HpaView], natives: dict[HpaId, Json], stopped_at: float) -> None:
+        """Create the native HPAs that are not there yet; all of them end up in `natives`."""
+        for hpa, view in group.items():
+            native = self._plan.natives.get(hpa)
             if native is None:
                 if time.monotonic() - stopped_at > STOPPED_MS / 1000 - 2 * REQUEST_S:
                     raise CommandError(
-                        f"{view.id} is not released: the pause of its central HPA is nearly over",
+                        f"{hpa} is not released: the pause of its central HPA is nearly over",
                         cause="The steps before took too long.",
                         next_step="release again",
                         code=UNREACHABLE,
                     )
-                native = await self._api.create(view.id, manifest_to_create(view))
-            natives[view.id] = native
+                with asking(hpa.cluster, f"create the native HPA {hpa}"):
+                    native = await self.hpas.create(manifest_to_create(view))
+            natives[hpa] = native
             if carried := carried_status(view):
-                await self._api.carry_status(view.id, native, carried)
+                with asking(hpa.cluster, f"write the status of the native HPA {hpa}"):
+                    await self._carry_status(native, carried)
 
-    def _created(self, view: HpaView, natives: Mapping[HpaId, Json]) -> PlannedRecord:
-        body = AutoscalerSet(hpa=natives[view.id], author=self._author, reason=self._reason)
-        return _about(view.id, f"native HPA {view.id} created", body)
+    async def _carry_status(self, native: Json, carried: Json) -> None:
+        """Give a native HPA what its controller must know of the past; what it has written itself stays."""
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                await self.hpas.replace_status(with_status(native, carried))
+            except ApiError as error:
+                found = await self.hpas.get(native["metadata"]["namespace"], native["metadata"]["name"])
+                if found is None or not error.is_conflict or attempts == _CONFLICTS:
+                    raise
+                native = found
+            else:
+                return
+
+    def _created(self, hpa: HpaId, native: Json) -> PlannedRecord:
+        body = AutoscalerSet(hpa=native, author=self.author, reason=self.reason)
+        return about(hpa, f"native HPA {hpa} created", body)
 
     async def _unseen(self, natives: Mapping[HpaId, Json]) -> list[HpaId]:
         """Wait for the native controller's first status of each; returns those that got none in time."""
         open_ = list(natives)
         ends = time.monotonic() + self._native_s
         while True:
-            open_ = [hpa for hpa in open_ if not _is_looked_after(await self._api.get(hpa))]
+            with asking(self.place.cluster, "read the native HPAs"):
+                open_ = [hpa for hpa in open_ if not _is_looked_after(await self.hpas.get(hpa.namespace, hpa.name))]
             if not open_ or time.monotonic() >= ends:
                 return open_
             await rest(LOOK_EVERY_S)
 
-    def _ended(self, view: HpaView) -> PlannedRecord:
+    def _ended(self, hpa: HpaId) -> PlannedRecord:
         """The record that ends the central HPA; from then on fleethpa decides beside the native one."""
-        name, author, reason = view.id.name, self._author, self._reason
-        deleted = AutoscalerDeleted(name=name, origin="central", author=author, reason=reason)
-        return _about(
-            view.id,
-            f"hpa {view.id} released",
-            deleted,
-            Command(command="mode", name=name, mode="shadow", author=author, reason=reason),
-        )
+        deleted = AutoscalerDeleted(name=hpa.name, origin="central", author=self.author, reason=self.reason)
+        shadow = Command(command="mode", name=hpa.name, mode="shadow", author=self.author, reason=self.reason)
+        return about(hpa, f"hpa {hpa} released", deleted, shadow)
 
     def _resumed(self, hpa: HpaId, reason: str) -> PlannedRecord:
-        return _about(
-            hpa, f"hpa {hpa} resumed", Command(command="resume", name=hpa.name, author=self._author, reason=reason)
-        )
+        body = Command(command="resume", name=hpa.name, author=self.author, reason=reason)
+        return about(hpa, f"hpa {hpa} resumed", body)
 
-    async def _take_back(self, writer: Writer, unseen: Sequence[HpaId], natives: Mapping[HpaId, Json]) -> None:
+    async def _take_back(self, unseen: Sequence[HpaId], natives: Mapping[HpaId, Json]) -> None:
+        """Delete native HPAs again, so that the central ones continue."""
         reason = "no native controller looked at it"
         writes = []
         for hpa in unseen:
             if hpa in self._plan.kept:
                 continue
-            await self._api.delete(hpa, natives[hpa])
-            if not self._by_agent:
-                deleted = deletion_of(natives[hpa], self._author, reason)
-                writes.append(_about(hpa, f"native HPA {hpa} deleted again", deleted))
+            uid = natives[hpa]["metadata"]["uid"]
+            await self.delete(hpa, uid)
+            if not self.by_agent:
+                writes.append(self.deletion(hpa, uid, reason))
             if hpa in self._stopped:
                 writes.append(self._resumed(hpa, reason))
-        await self._record(writer, writes)
+        await self._record(writes)
 
     def _no_controller(self, unseen: Sequence[HpaId]) -> CommandError:
         first, kept = unseen[0], self._plan.kept.intersection(unseen)
@@ -334,16 +326,6 @@ class _HandOver:
             next_step=f"fleethpa run observer --contexts {first.cluster} --prove-native-absent",
             code=ANSWER_IS_NO,
         )
-
-    async def _record(self, writer: Writer, writes: Sequence[PlannedRecord]) -> int:
-        """Put a step into the log that is not worth a line on the terminal."""
-        if not writes:
-            return OK
-        return await write_all(self._session, writer, writes, self._wait, must_arrive=True, silent=True)
-
-
-def _about(hpa: HpaId, subject: str, body: Body, *also: Body) -> PlannedRecord:
-    return PlannedRecord(subject, body, hpa.cluster, hpa.namespace, also)
 
 
 def _is_looked_after(native: Json | None) -> bool:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.clusters.manifests import custom_rules, enforcing_rules, observing_rules, rule_lines
-from reconciler.core.objectbodies import DERIVED_KINDS, hpa_path, target_of
+from reconciler.core.hpaobjects import target_of
+from reconciler.core.objectbodies import DERIVED_KINDS
 
 if TYPE_CHECKING:
     from reconciler.clusters.client import ClusterClient, ClusterConfig
@@ -114,9 +115,10 @@ async def review(
 async def _custom_resources(client: ClusterClient, namespace: str) -> list[str]:
     """The custom resources that HPAs scale, as `widgets.example.com`; none where HPAs may not be listed."""
     from reconciler.clusters.discovery import Discovery
+    from reconciler.clusters.nativehpas import NativeHpas
 
     try:
-        hpas = (await client.get(hpa_path(namespace))).get("items") or ()
+        hpas = await NativeHpas(client).listed(namespace)
     except ApiError:
         return []
     kinds = {(target.group, target.kind) for target in map(target_of, hpas)} - set(DERIVED_KINDS)

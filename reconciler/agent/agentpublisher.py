@@ -14,7 +14,6 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from reconciler.agent.election import boot_s
 from reconciler.core.lease import BrokerTime
-from reconciler.core.objectbodies import split
 from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.publisher import within_limits
 from runtime.driver import stop_soon
@@ -24,6 +23,7 @@ from schemas.agents import ONLY_PARTITION
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, PublicRecord
+from schemas.fitting import split
 from schemas.keys import namespace_key
 from schemas.observed import ClusterReport, Heartbeat, Serving
 

@@ -5,11 +5,12 @@ from typing import Any
 from urllib.parse import quote
 
 from reconciler.agent.election import now_text
-from reconciler.clusters.answers import ApiError, ClusterError, reading
+from reconciler.clusters.answers import ClusterError, reading
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.discovery import Discovery
+from reconciler.clusters.nativehpas import NativeHpas
 from reconciler.core.guardsettings import WRITE_TIMEOUT_S
-from reconciler.core.objectbodies import STAND_IN_LABEL, hpa_path, is_kept_by_stand_in, target_of
+from reconciler.core.hpaobjects import STAND_IN_LABEL, is_kept_by_stand_in, target_of
 from reconciler.standin.effective import KeptSpec
 from reconciler.standin.objects import (
     FLOOR_MANAGER,
@@ -55,7 +56,7 @@ class ClusterStore:
         self._client, self._home, self._namespaces, self._grace_ms = client, home, namespaces, grace_ms
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{home}/leases"
         self._maps = f"/api/v1/namespaces/{home}/configmaps"
-        self._discovery = Discovery(client)
+        self._discovery, self._hpas = Discovery(client), NativeHpas(client, timeout_s=_TIMEOUT_S)
         self.labelled: list[HpaKey] = []
         """HPAs with the label of ours that somebody else set, as of the last list."""
 
@@ -102,7 +103,7 @@ class ClusterStore:
         try:
             for name in (SCALES, HPAS):
                 await self._client.get(f"{_BINDINGS}/{name}", timeout_s=_TIMEOUT_S)
-        except ApiError as error:
+        except ClusterError as error:
             if error.status in (403, 404):
                 return False
             raise
@@ -111,16 +112,13 @@ class ClusterStore:
     # --- native HPAs --------------------------------------------------------------------------------------------------
 
     async def natives(self) -> dict[HpaKey, Json]:
-        """All native HPAs of ours, by a consistent list: without a resource version, it is not answered by a cache
-        that lags. What only has their label is in `labelled` afterwards.
-        """
-        selector = quote(f"{STAND_IN_LABEL}=true")
+        """All native HPAs of ours, by a consistent list. What only has their label is in `labelled` afterwards."""
         found: dict[HpaKey, Json] = {}
         labelled: list[HpaKey] = []
-        for path in map(hpa_path, self._namespaces or ("",)):
-            listed = await self._client.get_object(f"{path}?labelSelector={selector}", timeout_s=_TIMEOUT_S)
+        for namespace in self._namespaces or ("",):
+            listed = await self._hpas.listed(namespace, label=STAND_IN_LABEL)
             with reading("a native HPA with the label of the stand-in cannot be read"):
-                for item in listed.get("items") or ():
+                for item in listed:
                     seen = native_seen(item)
                     if is_kept_by_stand_in(item):
                         found[seen.key] = item
@@ -131,7 +129,7 @@ class ClusterStore:
 
     async def try_out(self, kept: KeptSpec, now_ms: int) -> None:
         """Create the native HPA without effect, so that what refuses it is known before it is needed."""
-        await self._post(f"{hpa_path(kept.key.namespace)}?dryRun=All", native_body(kept, 0, now_ms))
+        await self._hpas.create(native_body(kept, 0, now_ms), dry_run=True)
 
     async def create_native(self, kept: KeptSpec, request: CreateNative, now_ms: int, *, has_fence: bool) -> Json:
         """Create a native HPA. Without a fence the target's version moves first, so that an older write of the hub,
@@ -139,7 +137,7 @@ class ClusterStore:
         """
         if not has_fence:
             await self._touch(kept, request.generation)
-        made = await self._post(hpa_path(kept.key.namespace), native_body(kept, request.generation, now_ms))
+        made = await self._hpas.create(native_body(kept, request.generation, now_ms))
         if kept.spec.get("minReplicas") == 0:
             await self.wake(kept, made, request.generation)
         return made
@@ -147,17 +145,15 @@ class ClusterStore:
     async def open_native(self, kept: KeptSpec, request: OpenNative, now_ms: int) -> Json:
         """Give a native HPA its effective spec."""
         body = native_body(kept, request.generation, now_ms, uid=request.uid, version=request.version)
-        return await self._put(_path(request.key), body)
+        return await self._hpas.replace(body)
 
     async def close_native(self, native: JsonView, request: CloseNative) -> Json:
         """Disable both directions of a native HPA, on condition of its version."""
-        return await self._put(_path(request.key), closed_body(native, request.generation))
+        return await self._hpas.replace(closed_body(native, request.generation))
 
     async def delete_native(self, request: DeleteNative) -> None:
         """Delete a native HPA, on condition of its uid and version."""
-        conditions = {"uid": request.uid, "resourceVersion": request.version}
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
-        await self._client.request("DELETE", _path(request.key), body=body, timeout_s=_TIMEOUT_S)
+        await self._hpas.delete(*request.key, uid=request.uid, resourceVersion=request.version)
 
     # --- scales -------------------------------------------------------------------------------------------------------
 
@@ -179,15 +175,13 @@ class ClusterStore:
         scale = await self._client.get_object(await self._scale_path(kept), timeout_s=_TIMEOUT_S)
         if (scale.get("spec") or {}).get("replicas"):
             return
-        path = _path(kept.key)
         try:
-            written = await self._put(f"{path}/status", scaled_to_zero(native, now_text()[:19] + "Z"))
-            if is_scaled_to_zero(written):
-                return
+            seen: Json | None = await self._hpas.replace_status(scaled_to_zero(native, now_text()[:19] + "Z"))
         except ClusterError:
             # Its controller was faster, or the right is missing: one replica wakes it, too.
-            if is_scaled_to_zero(await self._client.get_object(path, timeout_s=_TIMEOUT_S)):
-                return
+            seen = await self._hpas.get(*kept.key)
+        if seen is None or is_scaled_to_zero(seen):
+            return
         await self.raise_to(kept, 1, generation)
 
     async def _touch(self, kept: KeptSpec, generation: int) -> None:
@@ -243,8 +237,8 @@ class ClusterStore:
         """Create a ConfigMap that no list shows; gives what is there in its place, if it has lost its label."""
         try:
             await self._post(self._maps, body)
-        except ApiError as error:
-            if error.status != 409:
+        except ClusterError as error:
+            if not error.is_conflict:
                 raise
             return await self._client.get_object(f"{self._maps}/{name}", timeout_s=_TIMEOUT_S)
         return None
@@ -259,8 +253,8 @@ class ClusterStore:
     async def _found(self, path: str) -> Json | None:
         try:
             return await self._client.get_object(path, timeout_s=_TIMEOUT_S)
-        except ApiError as error:
-            if error.status == 404:
+        except ClusterError as error:
+            if error.is_missing:
                 return None
             raise
 
@@ -276,7 +270,3 @@ def _read(lease: Json) -> Json:
     with reading(f"{LEASE}: the answer is not a Lease"):
         lease_seen(lease)
     return lease
-
-
-def _path(key: HpaKey) -> str:
-    return hpa_path(key.namespace, key.name)

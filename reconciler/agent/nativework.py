@@ -7,11 +7,11 @@ from functools import partial
 
 from reconciler.agent.clusterstore import ClusterStore
 from reconciler.clusters.answers import ApiError, ClusterError
-from reconciler.core.objectbodies import time_ms
 from reconciler.standin.effective import KeptSpec, floor_now
 from reconciler.standin.objects import is_scaled_to_zero
 from reconciler.standin.protocol import CloseNative, CreateNative, DeleteNative, HpaKey, OpenNative
 from schemas.entries import LeftNative
+from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.shape import Json
 
 SAVE_EVERY_S = 5.0
@@ -137,8 +137,8 @@ class NativeWork:
 
     async def _step(self, step: NativeStep, kept: Mapping[HpaKey, KeptSpec], turns: "_Turns") -> str:
         error = await self._in_turn(step.key, turns, partial(self._request, step, kept))
-        is_late = isinstance(error, ApiError) and error.status in (404, 409)
-        return "" if error is None or is_late else f"native HPA: {error}"
+        is_late = error is None or error.is_missing or error.is_conflict
+        return "" if is_late else f"native HPA: {error}"
 
     async def _in_turn(
         self, key: HpaKey, turns: "_Turns", request: Callable[[], Awaitable[None]]

@@ -28,7 +28,7 @@ from reconciler.core.knowledge import KnowledgeFold, Learnt
 from reconciler.core.lease import MAX_AGE_S, RETRY_S, BrokerTime
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ERROR_CHARACTERS, ObserverMetrics
-from reconciler.observer.native import Canary, Evidence, NativeWatch, ObserverConfig
+from reconciler.observer.native import Evidence, ObserverConfig
 from runtime import ending
 from runtime.ending import first_of
 from runtime.log import wall_clock_ms
@@ -159,15 +159,6 @@ class AgentTerm:
             status_every_ms=lambda cluster: self.in_force.status_every_ms(cluster),
         )
         self.observer = self._observer(observer_metrics)
-        canary_namespace = config.namespaces[0] if config.namespaces else ObserverConfig.canary_namespace
-        self._native = NativeWatch(
-            client.name,
-            lambda note: Canary(client, canary_namespace, ObserverConfig.canary_wait_s, note),
-            note=self.observer.note_evidence,
-            newest=lambda: self.observer.evidence,
-            absent_since_ms=lambda: self.in_force.native_absent_since_ms(client.name),
-            clock=self.now_ms,
-        )
 
     def _observer(self, metrics: ObserverMetrics) -> ClusterObserver:
         config = self.config
@@ -179,6 +170,7 @@ class AgentTerm:
             all_pods=config.all_pods,
             sync_period_ms=config.sync_period_ms,
             heartbeat_ms=config.heartbeat_ms,
+            canary_namespace=config.namespaces[0] if config.namespaces else ObserverConfig.canary_namespace,
             clock=self.now_ms,
         )
         return ClusterObserver(
@@ -190,7 +182,7 @@ class AgentTerm:
             sync_period_ms=lambda: self.in_force.sync_period_ms(self.client.name, config.sync_period_ms),
             pushed=lambda: self.in_force.pushed(self.client.name),
             note=self.health.note,
-            native_news=lambda: self._native.news.set(),
+            native_absent_since_ms=lambda: self.in_force.native_absent_since_ms(self.client.name),
             started_ms=self.now_ms(),
         )
 
@@ -250,7 +242,7 @@ class AgentTerm:
         async with asyncio.TaskGroup() as group:
             writing = group.create_task(self.publisher.run())
             work: list[Any] = [self.observer.run(), self._observe_central(), self._beat()]
-            work.append(self._native.run(self._native_runs))
+            work.append(self.observer.native.run(self._native_runs))
             work += [reader.run(self.config.kafka), *(each.run() for each in self._companions)]
             tasks = [group.create_task(each) for each in work]
             tasks += self.writers.open(self.client, group)

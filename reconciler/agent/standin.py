@@ -18,8 +18,8 @@ from reconciler.agent.nativework import NativeStep, NativeWork, SpecStore
 from reconciler.agent.process import AgentConfig, AgentTerm
 from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.clusters.client import ClusterClient
+from reconciler.core.hpaobjects import STAND_IN_LABEL
 from reconciler.core.knowledge import KnowledgeFold
-from reconciler.core.objectbodies import STAND_IN_LABEL, split, time_ms
 from reconciler.standin.effective import Keeper, KeptSpec, effective_spec, spec_hash
 from reconciler.standin.evidence import FRESH_MS, GRACE_MS, PROOF_MS, Judge, grace_of, next_proof_ms, stagger_ms
 from reconciler.standin.objects import acquired_ms, lease_seen, native_seen, native_trouble, proof_ms_of, unreported
@@ -42,6 +42,8 @@ from reconciler.standin.protocol import (
 )
 from schemas.decisions import Decision, ShortDecision
 from schemas.entries import HandsChanged, LeftNative, Outcome
+from schemas.fitting import split
+from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.shape import Json
 
 LOOK_EVERY_S = 0.25

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from reconciler.apply.statuswriter import ReconcilerMetrics
-from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError
+from reconciler.clusters.answers import ClusterError, UnreachableError
 from reconciler.clusters.client import ClusterClient, result_of
 from reconciler.clusters.discovery import Discovery
+from reconciler.clusters.nativehpas import NativeHpas
 from reconciler.core.guardsettings import (
     Action,
     End,
@@ -23,7 +24,6 @@ from reconciler.core.guardsettings import (
     plan,
 )
 from reconciler.core.inbox import target_key
-from reconciler.core.objectbodies import hpa_path
 from runtime.log import Clock
 from schemas.decisions import Decision
 from schemas.entries import Outcome
@@ -94,9 +94,10 @@ class Actuator:
             action = await self._observe_and_plan(run)
             return action if isinstance(action, End) else await self._write(run, action.replicas)
         except ClusterError as error:
-            trouble = error.trouble()
-            self._remember(error, trouble.status)
-            return after_trouble(trouble, attempt=run.attempts, expires_ms=decision.expires or 0, now_ms=self._clock())
+            self._remember(error)
+            return after_trouble(
+                error.trouble, attempt=run.attempts, expires_ms=decision.expires or 0, now_ms=self._clock()
+            )
 
     async def _observe_and_plan(self, run: "_Run") -> Action:
         decision = run.decision
@@ -117,13 +118,8 @@ class Actuator:
     async def _hpa(self, decision: Decision, timeout_s: float) -> ObservedHpa | Missing | None:
         if decision.origin == "central":
             return None
-        path = hpa_path(decision.namespace, decision.name)
-        try:
-            return observed_hpa(await self._client.get_object(path, timeout_s=timeout_s))
-        except ApiError as error:
-            if error.status == 404:
-                return Missing()
-            raise
+        found = await NativeHpas(self._client, timeout_s=timeout_s).get(decision.namespace, decision.name)
+        return Missing() if found is None else observed_hpa(found)
 
     async def _write(self, run: "_Run", replicas: int) -> End:
         # Reading took time: once more, is it still wanted?
@@ -149,8 +145,8 @@ class Actuator:
         self._down = _NEVER
         self._metrics.last_sync.labels(self._client.name).set(self._clock() / 1000)
 
-    def _remember(self, error: ClusterError, status: int) -> None:
-        self._metrics.scale_requests.labels(self._client.name, result_of(status)).inc()
+    def _remember(self, error: ClusterError) -> None:
+        self._metrics.scale_requests.labels(self._client.name, result_of(error.status)).inc()
         if isinstance(error, UnreachableError):
             self._down = (self._clock(), str(error))
             self._metrics.up.labels(self._client.name).set(0)

@@ -17,13 +17,13 @@ from reconciler.apply.statuswriter import ReconcilerMetrics, StatusWrite, Status
 from reconciler.clusters.client import ClusterClient
 from reconciler.core.guardsettings import End, WriteGuards, outcome
 from reconciler.core.inbox import FullRecords, Inbox, Position, ShownDecision, WantedWrite
-from reconciler.core.objectbodies import time_ms
 from runtime.log import Clock
 from runtime.process import WorkerPool
 from schemas.codec import WireError, decode
 from schemas.decisions import Decision, ShortDecision, cluster_of, is_short
 from schemas.entries import Outcome
 from schemas.keys import HpaId, namespace_key
+from schemas.kubernetes.gotimes import time_ms
 from schemas.topics import Headers
 
 STRETCH_S: Final = 5.0

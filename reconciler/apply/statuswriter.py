@@ -16,11 +16,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError
 from reconciler.clusters.client import ClusterClient, ClusterMetrics, result_of
 from reconciler.clusters.discovery import Discovery
+from reconciler.clusters.nativehpas import NativeHpas
 from reconciler.core import statusplan
 from reconciler.core.guardsettings import Retry, after_trouble
 from reconciler.core.inbox import Position, ShownDecision, TargetKey, target_key
-from reconciler.core.objectbodies import hpa_path
-from reconciler.core.statusplan import EventBudget, EventCorrelator, EventWrite, HpaAnswer, LiveHpa
+from reconciler.core.statusplan import EventBudget, EventCorrelator, EventWrite, LiveHpa
 from runtime.log import Clock
 from schemas.decisions import Decision
 from schemas.keys import HpaId
@@ -111,7 +111,7 @@ class StatusWriter:
     """Writes the status and the Events of decisions in one cluster."""
 
     def __init__(self, client: ClusterClient, *, metrics: ReconcilerMetrics, clock: Clock) -> None:
-        self._client, self._discovery = client, Discovery(client)
+        self._client, self._discovery, self._hpas = client, Discovery(client), NativeHpas(client)
         self._metrics, self._clock = metrics, clock
         self._budget, self._tidied_ms, self._down_ms = EventBudget(), 0, -DOWN_FOR_MS
         self._correlator = EventCorrelator(self._budget)
@@ -160,13 +160,13 @@ class StatusWriter:
             try:
                 await write(item)
             except ClusterError as error:
-                step = after_trouble(error.trouble(), attempt=attempt, expires_ms=deadline_ms, now_ms=self._clock())
+                step = after_trouble(error.trouble, attempt=attempt, expires_ms=deadline_ms, now_ms=self._clock())
                 if isinstance(step, Retry):
                     await asyncio.sleep(step.after_ms / 1000)
                     continue
                 if isinstance(error, UnreachableError):
                     self._down_ms = self._clock()
-                self._count(what, result_of(error.trouble().status))
+                self._count(what, result_of(error.status))
                 log.warning(
                     "could not be shown", extra={"cluster": self._client.name, "what": what, "error": str(error)}
                 )
@@ -178,20 +178,19 @@ class StatusWriter:
         self._metrics.status_writes.labels(self._client.name, what, result).inc()
 
     async def _write_status(self, decision: Decision, *, hpa: HpaId, has_news: bool) -> None:
-        path = hpa_path(decision.namespace, decision.name)
         # Upstream's controller takes the object from its informer, too: an outdated one is refused with a conflict and
         # then read again.
         live = self._written.pop(hpa, None)
         is_known = live is not None and live.uid == decision.uid
         if live is None or not is_known:
-            live = await _live(self._client.get_as(HpaAnswer, path))
+            live = await self._hpas.live(decision.namespace, decision.name)
         body = statusplan.status_update(decision, live)
         if body is None and has_news and is_known:
             # Nothing differs from what was written last, but others may have changed that since.
-            live = await _live(self._client.get_as(HpaAnswer, path))
+            live = await self._hpas.live(decision.namespace, decision.name)
             body = statusplan.status_update(decision, live)
         if body is not None:
-            live = await _live(self._client.put_as(HpaAnswer, f"{path}/status", body))
+            live = await self._hpas.show(decision.namespace, decision.name, body)
         self._written[hpa] = live
 
     async def _events(self, decision: Decision, has_news: bool) -> list[EventWrite]:
@@ -222,7 +221,7 @@ class StatusWriter:
             try:
                 await self._client.merge_patch(f"{path}/{event.name}", statusplan.count_patch(event, count))
             except ApiError as error:
-                if error.status != 404:
+                if not error.is_missing:
                     raise
                 # It has expired, as Events do after an hour: it is created again with its count continued.
             else:
@@ -242,10 +241,3 @@ class StatusWriter:
             await self._client.merge_patch(path, patch)
         count = (patch or standing).get("count") or 1
         self._correlator.keep(event, count, standing.get("firstTimestamp") or event.time)
-
-
-async def _live(answer: Awaitable[HpaAnswer]) -> LiveHpa:
-    try:
-        return statusplan.live_hpa(await answer)
-    except ValueError as error:
-        raise UnreachableError(f"the answer is not an HPA: {error}") from error

@@ -26,16 +26,17 @@ from reconciler.clusters.answers import (
     NoAnswerError,
     UnreachableError,
     encoded,
+    error_text,
     known_metadata,
     read_as,
     read_object,
     read_page,
+    status_body,
     watch_event,
 )
 from reconciler.clusters.credentials import IN_CLUSTER, ClusterConfig, Credentials, clusters_of, identity, proxy_of
-from reconciler.core.apierrors import error_text, status_body
 from reconciler.core.guardsettings import WRITE_TIMEOUT_S
-from reconciler.core.objectbodies import FIELD_MANAGER
+from reconciler.core.hpaobjects import FIELD_MANAGER
 from schemas.texts import whole_number
 
 

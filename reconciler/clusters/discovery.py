@@ -1,11 +1,15 @@
 """Which path a kind has: discovery of one API group when an HPA first names it, kept for a while."""
 
+import asyncio
+import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from reconciler.clusters.answers import ApiError, reading
+from reconciler.clusters.answers import ApiError, ClusterError, reading
 from reconciler.clusters.client import ClusterClient
-from reconciler.core.objectbodies import no_match
+
+log = logging.getLogger(__name__)
 
 KNOWN_FOR_S = 300.0
 UNKNOWN_FOR_S = 15.0
@@ -41,6 +45,11 @@ _BUILT_IN = {
 }
 
 
+def no_match(kind: str, group: str) -> str:
+    """The error for a kind that the API server does not know. Source: apimachinery `meta.NoKindMatchError`."""
+    return f'no matches for kind "{kind}" in group "{group}"'
+
+
 class UnknownKindError(ApiError):
     """The API server does not know the kind, so no request can be made."""
 
@@ -71,12 +80,26 @@ class Discovery:
             raise UnknownKindError(kind, group)
         return kinds[kind]
 
+    async def served(
+        self, kind: str, group: str, *, look_every_s: float, failed: Callable[[ClusterError], None] = lambda error: None
+    ) -> Resource:
+        """The resource of a kind; waits until the cluster has one. `failed`: called with what prevents a look."""
+        while True:
+            try:
+                return await self.resource(kind, group)
+            except UnknownKindError as error:
+                log.debug("no such kind yet", extra={"cluster": self._client.name, "error": str(error)})
+            except ClusterError as error:
+                log.info("a kind cannot be looked up", extra={"cluster": self._client.name, "error": str(error)})
+                failed(error)
+            await asyncio.sleep(look_every_s)
+
     async def versions(self, group: str) -> list[str]:
         """Versions of an API group, the preferred one first; none where the group is not served."""
         try:
             found = await self._client.get(f"/apis/{group}")
-        except ApiError as error:
-            if error.status == 404:
+        except ClusterError as error:
+            if error.is_missing:
                 return []
             raise
         with reading(f"the answer to /apis/{group} cannot be read"):

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from reconciler.core.objectbodies import time_ms
 from schemas.agents import KnownPause
 from schemas.decisions import Decision
 from schemas.entries import Outcome
 from schemas.inforce import InForce, ScalingDirection, stopping
+from schemas.kubernetes.gotimes import time_ms
 
 WRITE_TIMEOUT_S = 4
 """The API server ends a write that takes longer. What waits for an earlier write to be over relies on it."""

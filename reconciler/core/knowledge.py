@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
-from reconciler.core.objectbodies import split
 from reconciler.core.statusplan import wants_events, wants_status
 from schemas.agents import AgentKnowledge, CentralHpa, KnownPause
 from schemas.decisions import Decision, ShortDecision
 from schemas.entries import VERSION
-from schemas.fitting import over_limits
+from schemas.fitting import over_limits, split
 from schemas.inforce import InForce
 from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.kubernetes.shape import Json

@@ -12,9 +12,9 @@ from urllib.parse import quote, urlencode
 
 from msgspec import UNSET, Struct, UnsetType, convert, structs
 
-from reconciler.core.objectbodies import Asking, time_ms
+from reconciler.core.hpaobjects import Asking
 from schemas.keys import murmur2
-from schemas.kubernetes.gotimes import parse_duration_ms
+from schemas.kubernetes.gotimes import parse_duration_ms, time_ms
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.kubernetes.shape import JsonView, json_milli
 from schemas.metricqueries import Query, is_root_scoped

@@ -1,36 +1,30 @@
-"""Observe one cluster: pods, HPAs and scale parents by watches, metrics by polls, everything out as public records.
-
-KEDA ScaledObjects: they drive targets, too, so fleethpa must know them as rivals. Nothing is asked where KEDA is
-not.
-
-What a reflector reports about one watch, as calls of two functions.
-"""
+"""Observe one cluster: pods, HPAs and scale parents by watches, metrics by polls, everything out as public records."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from reconciler.clusters.answers import ClusterError, reading
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.discovery import Discovery, Resource, UnknownKindError
+from reconciler.clusters.discovery import Discovery
+from reconciler.clusters.nativehpas import hpa_path
 from reconciler.core import metricanswers
-from reconciler.core import objectbodies as chunks
-from reconciler.core.objectbodies import (
+from reconciler.core.hpaobjects import (
     FIELD_MANAGER,
+    SCALED_OBJECT,
     KeptHpa,
     asking_of,
     hpa_body,
-    hpa_path,
     hpa_reports_the_same,
     is_own,
     is_status_of,
     kept_hpa,
-    pod_body,
     reported_hpa,
+    rival,
 )
+from reconciler.core.objectbodies import pod_body
 from reconciler.observer.clusterview import (
     CANARY,
     MEMBERSHIP,
@@ -38,20 +32,19 @@ from reconciler.observer.clusterview import (
     WATCHES,
     ApiServer,
     ClusterState,
-    NoteProblem,
     ObserverMetrics,
     ReadProblem,
     Troubles,
 )
 from reconciler.observer.metricpolls import MetricsPoller, Timetable
-from reconciler.observer.native import Evidence, ObserverConfig, native_status_write
-from reconciler.observer.publisher import ReportPublisher
-from reconciler.observer.reflector import Mirror, Sight, WatchLimits
+from reconciler.observer.native import Canary, NativeWatch, NoteCanary, ObserverConfig, native_status_write
+from reconciler.observer.publisher import ReportPublisher, answer_records, autoscaler_lists, pod_lists
+from reconciler.observer.reflector import Listener, Mirror, Watching, WatchLimits
 from reconciler.observer.scaleobserver import ScaleWatcher
-from reconciler.observer.takeover import after_own_start
+from reconciler.observer.topicreaders import after_own_start
 from schemas.entries import Body
 from schemas.keys import SessionName
-from schemas.kubernetes.shape import Json, group_of
+from schemas.kubernetes.shape import Json
 from schemas.observed import (
     Answers,
     AutoscalerDeleted,
@@ -67,96 +60,7 @@ from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES
 
 log = logging.getLogger(__name__)
 
-Changed = Callable[[str, dict[str, Json]], Awaitable[None]]
-
-GROUP, KIND = "keda.sh", "ScaledObject"
-WATCH = "scaledobjects"
-LOOK_AGAIN_S = 300.0
-
-
-async def follow_rivals(
-    client: ClusterClient, discovery: Discovery, mirror: Any, changed: Changed, trouble: NoteProblem
-) -> None:
-    """Report the ScaledObjects of every namespace as they change, until cancelled."""
-    resource = await _found(client, discovery)
-    await mirror(resource.path, _ScaledObjects(changed, trouble))
-
-
-async def _found(client: ClusterClient, discovery: Discovery) -> Resource:
-    while True:
-        try:
-            return await discovery.resource(KIND, GROUP)
-        except UnknownKindError:
-            log.debug("no KEDA here", extra={"cluster": client.name})
-        except ClusterError as error:
-            log.info("cannot look for KEDA", extra={"cluster": client.name, "error": str(error)})
-        await asyncio.sleep(LOOK_AGAIN_S)
-
-
-class _ScaledObjects:
-    """Listens to the watch of ScaledObjects."""
-
-    def __init__(self, changed: Changed, trouble: NoteProblem) -> None:
-        self._changed, self._trouble = changed, trouble
-        self._known: dict[str, dict[str, Json]] = {}
-
-    def kept(self, item: Json) -> Json:
-        return item
-
-    async def listed(self, namespace: str, items: list[Json]) -> None:
-        scope = [namespace] if namespace else list(self._known)
-        found: dict[str, dict[str, Json]] = {name: {} for name in scope}
-        for item in items:
-            found.setdefault(item["metadata"]["namespace"], {})[item["metadata"]["name"]] = rival(item)
-        for name, rivals in found.items():
-            self._known[name] = rivals
-            await self._changed(name, dict(rivals))
-
-    async def changed(self, kind: str, item: Json) -> None:
-        namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
-        known = self._known.setdefault(namespace, {})
-        if kind == "DELETED":
-            known.pop(name, None)
-        else:
-            known[name] = rival(item)
-        await self._changed(namespace, dict(known))
-
-    def problem(self, namespace: str, problem: ReadProblem | None) -> None:
-        self._trouble(WATCH, namespace, problem)
-
-
-def rival(scaled_object: Json) -> Json:
-    """A ScaledObject as `AutoscalerList.rivals` holds it; KEDA's default target is a Deployment."""
-    reference = (scaled_object.get("spec") or {}).get("scaleTargetRef") or {}
-    target = {
-        "group": group_of(reference.get("apiVersion") or "apps/v1"),
-        "kind": reference.get("kind") or "Deployment",
-        "name": reference.get("name") or "",
-    }
-    return {"kind": KIND, "name": scaled_object["metadata"]["name"], "target": target}
-
-
-def _whole(item: Json) -> Json:
-    return item
-
-
-@dataclass(frozen=True)
-class WatchListener:
-    """Listens to one watch for an observer (a `Listener` of `reflector.py`). `watch`: its name in problems."""
-
-    watch: str
-    listed: Callable[[str, list[Any]], Awaitable[None]]
-    changed: Callable[[str, Json], Awaitable[None]]
-    trouble: NoteProblem
-    keep: Callable[[Json], Any] = _whole
-
-    def kept(self, item: Json) -> Any:
-        return self.keep(item)
-
-    def problem(self, namespace: str, problem: ReadProblem | None) -> None:
-        self.trouble(self.watch, namespace, problem)
-
-
+LOOK_FOR_KEDA_S = 300.0
 PODS_API = "/api/v1"
 SOON_S = 0.2
 
@@ -180,32 +84,40 @@ class ClusterObserver:
         sync_period_ms: Callable[[], int],
         pushed: Callable[[], Collection[str]] = tuple,
         note: Callable[[str, str | None], None],
-        native_news: Callable[[], None],
+        native_absent_since_ms: Callable[[], int | None],
         started_ms: int | None = None,
         may_be_preceded: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`pushed`: metric types that need not be asked for. `started_ms`: when the session began; None: its epoch says
-        so. `may_be_preceded`: whether another session of this cluster may have been followed when this one began.
+        """Args:
+        pushed: metric types that need not be asked for.
+        native_absent_since_ms: since when the native controller counts as absent, or None if it does not.
+        started_ms: when the session began; None: at its epoch.
+        may_be_preceded: whether another session of this cluster may have been followed when this one began.
         """
         self.name = client.name
         self.session = str(session)
-        self.evidence: Evidence | None = None
-        """The newest write of a native controller that this cluster shows."""
         self._started_ms = session.epoch // 1_000_000 if started_ms is None else started_ms
-        self._native_news, self._pushed, self._may_be_preceded = native_news, pushed, may_be_preceded
+        self._pushed, self._may_be_preceded = pushed, may_be_preceded
         self._client, self._config, self._reports, self._metrics = client, config, reports, metrics
         self._report_due = asyncio.Event()
         self._troubles = Troubles(config.clock, self._report_due.set)
-        self._state, self._note, self._sight = ClusterState(self._troubles), note, Sight()
+        self._state, self._note = ClusterState(self._troubles), note
         self._lists = self._answers = 0
         self._soon: set[str] = set()
-        self._limits = WatchLimits(config.list_limit, config.watch_s)
+        self._watching = Watching(client, metrics, WatchLimits(config.list_limit, config.watch_s))
+        self.native = NativeWatch(
+            client.name,
+            self.canary,
+            note=partial(self._problem, NATIVE_EVIDENCE, ""),
+            absent_since_ms=native_absent_since_ms,
+            clock=config.clock,
+        )
         self._api = ApiServer(client, self._troubles, metrics)
         client.on_answer = self._api.answered
-        discovery = Discovery(client)
+        self._discovery = Discovery(client)
         self._poller = MetricsPoller(
             client,
-            discovery,
+            self._discovery,
             metrics=metrics,
             troubles=self._troubles,
             timeout_s=config.metrics_timeout_s,
@@ -213,15 +125,7 @@ class ClusterObserver:
             answers=self._api.answers,
         )
         self._scales = ScaleWatcher(
-            client,
-            discovery,
-            self._state,
-            self._report_scale,
-            metrics,
-            session=self.session,
-            mirror=self._mirror,
-            limits=self._limits,
-            sight=self._sight,
+            self._watching, self._discovery, self._state, self._report_scale, session=self.session, mirror=self._mirror
         )
         self._polls: dict[str, asyncio.Task[None]] = {}
         self._timetable = Timetable(client.name, config.clock)
@@ -232,9 +136,9 @@ class ClusterObserver:
 
     async def run(self) -> None:
         """Observe until cancelled; an unreachable cluster is retried without limit."""
-        hpas = WatchListener("autoscalers", self._hpas_listed, self._hpa_changed, self._problem, self._hpa_listed)
+        hpas = Listener(self._hpas_listed, self._hpa_changed, partial(self._problem, "autoscalers"), self._hpa_listed)
         # A raw pod is ten times as large as what is needed of it, and a cluster may have a hundred thousand.
-        pods = WatchListener("pods", self._pods_listed, self._pod_changed, self._problem, _pod_of)
+        pods = Listener(self._pods_listed, self._pod_changed, partial(self._problem, "pods"), _pod_of)
         async with asyncio.TaskGroup() as group:
             self._group = group
             group.create_task(self._scales.run(group))
@@ -244,25 +148,22 @@ class ClusterObserver:
             group.create_task(after_own_start(self.resend_all, self._may_be_preceded))
             group.create_task(self._mirror(hpa_path, hpas))
             group.create_task(self._mirror(lambda ns: collection(PODS_API, "pods", ns), pods))
-            group.create_task(
-                follow_rivals(self._client, self._scales.discovery, self._mirror, self._rivals_changed, self._problem)
-            )
+            group.create_task(self._follow_rivals())
 
-    async def _mirror(self, path: Any, listener: Any, wanted: Callable[[], set[str]] | None = None) -> None:
+    async def _mirror(
+        self, path: Callable[[str], str], listener: Listener, wanted: Callable[[], set[str]] | None = None
+    ) -> None:
         """Mirror a collection; where the whole cluster is forbidden, in `wanted` namespaces (None: all there are)."""
 
         async def seen_namespaces() -> list[str]:
             return await self._seen_namespaces() if wanted is None else sorted(wanted())
 
         await Mirror(
-            self._client,
+            self._watching,
             path,
             listener,
             namespaces=self._config.namespaces,
             seen_namespaces=seen_namespaces,
-            metrics=self._metrics,
-            limits=self._limits,
-            sight=self._sight,
             wanted=wanted or set,
         ).run()
 
@@ -292,7 +193,7 @@ class ClusterObserver:
         """What is kept of an item of a list; None: fleethpa's own."""
         if is_own(item):
             return None
-        self._native_wrote(native_status_write(item, self._config.clock()))
+        self.native.wrote(native_status_write(item, self._config.clock()))
         return item["metadata"]["namespace"], item["metadata"]["name"], kept_hpa(item)
 
     async def _hpas_listed(self, scope: str, items: list[tuple[str, str, KeptHpa] | None]) -> None:
@@ -312,7 +213,7 @@ class ClusterObserver:
             body = AutoscalerDeleted(name=name, uid=item["metadata"].get("uid", ""), session=self.session)
         else:
             now = known[name] = kept_hpa(item, before)
-            self._native_wrote(native_status_write(item, self._config.clock()))
+            self.native.wrote(native_status_write(item, self._config.clock()))
             if hpa_reports_the_same(before, now, own_status=is_status_of(item, FIELD_MANAGER)):
                 return  # most often the status that fleethpa wrote itself, four times a minute
             body = self._set(hpa_body(item), now)
@@ -320,11 +221,6 @@ class ClusterObserver:
         if (now and now.spec) != (before and before.spec):
             await self._hpas_changed(namespace)
             self._ask_soon(namespace)
-
-    def _native_wrote(self, evidence: Evidence | None) -> None:
-        if evidence is not None and (self.evidence is None or evidence.time_ms > self.evidence.time_ms):
-            self.evidence = evidence
-            self._native_news()
 
     def _set(self, body: Json, hpa: KeptHpa) -> AutoscalerSet:
         manager, when = hpa.manager
@@ -344,7 +240,7 @@ class ClusterObserver:
     async def _send_hpas(self, namespace: str) -> None:
         state = self._state.namespace(namespace)
         managers = {name: hpa.manager for name, hpa in state.hpas.items()}
-        lists = chunks.autoscaler_lists(
+        lists = autoscaler_lists(
             list(map(reported_hpa, state.hpas.values())),
             list(state.rivals.values()),
             self._list_id(),
@@ -353,7 +249,31 @@ class ClusterObserver:
         )
         await self._reports.put(AUTOSCALERS, self.name, namespace, list(lists))
 
-    async def _rivals_changed(self, namespace: str, rivals: dict[str, Json]) -> None:
+    # --- rivals: KEDA's ScaledObjects drive targets, too --------------------------------------------------------------
+
+    async def _follow_rivals(self) -> None:
+        """Report the ScaledObjects of every namespace; nothing else is asked where KEDA is not installed."""
+        resource = await self._discovery.served(SCALED_OBJECT, "keda.sh", look_every_s=LOOK_FOR_KEDA_S)
+        noted = partial(self._problem, "scaledobjects")
+        await self._mirror(resource.path, Listener(self._rivals_listed, self._rival_changed, noted))
+
+    async def _rivals_listed(self, scope: str, items: list[Json]) -> None:
+        found: dict[str, dict[str, Json]] = {name: {} for name in self._state.scope(scope)}
+        for item in items:
+            found.setdefault(item["metadata"]["namespace"], {})[item["metadata"]["name"]] = rival(item)
+        for namespace, rivals in found.items():
+            await self._set_rivals(namespace, rivals)
+
+    async def _rival_changed(self, kind: str, item: Json) -> None:
+        namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
+        rivals = dict(self._state.namespace(namespace).rivals)
+        if kind == "DELETED":
+            rivals.pop(name, None)
+        else:
+            rivals[name] = rival(item)
+        await self._set_rivals(namespace, rivals)
+
+    async def _set_rivals(self, namespace: str, rivals: dict[str, Json]) -> None:
         state = self._state.namespace(namespace)
         if state.rivals != rivals:
             state.rivals = rivals
@@ -383,9 +303,7 @@ class ClusterObserver:
     async def _send_pods(self, namespace: str) -> None:
         if self._reports_pods(namespace) and self._state.pods_known(namespace):
             pods = list(self._state.namespace(namespace).pods.values())
-            await self._reports.put(
-                PODS, self.name, namespace, list(chunks.pod_lists(pods, self._list_id(), self.session))
-            )
+            await self._reports.put(PODS, self.name, namespace, list(pod_lists(pods, self._list_id(), self.session)))
 
     def _reports_pods(self, namespace: str) -> bool:
         return self._config.all_pods or self._state.namespace(namespace).active
@@ -468,7 +386,7 @@ class ClusterObserver:
         if not found:
             return
         self._answers += 1
-        records = chunks.answer_records(found, f"{self.session}-{self._answers}")
+        records = answer_records(found, f"{self.session}-{self._answers}")
         bodies: list[Body] = [Answers(items=items, session=self.session) for items in records]
         await self._reports.put(SAMPLES, self.name, namespace, bodies)
 
@@ -492,17 +410,15 @@ class ClusterObserver:
             stopped=stopped,
         )
 
-    def note_canary(self, problem: ReadProblem | None) -> None:
-        """The proof that no native controller runs cannot be made, and why; None: it could."""
-        self._problem(CANARY, "", problem)
-
-    def note_evidence(self, problem: ReadProblem | None) -> None:
-        """Something was written in the native controller's name, which counts as absent; None: nothing was."""
-        self._problem(NATIVE_EVIDENCE, "", problem)
+    def canary(self, note: NoteCanary | None = None) -> Canary:
+        """A proof of whether a native controller runs. `note`: takes what prevents it; None: it becomes a trouble."""
+        config = self._config
+        noted = note or partial(self._problem, CANARY, "")
+        return Canary(self._client, config.canary_namespace, config.canary_wait_s, noted)
 
     def _problem(self, watch: str, namespace: str, problem: ReadProblem | None) -> None:
         """A watch cannot be held in a scope (empty: the cluster), and why; None: it can again."""
-        self._state.problem(watch, namespace, problem)
+        self._troubles.note(watch, namespace, problem)
         self._note(f"{self.name}/{namespace or '*'} {watch}", None if problem is None else problem.text)
 
 

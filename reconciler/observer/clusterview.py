@@ -17,7 +17,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError
 from reconciler.clusters.client import ClusterClient, ClusterMetrics
-from reconciler.core.objectbodies import Asking, KeptHpa, reports_the_same
+from reconciler.core.hpaobjects import Asking, KeptHpa
+from reconciler.core.objectbodies import reports_the_same
 from runtime.log import Clock, wall_clock_ms
 from schemas.kubernetes.shape import Json
 from schemas.observed import ObserverTrouble, Pod, Reason, ScaleSet, Target
@@ -324,14 +325,6 @@ class ClusterState:
         return not reports_the_same(before, scale)
 
     # --- problems -----------------------------------------------------------------------------------------------------
-
-    def problem(self, watch: str, namespace: str, problem: ReadProblem | None) -> None:
-        """A watch cannot be held in a scope (empty: the cluster); None: it can again."""
-        self.troubles.note(watch, namespace, problem)
-
-    def unread(self, namespace: str, problem: ReadProblem | None) -> None:
-        """`/scale` of a target of this namespace got no answer; None: it got one."""
-        self.troubles.note("scales", namespace, problem)
 
     def problems(self, namespace: str) -> dict[str, ReadProblem]:
         """What a reader of this namespace has to know: watch -> why it is down.

@@ -19,10 +19,12 @@ from typing import Any, Final, Literal, NamedTuple
 from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.clusters.clusterfinder import FIXED, ClusterSources
-from reconciler.core.objectbodies import CANARY_LABEL, hpa_path, time_ms
+from reconciler.clusters.nativehpas import HEAD, NativeHpas
+from reconciler.core.hpaobjects import CANARY_LABEL
 from reconciler.observer.clusterview import ReadProblem, problem_of
 from runtime.log import Clock, wall_clock_ms
 from schemas.connection import KafkaSettings
+from schemas.kubernetes.gotimes import time_ms
 
 NATIVE_MANAGER = "kube-controller-manager"
 AHEAD_MS: Final = 300_000
@@ -113,8 +115,8 @@ class Canary:
     """
 
     def __init__(self, client: ClusterClient, namespace: str, wait_s: float, note: NoteCanary) -> None:
-        self._client, self._wait_s, self._note = client, wait_s, note
-        self._collection = hpa_path(namespace)
+        self._cluster, self._wait_s, self._note = client.name, wait_s, note
+        self._hpas, self._namespace = NativeHpas(client), namespace
         self._left: set[str] = set()
 
     async def verdict(self) -> Verdict:
@@ -127,7 +129,7 @@ class Canary:
             try:
                 found = await self.prove()
             except ClusterError as error:
-                log.warning("the canary proved nothing", extra={"cluster": self._client.name, "error": str(error)})
+                log.warning("the canary proved nothing", extra={"cluster": self._cluster, "error": str(error)})
                 self._note(problem_of(error, *RIGHTS))
             else:
                 self._note(None)
@@ -142,7 +144,7 @@ class Canary:
         name = f"fleethpa-canary-{uuid.uuid4().hex[:8]}"
         self._left.add(name)  # a request without an answer may have made it
         try:
-            await self._client.request("POST", self._collection, body=_canary(name))
+            await self._hpas.create(_canary(self._namespace, name))
         except ApiError:
             self._left.discard(name)
             raise
@@ -154,7 +156,10 @@ class Canary:
     async def _watch_status(self, name: str) -> Verdict:
         ends = time.monotonic() + self._wait_s
         while True:
-            status = (await self._client.get(f"{self._collection}/{name}")).get("status") or {}
+            canary = await self._hpas.get(self._namespace, name)
+            if canary is None:
+                raise ApiError(404, f"the canary HPA {self._namespace}/{name} was deleted while it was watched")
+            status = canary.get("status") or {}
             if status.get("conditions") or status.get("observedGeneration"):
                 return "present"
             if time.monotonic() >= ends:
@@ -162,14 +167,12 @@ class Canary:
             await asyncio.sleep(min(_LOOK_EVERY_S, self._wait_s))
 
     async def _delete(self, name: str) -> None:
-        path = f"{self._collection}/{name}"
         try:
-            await self._client.request("DELETE", path)
+            await self._hpas.delete(self._namespace, name)
+            self._left.discard(name)
         except ClusterError as error:
-            if not (isinstance(error, ApiError) and error.status == 404):
-                log.error("canary not deleted", extra={"cluster": self._client.name, "path": path, "error": str(error)})
-                return
-        self._left.discard(name)
+            about = {"cluster": self._cluster, "hpa": f"{self._namespace}/{name}", "error": str(error)}
+            log.error("canary not deleted", extra=about)
 
 
 class NativeWatch:
@@ -178,7 +181,6 @@ class NativeWatch:
     Args:
         canary: makes one that notes its problems by the function that it is given.
         note: called with what is doubted, or with None once nothing is.
-        newest: the newest such write that the cluster shows.
         absent_since_ms: when it was proven or set that no native controller runs, or None if that does not hold.
     """
 
@@ -188,15 +190,22 @@ class NativeWatch:
         canary: Callable[[NoteCanary], Canary],
         *,
         note: NoteCanary,
-        newest: Callable[[], Evidence | None],
         absent_since_ms: Callable[[], int | None],
         clock: Clock,
     ) -> None:
         self._cluster, self._canary, self._note, self._clock = cluster, canary, note, clock
-        self._newest, self.absent_since_ms = newest, absent_since_ms
+        self.absent_since_ms = absent_since_ms
         self._refuted_ms = 0
+        self.newest: Evidence | None = None
+        """The newest such write that the cluster shows."""
         self.news = asyncio.Event()
-        """Set it when there is a newer write, or when the settings have changed."""
+        """Set it when the settings have changed."""
+
+    def wrote(self, evidence: Evidence | None) -> None:
+        """An object shows this write in the native controller's name; None: it shows none."""
+        if evidence is not None and (self.newest is None or evidence.time_ms > self.newest.time_ms):
+            self.newest = evidence
+            self.news.set()
 
     def refute(self, time_ms: int) -> None:
         """A canary made at `time_ms` showed that none runs: somebody else wrote what was written until then."""
@@ -212,7 +221,7 @@ class NativeWatch:
         while True:
             await self.news.wait()
             self.news.clear()
-            evidence = self._newest()
+            evidence = self.newest
             if evidence is None or not self.contradicts(evidence):
                 continue
             if await self._asked(evidence) == "present":
@@ -239,11 +248,9 @@ class NativeWatch:
         return verdict
 
 
-def _canary(name: str) -> dict[str, object]:
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": name, "labels": {CANARY_LABEL: "true"}},
+def _canary(namespace: str, name: str) -> dict[str, object]:
+    return HEAD | {
+        "metadata": {"namespace": namespace, "name": name, "labels": {CANARY_LABEL: "true"}},
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
             "minReplicas": 1,

@@ -10,12 +10,11 @@ from typing import Any
 
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clusterfinder import ClusterFinder, Member, Members
-from reconciler.observer.centralhpas import CentralHpas, follow_central, group_of
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ObserverMetrics
-from reconciler.observer.native import Canary, Evidence, NativeWatch, ObserverConfig
+from reconciler.observer.native import Evidence, ObserverConfig
 from reconciler.observer.publisher import RecordPublisher
-from reconciler.observer.takeover import OtherSessions, follow_others
+from reconciler.observer.topicreaders import CentralHpas, OtherSessions, follow_central, follow_others, group_of
 from runtime import ending, kafkaclients
 from runtime.process import PartHealth
 from runtime.records import Publisher, follow_topic
@@ -54,7 +53,6 @@ class Observer:
         self._other_clusters = asyncio.Event()
         self._session = SessionName(config.instance, time.time_ns())
         self._others = OtherSessions(self._session, self._clusters.keys())
-        self._native: dict[str, NativeWatch] = {}
         self._settings_known = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -132,7 +130,6 @@ class Observer:
     async def _leave(self, name: str, reports: RecordPublisher) -> None:
         """Observe a cluster no more, and say so: its HPAs keep their replicas."""
         observed, observer = self._observed.pop(name), self._clusters.pop(name)
-        del self._native[name]
         log.info("a cluster leaves", extra={"cluster": name, "origin": observed.member.origin})
         for task in observed.tasks:
             task.cancel()
@@ -157,18 +154,10 @@ class Observer:
             sync_period_ms=sync_period_ms,
             pushed=lambda: self._in_force.pushed(client.name),
             note=self.health.note,
-            native_news=lambda: self._native[client.name].news.set(),
+            native_absent_since_ms=lambda: self._in_force.native_absent_since_ms(client.name),
             may_be_preceded=lambda: self._others.may_precede(client.name),
         )
         self._clusters[client.name] = observer
-        self._native[client.name] = NativeWatch(
-            client.name,
-            lambda note: Canary(client, self._config.canary_namespace, self._config.canary_wait_s, note),
-            note=observer.note_evidence,
-            newest=lambda: observer.evidence,
-            absent_since_ms=lambda: self._in_force.native_absent_since_ms(client.name),
-            clock=self._config.clock,
-        )
         return observer
 
     async def _follow_settings(self) -> None:
@@ -180,8 +169,8 @@ class Observer:
             for name, observer in self._clusters.items():
                 if pushed[name] - self._in_force.pushed(name):
                     observer.ask_all_soon()
-            for watch in self._native.values():
-                watch.news.set()
+            for observer in self._clusters.values():
+                observer.native.news.set()
 
         await follow_topic(self._config.kafka, SETTINGS, take, self._settings_known.set)
 
@@ -192,7 +181,7 @@ class Observer:
         async def runs(evidence: Evidence) -> None:
             await self._report_native(client.name, evidence, publisher)
 
-        await self._native[client.name].run(runs)
+        await observer.native.run(runs)
 
     async def _follow_central(self, publisher: Publisher) -> None:
         async def reported(cluster: str, namespace: str, name: str, hpa: dict[str, Any] | None) -> None:
@@ -218,12 +207,11 @@ class Observer:
 
     async def _prove(self, client: ClusterClient, observer: ClusterObserver, publisher: Publisher) -> None:
         config, began_ms = self._config, self._config.clock()
-        canary = Canary(client, config.canary_namespace, config.canary_wait_s, observer.note_canary)
-        verdict = await canary.verdict()
+        verdict = await observer.canary().verdict()
         log.info("native controller", extra={"cluster": client.name, "verdict": verdict})
         await self._settings_known.wait()
         if verdict == "absent" and self._in_force.native_absent_since_ms(client.name) is not None:
-            return self._native[client.name].refute(began_ms)  # settings never expire, so that it is not repeated
+            return observer.native.refute(began_ms)  # settings never expire, so that it is not repeated
         what = f"canary HPA in {config.canary_namespace}, {config.canary_wait_s:g} s"
         evidence = "it wrote the status of the canary HPA" if verdict == "present" else None
         settings = ClusterSettings(native_controller=verdict, native_evidence=evidence)

@@ -1,21 +1,24 @@
-"""Writes what the observer reports: batched per topic and namespace, in order, within the size limit of a record."""
+"""Writes what the observer reports: batched per topic and namespace, in order, within the size limit of a record.
+
+Full lists and large answers are divided into parts that each fit.
+"""
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
-from reconciler.core.objectbodies import split
 from reconciler.observer.clusterview import ObserverMetrics
 from runtime.driver import FreeMemory
 from runtime.log import Clock
 from runtime.records import Publisher
 from schemas.codec import encode
 from schemas.entries import Body
-from schemas.fitting import fitted
+from schemas.fitting import fitted, split
+from schemas.observed import AutoscalerList, MetricAnswer, Pod, PodList
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +30,13 @@ large cluster, would only wait their turn there.
 
 WAITING_BYTES = 32 * 2**20
 """What may wait; beyond that the watches wait, too, until Kafka accepts records again."""
+
+_BESIDE_HPAS_BYTES = 32 * 1024
+"""Rivals that share a chunk with HPAs; more of them have chunks of their own."""
+ANSWER_BYTES = 32 * 1024
+"""Of an answer or a part of one. Deciders keep up to three of each part, each part in another row of the namespace."""
+_SURELY_FITS = 20
+"""Items of an answer that need not be measured."""
 
 Destination = tuple[str, str, str]
 """Topic, cluster, namespace."""
@@ -106,3 +116,59 @@ class RecordPublisher:
         """The time, never earlier than before: readers would treat an older record as late."""
         self._newest_ms = max(self._newest_ms, self._clock())
         return self._newest_ms
+
+
+# --- lists in chunks --------------------------------------------------------------------------------------------------
+
+
+def answer_records(found: Iterable[MetricAnswer], answer_id: str) -> list[list[MetricAnswer]]:
+    """Answers in lists that each fit into a record; a large one is divided into parts with `answer_id`."""
+    answers = list(found)
+    if len(encode(answers)) <= ANSWER_BYTES:  # nearly always, and cheaper to see of all than of each
+        return [answers]
+    return list(split(part for answer in answers for part in _parts(answer, answer_id)))
+
+
+def _parts(answer: MetricAnswer, answer_id: str) -> list[MetricAnswer]:
+    lists: dict[str, list[Any]] = {"usages": answer.usages, "values": answer.values, "items": answer.items}
+    field, items = max(lists.items(), key=lambda named: len(named[1]))
+    if len(items) <= _SURELY_FITS or len(encode(answer)) <= ANSWER_BYTES:
+        return [answer]
+    empty = structs.replace(answer, usages=[], values=[], items=[], answer_id=answer_id, part=99_999, parts=99_999)
+    shares = list(split(items, max(ANSWER_BYTES - len(encode(empty)), ANSWER_BYTES // 2)))
+    return [
+        structs.replace(empty, part=number, parts=len(shares), **{field: share}) for number, share in enumerate(shares)
+    ]
+
+
+def pod_lists(pods: Sequence[Pod], list_id: str, session: str) -> list[PodList]:
+    """A full list of a namespace's pods; an empty namespace is one empty chunk."""
+    parts = list(split(pods)) or [[]]
+    return [
+        PodList(list_id=list_id, pods=part, chunk=i, chunks=len(parts), session=session) for i, part in enumerate(parts)
+    ]
+
+
+def autoscaler_lists(
+    hpas: Sequence[dict[str, Any]],
+    rivals: Sequence[dict[str, Any]],
+    list_id: str,
+    session: str,
+    managers: Mapping[str, tuple[str, int]] | None = None,
+) -> list[AutoscalerList]:
+    """A full list of a namespace's HPAs; the first chunks name the rivals, each the managers of its own HPAs."""
+    others = [list(rivals)] if len(encode(rivals)) <= _BESIDE_HPAS_BYTES else [*split(rivals), []]
+    parts = [*([[]] * (len(others) - 1)), *(list(split(hpas)) or [[]])]
+    known = managers or {}
+    return [
+        AutoscalerList(
+            list_id=list_id,
+            hpas=part,
+            chunk=i,
+            chunks=len(parts),
+            rivals=others[i] if i < len(others) else [],
+            session=session,
+            managers={name: known[name] for hpa in part if known.get(name := hpa["metadata"]["name"], ("", 0))[0]},
+        )
+        for i, part in enumerate(parts)
+    ]

@@ -11,11 +11,11 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any
 from urllib.parse import urlencode
 
-from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError, UnreadableError, reading
+from reconciler.clusters.answers import ClusterError, UnreachableError, UnreadableError, reading
 from reconciler.clusters.client import ClusterClient, resource_of
 from reconciler.clusters.manifests import rule_lines
 from reconciler.observer.clusterview import ObserverMetrics, ReadProblem, problem_of
@@ -37,20 +37,25 @@ CONFIRM_S = 2.0
 """A right that is missing is asked for once more after this long: one of several API servers may just have begun."""
 
 
-class Listener(Protocol):
-    """Receives what a reflector observes."""
+def _whole(item: Json) -> Json:
+    return item
 
-    def kept(self, item: Json) -> Any:
-        """What is kept of an item of a list until its last page has come."""
 
-    async def listed(self, namespace: str, items: list[Any]) -> None:
-        """Everything there is in the scope (`namespace` empty: the cluster), each item as it was kept."""
+@dataclass(frozen=True)
+class Listener:
+    """Receives what is observed of a collection. A scope is a namespace, or (empty) the whole cluster.
 
-    async def changed(self, kind: str, item: Json) -> None:
-        """`ADDED`, `MODIFIED` or `DELETED`."""
+    Attributes:
+        listed: takes everything that there is in a scope, each item as it was kept.
+        changed: takes a change of one object: `ADDED`, `MODIFIED` or `DELETED`.
+        problem: takes why a scope cannot be seen; None: it can be seen (again).
+        kept: what is kept of an item of a list until its last page has come.
+    """
 
-    def problem(self, namespace: str, problem: ReadProblem | None) -> None:
-        """The scope cannot be seen, and why; None: it can be seen again."""
+    listed: Callable[[str, list[Any]], Awaitable[None]]
+    changed: Callable[[str, Json], Awaitable[None]]
+    problem: Callable[[str, ReadProblem | None], None]
+    kept: Callable[[Json], Any] = _whole
 
 
 @dataclass(frozen=True)
@@ -97,23 +102,23 @@ class Sight:
         self._held.discard(path)
 
 
+@dataclass(frozen=True)
+class Watching:
+    """What all watches of one cluster share."""
+
+    client: ClusterClient
+    metrics: ObserverMetrics
+    limits: WatchLimits = field(default_factory=WatchLimits)
+    sight: Sight = field(default_factory=Sight)
+
+
 class Reflector:
     """Mirrors one collection (a path, of the cluster or one namespace) into a listener."""
 
-    def __init__(
-        self,
-        client: ClusterClient,
-        path: str,
-        listener: Listener,
-        *,
-        metrics: ObserverMetrics,
-        namespace: str = "",
-        limits: WatchLimits | None = None,
-        sight: Sight | None = None,
-    ) -> None:
-        self._client, self._path, self._listener = client, path, listener
-        self._namespace, self._metrics = namespace, metrics
-        self._limits, self._sight = limits or WatchLimits(), sight or Sight()
+    def __init__(self, watching: Watching, path: str, listener: Listener, namespace: str = "") -> None:
+        self._client, self._metrics = watching.client, watching.metrics
+        self._limits, self._sight = watching.limits, watching.sight
+        self._path, self._listener, self._namespace = path, listener, namespace
         self._label = path.rpartition("/")[2]
         self._version = ""
         self._pause_s = FIRST_PAUSE_S
@@ -164,18 +169,18 @@ class Reflector:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
 
-    async def _revoked(self) -> ApiError | None:
+    async def _revoked(self) -> ClusterError | None:
         if await self._forbidden() is None:
             return None
         await asyncio.sleep(CONFIRM_S)
         return await self._forbidden()
 
-    async def _forbidden(self) -> ApiError | None:
+    async def _forbidden(self) -> ClusterError | None:
         """The answer of the API server, if it no longer allows listing; without an answer nothing is known."""
         try:
             await self._client.get(f"{self._path}?limit=1")
         except ClusterError as error:
-            return error if isinstance(error, ApiError) and error.status == 403 else None
+            return error if error.status == 403 else None
         return None
 
     async def _watch(self) -> None:
@@ -211,7 +216,7 @@ class Reflector:
         self._sight.gained(self._path)
 
     async def _after(self, error: ClusterError) -> None:
-        status = error.status if isinstance(error, ApiError) else 0
+        status = error.status
         self._metrics.watch_restarts.labels(self._client.name, self._label, str(status or "broken")).inc()
         if not self._version:
             self._metrics.list_errors.labels(self._client.name, self._label).inc()
@@ -235,11 +240,10 @@ class Reflector:
 
     def _pause(self, error: ClusterError) -> float:
         """The time to wait now, doubled the next time; at least as long as the server asks for."""
-        asked_ms = error.retry_after_ms if isinstance(error, ApiError) else None
         is_away = isinstance(error, UnreachableError) and self._sight.is_blind
         pause_s = min(self._pause_s, LONGEST_BLIND_PAUSE_S if is_away else LONGEST_PAUSE_S) * random.uniform(0.8, 1.2)
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
-        return max(pause_s, min((asked_ms or 0) / 1000, LONGEST_RETRY_AFTER_S))
+        return max(pause_s, min((error.retry_after_ms or 0) / 1000, LONGEST_RETRY_AFTER_S))
 
 
 BLIND_NAMESPACES = 10
@@ -255,26 +259,24 @@ class Mirror:
         collection: path for a namespace (empty: the cluster).
         namespaces: only these; empty: the whole cluster.
         seen_namespaces: where to look while the whole cluster is forbidden.
-        sight: shared by all mirrors of the cluster.
         wanted: namespaces that came to be needed are looked at soon.
     """
 
     def __init__(
         self,
-        client: ClusterClient,
+        watching: Watching,
         collection: Callable[[str], str],
         listener: Listener,
         *,
         namespaces: tuple[str, ...],
         seen_namespaces: NamespacesSource,
-        metrics: ObserverMetrics,
-        limits: WatchLimits,
-        sight: Sight,
         wanted: Callable[[], set[str]] = set,
     ) -> None:
-        self._client, self._collection, self._listener = client, collection, listener
-        self._namespaces, self._seen_namespaces = namespaces, seen_namespaces
-        self._metrics, self._limits, self._sight, self._wanted = metrics, limits, sight, wanted
+        self._watching, self._collection = watching, collection
+        self._client, self._limits, self._sight = watching.client, watching.limits, watching.sight
+        self._note = listener.problem
+        self._listener = replace(listener, problem=self._problem)
+        self._namespaces, self._seen_namespaces, self._wanted = namespaces, seen_namespaces, wanted
         self._denied: ReadProblem | None = None
         self._visible: set[str] = set()
         self._turn = 0
@@ -288,7 +290,7 @@ class Mirror:
         while True:
             if not self._namespaces:
                 try:
-                    await self._reflector("").run()
+                    await self._reflector().run()
                 except ForbiddenError as error:
                     about = {"cluster": self._client.name, "error": str(error)}
                     log.warning("cluster-wide watch is forbidden", extra=about | _rules(error.problem))
@@ -296,40 +298,18 @@ class Mirror:
             await self._each_namespace()
             log.info("cluster-wide watch is allowed again", extra={"cluster": self._client.name})
 
-    # --- as the listener of its reflectors ----------------------------------------------------------------------------
-
-    def kept(self, item: Json) -> Any:
-        """What the listener keeps of an item."""
-        return self._listener.kept(item)
-
-    async def listed(self, namespace: str, items: list[Any]) -> None:
-        """Pass a full list on."""
-        await self._listener.listed(namespace, items)
-
-    async def changed(self, kind: str, item: Json) -> None:
-        """Pass a change on."""
-        await self._listener.changed(kind, item)
-
-    def problem(self, namespace: str, problem: ReadProblem | None) -> None:
+    def _problem(self, namespace: str, problem: ReadProblem | None) -> None:
         """Pass a problem on; one namespace that can be seen ends that of the cluster: each then has its own."""
         if namespace and problem is None:
             self._visible.add(namespace)
             if self._denied is not None:
-                self._listener.problem("", None)
-        self._listener.problem(namespace, problem)
+                self._note("", None)
+        self._note(namespace, problem)
 
     # --- where the whole cluster is forbidden -------------------------------------------------------------------------
 
-    def _reflector(self, namespace: str) -> Reflector:
-        return Reflector(
-            self._client,
-            self._collection(namespace),
-            self,
-            metrics=self._metrics,
-            namespace=namespace,
-            limits=self._limits,
-            sight=self._sight,
-        )
+    def _reflector(self, namespace: str = "") -> Reflector:
+        return Reflector(self._watching, self._collection(namespace), self._listener, namespace)
 
     async def _each_namespace(self) -> None:
         running: dict[str, asyncio.Task[None]] = {}
@@ -338,10 +318,10 @@ class Mirror:
             while True:
                 found = set(self._namespaces or await self._seen_namespaces())
                 if not found and self._denied is not None:
-                    self._listener.problem("", self._denied)
+                    self._note("", self._denied)
                 for namespace in running.keys() - found:
                     running.pop(namespace).cancel()
-                    self._listener.problem(namespace, None)
+                    self._note(namespace, None)
                 running = {namespace: task for namespace, task in running.items() if not task.done()}
                 for namespace in self._next(sorted(found - running.keys())):
                     running[namespace] = group.create_task(self._namespace(namespace))
@@ -351,7 +331,7 @@ class Mirror:
             for task in running.values():
                 task.cancel()
         for namespace in running.keys() | found:
-            self._listener.problem(namespace, None)  # the whole cluster's watch covers it again
+            self._note(namespace, None)  # the whole cluster's watch covers it again
         self._denied = None
         self._visible.clear()
 
@@ -380,9 +360,9 @@ class Mirror:
             await self._reflector(namespace).run()
         except ForbiddenError as error:
             self._visible.discard(namespace)
-            self._listener.problem(namespace, error.problem)
+            self._note(namespace, error.problem)
             if self._denied is not None and not self._visible:
-                self._listener.problem("", self._denied)
+                self._note("", self._denied)
 
 
 def _rules(problem: ReadProblem) -> dict[str, str]:

@@ -7,12 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from reconciler.clusters.answers import ApiError, ClusterError, reading
-from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.discovery import UNKNOWN_FOR_S, Discovery, Resource, UnknownKindError
+from reconciler.clusters.discovery import UNKNOWN_FOR_S, Discovery
 from reconciler.clusters.manifests import rule_lines
 from reconciler.core.objectbodies import DERIVED_KINDS, scale_failure, scale_of_answer, scale_of_parent
-from reconciler.observer.clusterview import ClusterState, ObserverMetrics, ReadProblem, problem_of, scales_watch
-from reconciler.observer.reflector import Listener, Sight, WatchLimits
+from reconciler.observer.clusterview import ClusterState, ReadProblem, problem_of, scales_watch
+from reconciler.observer.reflector import Listener, Watching
 from runtime.process import WorkerPool
 from schemas.kubernetes.selectors import SelectorError
 from schemas.kubernetes.shape import Json
@@ -39,24 +38,20 @@ class ScaleWatcher:
 
     def __init__(
         self,
-        client: ClusterClient,
+        watching: Watching,
         discovery: Discovery,
         state: ClusterState,
         report: Tell,
-        metrics: ObserverMetrics,
         *,
         session: str,
         mirror: Mirrored,
-        limits: WatchLimits,
-        sight: Sight,
     ) -> None:
-        self.discovery = discovery
-        self._client, self._state, self._report, self._metrics = client, state, report, metrics
+        self._client, self._limits, self._sight = watching.client, watching.limits, watching.sight
+        self._discovery, self._state, self._report = discovery, state, report
         self._session, self._mirror = session, mirror
-        self._limits, self._sight = limits, sight
         self._refused: dict[tuple[str, Target], tuple[int, float]] = {}
-        self._unread: dict[tuple[str, Target], ReadProblem] = {}
         """Reads that were forbidden: how often in a row, and the moment before which they are not tried again."""
+        self._unread: dict[tuple[str, Target], ReadProblem] = {}
         self._parents: dict[tuple[str, str], _Parents] = {}
         self._reads: WorkerPool[tuple[str, Target], tuple[str, Target]] = WorkerPool(
             self._read, workers=READERS, limit=READS_WAITING
@@ -149,20 +144,16 @@ class ScaleWatcher:
         return self._parents[key]
 
     async def _watch(self, parents: "_Parents") -> None:
-        resource = await self._resource(parents)
-        await self._mirror(
-            resource.path, parents, lambda: {where for where, _ in self.referenced(parents.kind, parents.group)}
+        resource = await self._discovery.served(
+            parents.kind,
+            parents.group,
+            look_every_s=UNKNOWN_FOR_S,
+            failed=lambda error: parents.problem("", problem_of(error)),
         )
-
-    async def _resource(self, parents: "_Parents") -> Resource:
-        while True:
-            try:
-                return await self.discovery.resource(parents.kind, parents.group)
-            except UnknownKindError as error:
-                log.info("no scale to watch", extra={"cluster": self._client.name, "error": str(error)})
-            except ClusterError as error:
-                parents.problem("", problem_of(error))
-            await asyncio.sleep(UNKNOWN_FOR_S)
+        listener = Listener(parents.listed, parents.changed, parents.problem, parents.kept)
+        await self._mirror(
+            resource.path, listener, lambda: {where for where, _ in self.referenced(parents.kind, parents.group)}
+        )
 
     async def _read(self, wanted: tuple[str, Target]) -> None:
         namespace, target = wanted
@@ -170,7 +161,7 @@ class ScaleWatcher:
             return
         part = f"scaleReads/{target.kind}.{target.group}"
         try:
-            resource = await self.discovery.resource(target.kind, target.group)
+            resource = await self._discovery.resource(target.kind, target.group)
             right = f"get {resource.qualified}/scale"
             path = resource.path(namespace, target.name, "scale")
             raw = await self._client.get_object(path, patiently=True)
@@ -180,7 +171,7 @@ class ScaleWatcher:
             self._note_unread(namespace, target, None)
             if error.status == 403:
                 self._note_refusal(namespace, target, part, problem_of(error, right))
-            await self.observed(namespace, scale_failure(target, error.message, self._session))
+            await self.observed(namespace, scale_failure(target, str(error), self._session))
         except ClusterError as error:
             # Without an answer the reported scale ages, and the heartbeat names the problem.
             self._note_unread(namespace, target, problem_of(error))
@@ -203,7 +194,7 @@ class ScaleWatcher:
         else:
             self._unread[namespace, target] = problem
         left = (each for (where, _), each in self._unread.items() if where == namespace)
-        self._state.unread(namespace, next(left, None))
+        self._state.troubles.note("scales", namespace, next(left, None))
 
     def _note_refusal(self, namespace: str, target: Target, part: str, problem: ReadProblem) -> None:
         times, _ = self._refused.get((namespace, target), (0, 0.0))
@@ -293,4 +284,4 @@ class _Parents:
             self._listed_by_s = 0.0
             for where, target in self._watcher.referenced(self.kind, self.group):
                 self._watcher.read(where, target)
-        self._state.problem(scales_watch(self.kind, self.group), namespace, problem)
+        self._state.troubles.note(scales_watch(self.kind, self.group), namespace, problem)

@@ -20,7 +20,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from reconciler.core.inbox import OffsetProgress
-from reconciler.observer.centralhpas import CentralHpas, follow_central
+from reconciler.observer.topicreaders import CentralHpas, follow_central
 from reconciler.router import copies as agenttopics
 from reconciler.router.copies import ANSWER_WITHIN_S, Copies, RouterMetrics, WantedRecords
 from reconciler.router.lateagents import FleetNews, LateAgents

@@ -17,11 +17,12 @@ from typing import Any, Final
 import msgspec
 from msgspec import structs
 
-from reconciler.core.objectbodies import STAND_IN_LABEL, target_of, time_ms
+from reconciler.core.hpaobjects import STAND_IN_LABEL, target_of
 from reconciler.standin.effective import KeptSpec, disabled, effective_spec, frozen_or_paused, spec_hash
 from reconciler.standin.evidence import LONGEST_PROOF_MS, PROOF_MS
 from reconciler.standin.protocol import HUB, PROTOCOL, STAND_IN, HpaKey, LeaseSeen, NativeSeen
 from schemas.entries import HandsChanged
+from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.shape import Json, JsonView
 from schemas.texts import whole_number
 

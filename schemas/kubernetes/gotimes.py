@@ -119,3 +119,8 @@ def _seconds_text(seconds: int) -> str:
     moment = _EPOCH + timedelta(seconds=seconds)
     # Not strftime, which does not pad years below 1000.
     return moment.replace(tzinfo=None).isoformat() + "Z"
+
+
+def time_ms(text: str | None) -> int | None:
+    """Milliseconds since the epoch of an RFC 3339 time; None for an absent one. Raises ValueError: not such a time."""
+    return parse_time_ms(text) if text else None

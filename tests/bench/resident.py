@@ -172,7 +172,7 @@ async def observer(port: int, given: argparse.Namespace) -> None:
                     session=SessionName("bench", time.time_ns()),
                     sync_period_ms=lambda: SELDOM_MS,
                     note=lambda *_: None,
-                    native_news=lambda: None,
+                    native_absent_since_ms=lambda: None,
                     may_be_preceded=lambda: False,
                 )
                 tasks.append(group.create_task(observer.run()))

@@ -34,7 +34,7 @@ async def _refusal(work: Awaitable[object]) -> str:
     try:
         await work
     except ApiError as error:
-        return f"{error.status} {error.message}"
+        return f"{error.status} {error}"
     return ""
 
 

@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 
 from fleethpa.simulator.patching import FieldWriter
 from fleethpa.simulator.resources import by_kind
-from reconciler.observer import centralhpas
+from reconciler.observer import topicreaders
 from reconciler.observer.native import ObserverConfig
 from reconciler.observer.process import Observer
 from reconciler.observer.scaleobserver import BURST_S
@@ -386,7 +386,7 @@ async def test_a_central_hpa_makes_its_target_and_metrics_known(tmp_path: Path) 
 async def test_the_record_of_a_central_hpa_is_said_again_before_it_expires(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(centralhpas, "RENEW_MS", 500)
+    monkeypatch.setattr(topicreaders, "RENEW_MS", 500)
     async with rig(tmp_path) as made:
         topics = made.topics
         async with observed(made):
@@ -402,13 +402,13 @@ async def test_the_record_of_a_central_hpa_is_said_again_before_it_expires(
 async def test_an_observer_that_starts_reads_back_to_the_oldest_record_that_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(centralhpas, "RENEW_MS", 500)
-    monkeypatch.setattr(centralhpas, "MARK_EVERY_MS", 100)
+    monkeypatch.setattr(topicreaders, "RENEW_MS", 500)
+    monkeypatch.setattr(topicreaders, "MARK_EVERY_MS", 100)
     async with rig(tmp_path) as made:
         sim, topics = made.sims["east"], made.topics
         sim.apply(deployment("web", 2))
         partition = TopicPartition(AUTOSCALERS, partition_for(f"east/{NAMESPACE}", 4))
-        async with kafkaclients.marks(made.kafka, centralhpas.group_of(made.sims), [partition]) as marks:
+        async with kafkaclients.marks(made.kafka, topicreaders.group_of(made.sims), [partition]) as marks:
             assert await marks.committed(partition) is None
             async with observed(made):
                 await _apply_central(made, hpa("central", "web"))

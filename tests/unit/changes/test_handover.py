@@ -14,7 +14,7 @@ from fleethpa.changes.handover import Place, place_of
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.writer import Fate, SentRecord
 from reconciler.clusters.answers import ApiError
-from reconciler.core.objectbodies import STAND_IN_LABEL
+from reconciler.core.hpaobjects import STAND_IN_LABEL
 from schemas.agents import AgentSet
 from schemas.entries import WHOLE_PARTITION_KEY, Body
 from schemas.keys import HpaId
@@ -78,12 +78,14 @@ class Cluster:
 
     # --- the API server -----------------------------------------------------------------------------------------------
 
-    async def get(self, path: str) -> Json:
+    async def get_object(self, path: str, **_: object) -> Json:
         name = path.partition("?")[0].rpartition("/")[2]
         if name == "horizontalpodautoscalers":
             # Two pages, whose items do not say what they are, as those of an API server.
             items = [{part: each[part] for part in each if part not in ("kind", "apiVersion")} for each in self._all()]
-            return {"items": items[1:]} if "continue=" in path else {"items": items[:1], "metadata": {"continue": "x"}}
+            if "continue=" in path:
+                return {"items": items[1:], "metadata": {}}
+            return {"items": items[:1], "metadata": {"continue": "x"}}
         if name not in self.real:
             raise ApiError(404, f"{name} not found")
         return self._all()[sorted(self.real).index(name)]
@@ -95,7 +97,7 @@ class Cluster:
                 each["status"] = (each.get("status") or {}) | {"observedGeneration": 1}
         return [self.real[name] for name in sorted(self.real)]
 
-    async def request(self, method: str, path: str, body: Json) -> Json:
+    async def request(self, method: str, path: str, body: Json, **_: object) -> Json:
         if path.endswith("?dryRun=All"):
             if body["metadata"]["name"] == self.refuses:
                 raise ApiError(403, "admission webhook said no")
@@ -115,6 +117,9 @@ class Cluster:
             del self.real[name]
         self.check()
         return body
+
+    async def put(self, path: str, body: Json, **_: object) -> Json:
+        return await self.request("PUT", path, body)
 
     async def close(self) -> None:
         pass
@@ -483,7 +488,7 @@ def test_of_a_group_that_could_not_all_be_deleted_the_log_knows_what_is_gone(clu
     cluster.add_native(*NAMES)
     removed = cluster.request
 
-    async def fails(method: str, path: str, body: Json) -> Json:
+    async def fails(method: str, path: str, body: Json, **_: object) -> Json:
         if method == "DELETE" and path.endswith("/queue"):
             raise ApiError(500, "no quorum")
         return await removed(method, path, body)

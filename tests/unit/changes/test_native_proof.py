@@ -25,20 +25,25 @@ class Cluster:
         self.made = 0
         self.written: list[SettingsSet] = []
         self.failure: ClusterError | None = None
-        self.native_runs = False
+        self.native_runs = self.loses_canaries = False
 
-    async def request(self, method: str, path: str, body: Json | None = None) -> Json:
+    name = "east"
+
+    async def request(self, method: str, path: str, body: Json | None = None, **_: object) -> Json:
         if self.failure is not None:
             raise self.failure
         if method == "DELETE":
-            return self.canaries.pop(path)
+            return self.canaries.pop(path, {})
         assert body is not None
         self.made += 1
         name = f"{path}/{body['metadata']['name']}"
-        self.canaries[name] = body | ({"status": {"observedGeneration": 1}} if self.native_runs else {})
+        if not self.loses_canaries:
+            self.canaries[name] = body | ({"status": {"observedGeneration": 1}} if self.native_runs else {})
         return body
 
-    async def get(self, path: str) -> Json:
+    async def get_object(self, path: str, **_: object) -> Json:
+        if path not in self.canaries:
+            raise ApiError(404, f"{path} not found")
         return self.canaries[path]
 
     async def close(self) -> None:
@@ -112,6 +117,13 @@ def test_a_cluster_that_refuses_or_is_away_proves_nothing(
     done = prove(run, "--yes")
     assert (done.exit_code, stated in done.stderr) == (code, True), done.output
     assert cluster.written == []
+
+
+def test_a_canary_that_is_deleted_while_it_is_watched_proves_nothing(run: Cli, cluster: Cluster) -> None:
+    cluster.loses_canaries = True
+    done = prove(run, "--yes")
+    assert (done.exit_code, cluster.written) == (1, [])
+    assert "was deleted while it was watched" in done.stderr
 
 
 def test_nothing_is_made_in_a_dry_run_or_for_a_cluster_that_is_not_known(run: Cli, cluster: Cluster) -> None:

@@ -72,15 +72,15 @@ class ClusterApi:
     def __init__(self, machine: "Owners") -> None:
         self._machine = machine
 
-    async def get(self, path: str) -> dict[str, Any]:
+    async def get_object(self, path: str, **_: object) -> dict[str, Any]:
         name = path.partition("?")[0].rpartition("/")[2]
         if name == "horizontalpodautoscalers":
-            return {"items": list(self._machine.real.values())}
+            return {"items": list(self._machine.real.values()), "metadata": {}}
         if name not in self._machine.real:
             raise ApiError(404, f"{name} not found")
         return self._machine.real[name]
 
-    async def request(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def request(self, method: str, path: str, body: dict[str, Any], **_: object) -> dict[str, Any]:
         if method == "POST":
             return body if path.endswith("?dryRun=All") else self._machine.create(body)
         name = path.removesuffix("/status").rpartition("/")[2]
@@ -88,6 +88,9 @@ class ClusterApi:
             assert body["preconditions"]["uid"] == self._machine.real[name]["metadata"]["uid"]
             self._machine.remove(name, outside=False)
         return body
+
+    async def put(self, path: str, body: dict[str, Any], **_: object) -> dict[str, Any]:
+        return await self.request("PUT", path, body)
 
     async def close(self) -> None:
         pass

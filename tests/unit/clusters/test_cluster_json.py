@@ -12,13 +12,13 @@ from reconciler.clusters.answers import (
     ApiError,
     ClusterError,
     UnreachableError,
+    error_text,
     read_as,
     read_object,
     read_page,
     watch_event,
 )
 from reconciler.clusters.client import retry_after_ms
-from reconciler.core.apierrors import error_text
 from reconciler.core.metricanswers import PodMetricsList, fill, fill_usages
 from reconciler.core.statusplan import HpaAnswer, live_hpa
 from reconciler.observer.clusterview import ObserverMetrics, Troubles
@@ -108,7 +108,7 @@ def test_an_hpa_with_half_a_surrogate_pair_can_be_kept_for_the_next_write_of_its
 def test_an_error_event_of_a_watch_is_an_error_whatever_it_says(status: str, code: int, text: str) -> None:
     with pytest.raises(ApiError) as reported:
         watch_event(b'{"type": "ERROR", "object": %s}' % status.encode())
-    assert (reported.value.status, reported.value.message, type(reported.value.reason)) == (code, text, str)
+    assert (reported.value.status, str(reported.value), type(reported.value.reason)) == (code, text, str)
 
 
 @pytest.mark.parametrize("found", ["null", "[]", "7", "{}", '{"metadata": null}', '{"metadata": "web"}'])

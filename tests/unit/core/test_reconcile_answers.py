@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconciler.clusters.answers import error_text
 from reconciler.core import metricanswers
-from reconciler.core.apierrors import error_text
-from reconciler.core.objectbodies import Asking, asking_of
+from reconciler.core.hpaobjects import Asking, asking_of
 from schemas.kubernetes.selectors import Selector, parse_selector
 from schemas.observed import MetricAnswer, Target
 

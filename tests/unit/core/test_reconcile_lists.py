@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core import objectbodies as chunks
-from reconciler.core.metricanswers import next_poll_ms, phase_ms
-from reconciler.core.objectbodies import (
+from reconciler.core.hpaobjects import (
     STAND_IN_LABEL,
     bears_own_label,
     hpa_body,
@@ -17,18 +15,17 @@ from reconciler.core.objectbodies import (
     is_own,
     is_status_of,
     kept_hpa,
-    pod_body,
-    replicas_manager,
     reported_hpa,
-    reports_the_same,
-    scale_of_answer,
-    scale_of_parent,
     spec_manager,
     target_of,
-    time_ms,
 )
+from reconciler.core.metricanswers import next_poll_ms, phase_ms
+from reconciler.core.objectbodies import pod_body, replicas_manager, reports_the_same, scale_of_answer, scale_of_parent
+from reconciler.observer import publisher as chunks
 from schemas.codec import encode
 from schemas.decisions import REFUSAL_REASON
+from schemas.fitting import split
+from schemas.kubernetes.gotimes import time_ms
 from schemas.observed import Container, MetricAnswer, Pod, PodUsage, ScaleSet, Target
 
 _LABEL: dict[str, Any] = {"f:metadata": {"f:labels": {f"f:{STAND_IN_LABEL}": {}}}}
@@ -318,7 +315,7 @@ def test_a_new_resource_version_alone_tells_nothing() -> None:
 
 @given(st.lists(st.text("x", max_size=60), max_size=40), st.integers(20, 200))
 def test_parts_lose_nothing_keep_the_order_and_stay_within_the_limit(items: list[str], limit: int) -> None:
-    parts = list(chunks.split(items, limit))
+    parts = list(split(items, limit))
     assert [item for part in parts for item in part] == items
     assert all(len(part) == 1 or sum(len(encode(item)) + 1 for item in part) <= limit for part in parts)
 

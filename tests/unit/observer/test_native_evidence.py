@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -72,12 +73,7 @@ def watched(in_force: InForce, cluster: str = "east") -> NativeWatch:
     """What compares the native controller's writes in a cluster with what is in force."""
     unused: Any = None
     return NativeWatch(
-        cluster,
-        unused,
-        note=unused,
-        newest=unused,
-        absent_since_ms=lambda: in_force.native_absent_since_ms(cluster),
-        clock=unused,
+        cluster, unused, note=unused, absent_since_ms=lambda: in_force.native_absent_since_ms(cluster), clock=unused
     )
 
 
@@ -165,15 +161,9 @@ async def test_a_canary_decides_whether_a_native_controller_runs(
         found.append(evidence)
         in_force.take(SettingsSet(cluster="east", settings=ClusterSettings(native_controller="present")), SECOND_MS)
 
-    watch = NativeWatch(
-        "east",
-        canary,
-        note=note,
-        newest=lambda: Evidence(SECOND_MS, f"it wrote at {TEXT}"),
-        absent_since_ms=lambda: in_force.native_absent_since_ms("east"),
-        clock=lambda: SECOND_MS,
-    )
-    watch.news.set()
+    absent_since_ms = partial(in_force.native_absent_since_ms, "east")
+    watch = NativeWatch("east", canary, note=note, absent_since_ms=absent_since_ms, clock=lambda: SECOND_MS)
+    watch.wrote(Evidence(SECOND_MS, f"it wrote at {TEXT}"))
     running = asyncio.create_task(watch.run(withdraw))
     async with asyncio.timeout(30):
         await asked.acquire()

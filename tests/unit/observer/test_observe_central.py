@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import structs
 
-from reconciler.observer.centralhpas import RENEW_MS, CentralHpas, Stood, group_of
+from reconciler.observer.topicreaders import RENEW_MS, CentralHpas, Stood, group_of
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerSet
 from schemas.topics import OBSERVER_GROUPS

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.objectbodies import Asking, KeptHpa, kept_hpa
-from reconciler.observer.clusterobserver import rival
+from reconciler.core.hpaobjects import Asking, KeptHpa, kept_hpa, rival
 from reconciler.observer.clusterview import API_SERVER, ClusterState, ReadProblem, Troubles, scales_watch
 from reconciler.observer.metricpolls import Timetable
-from reconciler.observer.takeover import SILENCE_MS, OtherSessions
+from reconciler.observer.topicreaders import SILENCE_MS, OtherSessions
 from runtime.process import WorkerPool
 from schemas.keys import SessionName
 from schemas.observed import Heartbeat, Pod, ScaleSet, Target
@@ -93,20 +92,20 @@ def test_scales_are_told_when_they_say_something_new(before: Any, after: Any, te
 def test_scales_are_a_problem_only_where_reading_them_fails_as_well() -> None:
     state = ClusterState()
     state.replace_hpas("", [hpa("a"), hpa("b", target=GEAR)])
-    state.problem(scales_watch("Widget", "example.com"), "", failing("no matches for kind"))
+    state.troubles.note(scales_watch("Widget", "example.com"), "", failing("no matches for kind"))
     assert not state.is_watched(GEAR, "shop")
     assert state.problems("shop") == {}  # read one by one: the others of the namespace must not suffer
-    state.unread("shop", failing("no answer within 5 s"))
+    state.troubles.note("scales", "shop", failing("no answer within 5 s"))
     assert state.problems("shop") == {"scales": failing("no answer within 5 s")}
-    state.problem(scales_watch("Widget", "example.com"), "", None)
+    state.troubles.note(scales_watch("Widget", "example.com"), "", None)
     assert state.problems("shop") == {}
 
 
 def test_a_problem_of_a_namespace_is_its_own_and_one_of_the_cluster_is_everybodys() -> None:
     state = ClusterState()
-    state.problem("pods", "vault", failing("forbidden"))
+    state.troubles.note("pods", "vault", failing("forbidden"))
     assert (state.problems("vault"), state.problems("shop")) == ({"pods": failing("forbidden")}, {})
-    state.problem("autoscalers", "", failing("down"))
+    state.troubles.note("autoscalers", "", failing("down"))
     assert state.problems("shop") == {"autoscalers": failing("down")}
 
 
@@ -118,7 +117,7 @@ def test_keda_objects_become_rivals_with_kedas_defaults() -> None:
 
 def test_while_the_api_server_is_away_nothing_that_was_reported_is_known_to_hold() -> None:
     state = ClusterState()
-    state.problem("pods", "shop", ReadProblem("forbidden", "pods is forbidden"))
+    state.troubles.note("pods", "shop", ReadProblem("forbidden", "pods is forbidden"))
     away = ReadProblem("unreachable", "connection refused")
     state.troubles.note(API_SERVER, "", away)
     assert state.problems("shop") == {"pods": away, "autoscalers": away, "scales": away}

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry
 
-from reconciler.core.objectbodies import CHUNK_BYTES
 from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.publisher import AT_ONCE, RecordPublisher
 from runtime.driver import FreeMemory
 from schemas.codec import encode
 from schemas.entries import Body
+from schemas.fitting import CHUNK_BYTES
 from schemas.observed import Heartbeat
 from schemas.topics import SCALES
 

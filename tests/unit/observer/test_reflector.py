@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from reconciler.clusters.answers import ApiError, ClusterError, ListPage, UnreachableError
 from reconciler.core.objectbodies import pod_body
 from reconciler.observer.clusterview import ObserverMetrics, ReadProblem
-from reconciler.observer.reflector import ForbiddenError, Mirror, Reflector, Sight, WatchLimits
+from reconciler.observer.reflector import ForbiddenError, Listener, Mirror, Reflector, Sight, Watching, WatchLimits
 
 EXPIRED = ApiError(410, "too old resource version", reason="Expired")
 FORBIDDEN = ApiError(403, "pods is forbidden", reason="Forbidden")
@@ -74,6 +74,10 @@ class ReceivedReports:
         self.problems: dict[str, str] = {}
         self.rights: tuple[str, ...] = ()
 
+    @property
+    def listener(self) -> Listener:
+        return Listener(self.listed, self.changed, self.problem, self.kept)
+
     def kept(self, item: Json) -> Json:
         return item
 
@@ -103,9 +107,13 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return made
 
 
-def reflect(server: Server, received: ReceivedReports, namespace: str = "shop") -> Reflector:
+def watching(server: Server, limits: WatchLimits | None = None, sight: Sight | None = None) -> Watching:
     metrics = ObserverMetrics(CollectorRegistry())
-    return Reflector(server, "/api/v1/pods", received, metrics=metrics, namespace=namespace)  # type: ignore[arg-type]
+    return Watching(server, metrics, limits or WatchLimits(), sight or Sight())  # type: ignore[arg-type]
+
+
+def reflect(server: Server, received: ReceivedReports, namespace: str = "shop") -> Reflector:
+    return Reflector(watching(server), "/api/v1/pods", received.listener, namespace)
 
 
 async def until(condition: Callable[[], bool], work: Any) -> None:
@@ -254,16 +262,8 @@ def mirrored(
     async def namespaces() -> list[str]:
         return list(seen)
 
-    return Mirror(
-        server,  # type: ignore[arg-type]
-        path_of,
-        received,
-        namespaces=(),
-        seen_namespaces=namespaces,
-        metrics=ObserverMetrics(CollectorRegistry()),
-        limits=limits,
-        sight=sight or Sight(),
-    )
+    around = watching(server, limits, sight)
+    return Mirror(around, path_of, received.listener, namespaces=(), seen_namespaces=namespaces)
 
 
 QUICK = WatchLimits(blind_s=0.01, looks_s=(0.01,))
@@ -342,9 +342,8 @@ async def test_an_open_watch_ends_when_its_right_is_revoked_but_not_for_one_stra
 ) -> None:
     monkeypatch.setattr("reconciler.observer.reflector.CONFIRM_S", 0.0)
     server, received, sight = Server(), ReceivedReports(), Sight()
-    metrics = ObserverMetrics(CollectorRegistry())
-    limits = WatchLimits(check_s=0.01)
-    reflector = Reflector(server, "/api/v1/pods", received, metrics=metrics, limits=limits, sight=sight)  # type: ignore[arg-type]
+    around = watching(server, WatchLimits(check_s=0.01), sight)
+    reflector = Reflector(around, "/api/v1/pods", received.listener)
     task = asyncio.ensure_future(reflector.run())
     try:
         async with asyncio.timeout(5):

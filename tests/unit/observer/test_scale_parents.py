@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from reconciler.clusters.answers import ApiError
 from reconciler.clusters.discovery import Discovery
 from reconciler.observer.clusterview import ClusterState, ObserverMetrics
-from reconciler.observer.reflector import Listener, Sight, WatchLimits
+from reconciler.observer.reflector import Listener, Watching
 from reconciler.observer.scaleobserver import ScaleWatcher
 from schemas.observed import ScaleSet, Target
 
@@ -56,15 +56,12 @@ async def test_a_selector_that_nobody_can_read_is_told_of_its_own_target_only() 
         listened.set()
 
     watcher = ScaleWatcher(
-        server,  # type: ignore[arg-type]
+        Watching(server, ObserverMetrics(CollectorRegistry())),  # type: ignore[arg-type]
         Discovery(server),  # type: ignore[arg-type]
         ClusterState(),
         report,
-        ObserverMetrics(CollectorRegistry()),
         session="a",
         mirror=mirror,
-        limits=WatchLimits(),
-        sight=Sight(),
     )
     await watcher.follow("shop", {WEB, BAD})
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:

@@ -15,8 +15,8 @@ from reconciler.agent.clusterstore import ClusterStore
 from reconciler.agent.nativework import AT_ONCE, PER_LOOK
 from reconciler.agent.standin import StandIn, Surroundings, stand_by
 from reconciler.clusters.answers import ApiError, UnreachableError
+from reconciler.core.hpaobjects import FIELD_MANAGER, STAND_IN_LABEL
 from reconciler.core.knowledge import KnowledgeFold
-from reconciler.core.objectbodies import FIELD_MANAGER, STAND_IN_LABEL
 from reconciler.standin.effective import POLICY, frozen_or_paused
 from reconciler.standin.evidence import GRACE_MS, LONGEST_GAP_MS, PROOF_MS, Judge
 from reconciler.standin.objects import (
@@ -949,7 +949,9 @@ def test_a_list_of_native_hpas_of_an_odd_shape_is_a_trouble_of_the_cluster(item:
     read = world.cluster.read
 
     def odd(path: str, name: str) -> Json:
-        return {"items": [item]} if name == "horizontalpodautoscalers" else read(path, name)
+        if name == "horizontalpodautoscalers":
+            return {"metadata": {"resourceVersion": "9"}, "items": [item]}
+        return read(path, name)
 
     async def story() -> None:
         world.cluster.read = odd  # type: ignore[method-assign]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from reconciler.core.objectbodies import answer_records
+from reconciler.observer.publisher import answer_records
 from schemas.codec import decode, encode
 from schemas.entries import Body, LogRecord, PublicRecord
 from schemas.observed import Answers, AutoscalerSet, MetricAnswer, PodSet, PodUsage

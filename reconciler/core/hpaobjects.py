@@ -1,0 +1,235 @@
+"""HPA objects: whose they are, what they scale and ask for, and as an observer keeps and reports them. No I/O.
+
+What is kept is encoded, which takes a quarter of the size of the objects.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from schemas.codec import encode, encode_to_keep
+from schemas.decisions import IGNORED_REASON, REFUSAL_REASON
+from schemas.fitting import over_limits
+from schemas.kubernetes.gotimes import time_ms
+from schemas.kubernetes.selectors import SelectorError
+from schemas.kubernetes.shape import JsonView, group_of
+from schemas.metricqueries import Query, metric_query
+from schemas.observed import Target
+
+CANARY_LABEL = "fleethpa.io/canary"
+"""Label of the HPA that proves that no native controller runs; no observer reports it."""
+
+FIELD_MANAGER = "fleethpa"
+"""Field manager of every write of fleethpa's, but for what the stand-in itself writes to `/scale`."""
+STAND_IN_LABEL = "fleethpa.io/stand-in"
+"""Label of a native HPA that the stand-in keeps while the hub is away; no observer reports it (`is_kept_by_stand_in`).
+"""
+
+
+def hpa_body(hpa: JsonView) -> dict[str, Any]:
+    """An HPA as it goes out: without its managed fields, with apiVersion and kind, which a list's items lack."""
+    metadata = {key: value for key, value in hpa["metadata"].items() if key != "managedFields"}
+    rest = {key: value for key, value in hpa.items() if key not in ("apiVersion", "kind", "metadata")}
+    version = hpa.get("apiVersion") or "autoscaling/v2"
+    return {"apiVersion": version, "kind": "HorizontalPodAutoscaler", "metadata": metadata} | rest
+
+
+def is_own(hpa: JsonView) -> bool:
+    """Whether this HPA is fleethpa's own, a canary or a stand-in's, which must not be evaluated."""
+    return CANARY_LABEL in (hpa["metadata"].get("labels") or {}) or is_kept_by_stand_in(hpa)
+
+
+def bears_own_label(hpa: JsonView) -> bool:
+    """Whether this HPA has a label by which fleethpa finds its own, whoever set it. `hpa`: with its managed fields."""
+    labels = hpa["metadata"].get("labels") or {}
+    return CANARY_LABEL in labels or STAND_IN_LABEL in labels
+
+
+def is_kept_by_stand_in(hpa: JsonView) -> bool:
+    """Whether the stand-in made this native HPA: it has its label, and the managed fields say that fleethpa set it.
+
+    The label alone can be a person's, copied with the rest of a manifest. The API server keeps with the object who set
+    a field, so that no agent needs to remember it, and keeps it through updates by others. Where somebody has cleared
+    the managed fields, the label counts: one of ours must not be left behind.
+    """
+    metadata = hpa["metadata"]
+    if STAND_IN_LABEL not in (metadata.get("labels") or {}):
+        return False
+    fields = [each for each in metadata.get("managedFields") or () if each.get("fieldsV1")]
+    return not fields or any(
+        each.get("manager") == FIELD_MANAGER and f"f:{STAND_IN_LABEL}" in _labels_set_by(each) for each in fields
+    )
+
+
+def _labels_set_by(entry: JsonView) -> JsonView:
+    return (entry["fieldsV1"].get("f:metadata") or {}).get("f:labels") or {}
+
+
+def is_status_of(hpa: JsonView, manager: str) -> bool:
+    """Whether this field manager made the newest write of an HPA's status; False where another one wrote it in the
+    same second, which is all that the API shows.
+    """
+    writes = [
+        (time_ms(entry.get("time")) or 0, entry.get("manager", ""))
+        for entry in hpa["metadata"].get("managedFields") or ()
+        if entry.get("subresource") == "status"
+    ]
+    newest_ms = max((when for when, _ in writes), default=0)
+    return {name for when, name in writes if when == newest_ms} == {manager}
+
+
+def target_of(hpa: JsonView) -> Target:
+    """What an HPA scales. An apiVersion of more than two parts has no group; upstream says so when it evaluates."""
+    reference = hpa["spec"]["scaleTargetRef"]
+    return Target(kind=reference["kind"], name=reference["name"], group=group_of(reference.get("apiVersion") or ""))
+
+
+SCALED_OBJECT = "ScaledObject"
+
+
+def rival(scaled_object: JsonView) -> dict[str, Any]:
+    """A ScaledObject of KEDA as `AutoscalerList.rivals` holds it; KEDA's default target is a Deployment."""
+    reference = (scaled_object.get("spec") or {}).get("scaleTargetRef") or {}
+    target = {
+        "group": group_of(reference.get("apiVersion") or "apps/v1"),
+        "kind": reference.get("kind") or "Deployment",
+        "name": reference.get("name") or "",
+    }
+    return {"kind": SCALED_OBJECT, "name": scaled_object["metadata"]["name"], "target": target}
+
+
+def spec_manager(metadata: JsonView) -> tuple[str, int]:
+    """(field manager that last wrote something in `spec`, when in ms); empty and 0 where the API does not show it."""
+    return newest_owner(metadata, bool)
+
+
+def newest_owner(metadata: JsonView, owns: Callable[[JsonView], bool]) -> tuple[str, int]:
+    """(field manager that last wrote the part of `spec` for which `owns` holds, when in ms); see `spec_manager`."""
+    owners = [
+        (time_ms(entry.get("time")) or 0, entry.get("manager", ""))
+        for entry in metadata.get("managedFields") or ()
+        if owns((entry.get("fieldsV1") or {}).get("f:spec") or {})
+    ]
+    when, manager = max(owners, default=(0, ""))
+    return manager, when
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+_REFUSALS = (REFUSAL_REASON, IGNORED_REASON)
+
+
+class Asking(Struct, frozen=True, gc=False):
+    """What an HPA scales and asks metrics APIs for.
+
+    `metrics`: type and query of each metric that can be asked for, the selector of the target's pods left out; of one
+    whose own selector cannot be read there is none.
+    """
+
+    target: Target
+    metrics: tuple[tuple[str, Query], ...] = ()
+
+
+class KeptHpa(Struct, frozen=True, gc=False):
+    """An HPA as it was seen last: encoded are its metadata without managed fields and with an empty resource version,
+    its spec, and its status (None: it has none) without `currentMetrics`, which are the `values` (None: it has none).
+
+    `manager`: who last wrote its spec in the cluster, and when in ms; empty and 0 where the API does not show it.
+    """
+
+    asking: Asking
+    api_version: str
+    resource_version: str | None
+    metadata: bytes
+    spec: bytes
+    status: bytes | None
+    values: bytes | None
+    manager: tuple[str, int]
+
+
+def asking_of(hpa: JsonView) -> Asking:
+    """What an HPA asks for, by its spec. One that is ignored for its size asks for nothing."""
+    asked = () if over_limits(dict(hpa), "") else _queries(encode(hpa["spec"].get("metrics") or ()))
+    return Asking(target_of(hpa), asked)
+
+
+@lru_cache(maxsize=1024)  # of a fleet, many HPAs have the same metrics
+def _queries(metrics: bytes) -> tuple[tuple[str, Query], ...]:
+    found = []
+    for metric in msgspec.json.decode(metrics):
+        try:
+            query = metric_query(metric, "")
+        except SelectorError:
+            continue
+        if query is not None:
+            found.append((metric["type"], query))
+    return tuple(found)
+
+
+def kept_hpa(hpa: JsonView, before: KeptHpa | None = None) -> KeptHpa:
+    """What is kept of an HPA as the API server gives it. `before`: what was kept of it; equal parts are shared."""
+    metadata = {name: value for name, value in hpa["metadata"].items() if name != "managedFields"}
+    version = metadata.get("resourceVersion")
+    if version is not None:
+        metadata["resourceVersion"] = ""
+    spec, status = encode_to_keep(hpa["spec"]), hpa.get("status")
+    is_same_spec = before is not None and before.spec == spec
+    return KeptHpa(
+        asking=before.asking if before is not None and is_same_spec else asking_of(hpa),
+        api_version=hpa.get("apiVersion") or "autoscaling/v2",
+        resource_version=version,
+        metadata=encode_to_keep(metadata),
+        spec=before.spec if before is not None and is_same_spec else spec,
+        status=None if status is None else encode_to_keep(_without_values(status)),
+        values=encode_to_keep(status["currentMetrics"]) if status and "currentMetrics" in status else None,
+        manager=spec_manager(hpa["metadata"]),
+    )
+
+
+def reported_hpa(known: KeptHpa) -> dict[str, Any]:
+    """The HPA as it goes out, see `hpa_body`."""
+    metadata = msgspec.json.decode(known.metadata)
+    if known.resource_version is not None:
+        metadata["resourceVersion"] = known.resource_version
+    body = {
+        "apiVersion": known.api_version,
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": metadata,
+        "spec": msgspec.json.decode(known.spec),
+    }
+    if known.status is not None:
+        body["status"] = msgspec.json.decode(known.status)
+    if known.values is not None:
+        body["status"]["currentMetrics"] = msgspec.json.decode(known.values)
+    return body
+
+
+def hpa_reports_the_same(before: KeptHpa | None, now: KeptHpa, *, own_status: bool) -> bool:
+    """Whether an HPA differs from what was reported in nothing that a decision or a reader uses.
+
+    The resource version alone is not used. In a status that fleethpa wrote (`own_status`), new metric values are not
+    used either: they are those of its own decision, which has just been recorded. The rest of a status is reported
+    (counts, conditions, when it last scaled), since it shows writes, and counts again once the HPA is no longer
+    enforced. A status that shows why enforcing is refused is reported whole: the next evaluation starts from it.
+    """
+    if before is None or _reported(before) != _reported(now):
+        return False
+    return before.values == now.values or (own_status and not _shows_refusal(now.status))
+
+
+def _reported(hpa: KeptHpa) -> tuple[Any, ...]:
+    return (hpa.spec, hpa.status, hpa.metadata, hpa.manager)
+
+
+def _without_values(status: JsonView) -> dict[str, Any]:
+    return {name: value for name, value in status.items() if name != "currentMetrics"}
+
+
+def _shows_refusal(status: bytes | None) -> bool:
+    if status is None or not any(encode(reason) in status for reason in _REFUSALS):
+        return False
+    conditions = msgspec.json.decode(status).get("conditions") or ()
+    return any(each.get("reason") in _REFUSALS for each in conditions)
