@@ -115,12 +115,13 @@ def _no_revision(found: Sequence[Revision], what: str, hpa: HpaId) -> CommandErr
     return not_found(f"{hpa} has {what}", cause=cause, next_step=f"fleethpa history {hpa}")
 
 
-def manifest_of(hpa: HpaId, spec: Json) -> Json:
-    """A spec as a manifest that `apply` and kubectl take."""
+def manifest_of(hpa: HpaId, spec: Json, metadata: Json | None = None) -> Json:
+    """A spec as a manifest that `apply` and kubectl take, with the labels and annotations of `metadata`."""
+    kept = {name: (metadata or {})[name] for name in ("labels", "annotations") if (metadata or {}).get(name)}
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": hpa.name, "namespace": hpa.namespace},
+        "metadata": {"name": hpa.name, "namespace": hpa.namespace} | kept,
         "spec": spec,
     }
 

@@ -89,9 +89,7 @@ def _write(session: Session, view: HpaView, number: int, spec: dict[str, Any], r
     """The record that brings a spec back; None: it is the current one."""
     if semantically_equal_spec(view.spec, spec):
         return None
-    manifest = manifest_of(view.id, spec)
-    metadata = view.hpa.get("metadata") or {}
-    manifest["metadata"] |= {name: metadata[name] for name in ("labels", "annotations") if metadata.get(name)}
+    manifest = manifest_of(view.id, spec, view.hpa.get("metadata"))
     body, errors = check_hpa(FileManifest(f"revision {number}", manifest), view.id.namespace)
     if errors:
         raise usage(f"revision {number} of {view.id} is not valid any more", cause="\n".join(errors))

@@ -15,8 +15,10 @@ from fleethpa.fleet.decisionpage import explanation
 from fleethpa.fleet.finding import find_decision
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.sources import archive_past
-from fleethpa.questions.backtestpage import Reported, page
-from fleethpa.questions.backtests import BacktestRequest, Window, events_by_hpa, notes, run
+from fleethpa.questions.asking import Window, events_by_hpa
+from fleethpa.questions.backtestreport import Reported, section
+from fleethpa.questions.backtests import BacktestRequest, run
+from fleethpa.show.report import Terminal
 from fleethpa.simulator.cluster import SimulatedCluster
 from fleethpa.simulator.load import ConstantLoad
 from fleethpa.simulator.metricsapi import MetricsFault
@@ -164,14 +166,14 @@ async def _explained(report: DemoReport, past: Past) -> None:
 async def _tried(report: DemoReport, past: Past) -> None:
     what = f"`fleethpa backtest {EAST} --set {CHANGE} --plot --from {past.name}`: the last minutes, once more."
     report.screen.act(8, "Another spec is tried on what has just happened", what)
-    async with aclosing(events_by_hpa(past, {EAST}, await past.partitions(), Window(0, 1 << 62))) as parts:
+    async with aclosing(events_by_hpa(past, {EAST}, Window(0, 1 << 62))) as parts:
         events = await anext(parts)
     spec = next(e.inputs.spec for e in reversed(events[EAST]) if isinstance(e, Evaluated))
     body = {"metadata": {"name": EAST.name, "namespace": EAST.namespace}, "spec": spec}
     request = BacktestRequest(EAST, body | {"spec": checked(body, changed_spec(spec, (CHANGE,)), "--set")}, spec)
     result = run([request], events, "closed")[0]
     width = min(_WIDEST, shutil.get_terminal_size((80, 24)).columns - 5)
-    for line in page(Reported(result, request.changes, notes(result)), plot=True, width=width):
+    for line in section(Reported(result, request.changes)).lines(Terminal(plot_width=width)):
         report.screen.plain(f"     {line}")
     compared = open_loop(events[EAST], None)
     report.promise(

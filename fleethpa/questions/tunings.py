@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import msgspec
 
 from fleethpa.frame.errors import CommandError, unreadable_text, usage
-from fleethpa.questions.backtests import MOST_REDUCED, readers_by_hpa
+from fleethpa.questions.asking import readers_by_hpa
 from schemas.keys import HpaId
 from streams.analysis.backtest import Condensed
 from streams.analysis.tuning.recording import Objective, RefusedError, Tuning, Within
 from streams.analysis.tuning.search import tune as search
 
 if TYPE_CHECKING:
-    from fleethpa.questions.backtests import Window
+    from fleethpa.questions.asking import Window
     from streams.history.past import Past
 
 
@@ -227,9 +227,8 @@ async def _findings(
     """Findings as they come. No more recordings wait for a core than there are cores: memory stays bounded."""
     loop = asyncio.get_running_loop()
     running: set[asyncio.Future[TuneFinding]] = set()
-    count = await past.partitions()
     try:
-        async with aclosing(readers_by_hpa(past, wanted, count, window, Condensed, MOST_REDUCED)) as parts:
+        async with aclosing(readers_by_hpa(past, wanted, window, Condensed)) as parts:
             async for part in parts:
                 for hpa in list(part):
                     while len(running) > jobs:
