@@ -13,7 +13,7 @@ from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, usage
 from fleethpa.frame.session import Session, command_options, output_option
 from fleethpa.frame.sources import jobs_for, progress
 from fleethpa.questions.asking import publish
-from fleethpa.show.report import Facts, Report, Section, Table
+from fleethpa.show.report import Grid, QuestionReport, Section, Sentences
 from fleethpa.show.times import rfc3339
 from fleethpa.show.words import counted
 from schemas.guardrails import Guardrails
@@ -79,7 +79,7 @@ async def _events(session: Session, begin_ms: int, end_ms: int) -> tuple[list[Gu
     return [event for events, _ in parts for event in events], sum(read for _, read in parts)
 
 
-def _report(rules: Guardrails, trips: list[Trip], read: int) -> Report:
+def _report(rules: Guardrails, trips: list[Trip], read: int) -> QuestionReport:
     rows = [("TIME", "RULE", "CLUSTER", "NAMESPACE", "REMOVED", "PAUSED UNTIL", "HELD", "REPLICA-HOURS")]
     for trip in trips:
         until = "a person resumes" if trip.until is None else rfc3339(trip.until)
@@ -97,5 +97,5 @@ def _report(rules: Guardrails, trips: list[Trip], read: int) -> Report:
             for trip in trips
         ],
     }
-    section = Section(parts=[Table(rows), Facts([f"{name}: never tripped" for name in quiet])])
-    return Report("Guardrails", "GuardrailReport", document, [section])
+    section = Section(parts=[Grid(rows), Sentences([f"{name}: never tripped" for name in quiet])])
+    return QuestionReport("Guardrails", "GuardrailReport", document, [section])

@@ -17,7 +17,7 @@ from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found
 from fleethpa.frame.session import Session, command_options, output_option
 from fleethpa.questions.asking import Window, events_by_hpa
 from fleethpa.show.formats import Listing, render
-from fleethpa.show.report import Facts, Report, Section, Table, Terminal
+from fleethpa.show.report import Grid, QuestionReport, Section, Sentences, report_lines
 from fleethpa.show.table import Column
 from fleethpa.show.times import rfc3339
 from streams.analysis.shadowreport import shadow_report as compare
@@ -54,7 +54,7 @@ def shadow_report(
     window = Window(*closed_window(since, until, session.now_ms()))
     found = session.run(_reports(session, selection, window))
     if output == "table":
-        session.lines(_report(found, differences).lines(Terminal(session.color)))
+        session.lines(report_lines(_report(found, differences), color=session.color))
     else:
         session.out(render(_listing(found), output, color=session.color))
     return OK if all(each.ready for each in found) else ANSWER_IS_NO
@@ -77,14 +77,14 @@ async def _reports(session: Session, selection: Selection, window: Window) -> li
     return found
 
 
-def _report(found: list[ShadowReport], shown: int) -> Report:
+def _report(found: list[ShadowReport], shown: int) -> QuestionReport:
     ready = sum(each.ready for each in found)
     verdict = f"{ready} of {len(found)} HPAs are ready to enforce"
     unscaled = sum(each.ready and not each.rescales_agreed for each in found)
     if unscaled:
         verdict += f"; {unscaled} of them by metric values alone: no rescale shows how fleethpa would scale them"
     sections = [_section(each, shown) for each in found]
-    return Report("Shadow report", "ShadowReportList", {}, sections, [Section(parts=[Facts([verdict])])])
+    return QuestionReport("Shadow report", "ShadowReportList", {}, sections, [Section(parts=[Sentences([verdict])])])
 
 
 def _section(report: ShadowReport, shown: int) -> Section:
@@ -104,8 +104,8 @@ def _section(report: ShadowReport, shown: int) -> Section:
         str(report.hpa),
         f"{rfc3339(report.since)} … {rfc3339(report.until)}",
         [
-            Facts([f"{verdict}: {'; '.join(report.reasons)}"], "green" if report.ready else "red"),
-            Facts(
+            Sentences([f"{verdict}: {'; '.join(report.reasons)}"], "green" if report.ready else "red"),
+            Sentences(
                 [
                     f"agreed on {report.agreed:,} of {report.decisions:,} decisions ({report.agreement:.1%}); "
                     f"{report.rescales_agreed} of {report.rescales} native rescales (given the same samples); "
@@ -115,7 +115,7 @@ def _section(report: ShadowReport, shown: int) -> Section:
                     *([f"not seen: {'; '.join(report.not_seen)}"] if report.not_seen else []),
                 ]
             ),
-            Table([("TIME", "NATIVE", "FLEETHPA", "CLASS", "WHY"), *(rows if shown else [])]),
+            Grid([("TIME", "NATIVE", "FLEETHPA", "CLASS", "WHY"), *(rows if shown else [])]),
         ],
     )
 

@@ -13,7 +13,7 @@ from fleethpa.frame.errors import usage
 from fleethpa.frame.session import Session, command_options, output_option
 from fleethpa.questions.asking import publish
 from fleethpa.show import words
-from fleethpa.show.report import Facts, Report, Section, Table
+from fleethpa.show.report import Grid, QuestionReport, Section, Sentences
 from fleethpa.show.times import UNKNOWN
 from fleethpa.show.words import one_line
 from streams.analysis.answer import answer
@@ -139,7 +139,7 @@ def _report(
     after: Answer,
     changes: list[str],
     asked: dict[str, Sequence[str]],
-) -> Report:
+) -> QuestionReport:
     """`changes`: what was changed, in words. `asked`: the same as it was written, for machine formats."""
     selected = words.short(after.evaluation.selected_metric) or "-"
     rows = [("METRIC", "RECORDED", "WHAT IF", "NOTE")]
@@ -161,9 +161,9 @@ def _report(
         f"{_counts(after)}   winner {selected}   (recorded {_counts(before)})"
         + (f"   limited by {held}" if held else ""),
     ]
-    metrics = Table(rows) if len(rows) > 1 else Facts([_UNASKED])
-    head = Section(str(recorded.hpa), f"decision {recorded.decision.id}", [Facts(facts)])
-    return Report("What if", "WhatIf", document, [head, Section(parts=[metrics])])
+    metrics = Grid(rows) if len(rows) > 1 else Sentences([_UNASKED])
+    head = Section(str(recorded.hpa), f"decision {recorded.decision.id}", [Sentences(facts)])
+    return QuestionReport("What if", "WhatIf", document, [head, Section(parts=[metrics])])
 
 
 def _counts(made: Answer) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -13,18 +12,16 @@ from typing import Any, Final
 import msgspec
 
 from fleethpa.changes.specs import change_text, revisions_in
-from fleethpa.fleet.decisionpage import ending_text, metric_health, result, steps, surroundings, would_rows
+from fleethpa.fleet.decisionpage import metric_health
 from fleethpa.fleet.finding import check_known, find_decision
 from fleethpa.fleet.selection import Ref, Selection
 from fleethpa.fleet.troubles import ClusterTrouble
-from fleethpa.fleet.views import FleetState, HpaView
+from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, usage
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.page.chartseries import ChartSeries, Mark, hand_marks, restart_marks, series, spec_marks
 from fleethpa.questions.explaining import Again, evaluated_again, troubles_of
 from fleethpa.show import words
-from runtime.log import clean
-from schemas.decisions import Decision
 from schemas.keys import HpaId, partition_for
 from streams.analysis.revisions import Revision
 from streams.history.past import Past
@@ -35,8 +32,6 @@ SPANS: Final = ("15m", "1h", "6h", "24h", "7d")
 DEFAULT_SPAN: Final = "1h"
 LONGEST_FOLD_MS: Final = 6 * 3_600_000
 """How far back changes of the spec are read: that folds the log, of which a week takes long."""
-_APART: Final = re.compile(" {2,}")
-"""What the command line puts between the parts of a step's detail."""
 FIRST_PART_MS: Final = 3 * 3_600_000
 """Of a longer span, so much is read for the timeline at first."""
 EVALUATIONS_KEPT: Final = 32
@@ -162,62 +157,16 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int) -> dict[
     return {
         "hpa": hpa,
         "view": view,
-        "problems": [clean(problem.text) for problem in view.problems] if view is not None else [],
-        "moves": _moves(view),
+        "moves": list(reversed(view.moves)) if view is not None else [],
         "has_rivals": view is not None and any(move.writer != FLEETHPA for move in view.moves),
         "timeline": timeline(read),
         "marks": to_marks(read.revisions) if read.is_whole else None,
         "revisions": list(reversed(read.revisions)),
         "change_text": change_text,
         "note": read.note,
-        "decision": decision_part(read.again, read.ending, now_ms, read.troubles) if read.again is not None else None,
+        "explained": read.again.explained(read.ending, read.troubles) if read.again is not None else None,
+        "health": metric_health(read.again.recorded.decision, now_ms) if read.again is not None else [],
     }
-
-
-def decision_part(
-    again: Again, ending: Recorded | None, now_ms: int, troubles: Sequence[ClusterTrouble] = ()
-) -> dict[str, Any]:
-    """A decision as `explain` has it: verdict, arithmetic, metrics, and what would have changed the answer."""
-    recorded, would = again.recorded, again.would
-    decision = recorded.decision
-    ended = ending_text(decision, ending.decision if ending is not None else None, recorded.time_ms).strip()
-    return {
-        "id": decision.id,
-        "time_ms": recorded.time_ms,
-        "verdict": clean(result(decision)),
-        "change": words.change(decision),
-        "winner": words.short(decision.selected_metric),
-        "ended": clean(ended),
-        "direction": decision.direction,
-        "failed": bool(decision.error or decision.refused),
-        "around": [clean(line.strip()) for line in surroundings(decision, again.fight, troubles)],
-        "steps": waterfall(decision),
-        "health": [tuple(map(clean, row)) for row in metric_health(decision, now_ms)],
-        "would": [tuple(clean(cell.strip()) for cell in row) for row in would_rows(would)] if would is not None else [],
-    }
-
-
-def waterfall(decision: Decision) -> list[dict[str, Any]]:
-    """The steps of `explain`, each with the width (percent) of its bar."""
-    found = [(clean(name), clean(value), clean(detail)) for name, value, detail in steps(decision)]
-    most = max([1, *(int(value) for _, value, _ in found if value.lstrip("-").isdigit())])
-    return [
-        {
-            "name": name,
-            "value": value,
-            "detail": _APART.sub("; ", detail.replace("◀ winner", "").strip()),
-            "winner": "◀ winner" in detail,
-            "bar": round(100 * int(value) / most) if value.isdigit() else 0,
-        }
-        for name, value, detail in found
-    ]
-
-
-def _moves(view: HpaView | None) -> list[dict[str, Any]]:
-    moves = reversed(view.moves) if view is not None else ()
-    return [
-        {"time_ms": move.time_ms, "text": f"{move.before} → {move.after}", "by": clean(move.writer)} for move in moves
-    ]
 
 
 # --- the timeline -----------------------------------------------------------------------------------------------------
@@ -250,7 +199,7 @@ def _alike(run: Sequence[Recorded]) -> dict[str, Any]:
         "count": len(run),
         "id": decision.id,
         "change": "" if decision.kind == "completion" else words.change(decision),
-        "text": clean(words.why(decision)),
+        "text": words.why(decision),
     }
 
 
@@ -280,15 +229,7 @@ def _by_hand(recorded: Recorded) -> dict[str, Any] | None:
 
 
 def _line(kind: str, time_ms: int, change: str, text: str) -> dict[str, Any]:
-    return {
-        "kind": kind,
-        "time_ms": time_ms,
-        "since_ms": time_ms,
-        "count": 1,
-        "id": "",
-        "change": change,
-        "text": clean(text),
-    }
+    return {"kind": kind, "time_ms": time_ms, "since_ms": time_ms, "count": 1, "id": "", "change": change, "text": text}
 
 
 # --- the charts -------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from aiohttp import web
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from fleethpa.fleet.finding import no_such_hpa
 from fleethpa.fleet.lists import cluster_listing
@@ -50,8 +50,8 @@ from fleethpa.page.hpaview import (
 )
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.runs import RunViews
+from fleethpa.show.html import templates
 from fleethpa.show.times import LATEST_MS, rfc3339
-from runtime.log import clean
 from schemas.codec import WireError
 from schemas.keys import HpaId
 from schemas.texts import whole_number
@@ -99,15 +99,9 @@ _HEADINGS: Final = {"HPAS": "HPAs", "MINPODS": "Min pods", "MAXPODS": "Max pods"
 
 
 def environment() -> Environment:
-    """The templates of the page; a name that a template asks for and nobody gave is an error."""
-    made = Environment(
-        loader=PackageLoader("fleethpa.page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {"plain": clean, "time": rfc3339, "clock": clock, "heading": heading}
+    """The templates of the page, with what only they ask for."""
+    made = templates()
+    made.filters |= {"time": rfc3339, "clock": clock, "heading": heading}
     made.globals |= {"hpa_url": hpa_url, "decision_url": decision_url, "url": url}
     return made
 
@@ -284,10 +278,8 @@ class PageServer:
         """One decision and its receipt."""
         async with self.reader.past() as past:
             read = await read_decision(past, request.match_info["id"])
-        found = decision_view(read)
-        state = await self.reader.state_at(None)
-        shown = {"decision": found, "verify_command": self._completed(f"fleethpa verify {found['id']}")}
-        return self._html(request, "decision.html", state, shown, command=f"explain {found['id']}")
+        state, found = await self.reader.state_at(None), decision_view(read)
+        return self._html(request, "decision.html", state, found, command=f"explain {read.found.head.id}")
 
     async def verify(self, request: web.Request) -> web.Response:
         """A decision derived again, as a part of its view."""

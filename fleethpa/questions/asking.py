@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 import click
 
 from fleethpa.frame.errors import CommandError, usage
-from fleethpa.show.formats import machine, to_yaml
+from fleethpa.show.formats import one, to_yaml
 from fleethpa.show.html import page_of
-from fleethpa.show.report import Report, Terminal
+from fleethpa.show.report import QuestionReport, report_lines
 from schemas.keys import HpaId, partition_for
 from streams.history.evaluations import Evaluated, HpaEvent, events_between, hpa_of
 
@@ -132,7 +132,7 @@ html_option = click.option(
 
 def publish(
     session: Session,
-    report: Report,
+    report: QuestionReport,
     output: str = "table",
     *,
     html: str | None = None,
@@ -146,10 +146,10 @@ def publish(
     Raises CommandError: the page cannot be written (exit 2).
     """
     if output != "table":
-        session.out(machine(report.whole_document, output))
+        session.out(one(report.kind, report.document, output))
     else:
         width = min(WIDEST, shutil.get_terminal_size((80, 24)).columns) if plot else 0
-        session.lines(report.lines(Terminal(session.color, width)), err=instead is not None)
+        session.lines(report_lines(report, color=session.color, plot_width=width), err=instead is not None)
         session.out(instead or "")
     if html:
         try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from fleethpa.show.report import Chart, Curve, Facts, Notes, Report, Section, Table
+from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences
 from fleethpa.show.times import rfc3339, span
 from streams.analysis.closedloop import UNKNOWN
 from streams.analysis.measures import by_hours, total
@@ -26,7 +26,7 @@ OPEN_UNKNOWN: Final = (
     "load over replicas is counted as if every wanted replica took load at once",
 )
 _FAR: Final = 1e6
-Row = tuple[str, str, str, str]
+ComparedRow = tuple[str, str, str, str]
 
 
 class Reported(NamedTuple):
@@ -86,7 +86,7 @@ class _Measure(NamedTuple):
     text: Callable[[float], str]
     change: Callable[[float, float], str]
 
-    def row(self, before: Any, after: Any) -> list[Row]:
+    def row(self, before: Any, after: Any) -> list[ComparedRow]:
         """Recorded, candidate and change; no row where one of the two is not known."""
         one, other = getattr(before, self.field), getattr(after, self.field)
         if one is None or other is None:
@@ -94,7 +94,7 @@ class _Measure(NamedTuple):
         return [(self.name, self.text(one), self.text(other), self.change(one, other))]
 
 
-_HEAD: Final[Row] = ("", "recorded", "candidate", "change")
+_HEAD: Final[ComparedRow] = ("", "recorded", "candidate", "change")
 _MEASURES: Final = (
     _Measure("replica-hours", "replica_hours", _hours, _relative),
     _Measure("time above target", "above_target_minutes", minutes, _signed(minutes)),
@@ -121,11 +121,11 @@ _SCORES: Final = (
 
 def _compared(
     measures: tuple[Measures, Measures], scores: tuple[Scores, Scores], at_deployed_target: Measures | None = None
-) -> Table:
+) -> Grid:
     rows = [row for each in _MEASURES for row in each.row(*measures)]
     if at_deployed_target is not None:
         rows += _AT_DEPLOYED_TARGET.row(measures[0], at_deployed_target)
-    return Table([_HEAD, *rows, *(row for each in _SCORES for row in each.row(*scores))], numbers=True)
+    return Grid([_HEAD, *rows, *(row for each in _SCORES for row in each.row(*scores))], numbers=True)
 
 
 # --- one HPA ----------------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def section(reported: Reported) -> Section:
         str(result.hpa),
         f"{rfc3339(result.since_ms)} … {rfc3339(result.until_ms)}   {result.evaluations:,} evaluations",
         [
-            Facts(
+            Sentences(
                 [
                     f"candidate: {', '.join(reported.changes) or 'nothing: it is the deployed spec'}",
                     f"model: {MODELS[result.model]}",
@@ -148,7 +148,7 @@ def section(reported: Reported) -> Section:
             ),
             _compared(measures, scores, result.candidate_at_recorded_target),
             _chart(result),
-            Facts([f"note: {text}" for text in notes(result)]),
+            Sentences([f"note: {text}" for text in notes(result)]),
         ],
     )
 
@@ -253,15 +253,15 @@ def _unknown(model: str) -> Sequence[str]:
     return UNKNOWN if model == "closed" else OPEN_UNKNOWN
 
 
-def report(reports: Sequence[Reported], failed: Sequence[str]) -> Report:
+def report(reports: Sequence[Reported], failed: Sequence[str]) -> QuestionReport:
     """The report of some HPAs. `failed`: the conditions of `--fail-if` that are met."""
     results = [each.result for each in reports]
-    summary = [Section(parts=[Facts([f"FAILED: {text}" for text in failed], "red")])] if failed else []
+    summary = [Section(parts=[Sentences([f"FAILED: {text}" for text in failed], "red")])] if failed else []
     if len(results) > 1:
         measures = total(each.recorded for each in results), total(each.candidate for each in results)
         scores = by_hours([r.recorded_scores for r in results]), by_hours([r.candidate_scores for r in results])
         summary.insert(0, Section(f"all {len(results)} HPAs", parts=[_compared(measures, scores)]))
-    return Report(
+    return QuestionReport(
         "Backtest",
         "BacktestList",
         {"items": [_document(each) for each in reports], "failed": list(failed)},

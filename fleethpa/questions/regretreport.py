@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from fleethpa.show.report import Facts, Notes, Report, Section, Table
+from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences
 from fleethpa.show.times import rfc3339
 from streams.analysis.regret import CARRIED_MS, CAUSES, MILLI_REPLICA_HOUR_MS, added, rounded
 
@@ -69,7 +69,7 @@ def cost(milli_replica_hours: int, price: Decimal) -> Decimal:
     return price * milli_replica_hours / 1000
 
 
-def report(found: Sequence[Regret], price: Decimal | None) -> Report:
+def report(found: Sequence[Regret], price: Decimal | None) -> QuestionReport:
     """The report of some HPAs, that with most replicas too many first."""
     amounts = [printed(each) for each in found]
     whole = fleet(amounts)
@@ -79,7 +79,7 @@ def report(found: Sequence[Regret], price: Decimal | None) -> Report:
         Section(
             str(found[0].hpa) if len(found) == 1 else f"{len(found)} HPAs",
             f"{rfc3339(since)} … {rfc3339(until)}",
-            [Facts([f"{ran} replica-hours ran; an oracle that knew the load would have run {oracle}"])],
+            [Sentences([f"{ran} replica-hours ran; an oracle that knew the load would have run {oracle}"])],
         ),
         Section(parts=[_by_cause(whole, price)]),
     ]
@@ -90,17 +90,17 @@ def report(found: Sequence[Regret], price: Decimal | None) -> Report:
         "total": _amounts(whole, price),
         "items": [_item(each, own, price) for each, own in zip(found, amounts, strict=True)],
     }
-    return Report("Regret", "RegretReport", document, sections, closing=[Notes("What this is:", notes(found))])
+    return QuestionReport("Regret", "RegretReport", document, sections, closing=[Notes("What this is:", notes(found))])
 
 
-def _by_cause(whole: Printed, price: Decimal | None) -> Table:
+def _by_cause(whole: Printed, price: Decimal | None) -> Grid:
     """The causes, the largest first, and the total."""
     causes = [cause for cause in CAUSES if any(whole.of(cause))]
     causes.sort(key=lambda cause: -whole.too_many.parts[cause])
     rows = [(CAUSE_TEXTS[cause], *whole.of(cause)) for cause in causes]
     most = max((many for _, many, _, _ in rows), default=0) or 1
     head = ("CAUSE", "REPLICA-HOURS TOO MANY", "SHARE", "REPLICA-HOURS TOO FEW", "MINUTES TOO FEW")
-    return Table(
+    return Grid(
         [
             _priced(head, "COST", price),
             *(
@@ -114,7 +114,7 @@ def _by_cause(whole: Printed, price: Decimal | None) -> Table:
     )
 
 
-def _by_hpa(found: Sequence[Regret], amounts: Sequence[Printed], price: Decimal | None) -> Table:
+def _by_hpa(found: Sequence[Regret], amounts: Sequence[Printed], price: Decimal | None) -> Grid:
     head = ("HPA", "RAN", "ORACLE", "TOO MANY", "MAINLY", "MINUTES TOO FEW", "MAINLY")
     rows = [
         _priced(
@@ -132,7 +132,7 @@ def _by_hpa(found: Sequence[Regret], amounts: Sequence[Printed], price: Decimal 
         )
         for each, own in sorted(zip(found, amounts, strict=True), key=lambda pair: -pair[1].too_many.whole)
     ]
-    return Table([_priced(head, "COST", price), *rows], numbers=True)
+    return Grid([_priced(head, "COST", price), *rows], numbers=True)
 
 
 def _priced(row: tuple[str, ...], last: str | int, price: Decimal | None) -> tuple[str, ...]:

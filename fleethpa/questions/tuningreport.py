@@ -9,7 +9,7 @@ import msgspec
 
 from fleethpa.changes.specs import manifest_of
 from fleethpa.show.formats import to_yaml
-from fleethpa.show.report import Facts, Listing, Notes, Report, Scatter, Section, Spot, Table
+from fleethpa.show.report import Grid, Preformatted, Notes, QuestionReport, Scatter, Section, Sentences, Spot
 from fleethpa.show.times import rfc3339, span
 from streams.analysis.closedloop import UNKNOWN
 from streams.analysis.revisions import differences
@@ -70,14 +70,14 @@ def section(tuned: Tuned) -> Section:
     """What is reported of one HPA."""
     found = tuned.found
     if found is None:
-        return Section(str(tuned.id), "no proposal", [Facts([tuned.refused])])
+        return Section(str(tuned.id), "no proposal", [Sentences([tuned.refused])])
     four: tuple[Side, ...] = (*found.unseen, *found.chosen_on)
     return Section(
         str(tuned.id),
         f"{rfc3339(found.since_ms)} … {rfc3339(found.until_ms)}   {found.evaluations:,} evaluations, chosen until "
         f"{rfc3339(found.split_ms)}, scored from there",
         [
-            Facts(
+            Sentences(
                 [
                     f"objective: {found.objective}; overload is counted beyond {found.capacity}; {found.tried} specs "
                     f"tried, {found.withdrawn} withdrawn after a check in the closed loop",
@@ -87,9 +87,9 @@ def section(tuned: Tuned) -> Section:
                 ]
             ),
             Notes(headline(found), differences(found.deployed, found.spec) if found.changed else relief_hint(found)),
-            Table([_HEAD, *((name, *map(text, four)) for name, text in _ROWS)], numbers=True),
+            Grid([_HEAD, *((name, *map(text, four)) for name, text in _ROWS)], numbers=True),
             _curve(found),
-            *([Listing("The manifest:", to_yaml(tuned.manifest))] if found.changed else []),
+            *([Preformatted("The manifest:", to_yaml(tuned.manifest))] if found.changed else []),
         ],
     )
 
@@ -151,7 +151,7 @@ def _ranking(found: Sequence[Tuned]) -> Section:
     kept = sum(each.found is not None and not each.found.changed for each in found)
     refused = sum(each.found is None for each in found)
     title = f"{len(found)} HPAs: {len(tunings)} proposals, {kept} without change, {refused} that cannot be tuned"
-    return Section(title, parts=[Facts([f"{number}. {_gain(each)}" for number, each in enumerate(tunings, 1)])])
+    return Section(title, parts=[Sentences([f"{number}. {_gain(each)}" for number, each in enumerate(tunings, 1)])])
 
 
 def _gain(found: Tuning) -> str:
@@ -164,9 +164,9 @@ def _gain(found: Tuning) -> str:
     )
 
 
-def report(found: Sequence[Tuned]) -> Report:
+def report(found: Sequence[Tuned]) -> QuestionReport:
     """The report of some HPAs, with a ranking where there are several."""
-    return Report(
+    return QuestionReport(
         "Tune",
         "TuningList",
         {"items": [_document(each) for each in found]},

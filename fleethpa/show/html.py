@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
-from fleethpa.show.report import MOST_POINTS, Chart, Curve, Report, Scatter, thinned
+from fleethpa.show.report import MOST_POINTS, Chart, Curve, QuestionReport, Scatter, thinned
 from fleethpa.show.times import axis_labels
 from runtime.log import clean, clean_lines
 
@@ -29,10 +29,10 @@ _SCRIPTS: Final = ("vendor/uplot-1.6.32.min.js", "static/chart.js", "static/repo
 @cache
 def templates() -> Environment:
     """The templates of reports and of the page; a name that a template asks for and nobody gave is an error."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # here: few commands write HTML
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # here: few commands write HTML
 
     made = Environment(
-        loader=PackageLoader("fleethpa.page"),
+        loader=ChoiceLoader([PackageLoader("fleethpa.show"), PackageLoader("fleethpa.page")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -44,8 +44,8 @@ def templates() -> Environment:
 
 
 def _on_one_line(value: Any) -> Any:
-    """What a template shows of a value: nothing in it acts on a line; markup and other values as they are."""
-    return clean(value) if type(value) is str else value
+    """What a template shows of a value: nothing in it acts on a line; markup and numbers as they are."""
+    return value if isinstance(value, int | float) or hasattr(value, "__html__") else clean(str(value))
 
 
 def _lines(text: str) -> Any:
@@ -55,15 +55,15 @@ def _lines(text: str) -> Any:
     return escape(clean_lines(text))
 
 
-def page_of(report: Report) -> str:
+def page_of(report: QuestionReport) -> str:
     """A report as one HTML file, with a script only where there are charts."""
     from markupsafe import Markup
 
     charts = any(isinstance(part, Chart) for section in report.sections for part in section.parts)
-    style = (_page_file("vendor/uplot-1.6.32.min.css") if charts else "") + _page_file("static/report.css")
-    # These three files are part of the program.
-    script = Markup(chart_script() if charts else "")
-    return templates().get_template("report.html").render(report=report, style=Markup(style), script=script)
+    # Both are files of the program.
+    style = Markup(_page_file("vendor/uplot-1.6.32.min.css") if charts else "")  # noqa: S704
+    script = Markup(chart_script() if charts else "")  # noqa: S704
+    return templates().get_template("report.html").render(report=report, style=style, script=script)
 
 
 @cache
@@ -89,7 +89,7 @@ _LEFT: Final = 64
 _RIGHT: Final = 20
 _TOP: Final = 12
 _BOTTOM: Final = 26
-Scale = Callable[[float], float]
+Placing = Callable[[float], float]
 
 
 class Tick(NamedTuple):
@@ -113,13 +113,13 @@ class Drawing(NamedTuple):
     left: int = _LEFT
 
 
-def scale(least: float, most: float, begin: float, end: float) -> Scale:
+def scale(least: float, most: float, begin: float, end: float) -> Placing:
     """Values from `least` to `most` to places of a picture from `begin` to `end`; what is beyond stays at the end."""
     span = (most - least) or 1.0
     return lambda value: round(begin + (min(value, most) - least) / span * (end - begin), 1)
 
 
-def step_path(points: Sequence[tuple[float, float]], x: Scale, y: Scale, end: float) -> str:
+def step_path(points: Sequence[tuple[float, float]], x: Placing, y: Placing, end: float) -> str:
     """A step line as an SVG path, its last value held until `end`."""
     if not points:
         return ""

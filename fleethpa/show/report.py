@@ -1,15 +1,14 @@
-"""What a report shows, as a value: sections of facts, tables, curves and notes; and how it reads on a terminal.
+"""What a report shows, as a value: sections of sentences, tables, curves and notes; and how it reads on a terminal.
 
-Each question builds one `Report`. Its `document` is what machine formats print; `fleethpa.show.html` makes its page.
+Each question builds one `QuestionReport`: its `document` is what machine formats print, `fleethpa.show.html` makes its
+page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from fleethpa.show.formats import API_VERSION
 from fleethpa.show.table import layout, paint
 from fleethpa.show.times import axis_labels
 
@@ -22,59 +21,31 @@ PLOT_HEIGHT: Final = 10
 """Lines of a plot on a terminal."""
 
 
-@dataclass(frozen=True)
-class Terminal:
-    """How a report is printed. `plot_width`: characters that a plot may have; 0 leaves plots out."""
-
-    color: bool = False
-    plot_width: int = 0
-
-
-@dataclass(frozen=True)
-class Facts:
+class Sentences(NamedTuple):
     """Sentences, each on a line of its own. `style`: as of `paint`."""
 
     texts: Sequence[str]
     style: str = ""
 
-    def lines(self, terminal: Terminal) -> Iterator[str]:
-        """The sentences, in their style."""
-        for text in self.texts:
-            yield paint(text, self.style, color=terminal.color and bool(self.style))
 
-
-@dataclass(frozen=True)
-class Notes:
+class Notes(NamedTuple):
     """A list below a title."""
 
     title: str
     texts: Sequence[str]
 
-    def lines(self, _: Terminal) -> Iterator[str]:
-        """The title, and each note behind a dash."""
-        yield self.title
-        yield from (f"  - {text}" for text in self.texts)
 
+class Grid(NamedTuple):
+    """A table: rows of texts, the first one the header; not shown where there is only that.
 
-@dataclass(frozen=True)
-class Table:
-    """Rows of texts, the first one the header.
-
-    Args:
-        numbers: every column but the first holds numbers, which are flush right.
-        bars: for each row below the header the length of its bar on a page, from 0 to 1; empty: there are none.
+    `numbers`: every column but the first holds numbers, which are flush right. `bars`: for each row below the header
+    the length of its bar on a page, from 0 to 1; empty: there are none.
     """
 
     rows: Sequence[Sequence[str]]
     title: str = ""
     numbers: bool = False
     bars: Sequence[float] = ()
-
-    def lines(self, _: Terminal) -> Iterator[str]:
-        """The title and the aligned rows; nothing where there is only a header."""
-        if len(self.rows) > 1:
-            yield from [self.title] if self.title else []
-            yield from layout(self.rows, numbers=self.numbers)
 
 
 class Curve(NamedTuple):
@@ -86,9 +57,8 @@ class Curve(NamedTuple):
     dash: Sequence[int] = ()
 
 
-@dataclass(frozen=True)
-class Chart:
-    """Step lines over time. A terminal draws the first two. `top`: the highest value that a page draws."""
+class Chart(NamedTuple):
+    """Step lines over time, of which a terminal draws the first two. `top`: the highest value that a page draws."""
 
     title: str
     label: str
@@ -96,12 +66,6 @@ class Chart:
     since_ms: int
     until_ms: int
     top: float
-
-    def lines(self, terminal: Terminal) -> Iterator[str]:
-        """The first two curves as filled steps, where plots are wanted."""
-        if terminal.plot_width:
-            yield ""
-            yield from step_plot(self.curves[0], self.curves[1], width=terminal.plot_width)
 
 
 class Spot(NamedTuple):
@@ -113,9 +77,11 @@ class Spot(NamedTuple):
     mark: str = ""
 
 
-@dataclass(frozen=True)
-class Scatter:
-    """Points over two measures, by the first; `x_format` and `y_format` write a value of each."""
+class Scatter(NamedTuple):
+    """Points over two measures, by the first; `x_format` and `y_format` write a value of each.
+
+    A terminal lists the marked points and some of the others.
+    """
 
     title: str
     x_name: str
@@ -128,54 +94,31 @@ class Scatter:
         """A point in words."""
         return (self.x_format.format(spot.x), self.y_format.format(spot.y), spot.text, spot.mark)
 
-    def lines(self, terminal: Terminal) -> Iterator[str]:
-        """The marked points and some of the others, as a table."""
-        shown = {*thinned([spot for spot in self.spots if not spot.mark], MOST_LISTED)}
-        rows = [self.row(spot) for spot in self.spots if spot.mark or spot in shown]
-        yield from Table([(self.x_name, self.y_name, "", ""), *rows], self.title).lines(terminal)
 
-
-@dataclass(frozen=True)
-class Listing:
-    """A text of several lines that only a page shows, such as a manifest."""
+class Preformatted(NamedTuple):
+    """YAML below a title, which only a page shows: a terminal has `--emit-yaml`."""
 
     title: str
     text: str
 
-    def lines(self, _: Terminal) -> Iterator[str]:
-        """Nothing."""
-        yield from ()
+
+ReportPart = Sentences | Notes | Grid | Chart | Scatter | Preformatted
 
 
-Part = Facts | Notes | Table | Chart | Scatter | Listing
-
-
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """What a report says of one thing. `about`: what follows the title on its line."""
 
     title: str = ""
     about: str = ""
-    parts: Sequence[Part] = ()
-
-    def lines(self, terminal: Terminal) -> Iterator[str]:
-        """The title, and everything below it."""
-        if self.title:
-            yield f"{self.title}   {self.about}".rstrip()
-        for part in self.parts:
-            yield from part.lines(terminal)
+    parts: Sequence[ReportPart] = ()
 
 
-@dataclass(frozen=True)
-class Report:
+class QuestionReport(NamedTuple):
     """An answer.
 
-    Args:
-        title: the heading of its page.
-        kind: the kind of its document.
-        document: what machine formats print, in the words of the published schemas.
-        summary: what holds for all sections together: last on a terminal, where it is seen; first on a page.
-        closing: what every reader has to keep in mind.
+    `title`: the heading of its page. `document`: what machine formats print, a `kind` of the published schemas.
+    `summary`: what holds for all sections together: last on a terminal, where it is seen; first on a page. `closing`:
+    what every reader has to keep in mind.
     """
 
     title: str
@@ -183,20 +126,42 @@ class Report:
     document: dict[str, Any]
     sections: Sequence[Section]
     summary: Sequence[Section] = ()
-    closing: Sequence[Notes] = field(default=())
+    closing: Sequence[Notes] = ()
 
-    @property
-    def whole_document(self) -> dict[str, Any]:
-        """The document with its kind."""
-        return {"apiVersion": API_VERSION, "kind": self.kind} | self.document
 
-    def lines(self, terminal: Terminal) -> list[str]:
-        """The lines of a terminal: sections with a blank line between them."""
-        found: list[str] = []
-        for section in (*self.sections, *self.summary, *(Section(parts=[notes]) for notes in self.closing)):
-            lines = list(section.lines(terminal))
-            found += [""] * bool(found and lines) + lines
-        return found
+def report_lines(report: QuestionReport, *, color: bool = False, plot_width: int = 0) -> list[str]:
+    """A report on a terminal, with a blank line between sections. `plot_width`: as of `section_lines`."""
+    found: list[str] = []
+    for section in (*report.sections, *report.summary, *(Section(parts=[notes]) for notes in report.closing)):
+        lines = section_lines(section, color=color, plot_width=plot_width)
+        found += [""] * bool(found and lines) + lines
+    return found
+
+
+def section_lines(section: Section, *, color: bool = False, plot_width: int = 0) -> list[str]:
+    """A section on a terminal. `plot_width`: the characters that a plot may have; 0 leaves plots out."""
+    found = [f"{section.title}   {section.about}".rstrip()] if section.title else []
+    for part in section.parts:
+        match part:
+            case Sentences(texts, style):
+                found += [paint(text, style, color=color) if style else text for text in texts]
+            case Notes(title, texts):
+                found += [title, *(f"  - {text}" for text in texts)]
+            case Grid():
+                found += _grid_lines(part)
+            case Chart() if plot_width:
+                found += ["", *step_plot(part.curves[0], part.curves[1], width=plot_width)]
+            case Scatter():
+                shown = {*thinned([spot for spot in part.spots if not spot.mark], MOST_LISTED)}
+                rows = [part.row(spot) for spot in part.spots if spot.mark or spot in shown]
+                found += _grid_lines(Grid([(part.x_name, part.y_name, "", ""), *rows], part.title))
+    return found
+
+
+def _grid_lines(grid: Grid) -> list[str]:
+    if len(grid.rows) < 2:
+        return []
+    return [*([grid.title] if grid.title else []), *layout(grid.rows, numbers=grid.numbers)]
 
 
 def thinned(

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleethpa.show.html import page_of, script_source
-from fleethpa.show.report import Chart, Curve, Facts, Report, Section, Table, thinned
+from fleethpa.show.report import Chart, Curve, Grid, QuestionReport, Section, Sentences, thinned
 
 HOSTILE = "</script><script>alert(1)</script>"
 CHART = Chart("Replicas", "replicas", [Curve(HOSTILE, "recorded", [(0, 3.0), (15_000, 5.0)])], 0, 15_000, 5.0)
-WITH_CHART = Report("Backtest", "BacktestList", {}, [Section(HOSTILE, parts=[CHART])])
+WITH_CHART = QuestionReport("Backtest", "BacktestList", {}, [Section(HOSTILE, parts=[CHART])])
 
 
 def _scripts(html: str) -> list[tuple[str, str]]:
@@ -35,13 +35,13 @@ def test_a_report_reaches_no_other_host_and_keeps_its_picture_where_no_script_ru
 
 
 def test_a_report_without_charts_has_no_script() -> None:
-    assert _scripts(page_of(Report("Regret", "RegretReport", {}, [Section("a")]))) == []
+    assert _scripts(page_of(QuestionReport("Regret", "RegretReport", {}, [Section("a")]))) == []
 
 
 def test_texts_of_a_report_are_text_on_one_line() -> None:
-    table = Table([("HPA", "RAN"), ("<img src=x>", "1")], bars=[1.0])
-    section = Section("<i>", "<u>", [Facts(["<b>\u202eone\ntwo"]), table])
-    html = page_of(Report("Regret", "RegretReport", {}, [section]))
+    table = Grid([("HPA", "RAN"), ("<img src=x>", "1")], bars=[1.0])
+    section = Section("<i>", "<u>", [Sentences(["<b>\u202eone\ntwo"]), table])
+    html = page_of(QuestionReport("Regret", "RegretReport", {}, [section]))
     assert "<p>&lt;b&gt; one two</p>" in html
     assert "<td>&lt;img src=x&gt;</td>" in html
     assert not re.search(r"<(?:img|b|i|u)[ >]", html)
