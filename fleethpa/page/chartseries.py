@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 from msgspec import Struct
 
 from fleethpa.show import words
+from fleethpa.show.report import MOST_POINTS, thinned
 from schemas.decisions import DecisionOutline, MetricOutline
 from streams.history.recorded import Recorded
 from streams.state.moves import moved
@@ -17,8 +17,6 @@ from streams.state.moves import moved
 Number = float | int | None
 GAP_MS: Final = 180_000
 """Without an evaluation for this long, and for three times the usual distance, the line has a gap."""
-MOST_POINTS: Final = 4_000
-"""Points of a line that are sent; of more, those are kept at which a line moves, then every so many."""
 
 
 class MetricLine(Struct, kw_only=True, rename="camel"):
@@ -57,19 +55,61 @@ def evaluations(decisions: Iterable[Recorded]) -> list[Recorded]:
 
 
 def series(decisions: Sequence[Recorded], marks: Iterable[Mark] = ()) -> ChartSeries:
-    """Lines of one HPA's evaluations, which are in order of time."""
-    found = thinned(evaluations(decisions))
+    """Lines of one HPA's evaluations, which are in order of time; every move of replicas and bounds is kept."""
+    found = thinned(evaluations(decisions), MOST_POINTS, key=_replicas)
     gap_ms = _gap_ms(found)
-    made = ChartSeries(
-        times=[], wanted=[], spec=[], ready=[], least=[], most=[], metrics=_lines(found), marks=list(marks)
+    points: list[tuple[float, DecisionOutline | None]] = []
+    """The second part is None where a gap begins."""
+    for before, recorded in zip([None, *found], found, strict=False):
+        if before is not None and recorded.time_ms - before.time_ms > gap_ms:
+            points.append(((before.time_ms + 1) / 1000, None))
+        points.append((recorded.time_ms / 1000, recorded.outline))
+
+    def line(value: Callable[[DecisionOutline], Number]) -> list[Number]:
+        return [None if decision is None else value(decision) for _, decision in points]
+
+    return ChartSeries(
+        times=[time_s for time_s, _ in points],
+        wanted=line(lambda d: d.final_desired_replicas if words.scale_is_known(d) else None),
+        spec=line(lambda d: d.current_replicas if words.scale_is_known(d) else None),
+        ready=line(lambda d: max((metric.pods_used for metric in d.metrics), default=0) or None),
+        least=line(lambda d: d.min_replicas),
+        most=line(lambda d: d.max_replicas),
+        metrics=_metric_lines([decision for _, decision in points]),
+        marks=list(marks),
     )
-    before: int | None = None
-    for recorded in found:
-        if before is not None and recorded.time_ms - before > gap_ms:
-            _take(made, (before + 1) / 1000, None)
-        _take(made, recorded.time_ms / 1000, recorded.outline)
-        before = recorded.time_ms
-    return made
+
+
+def _replicas(recorded: Recorded) -> tuple[int, ...]:
+    facts = recorded.facts
+    return (facts.final_desired_replicas, facts.current_replicas, facts.min_replicas, facts.max_replicas)
+
+
+def _gap_ms(found: Sequence[Recorded]) -> float:
+    if len(found) < 3:
+        return GAP_MS
+    distances = sorted(after.time_ms - before.time_ms for before, after in pairwise(found))
+    return max(GAP_MS, 3 * distances[(len(distances) - 1) // 2])
+
+
+def _metric_lines(decisions: Sequence[DecisionOutline | None]) -> list[MetricLine]:
+    """A line for each metric that occurs, in the order in which they come."""
+    metrics = [
+        {words.short_name(m): m for m in decision.metrics} if decision is not None else {} for decision in decisions
+    ]
+    found = []
+    for name in dict.fromkeys(name for each in metrics for name in each):
+        own = [each.get(name) for each in metrics]
+        unit = "%" if any(metric is not None and metric.target_utilization for metric in own) else ""
+        found.append(
+            MetricLine(
+                name=name,
+                unit=unit,
+                values=[None if metric is None else _value(metric, unit) for metric in own],
+                targets=[None if metric is None else _target(metric, unit) for metric in own],
+            )
+        )
+    return found
 
 
 def spec_marks(decisions: Sequence[Recorded]) -> list[Mark]:
@@ -110,64 +150,6 @@ def hand_marks(decisions: Iterable[Recorded]) -> list[Mark]:
     return found
 
 
-def thinned(found: Sequence[Recorded]) -> Sequence[Recorded]:
-    """At most about `MOST_POINTS`: every point at which replicas or bounds move, and of the others one in so many."""
-    if len(found) <= MOST_POINTS:
-        return found
-    every = -(-len(found) // MOST_POINTS)
-    kept, before = [], None
-    for number, recorded in enumerate(found):
-        decision = recorded.facts
-        now = (decision.final_desired_replicas, decision.current_replicas, decision.min_replicas, decision.max_replicas)
-        if now != before or number % every == 0 or number == len(found) - 1:
-            kept.append(recorded)
-        before = now
-    return kept
-
-
-def _gap_ms(found: Sequence[Recorded]) -> float:
-    if len(found) < 3:
-        return GAP_MS
-    distances = sorted(after.time_ms - before.time_ms for before, after in pairwise(found))
-    return max(GAP_MS, 3 * distances[(len(distances) - 1) // 2])
-
-
-def _lines(found: Sequence[Recorded]) -> list[MetricLine]:
-    names: dict[str, MetricLine] = {}
-    for recorded in found:
-        for metric in recorded.outline.metrics:
-            names.setdefault(_line(metric), MetricLine(name=_line(metric), unit="", values=[], targets=[]))
-    for line in names.values():
-        if any(m.target_utilization for r in found for m in r.outline.metrics if _line(m) == line.name):
-            line.unit = "%"
-    return list(names.values())
-
-
-def _line(metric: MetricOutline) -> str:
-    return words.short_name(metric)
-
-
-def _take(made: ChartSeries, time_s: float, decision: DecisionOutline | None) -> None:
-    """Add a point; without a decision it is a gap."""
-    made.times.append(time_s)
-    known = decision is not None and words.scale_is_known(decision)
-    made.wanted.append(decision.final_desired_replicas if decision is not None and known else None)
-    made.spec.append(decision.current_replicas if decision is not None and known else None)
-    made.ready.append(_ready(decision) if decision is not None else None)
-    made.least.append(decision.min_replicas if decision is not None else None)
-    made.most.append(decision.max_replicas if decision is not None else None)
-    metrics = {_line(metric): metric for metric in decision.metrics} if decision is not None else {}
-    for line in made.metrics:
-        metric = metrics.get(line.name)
-        line.values.append(_value(metric, line.unit) if metric is not None else None)
-        line.targets.append(_target(metric, line.unit) if metric is not None else None)
-
-
-def _ready(decision: DecisionOutline) -> Number:
-    counts = [metric.pods_used for metric in decision.metrics if metric.pods_used]
-    return max(counts) if counts else None
-
-
 def _value(metric: MetricOutline, unit: str) -> Number:
     if metric.error:
         return None
@@ -181,9 +163,3 @@ def _target(metric: MetricOutline, unit: str) -> Number:
     if unit == "%":
         return metric.target_utilization
     return None if metric.target is None else metric.target / 1000
-
-
-def document(made: ChartSeries) -> dict[str, Any]:
-    """Lines as the charts read them."""
-    found: dict[str, Any] = msgspec.to_builtins(made)
-    return found

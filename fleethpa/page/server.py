@@ -6,7 +6,6 @@ Templates are Jinja2 with automatic escaping: a name or message of a hostile clu
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections import OrderedDict
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+import msgspec
 from aiohttp import web
 from jinja2 import Environment
 
@@ -26,7 +26,6 @@ from fleethpa.fleet.selection import Ref
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import NOT_FOUND, UNREACHABLE, USAGE, CommandError, completed, hinted
 from fleethpa.frame.options import moment
-from fleethpa.page import chartseries
 from fleethpa.page.changesview import (
     RolloutReadings,
     changes_view,
@@ -263,7 +262,7 @@ class PageServer:
         if (text := self._charts.get(asked, clock_ms, span_ms)) is None:
             async with self.reader.past(at_ms) as past:
                 decisions = await read_decisions(past, hpa, now_ms, span_ms)
-            text = _json(chartseries.document(charts(decisions)))
+            text = msgspec.json.encode(charts(decisions)).decode()
             self._charts.put(asked, clock_ms, text)
         return web.json_response(text=text)
 
@@ -478,7 +477,3 @@ class PageServer:
 def _hpa_of(request: web.Request) -> HpaId:
     found = request.match_info
     return HpaId(found["cluster"], found["namespace"], found["name"])
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)

@@ -9,7 +9,7 @@ import msgspec
 
 from fleethpa.changes.specs import manifest_of
 from fleethpa.show.formats import to_yaml
-from fleethpa.show.report import Grid, Preformatted, Notes, QuestionReport, Scatter, Section, Sentences, Spot
+from fleethpa.show.report import Grid, Notes, Preformatted, QuestionReport, Scatter, Section, Sentences, Spot
 from fleethpa.show.times import rfc3339, span
 from streams.analysis.closedloop import UNKNOWN
 from streams.analysis.revisions import differences
