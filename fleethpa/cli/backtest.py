@@ -15,10 +15,10 @@ from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, usage
 from fleethpa.frame.options import parse_duration_ms, parse_fail_if
-from fleethpa.frame.session import Session, command_options, output_option
-from fleethpa.questions.asking import Window, html_option, manifests, publish
+from fleethpa.frame.session import Session, command_options, html_option, output_option
 from fleethpa.questions.backtestreport import Reported, report
 from fleethpa.questions.backtests import requests, run_all
+from fleethpa.show.formats import to_yaml_documents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,7 +104,7 @@ def backtest(
     if not (files or settings or policy.changes):
         raise usage("backtest what?", cause="Name a candidate.", next_step="-f hpa.yaml, or --set maxReplicas=16 NAME")
     gates = [parse_fail_if(text) for text in conditions]
-    window = Window(*closed_window(since, until, session.now_ms()))
+    window = closed_window(since, until, session.now_ms())
     read = _manifests(session, files, validate)
     coming: dict[HpaId, list[str]] = {}
 
@@ -121,13 +121,13 @@ def backtest(
     reported = [Reported(result, request.changes) for request, result in zip(found, results, strict=True)]
     failed = [text for result in results for text in _failed(result, gates)]
     emitted = (
-        manifests([each.manifest for each in found])
+        to_yaml_documents([each.manifest for each in found])
         if emit_yaml
         else None
         if zone is None
         else _schedules(coming, zone)
     )
-    publish(session, report(reported, failed), output, html=html, plot=plot, instead=emitted)
+    session.publish(report(reported, failed), output, html=html, plot=plot, instead=emitted)
     return ANSWER_IS_NO if failed else OK
 
 

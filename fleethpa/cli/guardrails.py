@@ -12,7 +12,6 @@ from fleethpa.fleet.filters import closed_window
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, usage
 from fleethpa.frame.session import Session, command_options, output_option
 from fleethpa.frame.sources import jobs_for, progress
-from fleethpa.questions.asking import publish
 from fleethpa.show.report import Grid, QuestionReport, Section, Sentences
 from fleethpa.show.times import rfc3339
 from fleethpa.show.words import counted
@@ -60,7 +59,7 @@ def test(session: Session, /, file: Path, since: str, until: str | None, output:
     begin_ms, end_ms = closed_window(since, until, session.now_ms())
     events, read = session.run(_events(session, begin_ms, end_ms))
     trips = run_guardrails(rules.rules, events)
-    publish(session, _report(rules, trips, read), output)
+    session.publish(_report(rules, trips, read), output)
     if output == "table":
         session.note(f"{read:,} decisions read; {counted(sum(1 for each in events if each.removed), 'removal')}")
     return OK

@@ -14,10 +14,10 @@ from fleethpa.fleet.finding import chosen
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import OK, CommandError, not_found, usage
-from fleethpa.frame.session import Session, command_options, output_option
-from fleethpa.questions.asking import Window, html_option, publish, readers_by_hpa
+from fleethpa.frame.session import Session, command_options, html_option, output_option
 from fleethpa.questions.regretreport import report
 from streams.analysis.regret import RegretReader
+from streams.history.evaluations import readers_by_hpa
 
 if TYPE_CHECKING:
     from streams.analysis.regret import Regret
@@ -47,8 +47,8 @@ def regret(
     gives one.
     """
     per_hour = parse_price(price)
-    window = Window(*closed_window(since, until, session.now_ms()))
-    publish(session, report(session.run(_regrets(session, selection, window)), per_hour), output, html=html)
+    window = closed_window(since, until, session.now_ms())
+    session.publish(report(session.run(_regrets(session, selection, window)), per_hour), output, html=html)
     return OK
 
 
@@ -69,7 +69,7 @@ def _no_price(text: str) -> CommandError:
     return usage(f"--price {text} is not a price", cause="A price per replica-hour is a number from 0 on: 0.04.")
 
 
-async def _regrets(session: Session, selection: Selection, window: Window) -> list[Regret]:
+async def _regrets(session: Session, selection: Selection, window: tuple[int, int]) -> list[Regret]:
     async with session.past() as past:
         views = chosen(await read_state(past), selection)
         made: dict[object, Regret | None] = {}

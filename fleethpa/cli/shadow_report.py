@@ -15,12 +15,12 @@ from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found
 from fleethpa.frame.session import Session, command_options, output_option
-from fleethpa.questions.asking import Window, events_by_hpa
 from fleethpa.show.formats import Listing, render
 from fleethpa.show.report import Grid, QuestionReport, Section, Sentences, report_lines
 from fleethpa.show.table import Column
 from fleethpa.show.times import rfc3339
 from streams.analysis.shadowreport import shadow_report as compare
+from streams.history.evaluations import events_by_hpa
 
 if TYPE_CHECKING:
     from schemas.keys import HpaId
@@ -51,7 +51,7 @@ def shadow_report(
     Every difference is classified and explained: timing (the two evaluate at other moments), metric (the native
     controller had other values), limit (a limit held back one of the two), semantics (nothing explains it: report it).
     """
-    window = Window(*closed_window(since, until, session.now_ms()))
+    window = closed_window(since, until, session.now_ms())
     found = session.run(_reports(session, selection, window))
     if output == "table":
         session.lines(report_lines(_report(found, differences), color=session.color))
@@ -60,7 +60,7 @@ def shadow_report(
     return OK if all(each.ready for each in found) else ANSWER_IS_NO
 
 
-async def _reports(session: Session, selection: Selection, window: Window) -> list[ShadowReport]:
+async def _reports(session: Session, selection: Selection, window: tuple[int, int]) -> list[ShadowReport]:
     async with session.past() as past:
         views = chosen(await read_state(past), selection)
         made: dict[HpaId, ShadowReport | None] = {}

@@ -13,11 +13,11 @@ from fleethpa.fleet.finding import chosen_some
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import OK
-from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.session import Session, command_options, html_option, output_option
 from fleethpa.frame.sources import telling
-from fleethpa.questions.asking import Window, html_option, manifests, publish
 from fleethpa.questions.tuningreport import Tuned, report
 from fleethpa.questions.tunings import Asked, InFile, InMemory, Progress, parse_within, run
+from fleethpa.show.formats import to_yaml_documents
 from streams.history.parallel import cores
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ def tune(
     asked = Asked(since_ms=begin, until_ms=end, objective=objective, within=within)
     kept = InFile(Path(resume), asked) if resume else InMemory()
     found = session.run(_tuned(session, selection, kept, asked))
-    emitted = manifests([each.manifest for each in found if each.manifest is not None]) if emit_yaml else None
-    publish(session, report(found), output, html=html, instead=emitted)
+    emitted = to_yaml_documents([each.manifest for each in found if each.manifest is not None]) if emit_yaml else None
+    session.publish(report(found), output, html=html, instead=emitted)
     return OK
 
 
@@ -86,7 +86,7 @@ async def _tuned(session: Session, selection: Selection, kept: InFile | InMemory
         progress = Progress(len(views), sum(view.id in kept.known for view in views))
         if progress.done:
             session.note(f"{progress.done} of {progress.total} HPAs were tuned before; the period is the one of then")
-        window = Window(asked.since_ms, asked.until_ms)
+        window = (asked.since_ms, asked.until_ms)
         async with telling(session, progress.text):
             await run(past, [view.id for view in views], window, asked, kept, progress, cores())
     findings = [(view, kept.known[view.id]) for view in views]

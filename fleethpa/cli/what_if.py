@@ -11,7 +11,6 @@ from fleethpa.changes.specs import changed_spec, checked, with_metrics
 from fleethpa.fleet.finding import find_decision, name_and_moment
 from fleethpa.frame.errors import usage
 from fleethpa.frame.session import Session, command_options, output_option
-from fleethpa.questions.asking import publish
 from fleethpa.show import words
 from fleethpa.show.report import Grid, QuestionReport, Section, Sentences
 from fleethpa.show.times import UNKNOWN
@@ -80,7 +79,7 @@ def what_if(
     stated = [*files, *settings, *stated]
 
     before, after = answer(inputs), answer(changed)
-    publish(session, _report(inputs, recorded, before, after, stated, {"set": settings, "metrics": values}), output)
+    session.publish(_report(inputs, recorded, before, after, stated, {"set": settings, "metrics": values}), output)
 
 
 async def _inputs(session: Session, what: str, namespace: str | None) -> tuple[Recorded, EvaluationInputs]:

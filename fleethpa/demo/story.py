@@ -15,7 +15,6 @@ from fleethpa.fleet.decisionpage import explained, explanation_lines
 from fleethpa.fleet.finding import find_decision
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.sources import archive_past
-from fleethpa.questions.asking import Window, events_by_hpa
 from fleethpa.questions.backtestreport import Reported, section
 from fleethpa.questions.backtests import BacktestRequest, run
 from fleethpa.show.report import section_lines
@@ -29,7 +28,7 @@ from schemas.settings import ClusterSettings
 from streams.analysis.backtest import open_loop
 from streams.analysis.counterfactual import counterfactuals
 from streams.archive.segments import ArchiveError
-from streams.history.evaluations import Evaluated, evaluation_of
+from streams.history.evaluations import Evaluated, evaluation_of, events_by_hpa
 
 if TYPE_CHECKING:
     from streams.history.past import Past
@@ -167,7 +166,7 @@ async def _explained(report: DemoReport, past: Past) -> None:
 async def _tried(report: DemoReport, past: Past) -> None:
     what = f"`fleethpa backtest {EAST} --set {CHANGE} --plot --from {past.name}`: the last minutes, once more."
     report.screen.act(8, "Another spec is tried on what has just happened", what)
-    async with aclosing(events_by_hpa(past, {EAST}, Window(0, 1 << 62))) as parts:
+    async with aclosing(events_by_hpa(past, {EAST}, (0, 1 << 62))) as parts:
         events = await anext(parts)
     spec = next(e.inputs.spec for e in reversed(events[EAST]) if isinstance(e, Evaluated))
     body = {"metadata": {"name": EAST.name, "namespace": EAST.namespace}, "spec": spec}

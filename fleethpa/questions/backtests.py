@@ -12,14 +12,13 @@ from fleethpa.changes.schedules import TimedPolicy, forecast_rules, spec_under
 from fleethpa.changes.specs import changed_spec, checked, manifest_of
 from fleethpa.fleet.finding import chosen_some
 from fleethpa.frame.errors import CommandError, not_found, usage
-from fleethpa.questions.asking import Window, events_by_hpa
 from schemas.keys import HpaId, partition_for
 from streams.analysis.backtest import backtest
 from streams.analysis.candidate import CandidateError, Forecast, Scheduled, TimedRule, candidate
 from streams.analysis.closedloop import start_up
 from streams.analysis.revisions import differences
 from streams.archive.layout import LOG
-from streams.history.evaluations import Evaluated
+from streams.history.evaluations import Evaluated, events_by_hpa
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -149,7 +148,7 @@ def _of_files(read: Input, selection: Selection, state: FleetState) -> list[tupl
 async def run_all(
     past: Past,
     found: list[BacktestRequest],
-    window: Window,
+    window: tuple[int, int],
     model: Model,
     also: Callable[[BacktestRequest, Sequence[HpaEvent]], None] = lambda request, events: None,
 ) -> list[Backtest]:
@@ -168,11 +167,11 @@ async def run_all(
     return [made[request.hpa] for request in found]
 
 
-async def _log_records_due(past: Past, hpas: set[HpaId], window: Window) -> int:
+async def _log_records_due(past: Past, hpas: set[HpaId], window: tuple[int, int]) -> int:
     """About how many log records a backtest reads: those of the window, in the partitions of the HPAs."""
     due, count = 0, await past.partitions()
     for number in sorted({partition_for(hpa.namespace_key, count) for hpa in hpas}):
-        first = await past.offset_at(LOG, number, window.since_ms)
+        first = await past.offset_at(LOG, number, window[0])
         due += len(range(first, (await past.log_offsets(number)).stop))
     return past.log_records_read + due
 

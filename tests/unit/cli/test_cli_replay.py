@@ -154,8 +154,8 @@ def test_a_backtest_of_more_than_can_be_held_reads_the_log_again(ask: Any, monke
             async for event in events:
                 yield event
 
-    monkeypatch.setattr("fleethpa.questions.asking.events_between", counted)
-    monkeypatch.setattr("fleethpa.questions.asking.MOST_HELD", most)
+    monkeypatch.setattr("streams.history.evaluations.events_between", counted)
+    monkeypatch.setattr("streams.history.evaluations.MOST_HELD", most)
     assert ask(*arguments).stdout == at_once
     assert readings > SMALL.partitions
 

@@ -23,10 +23,9 @@ from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError
-from fleethpa.page.chartseries import series
 from fleethpa.page.fleetview import FLEET_WORDS, FilterTextError, read_filter, sparkline
 from fleethpa.page.guarding import HEADERS, Guard, names_of, request_log
-from fleethpa.page.hpaview import HpaPast, KeptEvaluations, newest_of, read_decisions, read_timeline, timeline
+from fleethpa.page.hpaview import HpaPast, KeptEvaluations, newest_of, read_decisions, read_timeline, series, timeline
 from fleethpa.page.livereader import STALE_S, STALL_S, LiveReader
 from fleethpa.page.runs import MOST_NAMES, trial
 from fleethpa.page.server import CHARTS_KEPT, READER, KeptCharts, PageServer, clock
