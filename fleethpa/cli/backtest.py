@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,14 +15,13 @@ from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, usage
 from fleethpa.frame.options import parse_duration_ms, parse_fail_if
-from fleethpa.frame.session import Session, command_options, output_option
-from fleethpa.questions import backtestpage as pages
-from fleethpa.questions.backtestpage import Reported, report
-from fleethpa.questions.backtests import Window, check_folder, notes, requests, run_all, write
-from fleethpa.show.formats import API_VERSION, machine, to_yaml
+from fleethpa.frame.session import Session, command_options, html_option, output_option
+from fleethpa.questions.backtestreport import Reported, report
+from fleethpa.questions.backtests import requests, run_all
+from fleethpa.show.formats import to_yaml_documents
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from zoneinfo import ZoneInfo
 
     from fleethpa.frame.options import FailIf
@@ -32,8 +29,6 @@ if TYPE_CHECKING:
     from schemas.keys import HpaId
     from streams.analysis.backtest import Backtest
     from streams.history.evaluations import HpaEvent
-
-_WIDEST = 120
 
 
 @click.command()
@@ -72,7 +67,7 @@ _WIDEST = 120
     help="How the candidate is tried; see above.",
 )
 @click.option("--plot", is_flag=True, help="Draw the replicas over time.")
-@click.option("--html", metavar="FILE", help="Write the report as one HTML file.")
+@html_option
 @click.option("--emit-yaml", is_flag=True, help="Print the candidates' manifests to stdout, the report to stderr.")
 @click.option(
     "--fail-if", "conditions", multiple=True, metavar="TEST", help="Exit 1 if this is true: 'time_above_target>+10%'."
@@ -108,10 +103,8 @@ def backtest(
     zone = _emission(policy, time_zone, output, also=emit_yaml) if emit_schedule else None
     if not (files or settings or policy.changes):
         raise usage("backtest what?", cause="Name a candidate.", next_step="-f hpa.yaml, or --set maxReplicas=16 NAME")
-    if html:
-        check_folder(html)
     gates = [parse_fail_if(text) for text in conditions]
-    window = _window(session, since, until)
+    window = closed_window(since, until, session.now_ms())
     read = _manifests(session, files, validate)
     coming: dict[HpaId, list[str]] = {}
 
@@ -119,13 +112,22 @@ def backtest(
         if zone is not None:
             coming[request.hpa] = request.coming_rules(events, zone)
 
-    found, results = session.run(_results(session, selection, read, settings, policy, window, model, keep))
+    async def work() -> tuple[list[BacktestRequest], list[Backtest]]:
+        async with session.past() as past:
+            found = requests(read, settings, selection, await read_state(past), policy)
+            return found, await run_all(past, found, window, model, keep)
+
+    found, results = session.run(work())
+    reported = [Reported(result, request.changes) for request, result in zip(found, results, strict=True)]
     failed = [text for result in results for text in _failed(result, gates)]
-    reports = _reports(found, results)
-    emit = _manifests_of(found) if emit_yaml else _schedules(coming, zone) if zone is not None else None
-    _show(session, reports, failed, plot=plot, output=output, emit=emit)
-    if html:
-        _write_html(session, html, reports, failed)
+    emitted = (
+        to_yaml_documents([each.manifest for each in found])
+        if emit_yaml
+        else None
+        if zone is None
+        else _schedules(coming, zone)
+    )
+    session.publish(report(reported, failed), output, html=html, plot=plot, instead=emitted)
     return ANSWER_IS_NO if failed else OK
 
 
@@ -159,65 +161,9 @@ def _manifests(session: Session, files: tuple[str, ...], validate: FieldValidati
     return read
 
 
-def _window(session: Session, since: str, until: str | None) -> Window:
-    begin, end = closed_window(since, until, session.now_ms())
-    return Window(begin, end)
-
-
-async def _results(
-    session: Session,
-    selection: Selection,
-    read: Input | None,
-    settings: tuple[str, ...],
-    policy: TimedPolicy,
-    window: Window,
-    model: Any,
-    also: Callable[[BacktestRequest, Sequence[HpaEvent]], None],
-) -> tuple[list[BacktestRequest], list[Backtest]]:
-    async with session.past() as past:
-        state = await read_state(past)
-        plain = requests(read, settings, selection, state.hpas.values())
-        found = [replace(request, policy=policy) for request in plain]
-        count = await past.partitions()
-        return found, await run_all(past, found, count, window, model, also)
-
-
 def _failed(result: Backtest, gates: list[FailIf]) -> list[str]:
     met = [gate for gate in gates if gate.holds(result.recorded, result.candidate)]
     return [f"{result.hpa}: {gate.text}" for gate in met]
-
-
-def _reports(found: list[BacktestRequest], results: list[Backtest]) -> list[Reported]:
-    return [Reported(result, request.changes, notes(result)) for request, result in zip(found, results, strict=True)]
-
-
-def _show(
-    session: Session, reports: list[Reported], failed: list[str], *, plot: bool, output: str, emit: str | None
-) -> None:
-    if output != "table":
-        whole = {
-            "apiVersion": API_VERSION,
-            "kind": "BacktestList",
-            "items": [pages.document(reported) for reported in reports],
-            "failed": failed,
-        }
-        session.out(machine(whole, output))
-        return
-    width = min(_WIDEST, shutil.get_terminal_size((80, 24)).columns)
-    lines = []
-    for reported in reports:
-        lines += [*pages.page(reported, plot=plot, width=width), ""]
-    results = [reported.result for reported in reports]
-    lines += [*pages.summary(results, failed), *pages.caution(results[0].model)]
-    if emit is None:
-        session.lines(lines)
-        return
-    session.lines(lines, err=True)
-    session.out(emit)
-
-
-def _manifests_of(found: list[BacktestRequest]) -> str:
-    return "---\n".join(to_yaml(_manifest(request)) + "\n" for request in found).rstrip("\n")
 
 
 def _emission(policy: TimedPolicy, time_zone: str, output: str, *, also: bool) -> ZoneInfo:
@@ -241,16 +187,3 @@ def _schedules(coming: dict[HpaId, list[str]], zone: ZoneInfo) -> str:
         shown_lines = f"fleethpa schedule create {hpa} --time-zone {zone.key} {given}"
         lines.append(shown_lines if rules else f"# {hpa}: the forecast never asks for more than minReplicas")
     return "\n".join(lines)
-
-
-def _manifest(request: BacktestRequest) -> dict[str, Any]:
-    """A manifest that `apply` takes."""
-    kept = ("name", "namespace", "labels", "annotations")
-    metadata = {name: request.body["metadata"][name] for name in kept if request.body["metadata"].get(name)}
-    head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
-    return head | {"metadata": metadata, "spec": request.body["spec"]}
-
-
-def _write_html(session: Session, path: str, reports: list[Reported], failed: list[str]) -> None:
-    write(path, report(reports, failed))
-    session.note(f"report: {path}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleethpa.fleet import selection as selecting
-from fleethpa.fleet.decisionpage import explanation, metric_health
+from fleethpa.fleet.decisionpage import explanation_lines, metric_health
 from fleethpa.fleet.decisions import last_of, with_newest
 from fleethpa.fleet.finding import chosen, find_decision, name_and_moment, short_ids
 from fleethpa.fleet.lists import possible
@@ -149,30 +149,18 @@ def explain(
     """
     name, at_ms = name_and_moment(session, what, at)
 
-    async def work() -> tuple[Recorded, Recorded | None, Again, list[ClusterTrouble]]:
+    async def work() -> tuple[Again, Recorded | None, list[ClusterTrouble]]:
         async with session.past() as past:
             found, ending = await find_decision(past, name, namespace, at_ms=at_ms, change=change)
             again = await evaluated_again(past, found) if counterfactuals else Again(found)
-            if again.lacking:
-                session.note(f"note: what would have changed the answer cannot be found out: {again.lacking}")
-            return again.recorded, ending, again, await troubles_of(past, found, ending, session.now_ms())
+            return again, ending, await troubles_of(past, found, ending, session.now_ms())
 
-    recorded, ending, again, troubles = session.run(work())
+    again, ending, troubles = session.run(work())
+    if again.lacking:
+        session.note(f"note: what would have changed the answer cannot be found out: {again.lacking}")
     if output != "table":
-        session.out(_document(again, output))
+        session.out(one("Decision", document(again), output))
         return
-    lines = explanation(
-        recorded.decision,
-        ending.decision if ending else None,
-        now_ms=session.now_ms(),
-        time_style=session.time_style,
-        color=session.color,
-        would=again.would,
-        fight=again.fight,
-        troubles=troubles,
-    )
-    session.lines(lines)
-
-
-def _document(again: Again, output: str) -> str:
-    return one("Decision", document(again), output)
+    found = again.explained(ending, troubles)
+    now_ms = session.now_ms()
+    session.lines(explanation_lines(found, now_ms=now_ms, time_style=session.time_style, color=session.color))

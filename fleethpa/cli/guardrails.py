@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -13,8 +12,7 @@ from fleethpa.fleet.filters import closed_window
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, usage
 from fleethpa.frame.session import Session, command_options, output_option
 from fleethpa.frame.sources import jobs_for, progress
-from fleethpa.show.formats import one
-from fleethpa.show.table import layout
+from fleethpa.show.report import Grid, QuestionReport, Section, Sentences
 from fleethpa.show.times import rfc3339
 from fleethpa.show.words import counted
 from schemas.guardrails import Guardrails
@@ -61,11 +59,9 @@ def test(session: Session, /, file: Path, since: str, until: str | None, output:
     begin_ms, end_ms = closed_window(since, until, session.now_ms())
     events, read = session.run(_events(session, begin_ms, end_ms))
     trips = run_guardrails(rules.rules, events)
-    if output != "table":
-        session.out(one("GuardrailReport", _document(rules, trips, read), output))
-        return OK
-    session.lines(_page(rules, trips))
-    session.note(f"{read:,} decisions read; {counted(sum(1 for each in events if each.removed), 'removal')}")
+    session.publish(_report(rules, trips, read), output)
+    if output == "table":
+        session.note(f"{read:,} decisions read; {counted(sum(1 for each in events if each.removed), 'removal')}")
     return OK
 
 
@@ -82,7 +78,7 @@ async def _events(session: Session, begin_ms: int, end_ms: int) -> tuple[list[Gu
     return [event for events, _ in parts for event in events], sum(read for _, read in parts)
 
 
-def _page(rules: Guardrails, trips: list[Trip]) -> list[str]:
+def _report(rules: Guardrails, trips: list[Trip], read: int) -> QuestionReport:
     rows = [("TIME", "RULE", "CLUSTER", "NAMESPACE", "REMOVED", "PAUSED UNTIL", "HELD", "REPLICA-HOURS")]
     for trip in trips:
         until = "a person resumes" if trip.until is None else rfc3339(trip.until)
@@ -91,12 +87,7 @@ def _page(rules: Guardrails, trips: list[Trip]) -> list[str]:
         where = trip.cluster, trip.namespace or "(all)"
         rows.append((rfc3339(trip.time), trip.rule, *where, removed, until, held, f"{trip.cost_replica_hours:g}"))
     quiet = [rule.name for rule in rules.rules if all(trip.rule != rule.name for trip in trips)]
-    lines = layout(rows) if trips else []
-    return lines + [f"{name}: never tripped" for name in quiet]
-
-
-def _document(rules: Guardrails, trips: list[Trip], read: int) -> dict[str, Any]:
-    return {
+    document = {
         "rules": [rule.name for rule in rules.rules],
         "decisions": read,
         "trips": [
@@ -105,3 +96,5 @@ def _document(rules: Guardrails, trips: list[Trip], read: int) -> dict[str, Any]
             for trip in trips
         ],
     }
+    section = Section(parts=[Grid(rows), Sentences([f"{name}: never tripped" for name in quiet])])
+    return QuestionReport("Guardrails", "GuardrailReport", document, [section])

@@ -14,12 +14,10 @@ from fleethpa.fleet.finding import chosen
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import OK, CommandError, not_found, usage
-from fleethpa.frame.session import Session, command_options, output_option
-from fleethpa.questions import regretpage as pages
-from fleethpa.questions import regretpage as regrethtml
-from fleethpa.questions.backtests import MOST_REDUCED, Window, check_folder, readers_by_hpa, write
-from fleethpa.show.formats import machine
+from fleethpa.frame.session import Session, command_options, html_option, output_option
+from fleethpa.questions.regretreport import report
 from streams.analysis.regret import RegretReader
+from streams.history.evaluations import readers_by_hpa
 
 if TYPE_CHECKING:
     from streams.analysis.regret import Regret
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--since", default="7d", show_default=True, metavar="7d|TIME", help="Start at this time.")
 @click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
 @click.option("--price", metavar="NUMBER", help="What a replica costs per hour, in a currency of your own.")
-@click.option("--html", metavar="FILE", help="Write the report as one HTML file.")
+@html_option
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
 def regret(
@@ -49,17 +47,8 @@ def regret(
     gives one.
     """
     per_hour = parse_price(price)
-    if html:
-        check_folder(html)
-    begin, end = closed_window(since, until, session.now_ms())
-    found = session.run(_regrets(session, selection, Window(begin, end)))
-    if output == "table":
-        session.lines(pages.page(found, per_hour))
-    else:
-        session.out(machine(pages.document(found, per_hour), output))
-    if html:
-        write(html, regrethtml.report(found, per_hour))
-        session.note(f"report: {html}")
+    window = closed_window(since, until, session.now_ms())
+    session.publish(report(session.run(_regrets(session, selection, window)), per_hour), output, html=html)
     return OK
 
 
@@ -80,13 +69,12 @@ def _no_price(text: str) -> CommandError:
     return usage(f"--price {text} is not a price", cause="A price per replica-hour is a number from 0 on: 0.04.")
 
 
-async def _regrets(session: Session, selection: Selection, window: Window) -> list[Regret]:
+async def _regrets(session: Session, selection: Selection, window: tuple[int, int]) -> list[Regret]:
     async with session.past() as past:
         views = chosen(await read_state(past), selection)
-        count = await past.partitions()
         made: dict[object, Regret | None] = {}
         wanted = {view.id for view in views}
-        async with aclosing(readers_by_hpa(past, wanted, count, window, RegretReader, MOST_REDUCED)) as parts:
+        async with aclosing(readers_by_hpa(past, wanted, window, RegretReader)) as parts:
             async for readers in parts:
                 made |= {hpa: reader.regret() for hpa, reader in readers.items()}
     found = [each for view in views if (each := made[view.id]) is not None]

@@ -15,11 +15,12 @@ from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found
 from fleethpa.frame.session import Session, command_options, output_option
-from fleethpa.questions.backtests import Window, events_by_hpa
 from fleethpa.show.formats import Listing, render
-from fleethpa.show.table import Column, layout, paint
+from fleethpa.show.report import Grid, QuestionReport, Section, Sentences, report_lines
+from fleethpa.show.table import Column
 from fleethpa.show.times import rfc3339
 from streams.analysis.shadowreport import shadow_report as compare
+from streams.history.evaluations import events_by_hpa
 
 if TYPE_CHECKING:
     from schemas.keys import HpaId
@@ -50,23 +51,20 @@ def shadow_report(
     Every difference is classified and explained: timing (the two evaluate at other moments), metric (the native
     controller had other values), limit (a limit held back one of the two), semantics (nothing explains it: report it).
     """
-    begin, end = closed_window(since, until, session.now_ms())
-    reports = session.run(_reports(session, selection, begin, end))
+    window = closed_window(since, until, session.now_ms())
+    found = session.run(_reports(session, selection, window))
     if output == "table":
-        session.lines(_page(session, reports, differences))
+        session.lines(report_lines(_report(found, differences), color=session.color))
     else:
-        session.out(render(_listing(reports), output, color=session.color))
-    return OK if all(report.ready for report in reports) else ANSWER_IS_NO
+        session.out(render(_listing(found), output, color=session.color))
+    return OK if all(each.ready for each in found) else ANSWER_IS_NO
 
 
-async def _reports(session: Session, selection: Selection, begin: int, end: int) -> list[ShadowReport]:
+async def _reports(session: Session, selection: Selection, window: tuple[int, int]) -> list[ShadowReport]:
     async with session.past() as past:
         views = chosen(await read_state(past), selection)
-        count = await past.partitions()
         made: dict[HpaId, ShadowReport | None] = {}
-        async with aclosing(
-            events_by_hpa(past, {v.id for v in views}, count, Window(begin, end), native=True)
-        ) as parts:
+        async with aclosing(events_by_hpa(past, {v.id for v in views}, window, native=True)) as parts:
             async for events in parts:
                 made |= {hpa: compare(hpa, events[hpa]) for hpa in events}
     found = [report for view in views if (report := made[view.id]) is not None]
@@ -79,50 +77,51 @@ async def _reports(session: Session, selection: Selection, begin: int, end: int)
     return found
 
 
-def _page(session: Session, reports: list[ShadowReport], shown: int) -> list[str]:
-    lines: list[str] = []
-    for report in reports:
-        verdict = "READY to enforce" if report.ready else "NOT READY to enforce"
-        style = "green" if report.ready else "red"
-        lines += [
-            f"{report.hpa}   {rfc3339(report.since)} … {rfc3339(report.until)}",
-            paint(verdict, style, color=session.color) + f": {'; '.join(report.reasons)}",
-            f"agreed on {report.agreed:,} of {report.decisions:,} decisions ({report.agreement:.1%}); "
-            f"{report.rescales_agreed} of {report.rescales} native rescales (given the same samples); "
-            f"{report.skipped} not comparable; {report.reproduced} native statuses with the values of a known sample",
-            f"differences: {_counts(report)}",
-            *([f"not seen: {'; '.join(report.not_seen)}"] if report.not_seen else []),
-            *_differences(report, shown),
-            "",
-        ]
-    ready = sum(report.ready for report in reports)
-    verdict = f"{ready} of {len(reports)} HPAs are ready to enforce"
-    unscaled = sum(report.ready and not report.rescales_agreed for report in reports)
+def _report(found: list[ShadowReport], shown: int) -> QuestionReport:
+    ready = sum(each.ready for each in found)
+    verdict = f"{ready} of {len(found)} HPAs are ready to enforce"
+    unscaled = sum(each.ready and not each.rescales_agreed for each in found)
     if unscaled:
         verdict += f"; {unscaled} of them by metric values alone: no rescale shows how fleethpa would scale them"
-    return [*lines, verdict]
+    sections = [_section(each, shown) for each in found]
+    return QuestionReport("Shadow report", "ShadowReportList", {}, sections, [Section(parts=[Sentences([verdict])])])
+
+
+def _section(report: ShadowReport, shown: int) -> Section:
+    """One HPA. `shown`: how many of its differences are shown, the newest."""
+    verdict = "READY to enforce" if report.ready else "NOT READY to enforce"
+    rows = [
+        (
+            rfc3339(each.time),
+            f"{each.current} → {each.native}",
+            f"{each.current} → {each.fleethpa}",
+            each.kind,
+            each.why,
+        )
+        for each in report.differences[-shown:]
+    ]
+    return Section(
+        str(report.hpa),
+        f"{rfc3339(report.since)} … {rfc3339(report.until)}",
+        [
+            Sentences([f"{verdict}: {'; '.join(report.reasons)}"], "green" if report.ready else "red"),
+            Sentences(
+                [
+                    f"agreed on {report.agreed:,} of {report.decisions:,} decisions ({report.agreement:.1%}); "
+                    f"{report.rescales_agreed} of {report.rescales} native rescales (given the same samples); "
+                    f"{report.skipped} not comparable; {report.reproduced} native statuses with the values of a known "
+                    "sample",
+                    f"differences: {_counts(report)}",
+                    *([f"not seen: {'; '.join(report.not_seen)}"] if report.not_seen else []),
+                ]
+            ),
+            Grid([("TIME", "NATIVE", "FLEETHPA", "CLASS", "WHY"), *(rows if shown else [])]),
+        ],
+    )
 
 
 def _counts(report: ShadowReport) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in report.counts.items())
-
-
-def _differences(report: ShadowReport, shown: int) -> list[str]:
-    rows = (
-        [
-            (
-                f"  {rfc3339(each.time)}",
-                f"{each.current} → {each.native}",
-                f"{each.current} → {each.fleethpa}",
-                each.kind,
-                each.why,
-            )
-            for each in report.differences[-shown:]
-        ]
-        if shown
-        else []
-    )
-    return layout([("  TIME", "NATIVE", "FLEETHPA", "CLASS", "WHY"), *rows]) if rows else []
 
 
 def _listing(reports: list[ShadowReport]) -> Listing[ShadowReport]:
@@ -151,7 +150,6 @@ def _listing(reports: list[ShadowReport]) -> Listing[ShadowReport]:
 def _document(report: ShadowReport) -> dict[str, Any]:
     made: dict[str, Any] = msgspec.to_builtins(report)
     made.pop("hpa")
-    head = {"cluster": report.hpa.cluster, "namespace": report.hpa.namespace, "name": report.hpa.name}
     made["since"], made["until"] = rfc3339(report.since), rfc3339(report.until)
     made["differences"] = [each | {"time": rfc3339(each["time"])} for each in made["differences"]]
-    return head | made | {"agreement": round(report.agreement, 6)}
+    return report.hpa._asdict() | made | {"agreement": round(report.agreement, 6)}

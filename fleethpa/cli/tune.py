@@ -9,22 +9,18 @@ import click
 
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import closed_window
-from fleethpa.fleet.finding import no_such_hpa
+from fleethpa.fleet.finding import chosen_some
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
-from fleethpa.frame.errors import OK, not_found
-from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.errors import OK
+from fleethpa.frame.session import Session, command_options, html_option, output_option
 from fleethpa.frame.sources import telling
-from fleethpa.questions import tuningpage as pages
-from fleethpa.questions import tuningpage as tuninghtml
-from fleethpa.questions.backtests import Window, check_folder, write
-from fleethpa.questions.tuningpage import Tuned
+from fleethpa.questions.tuningreport import Tuned, report
 from fleethpa.questions.tunings import Asked, InFile, InMemory, Progress, parse_within, run
-from fleethpa.show.formats import API_VERSION, machine, to_yaml
+from fleethpa.show.formats import to_yaml_documents
 from streams.history.parallel import cores
 
 if TYPE_CHECKING:
-    from fleethpa.fleet.views import HpaView
     from streams.analysis.tuning.recording import Objective
 
 
@@ -49,7 +45,7 @@ if TYPE_CHECKING:
 )
 @click.option("--resume", metavar="FILE", help="Save results in this file, and continue from those that it holds.")
 @click.option("--emit-yaml", is_flag=True, help="Print the proposed manifests to stdout, the report to stderr.")
-@click.option("--html", metavar="FILE", help="Write the report as one HTML file.")
+@html_option
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
 def tune(
@@ -73,16 +69,12 @@ def tune(
     same recording gives the same proposal. Several HPAs are tuned on all cores.
     """
     within = parse_within(limits)
-    if html:
-        check_folder(html)
     begin, end = closed_window(since, until, session.now_ms())
     asked = Asked(since_ms=begin, until_ms=end, objective=objective, within=within)
     kept = InFile(Path(resume), asked) if resume else InMemory()
     found = session.run(_tuned(session, selection, kept, asked))
-    _show(session, found, output, emit=emit_yaml)
-    if html:
-        write(html, tuninghtml.report(found))
-        session.note(f"report: {html}")
+    emitted = to_yaml_documents([each.manifest for each in found if each.manifest is not None]) if emit_yaml else None
+    session.publish(report(found), output, html=html, instead=emitted)
     return OK
 
 
@@ -90,38 +82,12 @@ async def _tuned(session: Session, selection: Selection, kept: InFile | InMemory
     if isinstance(kept, InFile):
         asked = kept.asked
     async with session.past() as past:
-        views = _chosen(selection, list((await read_state(past)).hpas.values()))
+        views = chosen_some(await read_state(past), selection)
         progress = Progress(len(views), sum(view.id in kept.known for view in views))
         if progress.done:
             session.note(f"{progress.done} of {progress.total} HPAs were tuned before; the period is the one of then")
-        window = Window(asked.since_ms, asked.until_ms)
+        window = (asked.since_ms, asked.until_ms)
         async with telling(session, progress.text):
             await run(past, [view.id for view in views], window, asked, kept, progress, cores())
     findings = [(view, kept.known[view.id]) for view in views]
     return [Tuned(view.id, view.hpa, finding.found, finding.refused) for view, finding in findings]
-
-
-def _chosen(selection: Selection, views: list[HpaView]) -> list[HpaView]:
-    if missing := selection.missing(view.id for view in views):
-        raise no_such_hpa(missing[0], [view.id for view in views], selection.namespace)
-    chosen = [view for view in views if selection.matches(view.id, view.labels)]
-    if not chosen:
-        raise not_found(f"no HPA matches {selection}", next_step="fleethpa get hpa -A")
-    return chosen
-
-
-def _show(session: Session, found: list[Tuned], output: str, *, emit: bool) -> None:
-    if output != "table":
-        items = [pages.document(each) for each in found]
-        session.out(machine({"apiVersion": API_VERSION, "kind": "TuningList", "items": items}, output))
-        return
-    lines = [line for each in found for line in [*pages.page(each), ""]]
-    lines += pages.ranking(found)
-    if any(each.found is not None for each in found):
-        lines += pages.caution()
-    if not emit:
-        session.lines(lines)
-        return
-    session.lines(lines, err=True)
-    manifests = [pages.manifest(each) for each in found]
-    session.out("---\n".join(to_yaml(each) + "\n" for each in manifests if each is not None).rstrip("\n"))

@@ -12,8 +12,7 @@ from fleethpa.fleet.finding import find_decision, name_and_moment
 from fleethpa.frame.errors import usage
 from fleethpa.frame.session import Session, command_options, output_option
 from fleethpa.show import words
-from fleethpa.show.formats import one
-from fleethpa.show.table import layout
+from fleethpa.show.report import Grid, QuestionReport, Section, Sentences
 from fleethpa.show.times import UNKNOWN
 from fleethpa.show.words import one_line
 from streams.analysis.answer import answer
@@ -23,6 +22,8 @@ from streams.history.past import LogGoneError
 from streams.state.guards import left_its_type
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from streams.analysis.answer import Answer
     from streams.history.recorded import Recorded
     from streams.hpa.evaluation import MetricEvaluation
@@ -78,11 +79,7 @@ def what_if(
     stated = [*files, *settings, *stated]
 
     before, after = answer(inputs), answer(changed)
-    if output == "table":
-        session.lines(_lines(inputs, recorded, before, after, stated))
-        return
-
-    session.out(one("WhatIf", _document(inputs, recorded, before, after, settings, values), output))
+    session.publish(_report(inputs, recorded, before, after, stated, {"set": settings, "metrics": values}), output)
 
 
 async def _inputs(session: Session, what: str, namespace: str | None) -> tuple[Recorded, EvaluationInputs]:
@@ -134,9 +131,15 @@ def _changed(
         raise usage(str(error)) from error
 
 
-def _lines(
-    inputs: EvaluationInputs, recorded: Recorded, before: Answer, after: Answer, changes: list[str]
-) -> list[str]:
+def _report(
+    inputs: EvaluationInputs,
+    recorded: Recorded,
+    before: Answer,
+    after: Answer,
+    changes: list[str],
+    asked: dict[str, Sequence[str]],
+) -> QuestionReport:
+    """`changes`: what was changed, in words. `asked`: the same as it was written, for machine formats."""
     selected = words.short(after.evaluation.selected_metric) or "-"
     rows = [("METRIC", "RECORDED", "WHAT IF", "NOTE")]
     known = {metric.spec.name: metric for metric in before.evaluation.metrics}
@@ -145,14 +148,21 @@ def _lines(
         note = one_line(metric.error) or "; ".join(filter(None, (_note(metric), _overflowed(inputs, metric))))
         rows.append((words.short(metric.spec.name), _proposal(old), _proposal(metric), note))
     held = ", ".join(words.LIMITS.get(limit, limit) for limit in after.constraints if limit != "Tolerance")
-    return [
-        f"{recorded.hpa}  decision {recorded.decision.id}",
+    document = {
+        **recorded.hpa._asdict(),
+        "decision": recorded.decision.id,
+        **{name: list(texts) for name, texts in asked.items()},
+        "recorded": _side(inputs, before),
+        "whatIf": _side(inputs, after),
+    }
+    facts = [
         *[f"  with {change}" for change in changes],
         f"{_counts(after)}   winner {selected}   (recorded {_counts(before)})"
         + (f"   limited by {held}" if held else ""),
-        "",
-        *(layout(rows) if len(rows) > 1 else [_UNASKED]),
     ]
+    metrics = Grid(rows) if len(rows) > 1 else Sentences([_UNASKED])
+    head = Section(str(recorded.hpa), f"decision {recorded.decision.id}", [Sentences(facts)])
+    return QuestionReport("What if", "WhatIf", document, [head, Section(parts=[metrics])])
 
 
 def _counts(made: Answer) -> str:
@@ -175,27 +185,6 @@ def _proposal(metric: Any) -> str:
 def _note(metric: Any) -> str:
     made = metric.calculation
     return f"ratio {made.ratio:.3f}" + (f": {words.note(made.kept)}" if made.kept else "")
-
-
-def _document(
-    inputs: EvaluationInputs,
-    recorded: Recorded,
-    before: Answer,
-    after: Answer,
-    settings: tuple[str, ...],
-    values: tuple[str, ...],
-) -> dict[str, Any]:
-    cluster, namespace, name = recorded.hpa
-    return {
-        "cluster": cluster,
-        "namespace": namespace,
-        "name": name,
-        "decision": recorded.decision.id,
-        "set": list(settings),
-        "metrics": list(values),
-        "recorded": _side(inputs, before),
-        "whatIf": _side(inputs, after),
-    }
 
 
 def _side(inputs: EvaluationInputs, made: Answer) -> dict[str, Any]:

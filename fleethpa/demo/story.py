@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from fleethpa.changes.specs import changed_spec, checked
 from fleethpa.demo.screen import DemoReport, missing_held, until
-from fleethpa.fleet.decisionpage import explanation
+from fleethpa.fleet.decisionpage import explained, explanation_lines
 from fleethpa.fleet.finding import find_decision
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.sources import archive_past
-from fleethpa.questions.backtestpage import Reported, page
-from fleethpa.questions.backtests import BacktestRequest, Window, events_by_hpa, notes, run
+from fleethpa.questions.backtestreport import Reported, section
+from fleethpa.questions.backtests import BacktestRequest, run
+from fleethpa.show.report import section_lines
 from fleethpa.simulator.cluster import SimulatedCluster
 from fleethpa.simulator.load import ConstantLoad
 from fleethpa.simulator.metricsapi import MetricsFault
@@ -26,7 +27,7 @@ from schemas.settings import ClusterSettings
 from streams.analysis.backtest import open_loop
 from streams.analysis.counterfactual import counterfactuals
 from streams.archive.segments import ArchiveError
-from streams.history.evaluations import Evaluated, evaluation_of
+from streams.history.evaluations import Evaluated, evaluation_of, events_by_hpa
 
 if TYPE_CHECKING:
     from streams.history.past import Past
@@ -151,7 +152,8 @@ async def _explained(report: DemoReport, past: Past) -> None:
     found, ending = await find_decision(past, str(EAST), None, change=True)
     would = counterfactuals((await evaluation_of(past, found)).inputs)
     now_ms = time.time_ns() // 1_000_000
-    for line in explanation(found.decision, ending.decision if ending else None, now_ms=now_ms, would=would):
+    shown = explained(found.decision, ending.decision if ending else None, would=would)
+    for line in explanation_lines(shown, now_ms=now_ms):
         report.screen.plain(f"     {line}")
     report.promise(
         f"other metric values that change this answer: {len(would.flips)}, each evaluated again to prove it",
@@ -162,14 +164,14 @@ async def _explained(report: DemoReport, past: Past) -> None:
 async def _tried(report: DemoReport, past: Past) -> None:
     what = f"`fleethpa backtest {EAST} --set {CHANGE} --plot --from {past.name}`: the last minutes, once more."
     report.screen.act(8, "Another spec is tried on what has just happened", what)
-    async with aclosing(events_by_hpa(past, {EAST}, await past.partitions(), Window(0, 1 << 62))) as parts:
+    async with aclosing(events_by_hpa(past, {EAST}, (0, 1 << 62))) as parts:
         events = await anext(parts)
     spec = next(e.inputs.spec for e in reversed(events[EAST]) if isinstance(e, Evaluated))
     body = {"metadata": {"name": EAST.name, "namespace": EAST.namespace}, "spec": spec}
     request = BacktestRequest(EAST, body | {"spec": checked(body, changed_spec(spec, (CHANGE,)), "--set")}, spec)
     result = run([request], events, "closed")[0]
     width = min(_WIDEST, shutil.get_terminal_size((80, 24)).columns - 5)
-    for line in page(Reported(result, request.changes, notes(result)), plot=True, width=width):
+    for line in section_lines(section(Reported(result, request.changes)), plot_width=width):
         report.screen.plain(f"     {line}")
     compared = open_loop(events[EAST], None)
     report.promise(

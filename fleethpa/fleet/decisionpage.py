@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fleethpa.show import words
 from fleethpa.show.table import for_terminal, layout, paint
@@ -34,12 +35,11 @@ def metric_health(decision: Decision, now_ms: int) -> list[MetricHealth]:
     return rows
 
 
-def metric_line(decision: Decision, metric: MetricDecision, winner: bool) -> str:
+def _metric_detail(decision: Decision, metric: MetricDecision) -> str:
     """Value and target, the product that is rounded up, what was judged, and of which samples."""
     if metric.error:
         return f"{metric.reason or 'failed'}: {one_line(metric.error)}"
-    parts = [_formula(decision, metric), _judgement(metric), _samples(decision, metric), "◀ winner" if winner else ""]
-    return "   ".join(part for part in parts if part)
+    return "   ".join(filter(None, (_formula(decision, metric), _judgement(metric), _samples(decision, metric))))
 
 
 def _formula(decision: Decision, metric: MetricDecision) -> str:
@@ -131,21 +131,15 @@ _TAKEN_AWAY_HOW: Final = ("MinReplicas", "StabilizationWindow", "Tolerance")
 """Limits whose removal needs an explanation; the names of the others are enough."""
 
 
-def would_lines(made: Counterfactuals) -> list[str]:
-    """The lines below the table of an explanation."""
-    found = would_rows(made)
-    return ["Would change the answer (each checked by evaluating it):", *layout(found)] if found else []
-
-
 def would_rows(made: Counterfactuals) -> list[tuple[str, str, str]]:
-    """What would be different, the count then, and how it was found; each line's first text is indented."""
+    """What would be different, the count then, and how it was found."""
     found = [_flip(flip) for flip in made.flips]
     several = len({flip.metric for flip in made.flips} | {each.metric for each in made.unmoved}) > 1
     found += [_unmoved(each, several) for each in made.unmoved]
     found += [_without(each) for each in made.without]
     if made.release is not None:
         found.append(
-            (f"  from {rfc3339(made.release.at)} on", f"→ {made.release.answer}", "if everything else stays the same")
+            (f"from {rfc3339(made.release.at)} on", f"→ {made.release.answer}", "if everything else stays the same")
         )
     return found
 
@@ -156,20 +150,20 @@ def _flip(flip: Flip) -> tuple[str, str, str]:
     value, now = threshold(flip.value, flip.now, name, lower=flip.direction == "lower")
     if flip.percent:
         detail = f"{flip.varied} at {value}; was {now} ({flip.shown_now}%)"
-        return f"  {name} {sign} {flip.shown}%", f"→ {flip.answer}", detail
+        return f"{name} {sign} {flip.shown}%", f"→ {flip.answer}", detail
     if flip.shown != flip.value:
         shown, _ = threshold(flip.shown, flip.shown_now, name, lower=flip.direction == "lower")
-        return f"  {name} {sign} {shown} on average", f"→ {flip.answer}", f"{flip.varied} at {value}; was {now}"
-    return f"  {name} {sign} {value}", f"→ {flip.answer}", f"{flip.varied}; was {now}"
+        return f"{name} {sign} {shown} on average", f"→ {flip.answer}", f"{flip.varied} at {value}; was {now}"
+    return f"{name} {sign} {value}", f"→ {flip.answer}", f"{flip.varied}; was {now}"
 
 
 def _without(each: Without) -> tuple[str, str, str]:
     how = each.how if each.limit in _TAKEN_AWAY_HOW else ""
-    return f"  without {words.LIMITS.get(each.limit, each.limit)}", f"→ {each.answer}", how
+    return f"without {words.LIMITS.get(each.limit, each.limit)}", f"→ {each.answer}", how
 
 
 def _unmoved(each: Unmoved, several: bool) -> tuple[str, str, str]:
-    return f"  {words.short(each.name)} {each.direction}", "-", f"changes nothing{_because(each, several)}"
+    return f"{words.short(each.name)} {each.direction}", "-", f"changes nothing{_because(each, several)}"
 
 
 def _because(each: Unmoved, several: bool) -> str:
@@ -184,7 +178,16 @@ def _because(each: Unmoved, several: bool) -> str:
     return ": another metric decides" if several else ""
 
 
-StepRow = tuple[str, str, str]
+class StepRow(NamedTuple):
+    """A step from the current count to the final one: the count after it, and its numbers in words."""
+
+    name: str
+    value: str
+    detail: str
+    is_winner: bool = False
+    """Whether it is the metric that decided."""
+
+
 BRAKES: Final = {
     "removalBudget": "more may be removed",
     "additionBudget": "more may be added",
@@ -193,58 +196,102 @@ BRAKES: Final = {
 """Step of a brake -> what happens when it lets go."""
 
 
-def explanation(
+@dataclass(frozen=True)
+class Explanation:
+    """A decision, explained: what `explain` prints and the page shows.
+
+    `ended`: what became of the write that it wanted; empty where it wanted none. `around`: what else was going on, by
+    label. `would`: what would have changed the answer.
+    """
+
+    decision: Decision
+    time_ms: int
+    verdict: str
+    ended: str
+    around: Sequence[tuple[str, str]]
+    steps: Sequence[StepRow]
+    would: Sequence[tuple[str, str, str]]
+
+    @property
+    def winner(self) -> str:
+        """The bare name of the metric that decided; empty where none did."""
+        return words.short(self.decision.selected_metric)
+
+    @property
+    def failed(self) -> bool:
+        """Whether there was no answer, or none that may be written."""
+        return bool(self.decision.error or self.decision.refused)
+
+    @property
+    def bars(self) -> list[float]:
+        """The count after each step as a share of the highest one; 0 where it is not known."""
+        counts = [int(step.value) if step.value.isdigit() else 0 for step in self.steps]
+        return [count / max(1, *counts) for count in counts]
+
+
+def explained(
     decision: Decision,
-    ending: Decision | None,
+    ending: Decision | None = None,
     *,
-    now_ms: int,
-    time_style: str = "utc",
-    color: bool = False,
     would: Counterfactuals | None = None,
     fight: Fight | None = None,
     troubles: Iterable[ClusterTrouble] = (),
-) -> list[str]:
-    """Lay out one decision.
+) -> Explanation:
+    """Explain a decision.
 
     `ending` is the record that completed its write, where there is one; `would`: what would have changed the answer;
     `fight`: two writers that undid each other when it was made; `troubles`: what is wrong in its cluster.
     """
-    table = layout([("STEP", "VALUE", "DETAIL"), *steps(decision)])
-    lines = [
-        *_head(decision, ending, now_ms, time_style, color),
-        *[paint(line, "red", color=color) for line in surroundings(decision, fight, troubles)],
-        "",
-        *[line.replace("◀ winner", paint("◀ winner", "green", color=color)) for line in table],
-        "",
-        *_tail(decision, would),
-    ]
+    made_ms = parse_time_ms(decision.time)
+    return Explanation(
+        decision,
+        made_ms,
+        _verdict(decision),
+        _ending(decision, ending, made_ms),
+        list(_surroundings(decision, fight, troubles)),
+        list(_steps(decision)),
+        would_rows(would) if would is not None else [],
+    )
+
+
+def explanation_lines(found: Explanation, *, now_ms: int, time_style: str = "utc", color: bool = False) -> list[str]:
+    """An explanation on a terminal."""
+    head = [f"{label:<10} {text}" for label, text in (*_head(found, now_ms, time_style, color),)]
+    around = [paint(f"{label:<10} {text}", "red", color=color) for label, text in found.around]
+    winner = f"   {paint('◀ winner', 'green', color=color)}"
+    steps = layout([("STEP", "VALUE", "DETAIL"), *(step[:3] for step in found.steps)])
+    shown = [f"{line}{winner if step.is_winner else ''}" for line, step in zip(steps[1:], found.steps, strict=True)]
+    would = [f"  {line}" for line in layout(found.would)] if found.would else []
+    if would:
+        would.insert(0, "Would change the answer (each checked by evaluating it):")
+    lines = [*head, *around, "", steps[0], *shown, "", *_tail(found.decision), *would]
     return [for_terminal(line, color=color, keep=clean) for line in lines]
 
 
-def _head(decision: Decision, ending: Decision | None, now_ms: int, time_style: str, color: bool) -> list[str]:
-    made_ms = parse_time_ms(decision.time)
+def _head(found: Explanation, now_ms: int, time_style: str, color: bool) -> Iterator[tuple[str, str]]:
+    decision = found.decision
     target = decision.scale_target_ref or {"kind": "?", "name": "?"}
     who = f"{decision.cluster}  {decision.namespace}/{decision.name} → {target.get('kind')}/{target.get('name')}"
-    what = paint(result(decision), _style(decision), color=color)
-    when = f"{shown(made_ms, time_style, now_ms)}  ({age(max(0, now_ms - made_ms))} ago)"
-    return [
-        f"Decision   {decision.id}   {who}   mode {decision.mode} ({decision.origin})",
-        f"Evaluated  {when}  spec generation {decision.generation}   engine {decision.engine}",
-        f"Result     {what}{_winner(decision)}{ending_text(decision, ending, made_ms)}",
-    ]
+    yield "Decision", f"{decision.id}   {who}   mode {decision.mode} ({decision.origin})"
+    when = f"{shown(found.time_ms, time_style, now_ms)}  ({age(max(0, now_ms - found.time_ms))} ago)"
+    yield "Evaluated", f"{when}  spec generation {decision.generation}   engine {decision.engine}"
+    what = paint(found.verdict, _style(decision), color=color)
+    yield "Result", "    ".join(filter(None, (what, found.winner and f"winner: {found.winner}", found.ended)))
 
 
-def surroundings(decision: Decision, fight: Fight | None, troubles: Iterable[ClusterTrouble]) -> Iterator[str]:
+def _surroundings(
+    decision: Decision, fight: Fight | None, troubles: Iterable[ClusterTrouble]
+) -> Iterator[tuple[str, str]]:
     """What else was going on, each with the command that comes next."""
     if fight is not None:
         target = decision.scale_target_ref
         what = f"{target.get('kind', '').lower()} {target.get('name', '')}"
-        yield f"Fight      {words.fight(fight)}, since {rfc3339(fight.since)}"
+        yield "Fight", f"{words.fight(fight)}, since {rfc3339(fight.since)}"
         kubectl = f"kubectl --context {decision.cluster} -n {decision.namespace}"
-        yield f"{'':<11}Next: {kubectl} get {what} -o yaml --show-managed-fields"
+        yield "", f"Next: {kubectl} get {what} -o yaml --show-managed-fields"
     for trouble in troubles:
-        yield f"Cluster    {decision.cluster}: {trouble.text}"
-        yield f"{'':<11}Next: {trouble.next_step}"
+        yield "Cluster", f"{decision.cluster}: {trouble.text}"
+        yield "", f"Next: {trouble.next_step}"
 
 
 def _style(decision: Decision) -> str:
@@ -253,7 +300,7 @@ def _style(decision: Decision) -> str:
     return "green" if decision.final_desired_replicas != decision.current_replicas else "bold"
 
 
-def result(decision: Decision) -> str:
+def _verdict(decision: Decision) -> str:
     """The verdict in one sentence: what came out, what limited or held it, and until when."""
     if decision.kind == "completion":
         return f"WRITE ENDED  {words.why(decision)}"
@@ -292,41 +339,37 @@ def _free(decision: Decision) -> str:
     return f"; {BRAKES[brake.step]} at {rfc3339(brake.until)} (in {left})"
 
 
-def _winner(decision: Decision) -> str:
-    return f"    winner: {words.short(decision.selected_metric)}" if decision.selected_metric else ""
-
-
-def ending_text(decision: Decision, ending: Decision | None, made_ms: int) -> str:
-    """What became of the write that it wanted, to put behind the verdict; empty where it wanted none."""
+def _ending(decision: Decision, ending: Decision | None, made_ms: int) -> str:
+    """What became of the write that it wanted; empty where it wanted none."""
     if not_made := words.not_written(decision):
-        return f"    not written: {not_made}"
+        return f"not written: {not_made}"
     if decision.wants is None or decision.kind == "completion":
         return ""
     if ending is None:
-        return "    write pending"
+        return "write pending"
     took = parse_time_ms(ending.time) - made_ms
     version = ending.outcome.get("resourceVersion", "")
     detail = f" (scale.resourceVersion {version})" if version else ""
     error = ending.outcome.get("error")
-    return f"    {ending.outcome.get('result', 'ended')} in {span(took)}{detail}" + (f": {error}" if error else "")
+    return f"{ending.outcome.get('result', 'ended')} in {span(took)}{detail}" + (f": {error}" if error else "")
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
-def steps(decision: Decision) -> Iterator[StepRow]:
-    """The way from the current count to the final one: step, count after it, and its numbers in words."""
+def _steps(decision: Decision) -> Iterator[StepRow]:
     known = words.scale_is_known(decision)
-    yield "current", str(decision.current_replicas) if known else "-", _current(decision)
+    yield StepRow("current", str(decision.current_replicas) if known else "-", _current(decision))
     for metric in decision.metrics:
         proposal = "-" if metric.proposal is None else str(metric.proposal)
-        yield words.short_name(metric), proposal, metric_line(decision, metric, _is_winner(decision, metric))
+        detail = _metric_detail(decision, metric)
+        yield StepRow(words.short_name(metric), proposal, detail, _is_winner(decision, metric))
     if len(decision.metrics) > 1 and decision.raw_desired_replicas is not None:
-        yield "max of metrics", str(decision.raw_desired_replicas), ""
+        yield StepRow("max of metrics", str(decision.raw_desired_replicas), "")
     for step in decision.steps:
         if step.step != "metrics":
-            yield _step_name(step), str(step.out), _step(decision, step)
-    yield "final", str(decision.final_desired_replicas) if known else "-", _final(decision)
+            yield StepRow(_step_name(step), str(step.out), _step(decision, step))
+    yield StepRow("final", str(decision.final_desired_replicas) if known else "-", _final(decision))
 
 
 def _final(decision: Decision) -> str:
@@ -428,12 +471,11 @@ def _spaced(name: str) -> str:
 # --- below the table --------------------------------------------------------------------------------------------------
 
 
-def _tail(decision: Decision, would: Counterfactuals | None) -> list[str]:
+def _tail(decision: Decision) -> list[str]:
     position = decision.input
     sources = sorted({source for source in position.sources if source})
-    lines = [f"Inputs   log {position.partition}@{position.offset}  " + "  ".join(sources)]
-    lines[0] = lines[0].rstrip() + f"      Recompute: fleethpa verify {decision.id}"
-    lines += [f"Event    {kind} {reason}: {message}" for kind, reason, message in decision.events]
-    if would is not None:
-        lines += would_lines(would)
-    return lines
+    inputs = f"Inputs   log {position.partition}@{position.offset}  {'  '.join(sources)}".rstrip()
+    return [
+        f"{inputs}      Recompute: fleethpa verify {decision.id}",
+        *(f"Event    {kind} {reason}: {message}" for kind, reason, message in decision.events),
+    ]

@@ -125,6 +125,13 @@ def chosen(state: FleetState, selection: Selection) -> list[HpaView]:
     return views
 
 
+def chosen_some(state: FleetState, selection: Selection) -> list[HpaView]:
+    """As `chosen`. Raises CommandError: also where there is none (exit 4)."""
+    if not (views := chosen(state, selection)):
+        raise not_found(f"no HPA matches {selection}", next_step="fleethpa get hpa -A")
+    return views
+
+
 def nothing_found(selection: Selection, state: FleetState, verb: str) -> str:
     """What to say where a selection means no HPA, with the next step."""
     known = sorted(state.clusters)

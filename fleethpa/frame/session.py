@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
@@ -17,7 +19,8 @@ import click
 from fleethpa.frame.configuration import Config, load
 from fleethpa.frame.errors import CommandError, completed, hinted, timed_out, usage
 from fleethpa.frame.options import parse_duration_ms
-from fleethpa.show.formats import EXAMPLE, FORMATS, PREFIX, TemplateError, check
+from fleethpa.show.formats import EXAMPLE, FORMATS, PREFIX, TemplateError, check, one
+from fleethpa.show.report import report_lines
 from fleethpa.show.table import for_terminal
 from runtime.log import THRESHOLDS, clean
 from schemas.texts import whole_number
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from fleethpa.frame.writer import Writer
+    from fleethpa.show.report import QuestionReport
     from streams.history.past import Past
 
 P = ParamSpec("P")
@@ -33,6 +37,8 @@ R = TypeVar("R")
 COMMON_NAMES = ("brokers", "kafka_config", "config", "kubeconfig", "color", "time", "quiet", "debug", "timeout")
 CONFIGURED = ("brokers", "kafka_config", "config", "kubeconfig", "author")
 """Options that take part in the merged configuration; `author` is one of the write verbs' own."""
+WIDEST_PLOT = 120
+"""Characters of a plot on a terminal, at most."""
 TRAVEL = "world_at"
 """Parameters that every command has."""
 SHARED = (*COMMON_NAMES, "source", "author")
@@ -151,6 +157,36 @@ class Session:
             say(text)
         else:
             self.out(text)
+
+    def publish(
+        self,
+        report: QuestionReport,
+        output: str = "table",
+        *,
+        html: str | None = None,
+        plot: bool = False,
+        instead: str | None = None,
+    ) -> None:
+        """Write a report to stdout in an output format and, with `html`, its page to a file.
+
+        `instead`: what stdout gets in place of the lines of a terminal, which then go to stderr.
+
+        Raises CommandError: the page cannot be written (exit 2).
+        """
+        if output != "table":
+            self.out(one(report.kind, report.document, output))
+        else:
+            width = min(WIDEST_PLOT, shutil.get_terminal_size((80, 24)).columns) if plot else 0
+            self.lines(report_lines(report, color=self.color, plot_width=width), err=instead is not None)
+            self.out(instead or "")
+        if html:
+            from fleethpa.show.html import page_of
+
+            try:
+                Path(html).write_text(page_of(report), encoding="utf-8")
+            except OSError as error:
+                raise CommandError(f"--html {html} cannot be written", cause=str(error), code=2) from error
+            self.note(f"report: {html}")
 
     def note(self, text: str) -> None:
         """Write a remark to stderr, unless --quiet."""
@@ -376,6 +412,18 @@ def web_options(function: Callable[..., R]) -> Callable[..., R]:
     return click.option(
         "--web-port", type=click.IntRange(0, 65535), help="Port of /healthz, /readyz, /metrics; 0 takes a free one."
     )(function)
+
+
+def _checked_folder(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
+    """Check, before anything is read, that a report can be written."""
+    if path and not Path(path).absolute().parent.is_dir():
+        raise usage(f"--html {path} cannot be written", cause="Its folder does not exist.")
+    return path
+
+
+html_option = click.option(
+    "--html", metavar="FILE", callback=_checked_folder, help="Write the report as one HTML file."
+)
 
 
 def output_option(

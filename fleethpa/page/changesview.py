@@ -22,7 +22,6 @@ from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.views import FleetState
 from fleethpa.page.fleetview import CHANGE_FLAGS, CHANGE_WORDS, filter_of
 from fleethpa.show.words import counted
-from runtime.log import clean
 from schemas.keys import HpaId
 from streams.history.past import Past
 from streams.history.recorded import Recorded
@@ -34,14 +33,10 @@ KEPT: Final = 8
 
 def rollouts_view(state: FleetState, now_ms: int) -> dict[str, Any]:
     """What the template of all rollouts shows, the newest first."""
-    columns = rollout_columns("utc", now_ms, state.clock_ms)
     found = sorted(rollouts_in(state).values(), key=lambda each: each.plan.begun_ms, reverse=True)
     return {
-        "headers": [column.header for column in columns],
-        "rows": [
-            {"id": each.id, "cells": [(column.header, clean(column.cell(each))) for column in columns]}
-            for each in found[:SHOWN]
-        ],
+        "columns": rollout_columns("utc", now_ms, state.clock_ms),
+        "rollouts": found[:SHOWN],
         "found": len(found),
         "shown": SHOWN,
     }
@@ -83,7 +78,7 @@ async def read_rollout(
     ]
     return {
         "id": id_,
-        "lines": [(label, clean(text)) for label, text in rollout_lines(rollout, state.clock_ms, waves)],
+        "lines": rollout_lines(rollout, state.clock_ms, waves),
         "next": rollout_next(rollout, state.clock_ms),
         "hpas": sorted(ids)[:SHOWN],
         "all": counted(len(ids), "HPA"),
@@ -112,8 +107,6 @@ def changes_view(
     bar = bar if bar is not None and bar < BARS else None
     picked = [each for each in fitting if bar is None or _bar(each.time_ms, begin, end) == bar]
     columns = decision_columns(endings, "utc", now_ms)
-    shown = [column for column in columns if column.header not in LEFT_OUT]
-    why = next(column for column in columns if column.header == "WHY")
     return {
         "query": query,
         "mistake": mistake,
@@ -123,17 +116,9 @@ def changes_view(
         "bar": bar,
         "begin_ms": begin,
         "end_ms": end,
-        "headers": [column.header for column in shown],
-        "rows": [
-            {
-                "time_ms": each.time_ms,
-                "hpa": each.hpa,
-                "id": each.head.id,
-                "cells": [(column.header, clean(column.cell(each))) for column in shown],
-                "why": clean(why.cell(each)),
-            }
-            for each in reversed(picked[-SHOWN:])
-        ],
+        "columns": [column for column in columns if column.header not in LEFT_OUT],
+        "why": next(column for column in columns if column.header == "WHY"),
+        "rows": picked[: -SHOWN - 1 : -1],
         "found": len(picked),
         "shown": SHOWN,
     }

@@ -8,16 +8,15 @@ from typing import Any, Final
 
 import orjson
 
+from fleethpa.fleet.decisionpage import metric_health
 from fleethpa.fleet.finding import asked_id, find_decision
 from fleethpa.frame.errors import CommandError, not_found, usage
-from fleethpa.page.hpaview import decision_part
 from fleethpa.questions import explaining
 from fleethpa.questions.explaining import Again, derived_again, derived_document, derived_text, evaluated_again
 from fleethpa.show import words
-from fleethpa.show.formats import API_VERSION, to_json
+from fleethpa.show.formats import one
 from fleethpa.show.times import rfc3339
 from fleethpa.show.words import spec_diff
-from runtime.log import clean
 from schemas.codec import encode
 from schemas.keys import HpaId, partition_for
 from schemas.texts import whole_number
@@ -94,7 +93,7 @@ async def read_spec_diff(past: Past, hpa: HpaId, one: str, other: str) -> dict[s
     first = last - 1 if first is None else first
     specs = [await _spec_after(past, hpa, offset) for offset in (first, last)]
     lines = spec_diff(specs[0], specs[1], f"after log offset {first}", f"after log offset {last}", WHOLE)
-    return {"hpa": hpa, "lines": [(_kind(line), clean(line)) for line in lines], "gone": specs == [None, None]}
+    return {"hpa": hpa, "lines": [(_kind(line), line) for line in lines], "gone": specs == [None, None]}
 
 
 async def _spec_after(past: Past, hpa: HpaId, offset: int) -> dict[str, Any] | None:
@@ -137,24 +136,14 @@ async def read_decision(past: Past, id_: str) -> DecisionPast:
 
 def decision_view(read: DecisionPast) -> dict[str, Any]:
     """What the template shows; the ages of samples are those at which they were evaluated."""
-    decision = read.again.recorded.decision
-    body = explaining.document(read.again)
-    return decision_part(read.again, read.ending, read.found.time_ms) | {
+    found = read.again.explained(read.ending)
+    return {
+        "explained": found,
         "hpa": read.found.hpa,
-        "kind": decision.kind,
-        "completes": decision.completes,
-        "mode": decision.mode,
-        "generation": decision.generation,
-        "engine": decision.engine,
-        "author": decision.author,
-        "spec_hash": decision.spec_hash,
-        "input": decision.input,
+        "health": metric_health(found.decision, read.found.time_ms),
         "place": f"{read.found.partition}@{read.found.offset}",
-        "seq": decision.seq,
-        "prev": decision.prev,
-        "events": decision.events,
         "note": read.again.lacking,
-        "json": to_json({"apiVersion": API_VERSION, "kind": "Decision"} | body),
+        "json": one("Decision", explaining.document(read.again), "json"),
     }
 
 

@@ -18,8 +18,7 @@ from fleethpa.fleet.filters import DIRECTIONS, LIMITS
 from fleethpa.fleet.lists import cluster_listing, hpa_listing
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.show import words
-from fleethpa.show.table import Column
-from runtime.log import clean
+from fleethpa.show.html import scale, step_path
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.observed import Mode
 
@@ -150,15 +149,16 @@ def fleet_view(state: FleetState, query: str, number: int, now_ms: int) -> dict[
     first = (number - 1) * SHOWN
     rows = found[first : first + SHOWN]
     listing = hpa_listing(rows, now_ms, namespaces=True, left_out=LEFT_OUT, problems=_problems)
-    columns = [column for column in listing.columns if not column.wide]
     return {
         "verdict": verdict(state),
         "query": query,
         "mistake": mistake,
         "words": FLEET_WORDS,
         "flags": wanted.flags(FLEET_FLAGS),
-        "headers": [column.header for column in columns],
-        "rows": [_row(view, columns) for view in rows],
+        "columns": [column for column in listing.columns if not column.wide],
+        "rows": rows,
+        "weight": _weight,
+        "sparkline": sparkline,
         "labels": Counter(problem.label for view in order for problem in view.problems).most_common(),
         "clusters": cluster_rows(state),
         "found": len(found),
@@ -196,7 +196,7 @@ def cluster_rows(state: FleetState) -> list[dict[str, Any]]:
         {
             "name": view.name,
             "style": (listing.style(view) if listing.style else "") or "green",
-            "cells": {column.header: clean(column.cell(view)) for column in listing.columns},
+            "cells": {column.header: column.cell(view) for column in listing.columns},
         }
         for view in listing.items
     ]
@@ -222,15 +222,6 @@ def _problems(view: HpaView) -> list[str]:
     return [problem.text for problem in view.problems]
 
 
-def _row(view: HpaView, columns: Sequence[Column[HpaView]]) -> dict[str, Any]:
-    return {
-        "id": view.id,
-        "level": _weight(view),
-        "cells": [(column.header, clean(column.cell(view))) for column in columns],
-        "spark": sparkline(view),
-    }
-
-
 def sparkline(view: HpaView) -> str:
     """The path (SVG) of the replicas over the last hour, as the last moves tell it; empty: they do not.
 
@@ -242,18 +233,10 @@ def sparkline(view: HpaView) -> str:
     begin_ms = view.clock_ms - SPARK_MS
     moves = [move for move in view.moves if move.time_ms >= begin_ms]
     counts = [*(move.before for move in moves), *(move.after for move in moves), now]
-    most = max(1, *counts)
-
-    def x(time_ms: int) -> float:
-        return round(SPARK_WIDTH * min(1.0, (time_ms - begin_ms) / SPARK_MS), 1)
-
-    def y(count: int) -> float:
-        return round(SPARK_HEIGHT - 1 - (SPARK_HEIGHT - 2) * count / most, 1)
-
-    path = f"M{x(max(begin_ms, _created_ms(view)))} {y(moves[0].before if moves else now)}"
-    for move in moves:
-        path += f"H{x(move.time_ms)}V{y(move.after)}"
-    return f"{path}H{SPARK_WIDTH}"
+    x = scale(begin_ms, view.clock_ms, 0, SPARK_WIDTH)
+    y = scale(0, max(1, *counts), SPARK_HEIGHT - 1, 1)
+    first = (max(begin_ms, _created_ms(view)), moves[0].before if moves else now)
+    return step_path([first, *((move.time_ms, move.after) for move in moves)], x, y, view.clock_ms)
 
 
 def _created_ms(view: HpaView) -> int:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from fleethpa.changes.specs import change_text, revisions_in
-from fleethpa.fleet.decisionpage import ending_text, metric_health, result, steps, surroundings, would_rows
+from fleethpa.fleet.decisionpage import metric_health
 from fleethpa.fleet.finding import check_known, find_decision
 from fleethpa.fleet.selection import Ref, Selection
 from fleethpa.fleet.troubles import ClusterTrouble
-from fleethpa.fleet.views import FleetState, HpaView
+from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, usage
 from fleethpa.frame.options import parse_duration_ms
-from fleethpa.page.chartseries import ChartSeries, Mark, hand_marks, restart_marks, series, spec_marks
 from fleethpa.questions.explaining import Again, evaluated_again, troubles_of
 from fleethpa.show import words
-from runtime.log import clean
-from schemas.decisions import Decision
+from fleethpa.show.report import MOST_POINTS, thinned
+from schemas.decisions import DecisionOutline, MetricOutline
 from schemas.keys import HpaId, partition_for
 from streams.analysis.revisions import Revision
 from streams.history.past import Past
@@ -35,8 +34,6 @@ SPANS: Final = ("15m", "1h", "6h", "24h", "7d")
 DEFAULT_SPAN: Final = "1h"
 LONGEST_FOLD_MS: Final = 6 * 3_600_000
 """How far back changes of the spec are read: that folds the log, of which a week takes long."""
-_APART: Final = re.compile(" {2,}")
-"""What the command line puts between the parts of a step's detail."""
 FIRST_PART_MS: Final = 3 * 3_600_000
 """Of a longer span, so much is read for the timeline at first."""
 EVALUATIONS_KEPT: Final = 32
@@ -162,62 +159,16 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int) -> dict[
     return {
         "hpa": hpa,
         "view": view,
-        "problems": [clean(problem.text) for problem in view.problems] if view is not None else [],
-        "moves": _moves(view),
+        "moves": list(reversed(view.moves)) if view is not None else [],
         "has_rivals": view is not None and any(move.writer != FLEETHPA for move in view.moves),
         "timeline": timeline(read),
         "marks": to_marks(read.revisions) if read.is_whole else None,
         "revisions": list(reversed(read.revisions)),
         "change_text": change_text,
         "note": read.note,
-        "decision": decision_part(read.again, read.ending, now_ms, read.troubles) if read.again is not None else None,
+        "explained": read.again.explained(read.ending, read.troubles) if read.again is not None else None,
+        "health": metric_health(read.again.recorded.decision, now_ms) if read.again is not None else [],
     }
-
-
-def decision_part(
-    again: Again, ending: Recorded | None, now_ms: int, troubles: Sequence[ClusterTrouble] = ()
-) -> dict[str, Any]:
-    """A decision as `explain` has it: verdict, arithmetic, metrics, and what would have changed the answer."""
-    recorded, would = again.recorded, again.would
-    decision = recorded.decision
-    ended = ending_text(decision, ending.decision if ending is not None else None, recorded.time_ms).strip()
-    return {
-        "id": decision.id,
-        "time_ms": recorded.time_ms,
-        "verdict": clean(result(decision)),
-        "change": words.change(decision),
-        "winner": words.short(decision.selected_metric),
-        "ended": clean(ended),
-        "direction": decision.direction,
-        "failed": bool(decision.error or decision.refused),
-        "around": [clean(line.strip()) for line in surroundings(decision, again.fight, troubles)],
-        "steps": waterfall(decision),
-        "health": [tuple(map(clean, row)) for row in metric_health(decision, now_ms)],
-        "would": [tuple(clean(cell.strip()) for cell in row) for row in would_rows(would)] if would is not None else [],
-    }
-
-
-def waterfall(decision: Decision) -> list[dict[str, Any]]:
-    """The steps of `explain`, each with the width (percent) of its bar."""
-    found = [(clean(name), clean(value), clean(detail)) for name, value, detail in steps(decision)]
-    most = max([1, *(int(value) for _, value, _ in found if value.lstrip("-").isdigit())])
-    return [
-        {
-            "name": name,
-            "value": value,
-            "detail": _APART.sub("; ", detail.replace("◀ winner", "").strip()),
-            "winner": "◀ winner" in detail,
-            "bar": round(100 * int(value) / most) if value.isdigit() else 0,
-        }
-        for name, value, detail in found
-    ]
-
-
-def _moves(view: HpaView | None) -> list[dict[str, Any]]:
-    moves = reversed(view.moves) if view is not None else ()
-    return [
-        {"time_ms": move.time_ms, "text": f"{move.before} → {move.after}", "by": clean(move.writer)} for move in moves
-    ]
 
 
 # --- the timeline -----------------------------------------------------------------------------------------------------
@@ -250,7 +201,7 @@ def _alike(run: Sequence[Recorded]) -> dict[str, Any]:
         "count": len(run),
         "id": decision.id,
         "change": "" if decision.kind == "completion" else words.change(decision),
-        "text": clean(words.why(decision)),
+        "text": words.why(decision),
     }
 
 
@@ -280,18 +231,160 @@ def _by_hand(recorded: Recorded) -> dict[str, Any] | None:
 
 
 def _line(kind: str, time_ms: int, change: str, text: str) -> dict[str, Any]:
-    return {
-        "kind": kind,
-        "time_ms": time_ms,
-        "since_ms": time_ms,
-        "count": 1,
-        "id": "",
-        "change": change,
-        "text": clean(text),
-    }
+    return {"kind": kind, "time_ms": time_ms, "since_ms": time_ms, "count": 1, "id": "", "change": change, "text": text}
 
 
 # --- the charts -------------------------------------------------------------------------------------------------------
+
+Number = float | int | None
+GAP_MS: Final = 180_000
+"""Without an evaluation for this long, and for three times the usual distance, the line has a gap."""
+
+
+class MetricLine(Struct, kw_only=True, rename="camel"):
+    """A metric: its values and targets at the chart's times, in `unit` (`%`, or empty: as the metric has it)."""
+
+    name: str
+    unit: str
+    values: list[Number]
+    targets: list[Number]
+
+
+class Mark(Struct, kw_only=True, rename="camel"):
+    """Something that happened at a time (seconds): `kind` is `spec`, `command`, `restart`, `hand` or `write`."""
+
+    time: float
+    kind: str
+    text: str
+
+
+class ChartSeries(Struct, kw_only=True, rename="camel"):
+    """Lines over `times` (seconds since 1970); None is a gap. All replicas are counts."""
+
+    times: list[float]
+    wanted: list[Number]
+    spec: list[Number]
+    ready: list[Number]
+    least: list[Number]
+    most: list[Number]
+    metrics: list[MetricLine]
+    marks: list[Mark]
+
+
+def evaluations(decisions: Iterable[Recorded]) -> list[Recorded]:
+    """The decisions that are evaluations."""
+    return [each for each in decisions if each.head.kind == "evaluation"]
+
+
+def series(decisions: Sequence[Recorded], marks: Iterable[Mark] = ()) -> ChartSeries:
+    """Lines of one HPA's evaluations, which are in order of time; every move of replicas and bounds is kept."""
+    found = thinned(evaluations(decisions), MOST_POINTS, key=_replicas)
+    gap_ms = _gap_ms(found)
+    points: list[tuple[float, DecisionOutline | None]] = []
+    """The second part is None where a gap begins."""
+    for before, recorded in zip([None, *found], found, strict=False):
+        if before is not None and recorded.time_ms - before.time_ms > gap_ms:
+            points.append(((before.time_ms + 1) / 1000, None))
+        points.append((recorded.time_ms / 1000, recorded.outline))
+
+    def line(value: Callable[[DecisionOutline], Number]) -> list[Number]:
+        return [None if decision is None else value(decision) for _, decision in points]
+
+    return ChartSeries(
+        times=[time_s for time_s, _ in points],
+        wanted=line(lambda d: d.final_desired_replicas if words.scale_is_known(d) else None),
+        spec=line(lambda d: d.current_replicas if words.scale_is_known(d) else None),
+        ready=line(lambda d: max((metric.pods_used for metric in d.metrics), default=0) or None),
+        least=line(lambda d: d.min_replicas),
+        most=line(lambda d: d.max_replicas),
+        metrics=_metric_lines([decision for _, decision in points]),
+        marks=list(marks),
+    )
+
+
+def _replicas(recorded: Recorded) -> tuple[int, ...]:
+    facts = recorded.facts
+    return (facts.final_desired_replicas, facts.current_replicas, facts.min_replicas, facts.max_replicas)
+
+
+def _gap_ms(found: Sequence[Recorded]) -> float:
+    if len(found) < 3:
+        return GAP_MS
+    distances = sorted(after.time_ms - before.time_ms for before, after in pairwise(found))
+    return max(GAP_MS, 3 * distances[(len(distances) - 1) // 2])
+
+
+def _metric_lines(decisions: Sequence[DecisionOutline | None]) -> list[MetricLine]:
+    """A line for each metric that occurs, in the order in which they come."""
+    metrics = [
+        {words.short_name(m): m for m in decision.metrics} if decision is not None else {} for decision in decisions
+    ]
+    found = []
+    for name in dict.fromkeys(name for each in metrics for name in each):
+        own = [each.get(name) for each in metrics]
+        unit = "%" if any(metric is not None and metric.target_utilization for metric in own) else ""
+        found.append(
+            MetricLine(
+                name=name,
+                unit=unit,
+                values=[None if metric is None else _value(metric, unit) for metric in own],
+                targets=[None if metric is None else _target(metric, unit) for metric in own],
+            )
+        )
+    return found
+
+
+def spec_marks(decisions: Sequence[Recorded]) -> list[Mark]:
+    """Where another generation of the spec comes into force, and where a pause begins or ends to hold a change."""
+    found = []
+    for before, after in pairwise(evaluations(decisions)):
+        one, other = before.facts, after.facts
+        if one is other:
+            continue
+        if (one.uid, one.generation, one.spec_hash) != (other.uid, other.generation, other.spec_hash):
+            by = f" by {other.author}" if other.author else ""
+            found.append(Mark(time=after.time_ms / 1000, kind="spec", text=f"revision {other.generation}{by}"))
+        if bool(one.paused) != bool(other.paused):
+            text = other.paused or "resumed"
+            found.append(Mark(time=after.time_ms / 1000, kind="command", text=text))
+    return found
+
+
+def restart_marks(decisions: Iterable[Recorded]) -> list[Mark]:
+    """Where windows and scale events were cleared, with the reason: as if the controller had been started again."""
+    return [
+        Mark(time=each.time_ms / 1000, kind="restart", text=f"windows cleared: {why}")
+        for each in decisions
+        if (why := each.facts.observed.get("restart"))
+    ]
+
+
+def hand_marks(decisions: Iterable[Recorded]) -> list[Mark]:
+    """Who wrote the replicas, as each evaluation saw it."""
+    found = []
+    for recorded in decisions:
+        if change := recorded.facts.observed.get("change"):
+            move = moved(recorded.time_ms, change)
+            text = f"{move.before} → {move.after} by {move.writer}"
+            found.append(
+                Mark(time=move.time_ms / 1000, kind="write" if change["by"] == "decision" else "hand", text=text)
+            )
+    return found
+
+
+def _value(metric: MetricOutline, unit: str) -> Number:
+    if metric.error:
+        return None
+    if unit == "%":
+        return metric.utilization
+    impossible = metric.value is None or metric.value <= words.SMALLEST_MILLI
+    return None if impossible else (metric.value or 0) / 1000
+
+
+def _target(metric: MetricOutline, unit: str) -> Number:
+    if unit == "%":
+        return metric.target_utilization
+    return None if metric.target is None else metric.target / 1000
 
 
 def charts(decisions: Sequence[Recorded]) -> ChartSeries:

@@ -6,7 +6,6 @@ Templates are Jinja2 with automatic escaping: a name or message of a hostile clu
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections import OrderedDict
@@ -17,8 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+import msgspec
 from aiohttp import web
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from fleethpa.fleet.finding import no_such_hpa
 from fleethpa.fleet.lists import cluster_listing
@@ -26,7 +26,6 @@ from fleethpa.fleet.selection import Ref
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import NOT_FOUND, UNREACHABLE, USAGE, CommandError, completed, hinted
 from fleethpa.frame.options import moment
-from fleethpa.page import chartseries
 from fleethpa.page.changesview import (
     RolloutReadings,
     changes_view,
@@ -50,8 +49,8 @@ from fleethpa.page.hpaview import (
 )
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.runs import RunViews
+from fleethpa.show.html import templates
 from fleethpa.show.times import LATEST_MS, rfc3339
-from runtime.log import clean
 from schemas.codec import WireError
 from schemas.keys import HpaId
 from schemas.texts import whole_number
@@ -99,15 +98,9 @@ _HEADINGS: Final = {"HPAS": "HPAs", "MINPODS": "Min pods", "MAXPODS": "Max pods"
 
 
 def environment() -> Environment:
-    """The templates of the page; a name that a template asks for and nobody gave is an error."""
-    made = Environment(
-        loader=PackageLoader("fleethpa.page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {"plain": clean, "time": rfc3339, "clock": clock, "heading": heading}
+    """The templates of the page, with what only they ask for."""
+    made = templates()
+    made.filters |= {"time": rfc3339, "clock": clock, "heading": heading}
     made.globals |= {"hpa_url": hpa_url, "decision_url": decision_url, "url": url}
     return made
 
@@ -269,7 +262,7 @@ class PageServer:
         if (text := self._charts.get(asked, clock_ms, span_ms)) is None:
             async with self.reader.past(at_ms) as past:
                 decisions = await read_decisions(past, hpa, now_ms, span_ms)
-            text = _json(chartseries.document(charts(decisions)))
+            text = msgspec.json.encode(charts(decisions)).decode()
             self._charts.put(asked, clock_ms, text)
         return web.json_response(text=text)
 
@@ -284,10 +277,8 @@ class PageServer:
         """One decision and its receipt."""
         async with self.reader.past() as past:
             read = await read_decision(past, request.match_info["id"])
-        found = decision_view(read)
-        state = await self.reader.state_at(None)
-        shown = {"decision": found, "verify_command": self._completed(f"fleethpa verify {found['id']}")}
-        return self._html(request, "decision.html", state, shown, command=f"explain {found['id']}")
+        state, found = await self.reader.state_at(None), decision_view(read)
+        return self._html(request, "decision.html", state, found, command=f"explain {read.found.head.id}")
 
     async def verify(self, request: web.Request) -> web.Response:
         """A decision derived again, as a part of its view."""
@@ -486,7 +477,3 @@ class PageServer:
 def _hpa_of(request: web.Request) -> HpaId:
     found = request.match_info
     return HpaId(found["cluster"], found["namespace"], found["name"])
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)

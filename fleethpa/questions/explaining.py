@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ import msgspec
 from msgspec import structs
 
 from fleethpa.fleet import decisions as decisionlists
+from fleethpa.fleet.decisionpage import Explanation, explained
 from fleethpa.fleet.finding import AskedId, only
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.troubles import ClusterTrouble
@@ -110,6 +112,11 @@ class Again:
     would: Counterfactuals | None = None
     fight: Fight | None = None
     lacking: str = ""
+
+    def explained(self, ending: Recorded | None, troubles: Sequence[ClusterTrouble] = ()) -> Explanation:
+        """The explanation. `ending`: the record that completed its write; `troubles`: of its cluster."""
+        ended = ending.decision if ending is not None else None
+        return explained(self.recorded.decision, ended, would=self.would, fight=self.fight, troubles=troubles)
 
 
 async def evaluated_again(past: Past, found: Recorded) -> Again:

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import msgspec
 
 from fleethpa.frame.errors import CommandError, unreadable_text, usage
-from fleethpa.questions.backtests import MOST_REDUCED, readers_by_hpa
 from schemas.keys import HpaId
 from streams.analysis.backtest import Condensed
 from streams.analysis.tuning.recording import Objective, RefusedError, Tuning, Within
 from streams.analysis.tuning.search import tune as search
+from streams.history.evaluations import readers_by_hpa
 
 if TYPE_CHECKING:
-    from fleethpa.questions.backtests import Window
     from streams.history.past import Past
 
 
@@ -207,7 +206,7 @@ class Progress:
 
 
 async def run(
-    past: Past, hpas: Iterable[HpaId], window: Window, asked: Asked, kept: Kept, progress: Progress, jobs: int
+    past: Past, hpas: Iterable[HpaId], window: tuple[int, int], asked: Asked, kept: Kept, progress: Progress, jobs: int
 ) -> None:
     """Tune HPAs and keep what is found; those that are kept already are not read."""
     wanted = {hpa for hpa in hpas if hpa not in kept.known}
@@ -222,14 +221,13 @@ async def run(
 
 
 async def _findings(
-    past: Past, wanted: set[HpaId], window: Window, asked: Asked, pool: Executor, jobs: int
+    past: Past, wanted: set[HpaId], window: tuple[int, int], asked: Asked, pool: Executor, jobs: int
 ) -> AsyncGenerator[TuneFinding, None]:
     """Findings as they come. No more recordings wait for a core than there are cores: memory stays bounded."""
     loop = asyncio.get_running_loop()
     running: set[asyncio.Future[TuneFinding]] = set()
-    count = await past.partitions()
     try:
-        async with aclosing(readers_by_hpa(past, wanted, count, window, Condensed, MOST_REDUCED)) as parts:
+        async with aclosing(readers_by_hpa(past, wanted, window, Condensed)) as parts:
             async for part in parts:
                 for hpa in list(part):
                     while len(running) > jobs:

@@ -11,7 +11,7 @@ import csv
 import functools
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
@@ -319,6 +319,11 @@ def to_yaml(value: Any) -> str:
 
     text = yaml.dump(value, Dumper=_dumper(), sort_keys=False, default_flow_style=False, allow_unicode=True)
     return escaped(str(text)).rstrip("\n")
+
+
+def to_yaml_documents(found: Iterable[Any]) -> str:
+    """Several documents as one YAML text."""
+    return "---\n".join(to_yaml(each) + "\n" for each in found).rstrip("\n")
 
 
 @functools.cache

@@ -1,78 +1,69 @@
-"""Reports as one HTML file that needs nothing else: no network; readable without its script, light and dark."""
+"""Jinja2 templates, and reports as one HTML file that needs nothing else: no network, readable without its script.
+
+Every text that a template shows is escaped and kept to its line: what a hostile cluster calls itself is text, never
+markup.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from html import escape
 from importlib.resources import files
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
-from msgspec import Struct
+import orjson
 
-_STYLE: Final = """
-:root { color-scheme: light dark; --ink: #1b1f24; --soft: #5b6470; --line: #d5dae1; --page: #fff; --card: #f6f8fa;
-  --recorded: #57606a; --candidate: #0969da; --need: #bf8700; --bad: #cf222e; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --soft: #9aa4b0; --line: #30363d; --page: #0d1117;
-  --card: #161b22; --recorded: #9aa4b0; --candidate: #58a6ff; --need: #d29922; --bad: #ff7b72; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); margin: 2rem auto;
-  max-width: 62rem; padding: 0 1rem; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .3rem; }
-p, li { color: var(--soft); margin: .2rem 0; }
-table { border-collapse: collapse; margin: .8rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .9rem; text-align: right; border-bottom: 1px solid var(--line); }
-th:first-child, td:first-child { text-align: left; }
-svg { width: 100%; height: auto; background: var(--card); border-radius: 6px; }
-svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
-.grid { stroke: var(--line); stroke-width: 1; } path { fill: none; stroke-width: 2; }
-.recorded { stroke: var(--recorded); } .candidate { stroke: var(--candidate); }
-.need { stroke: var(--need); stroke-width: 1.2; stroke-dasharray: 3 3; }
-.failed { color: var(--bad); font-weight: 600; }
-.key span { margin-right: 1.2rem; } .key i { display: inline-block; width: 1.4em; height: 0; margin-right: .4em;
-  border-top: 3px solid; vertical-align: middle; }
-figure { margin: 0; } .plot { background: var(--card); border-radius: 6px; } .plot .u-title { font-size: .85rem; }
-.reading { min-height: 1.5em; font-variant-numeric: tabular-nums; }
-.bars rect { fill: var(--candidate); } .tried { fill: var(--soft); } .deployed { fill: var(--recorded); }
-.proposed { fill: var(--candidate); } pre { overflow-x: auto; background: var(--card); padding: .6rem; }
-"""
+from fleethpa.show.report import MOST_POINTS, Chart, Curve, QuestionReport, Scatter, thinned
+from fleethpa.show.times import axis_labels
+from runtime.log import clean, clean_lines
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _SCRIPTS: Final = ("vendor/uplot-1.6.32.min.js", "static/chart.js", "static/report.js")
 """What draws the charts of the page draws those of a report."""
 
 
-class ChartLine(Struct, kw_only=True):
-    """A step line: `values` at `times` (seconds since 1970). `colour`: a name of the style; `dash`: as of a canvas."""
+@cache
+def templates() -> Environment:
+    """The templates of reports and of the page; a name that a template asks for and nobody gave is an error."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # here: few commands write HTML
 
-    name: str
-    colour: str
-    times: list[float]
-    values: list[float]
-    dash: list[int] = []
-
-
-def html_document(title: str, parts: Iterable[str], *, charts: bool = False) -> str:
-    """The whole page; `charts`: with the script that draws the figures of `chart_figure`."""
-    style = _page_file("vendor/uplot-1.6.32.min.css") + _STYLE if charts else _STYLE
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>fleethpa {escape(title.lower())}</title>\n<style>{style}</style>\n</head>\n<body>\n"
-        f"<h1>{escape(title)}</h1>\n{''.join(parts)}"
-        f"{f'<script>{chart_script()}</script>' if charts else ''}</body>\n</html>\n"
+    made = Environment(
+        loader=ChoiceLoader([PackageLoader("fleethpa.show"), PackageLoader("fleethpa.page")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_on_one_line,
     )
+    made.filters |= {"lines": _lines, "drawn": drawn, "data": chart_data}
+    return made
 
 
-def chart_figure(title: str, lines: Sequence[ChartLine], top: float, picture: str) -> str:
-    """A chart of step lines up to `top`; `picture`: the same as SVG, which stays where no script runs."""
-    data = msgspec.json.encode({"title": title, "top": top, "lines": lines}).decode().replace("<", "\\u003c")
-    return (
-        f'<figure class="chart"><script type="application/json">{data}</script><div class="plot"></div>{picture}'
-        '<p class="reading"></p></figure>'
-    )
+def _on_one_line(value: Any) -> Any:
+    """What a template shows of a value: nothing in it acts on a line; markup and numbers as they are."""
+    return value if isinstance(value, int | float) or hasattr(value, "__html__") else clean(str(value))
+
+
+def _lines(text: str) -> Any:
+    """A filter for texts of several lines."""
+    from markupsafe import escape
+
+    return escape(clean_lines(text))
+
+
+def page_of(report: QuestionReport) -> str:
+    """A report as one HTML file, with a script only where there are charts."""
+    from markupsafe import Markup
+
+    charts = any(isinstance(part, Chart) for section in report.sections for part in section.parts)
+    # Both are files of the program.
+    style = Markup(_page_file("vendor/uplot-1.6.32.min.css") if charts else "")
+    script = Markup(chart_script() if charts else "")
+    return templates().get_template("report.html").render(report=report, style=style, script=script)
 
 
 @cache
@@ -90,13 +81,115 @@ def _page_file(path: str) -> str:
     return files("fleethpa").joinpath("page", path).read_text(encoding="utf-8")
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of text, the first one the header."""
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in rows[0])
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[1:])
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+# --- pictures ---------------------------------------------------------------------------------------------------------
+
+WIDTH: Final = 960
+HEIGHT: Final = 260
+_LEFT: Final = 64
+_RIGHT: Final = 20
+_TOP: Final = 12
+_BOTTOM: Final = 26
+Placing = Callable[[float], float]
 
 
-def items(texts: Iterable[str]) -> str:
-    """A list."""
-    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>\n"
+class Tick(NamedTuple):
+    """A label of an axis, at a place of the picture. `anchor`: which end of the text is there."""
+
+    at: float
+    text: str
+    anchor: str = "end"
+
+
+class Drawing(NamedTuple):
+    """A picture in SVG coordinates: `paths` are (class, path), `spots` (class, x, y, radius, text)."""
+
+    label: str
+    x_ticks: Sequence[Tick]
+    y_ticks: Sequence[Tick]
+    paths: Sequence[tuple[str, str]]
+    spots: Sequence[tuple[str, float, float, int, str]] = ()
+    width: int = WIDTH
+    height: int = HEIGHT
+    left: int = _LEFT
+
+
+def scale(least: float, most: float, begin: float, end: float) -> Placing:
+    """Values from `least` to `most` to places of a picture from `begin` to `end`; what is beyond stays at the end."""
+    span = (most - least) or 1.0
+    return lambda value: round(begin + (min(value, most) - least) / span * (end - begin), 1)
+
+
+def step_path(points: Sequence[tuple[float, float]], x: Placing, y: Placing, end: float) -> str:
+    """A step line as an SVG path, its last value held until `end`."""
+    if not points:
+        return ""
+    (first, value), *others = points
+    steps = "".join(f"H{x(at)}V{y(value)}" for at, value in others)
+    return f"M{x(first)} {y(value)}{steps}H{x(end)}"
+
+
+def drawn(figure: Chart | Scatter) -> Drawing:
+    """A chart or scatter plot as a picture."""
+    return _drawn_chart(figure) if isinstance(figure, Chart) else _drawn_scatter(figure)
+
+
+def _drawn_chart(chart: Chart) -> Drawing:
+    begin, end = chart.since_ms, max(chart.until_ms, chart.since_ms + 1)
+    x, y = scale(begin, end, _LEFT, WIDTH - _RIGHT), scale(0, chart.top, HEIGHT - _BOTTOM, _TOP)
+    anchors = {begin: "start", end: "end"}
+    return Drawing(
+        chart.label,
+        [Tick(x(at), text, anchors.get(at, "middle")) for at, text in axis_labels(begin, end, 5)],
+        [Tick(y(count), str(count)) for count in range(0, int(chart.top) + 1, max(1, round(chart.top / 5)))],
+        [(curve.colour, step_path(visible(curve), x, y, end)) for curve in chart.curves],
+    )
+
+
+def _drawn_scatter(plot: Scatter) -> Drawing:
+    least, most = (pick(spot.x for spot in plot.spots) for pick in (min, max))
+    worst = max([0.0005, *(spot.y for spot in plot.spots)])
+    x, y = scale(least, most, _LEFT + 10, WIDTH - _RIGHT - 10), scale(0, worst, HEIGHT - _BOTTOM, _TOP + 10)
+    line = "L".join(f"{x(spot.x)} {y(spot.y)}" for spot in plot.spots if not spot.mark)
+    return Drawing(
+        plot.title,
+        [
+            Tick(x(least), plot.x_format.format(least), "start"),
+            Tick(WIDTH / 2, plot.x_name, "middle"),
+            Tick(x(most), plot.x_format.format(most)),
+        ],
+        [Tick(y(value), plot.y_format.format(value)) for value in (0.0, worst / 2, worst)],
+        [("grid", f"M{line}")] if line else [],
+        [
+            (spot.mark or "tried", x(spot.x), y(spot.y), 7 if spot.mark else 3, ", ".join(filter(None, plot.row(spot))))
+            for spot in sorted(plot.spots, key=lambda spot: bool(spot.mark))
+        ],
+    )
+
+
+def visible(curve: Curve) -> list[tuple[int, float]]:
+    """The points of a curve at which its value changes, and no more of them than can be seen."""
+    moves = [
+        point for number, point in enumerate(curve.points) if not number or point[1] != curve.points[number - 1][1]
+    ]
+    return thinned(moves, MOST_POINTS, lambda point: point[1])
+
+
+def chart_data(chart: Chart) -> Any:
+    """What the script draws: each curve with times in seconds since 1970, up to the end of the chart."""
+    from markupsafe import Markup
+
+    found = []
+    for curve in chart.curves:
+        points = visible(curve)
+        held = [*points, *((chart.until_ms, value) for _, value in points[-1:])]
+        found.append(
+            {
+                "name": curve.name,
+                "colour": f"--{curve.colour}",
+                "dash": list(curve.dash),
+                "times": [at / 1000 for at, _ in held],
+                "values": [value for _, value in held],
+            }
+        )
+    text = orjson.dumps({"title": chart.title, "top": chart.top, "lines": found}).decode()
+    return Markup(text.replace("<", "\\u003c"))  # no text in it ends the element

@@ -62,12 +62,19 @@ def for_terminal(text: str, *, color: bool, keep: Callable[[str], str] = clean_l
     )
 
 
-def layout(rows: Sequence[Sequence[str]], widths: Widths | None = None) -> list[str]:
-    """Align the cells of rows in columns, each kept to its line; the last cell of a row is not padded."""
+def layout(rows: Sequence[Sequence[str]], widths: Widths | None = None, *, numbers: bool = False) -> list[str]:
+    """Align the cells of rows in columns, each kept to its line; the last cell of a row is not padded.
+
+    `numbers`: the columns behind the first are flush right.
+    """
     rows = [[clean(cell) for cell in row] for row in rows]
     widths = widths or Widths()
     widths.widen(rows)
-    return [GAP.join(map(str.ljust, row, widths.known)).rstrip() for row in rows]
+    behind = str.rjust if numbers else str.ljust
+    return [
+        GAP.join((behind if at else str.ljust)(cell, widths.known[at]) for at, cell in enumerate(row)).rstrip()
+        for row in rows
+    ]
 
 
 class Widths:

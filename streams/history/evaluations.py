@@ -1,15 +1,18 @@
-"""The inputs of evaluations, from a log folded with a probe, and the syncs of a cluster's own HPA controller."""
+"""The inputs of evaluations, from a log folded with a probe, and the syncs of a cluster's own HPA controller.
+
+Those of many HPAs are read some at a time, so that memory stays bounded.
+"""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import structs
 
 from schemas.decisions import log_offset_of
 from schemas.entries import Entry, LogRecord
-from schemas.keys import HpaId, split_namespace_key
+from schemas.keys import HpaId, partition_for, split_namespace_key
 from schemas.observed import AutoscalerList, AutoscalerSet, ScaleSet
 from streams.archive.segments import PlainRecord
 from streams.history.past import LogGoneError, Past
@@ -21,6 +24,7 @@ from streams.state.moves import shows_a_write
 from streams.state.namespacekeys import target_key
 from streams.state.partition import Partition
 
+T = TypeVar("T")
 _TRACES = (b'"autoscalerSet"', b'"autoscalerList"', b'"scaleSet"')
 _REMEMBERED_PERIODS = 2
 """Sync periods within which the status of a sync follows its scale."""
@@ -201,3 +205,88 @@ async def events_between(
                 now_ms = each.now_ms if isinstance(each, WriteEnded) else each.inputs.now_ms
                 if now_ms >= since_ms:
                     yield Evaluated(each.inputs, b"") if isinstance(each, Evaluated) else each
+
+
+# --- of many HPAs -----------------------------------------------------------------------------------------------------
+
+MOST_HELD = 300_000
+"""Evaluations that are held at a time, some 4 KB each: a week of seven HPAs at 15 s."""
+MOST_REDUCED = 1_000_000
+"""The same where a reader keeps some 500 bytes of each."""
+
+
+class Reader(Protocol):
+    """Takes in the evaluations of one HPA, in the order of the log, and keeps what its question needs of them."""
+
+    def add(self, inputs: EvaluationInputs) -> None:
+        """Take in an evaluation."""
+        ...
+
+
+R = TypeVar("R", bound=Reader)
+
+
+def readers_by_hpa(
+    past: Past, wanted: set[HpaId], window: tuple[int, int], reader: Callable[[HpaId], R]
+) -> AsyncGenerator[dict[HpaId, R], None]:
+    """Readers that have taken in the evaluations of HPAs, some at a time, in the order of log partitions and names.
+
+    `window`: from a log time to before another. Raises LogGoneError: the log does not reach back.
+    """
+
+    def take(found: R, event: HpaEvent) -> None:
+        if isinstance(event, Evaluated):
+            found.add(event.inputs)
+
+    return _by_hpa(past, wanted, window, reader, take, MOST_REDUCED, native=False)
+
+
+def events_by_hpa(
+    past: Past, wanted: set[HpaId], window: tuple[int, int], *, native: bool = False
+) -> AsyncGenerator[dict[HpaId, list[HpaEvent]], None]:
+    """What became of HPAs, some at a time, as `readers_by_hpa`.
+
+    `native`: with the syncs of the clusters' own controllers.
+    """
+
+    def nothing(_: HpaId) -> list[HpaEvent]:
+        return []
+
+    return _by_hpa(past, wanted, window, nothing, list.append, MOST_HELD, native=native)
+
+
+async def _by_hpa(
+    past: Past,
+    wanted: set[HpaId],
+    window: tuple[int, int],
+    begin: Callable[[HpaId], T],
+    take: Callable[[T, HpaEvent], None],
+    most: int,
+    *,
+    native: bool,
+) -> AsyncGenerator[dict[HpaId, T], None]:
+    """Read the log from the nearest snapshot on, one partition after the other.
+
+    Where a partition's HPAs have more than `most` events, half of them are left for another reading of it.
+    """
+    count = await past.partitions()
+    by_partition: dict[int, list[HpaId]] = {}
+    for hpa in sorted(wanted):
+        by_partition.setdefault(partition_for(hpa.namespace_key, count), []).append(hpa)
+    for number, left in sorted(by_partition.items()):
+        while left:
+            found = {hpa: begin(hpa) for hpa in left}
+            counts, held = dict.fromkeys(left, 0), 0
+            between = events_between(past, number, *window, found.__contains__, native=native)
+            async with aclosing(between) as events:
+                async for event in events:
+                    hpa = hpa_of(event)
+                    if hpa not in found:  # left for later within its record
+                        continue
+                    take(found[hpa], event)
+                    counts[hpa] += 1
+                    held += 1
+                    while held > most and len(found) > 1:
+                        held -= sum(counts.pop(found.popitem()[0]) for _ in range(len(found) // 2))
+            yield found
+            left = left[len(found) :]

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleethpa.fleet.decisionpage import explanation
+from fleethpa.fleet.decisionpage import explained, explanation_lines
 from fleethpa.fleet.finding import asked_id, only, short_id, short_ids
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import CommandError
@@ -442,7 +442,7 @@ def test_explain_of_what_did_not_change_says_what_held_it(fleet: Fleet) -> None:
     fleet.append(after_ms=16_000)
     fleet.observe(5, 100)
     decision = [r.decision for r in fleet.decisions() if r.decision.kind == "evaluation"][-1]
-    text = "\n".join(explanation(decision, None, now_ms=fleet.now_ms))
+    text = "\n".join(explanation_lines(explained(decision), now_ms=fleet.now_ms))
     assert "HELD at 5 by scale-down stabilization until 2026-" in text
     assert "; metrics ask for 2" in text
     assert "held by the recommendation 5 of" in text
@@ -452,7 +452,7 @@ def test_explain_of_a_missing_metric_says_so(fleet: Fleet) -> None:
     fleet.append(after_ms=16_000)
     fleet.observe(5, 100, error="the server is currently unable to handle the request")
     decision = fleet.decisions()[-1].decision
-    text = "\n".join(explanation(decision, None, now_ms=fleet.now_ms))
+    text = "\n".join(explanation_lines(explained(decision), now_ms=fleet.now_ms))
     assert "NO CHANGE at 5: cpu: the server is currently unable to handle the request" in text
     assert "FailedGetResourceMetric" in text
 

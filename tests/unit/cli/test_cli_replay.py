@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from fleethpa.frame.options import parse_fail_if
-from fleethpa.questions.backtestpage import step_plot
+from fleethpa.show.report import Curve, step_plot
 from fleethpa.show.times import axis_labels
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
@@ -154,8 +154,8 @@ def test_a_backtest_of_more_than_can_be_held_reads_the_log_again(ask: Any, monke
             async for event in events:
                 yield event
 
-    monkeypatch.setattr("fleethpa.questions.backtests.events_between", counted)
-    monkeypatch.setattr("fleethpa.questions.backtests.MOST_HELD", most)
+    monkeypatch.setattr("streams.history.evaluations.events_between", counted)
+    monkeypatch.setattr("streams.history.evaluations.MOST_HELD", most)
     assert ask(*arguments).stdout == at_once
     assert readings > SMALL.partitions
 
@@ -197,7 +197,7 @@ def test_the_report_stands_alone(ask: Any, tmp_path: Path) -> None:
     assert "candidate: maxReplicas 12→3" in page, page
     assert "self-check: the deployed spec in this model gives" in page
     assert "pods take load after" in page
-    assert "All 1 HPAs" not in page
+    assert "all 1 HPAs" not in page
     labels = re.findall(r'<text x="[\d.]+" y="252"[^>]*>([^<]+)<', page)
     assert len(labels) > 1
     assert len(set(labels)) == len(labels)
@@ -208,7 +208,7 @@ def test_the_report_of_several_hpas_has_their_totals(ask: Any, tmp_path: Path) -
     target = tmp_path / "report.html"
     made = ask("backtest", "-n", "ns0", "-C", "c0", "--set", "maxReplicas=3", *SINCE, "--html", str(target))
     heading = next(line for line in made.stdout.splitlines() if re.fullmatch(r"all \d+ HPAs", line))
-    assert heading.replace("all", "All") in target.read_text(encoding="utf-8")
+    assert f"<h2>{heading}</h2>" in target.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -465,13 +465,15 @@ def test_explain_without_the_log_still_explains(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_step_plot_shows_where_the_two_differ() -> None:
-    plot = step_plot([(0, 2), (50_000, 4)], [(0, 2), (80_000, 3)], ("recorded", "candidate"), width=48)
+    recorded = Curve("recorded", "recorded", [(0, 2), (50_000, 4)])
+    candidate = Curve("candidate", "candidate", [(0, 2), (80_000, 3)])
+    plot = step_plot(recorded, candidate, width=48)
     text = "\n".join(plot)
     assert "█" in text
     assert "░" in text
     assert "recorded only" in text
     assert max(map(len, plot)) <= 60
-    assert step_plot([], [], ("a", "b")) == []
+    assert step_plot(Curve("a", "need", []), Curve("b", "need", [])) == []
 
 
 def test_the_hpa_of_the_fixture_is_known() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from fleethpa.fleet.decisionpage import explanation
+from fleethpa.fleet.decisionpage import explained, explanation_lines
 from schemas.decisions import MetricDecision
 from schemas.observed import AutoscalerSet, Command
 from streams.history.recorded import Recorded, expanded
@@ -26,7 +26,7 @@ def _explained(metrics: int, seed: int) -> Iterator[tuple[Recorded, list[str]]]:
         values += [made.value for made in partition.apply(*each)]
     for recorded in expanded(0, enumerate(values))[1]:
         if recorded.decision.kind == "evaluation":
-            yield recorded, explanation(recorded.decision, None, now_ms=recorded.time_ms)
+            yield recorded, explanation_lines(explained(recorded.decision), now_ms=recorded.time_ms)
 
 
 def test_the_numbers_that_explain_prints_add_up() -> None:
@@ -63,7 +63,7 @@ def test_what_a_cluster_says_moves_no_cursor() -> None:
     fleet.settle()
     fleet.append(after_ms=16_000)
     fleet.observe(3, 300, error="\x1b[2J\x1b]0;title\x07no\rway\ttab")
-    lines = explanation(fleet.decisions()[-1].decision, None, now_ms=fleet.now_ms)
+    lines = explanation_lines(explained(fleet.decisions()[-1].decision), now_ms=fleet.now_ms)
     assert any("no way" in line for line in lines)
     assert all(character.isprintable() for line in lines for character in line)
 
@@ -104,7 +104,7 @@ def test_the_formula_of_a_metric_is_the_one_that_was_calculated(metric: dict[str
         observed={"specReplicas": 6, "statusReplicas": 3},
         metrics=[MetricDecision(type="External", name="queue", **metric)],
     )
-    text = "\n".join(explanation(decision, None, now_ms=fleet.now_ms))
+    text = "\n".join(explanation_lines(explained(decision), now_ms=fleet.now_ms))
     assert line in text, text
 
 

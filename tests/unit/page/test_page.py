@@ -23,13 +23,13 @@ from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError
-from fleethpa.page.chartseries import MOST_POINTS, series, thinned
 from fleethpa.page.fleetview import FLEET_WORDS, FilterTextError, read_filter, sparkline
 from fleethpa.page.guarding import HEADERS, Guard, names_of, request_log
-from fleethpa.page.hpaview import HpaPast, KeptEvaluations, newest_of, read_decisions, read_timeline, timeline
+from fleethpa.page.hpaview import HpaPast, KeptEvaluations, newest_of, read_decisions, read_timeline, series, timeline
 from fleethpa.page.livereader import STALE_S, STALL_S, LiveReader
 from fleethpa.page.runs import MOST_NAMES, trial
 from fleethpa.page.server import CHARTS_KEPT, READER, KeptCharts, PageServer, clock
+from fleethpa.show.report import MOST_POINTS
 from fleethpa.show.times import rfc3339
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.keys import HpaId
@@ -187,9 +187,9 @@ async def test_a_decision_shows_how_old_its_samples_were_then(fleet: Fleet) -> N
 @pytest.mark.parametrize(
     ("created", "path"),
     [
-        pytest.param("2026-11-28T10:00:00Z", "M0.0 1.0H60.0V9.0H90", id="before this hour"),
-        pytest.param("2026-11-28T11:30:00Z", "M45.0 1.0H60.0V9.0H90", id="in this hour"),
-        pytest.param(None, "M0.0 1.0H60.0V9.0H90", id="not known"),
+        pytest.param("2026-11-28T10:00:00Z", "M0.0 1.0H60.0V9.0H90.0", id="before this hour"),
+        pytest.param("2026-11-28T11:30:00Z", "M45.0 1.0H60.0V9.0H90.0", id="in this hour"),
+        pytest.param(None, "M0.0 1.0H60.0V9.0H90.0", id="not known"),
     ],
 )
 def test_the_line_of_the_last_hour_begins_where_the_hpa_does(created: str | None, path: str) -> None:
@@ -613,10 +613,10 @@ def test_a_gap_in_the_decisions_stays_a_gap(fleet: Fleet) -> None:
 
 def test_thinning_keeps_every_move_of_the_replicas(fleet: Fleet) -> None:
     few = [each for each in fleet.decisions() if each.decision.kind == "evaluation"]
-    many = [few[-1]] * (3 * MOST_POINTS) + [few[0]] + [few[-1]] * (3 * MOST_POINTS)
-    kept = thinned(many)
-    assert len(kept) < MOST_POINTS + 10
-    assert few[0] in kept
+    assert few[0].decision.current_replicas != few[-1].decision.current_replicas
+    drawn = series([few[-1]] * (3 * MOST_POINTS) + [few[0]] + [few[-1]] * (3 * MOST_POINTS))
+    assert len(drawn.times) < MOST_POINTS + 10
+    assert few[0].decision.current_replicas in drawn.spec
 
 
 # --- vendored files ---------------------------------------------------------------------------------------------------

@@ -5,10 +5,15 @@ import hashlib
 import json
 import re
 
-from fleethpa.show.html import ChartLine, chart_figure, html_document, script_source
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleethpa.show.html import page_of, script_source
+from fleethpa.show.report import Chart, Curve, Grid, QuestionReport, Section, Sentences, thinned
 
 HOSTILE = "</script><script>alert(1)</script>"
-LINE = ChartLine(name=HOSTILE, colour="--recorded", times=[0.0, 15.0], values=[3.0, 5.0])
+CHART = Chart("Replicas", "replicas", [Curve(HOSTILE, "recorded", [(0, 3.0), (15_000, 5.0)])], 0, 15_000, 5.0)
+WITH_CHART = QuestionReport("Backtest", "BacktestList", {}, [Section(HOSTILE, parts=[CHART])])
 
 
 def _scripts(html: str) -> list[tuple[str, str]]:
@@ -16,8 +21,7 @@ def _scripts(html: str) -> list[tuple[str, str]]:
 
 
 def test_a_policy_can_allow_the_reports_script_and_no_other() -> None:
-    html = html_document("Backtest", [chart_figure("Replicas", [LINE], 5.0, "<svg></svg>")], charts=True)
-    (kind, data), (plain, script) = _scripts(html)
+    (kind, data), (plain, script) = _scripts(page_of(WITH_CHART))
     assert (kind, plain) == (' type="application/json"', "")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert script_source() == f"'sha256-{digest}'"
@@ -25,10 +29,29 @@ def test_a_policy_can_allow_the_reports_script_and_no_other() -> None:
 
 
 def test_a_report_reaches_no_other_host_and_keeps_its_picture_where_no_script_runs() -> None:
-    html = html_document("Backtest", [chart_figure("Replicas", [LINE], 5.0, "<svg></svg>")], charts=True)
+    html = page_of(WITH_CHART)
     assert not re.search(r"(?:src|href)=|url\(|@import", html)
-    assert "<svg></svg>" in html
+    assert '<path class="recorded" d="M64.0 100.8H940.0V12.0H940.0"/>' in html
 
 
 def test_a_report_without_charts_has_no_script() -> None:
-    assert _scripts(html_document("Regret", ["<p></p>"])) == []
+    assert _scripts(page_of(QuestionReport("Regret", "RegretReport", {}, [Section("a")]))) == []
+
+
+def test_texts_of_a_report_are_text_on_one_line() -> None:
+    table = Grid([("HPA", "RAN"), ("<img src=x>", "1")], bars=[1.0])
+    section = Section("<i>", "<u>", [Sentences(["<b>\u202eone\ntwo"]), table])
+    html = page_of(QuestionReport("Regret", "RegretReport", {}, [section]))
+    assert "<p>&lt;b&gt; one two</p>" in html
+    assert "<td>&lt;img src=x&gt;</td>" in html
+    assert not re.search(r"<(?:img|b|i|u)[ >]", html)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=200), st.integers(2, 30))
+def test_a_thinned_curve_keeps_its_ends_and_its_highest_point_in_order(values: list[int], most: int) -> None:
+    points = list(enumerate(values))
+    kept = thinned(points, most, lambda point: point[1])
+    assert kept == sorted(set(kept))
+    assert (kept[0], kept[-1]) == (points[0], points[-1])
+    assert max(value for _, value in kept) == max(values)
+    assert len(kept) <= most + 2

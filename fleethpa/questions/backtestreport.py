@@ -1,0 +1,271 @@
+"""The report of backtests: each HPA as recorded against its candidate, the model, and what that cannot know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences
+from fleethpa.show.times import rfc3339, span
+from streams.analysis.closedloop import UNKNOWN
+from streams.analysis.measures import by_hours, total
+
+if TYPE_CHECKING:
+    from streams.analysis.backtest import Backtest
+    from streams.analysis.measures import Measures, Scores
+
+
+MODELS: Final = {
+    "open": "open loop: samples, pods and scale stay as recorded; the candidate's recommendations have no effect",
+    "closed": "closed loop: the recorded total load divided over the candidate's pods",
+}
+OPEN_UNKNOWN: Final = (
+    "what its own replicas would have changed: the load per pod stays the recorded one",
+    "load over replicas is counted as if every wanted replica took load at once",
+)
+_FAR: Final = 1e6
+ComparedRow = tuple[str, str, str, str]
+
+
+class Reported(NamedTuple):
+    """A backtest, and what the candidate changes in the deployed spec."""
+
+    result: Backtest
+    changes: Sequence[str]
+
+
+# --- the measures -----------------------------------------------------------------------------------------------------
+
+
+def minutes(value: float) -> str:
+    """Minutes as a span."""
+    return span(round(value * 60) * 1000) or "0s"
+
+
+def _hours(value: float) -> str:
+    return f"{value:,.2f}"
+
+
+def _percent(value: float) -> str:
+    return f"{value * 100:.1f} %"
+
+
+def _count(value: float) -> str:
+    return f"{value:.0f}"
+
+
+def _ratio(value: float) -> str:
+    """An overload; endless where there was load and no pod."""
+    return f"{value:.2f}" if value < _FAR else "no pod"
+
+
+def _relative(before: float, after: float) -> str:
+    return f"{(after / before - 1) * 100:+.1f} %" if before else "-"
+
+
+def _difference(before: float, after: float) -> str:
+    return f"{after - before:+.2f}" if max(before, after) < _FAR else "-"
+
+
+def _points(before: float, after: float) -> str:
+    return f"{(after - before) * 100:+.1f} points"
+
+
+def _signed(text: Callable[[float], str]) -> Callable[[float, float], str]:
+    """The difference as `text` writes an amount; 0 has no unit."""
+    return lambda before, after: (
+        f"{'+' if after > before else '-'}{text(abs(after - before))}" if after != before else "0"
+    )
+
+
+class _Measure(NamedTuple):
+    name: str
+    field: str
+    text: Callable[[float], str]
+    change: Callable[[float, float], str]
+
+    def row(self, before: Any, after: Any) -> list[ComparedRow]:
+        """Recorded, candidate and change; no row where one of the two is not known."""
+        one, other = getattr(before, self.field), getattr(after, self.field)
+        if one is None or other is None:
+            return []
+        return [(self.name, self.text(one), self.text(other), self.change(one, other))]
+
+
+_HEAD: Final[ComparedRow] = ("", "recorded", "candidate", "change")
+_MEASURES: Final = (
+    _Measure("replica-hours", "replica_hours", _hours, _relative),
+    _Measure("time above target", "above_target_minutes", minutes, _signed(minutes)),
+    _Measure("worst overload (ratio)", "worst_overload", _ratio, _difference),
+    _Measure("time at maxReplicas", "at_max_minutes", minutes, _signed(minutes)),
+    _Measure("scale events", "scale_events", _count, _signed(_count)),
+    _Measure("direction flips", "direction_flips", _count, _signed(_count)),
+)
+_AT_DEPLOYED_TARGET: Final = _Measure("time above the deployed target", *_MEASURES[1][1:])
+_SCORES: Final = (
+    _Measure("under-provisioning accuracy", "under_accuracy", _percent, _points),
+    _Measure("over-provisioning accuracy", "over_accuracy", _percent, _points),
+    _Measure("under-provisioned time share", "under_share", _percent, _points),
+    _Measure("over-provisioned time share", "over_share", _percent, _points),
+    _Measure("instability", "instability", _percent, _points),
+    _Measure("adaptations per hour", "adaptations_per_hour", _hours, _difference),
+    _Measure("slack", "slack", _percent, _points),
+    _Measure("replica-hours of an oracle", "oracle_replica_hours", _hours, _difference),
+    _Measure("  with start-up delay", "oracle_with_start_up_replica_hours", _hours, _difference),
+    _Measure("replica-hours / oracle's", "oracle_ratio", _hours, _difference),
+)
+"""The scores of the literature."""
+
+
+def _compared(
+    measures: tuple[Measures, Measures], scores: tuple[Scores, Scores], at_deployed_target: Measures | None = None
+) -> Grid:
+    rows = [row for each in _MEASURES for row in each.row(*measures)]
+    if at_deployed_target is not None:
+        rows += _AT_DEPLOYED_TARGET.row(measures[0], at_deployed_target)
+    return Grid([_HEAD, *rows, *(row for each in _SCORES for row in each.row(*scores))], numbers=True)
+
+
+# --- one HPA ----------------------------------------------------------------------------------------------------------
+
+
+def section(reported: Reported) -> Section:
+    """What is reported of one HPA."""
+    result = reported.result
+    measures, scores = (result.recorded, result.candidate), (result.recorded_scores, result.candidate_scores)
+    return Section(
+        str(result.hpa),
+        f"{rfc3339(result.since_ms)} … {rfc3339(result.until_ms)}   {result.evaluations:,} evaluations",
+        [
+            Sentences(
+                [
+                    f"candidate: {', '.join(reported.changes) or 'nothing: it is the deployed spec'}",
+                    f"model: {MODELS[result.model]}",
+                    *_model_facts(result),
+                ]
+            ),
+            _compared(measures, scores, result.candidate_at_recorded_target),
+            _chart(result),
+            Sentences([f"note: {text}" for text in notes(result)]),
+        ],
+    )
+
+
+def _model_facts(result: Backtest) -> list[str]:
+    """What the model assumes, and how well it does."""
+    if result.model == "open":
+        share = result.agreed / result.evaluations * 100
+        return [
+            f"the candidate answers {result.agreed:,} of {result.evaluations:,} evaluations as recorded ({share:.1f} %)"
+        ]
+    facts = []
+    if result.start_up is not None:
+        seen = f", {result.start_up.measured} seen" if result.start_up.measured else ""
+        facts.append(f"pods take load after {result.start_up.ms / 1000:.0f}s ({result.start_up.how}{seen})")
+    if result.deployed is not None:
+        hours = (result.deployed.replica_hours / result.recorded.replica_hours - 1) * 100
+        above = result.deployed.above_target_minutes - result.recorded.above_target_minutes
+        facts.append(
+            f"self-check: the deployed spec in this model gives {hours:+.1f} % replica-hours, "
+            f"{above:+.1f} min above target"
+        )
+    return facts
+
+
+def notes(result: Backtest) -> list[str]:
+    """What to keep in mind about this result, beside what the model can never know."""
+    stated = []
+    recorded = result.recorded
+    if recorded.at_max_minutes and recorded.worst_overload > 1:
+        stated.append(
+            f"the recording was at maxReplicas for {minutes(recorded.at_max_minutes)}, overloaded at times: pods at "
+            "their limit take less load than there was, so what a higher maximum would need is underestimated"
+        )
+    if recorded.unknown_minutes:
+        stated.append(f"the load is not known for {minutes(recorded.unknown_minutes)}: metrics were missing")
+    if result.edits:
+        stated.append(f"the deployed spec was edited {result.edits} times in this window")
+    if result.start_up is not None and not result.start_up.measured:
+        stated.append(
+            f"no pod started in this window: its start-up of {result.start_up.ms / 1000:.0f}s is {result.start_up.how}"
+        )
+    return stated
+
+
+def _chart(result: Backtest) -> Chart:
+    """Replicas over time: recorded, candidate, and how many pods the load needs at the deployed target."""
+    recorded = [(each.time_ms, each.replicas) for each in result.recorded_moments]
+    candidate = [(each.time_ms, each.replicas) for each in result.candidate_moments]
+    need = [(each.time_ms, each.need) for each in result.recorded_moments if each.need is not None]
+    most = max((count for _, count in (*recorded, *candidate)), default=1)
+    return Chart(
+        "Replicas",
+        f"replicas over time of {result.hpa}",
+        (
+            Curve("recorded", "recorded", recorded),
+            Curve("candidate", "candidate", candidate),
+            Curve("pods that the load needs at target", "need", need, (3, 3)),
+        ),
+        result.since_ms,
+        result.until_ms,
+        # A need far beyond what ran would make the lines flat.
+        max(1.0, most, *(min(value, 2.0 * most) for _, value in need)),
+    )
+
+
+def _document(reported: Reported) -> dict[str, Any]:
+    result = reported.result
+    made: dict[str, Any] = result.hpa._asdict() | {
+        "model": result.model,
+        "since": rfc3339(result.since_ms),
+        "until": rfc3339(result.until_ms),
+        "evaluations": result.evaluations,
+        "recorded": result.recorded,
+        "candidate": result.candidate,
+        "recordedScores": result.recorded_scores,
+        "candidateScores": result.candidate_scores,
+        "changes": list(reported.changes),
+        "notes": notes(result),
+        "unknown": _unknown(result.model),
+    }
+    if result.candidate_at_recorded_target is not None:
+        made["candidateAtRecordedTarget"] = result.candidate_at_recorded_target
+    if result.candidate_scores_at_recorded_target is not None:
+        made["candidateScoresAtRecordedTarget"] = result.candidate_scores_at_recorded_target
+    if result.model == "open":
+        made["agreed"] = result.agreed
+    else:
+        made |= {"startUp": result.start_up, "selfCheck": result.deployed}
+    made["series"] = [
+        {"time": was.time_ms, "recorded": was.replicas, "candidate": own.replicas, "need": was.need}
+        for was, own in zip(result.recorded_moments, result.candidate_moments, strict=True)
+    ]
+    found: dict[str, Any] = msgspec.to_builtins(made)
+    return found
+
+
+# --- the whole --------------------------------------------------------------------------------------------------------
+
+
+def _unknown(model: str) -> Sequence[str]:
+    return UNKNOWN if model == "closed" else OPEN_UNKNOWN
+
+
+def report(reports: Sequence[Reported], failed: Sequence[str]) -> QuestionReport:
+    """The report of some HPAs. `failed`: the conditions of `--fail-if` that are met."""
+    results = [each.result for each in reports]
+    summary = [Section(parts=[Sentences([f"FAILED: {text}" for text in failed], "red")])] if failed else []
+    if len(results) > 1:
+        measures = total(each.recorded for each in results), total(each.candidate for each in results)
+        scores = by_hours([r.recorded_scores for r in results]), by_hours([r.candidate_scores for r in results])
+        summary.insert(0, Section(f"all {len(results)} HPAs", parts=[_compared(measures, scores)]))
+    return QuestionReport(
+        "Backtest",
+        "BacktestList",
+        {"items": [_document(each) for each in reports], "failed": list(failed)},
+        [section(each) for each in reports],
+        summary,
+        [Notes("This model cannot know:", _unknown(results[0].model))],
+    )

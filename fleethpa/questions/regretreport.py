@@ -1,0 +1,204 @@
+"""The report of `regret`: what decisions cost, the whole by cause, and HPA by HPA."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences
+from fleethpa.show.times import rfc3339
+from streams.analysis.regret import CARRIED_MS, CAUSES, MILLI_REPLICA_HOUR_MS, added, rounded
+
+if TYPE_CHECKING:
+    from streams.analysis.regret import Cause, Parts, Regret
+
+
+_MILLI_MINUTE_MS: Final = 60
+CAUSE_TEXTS: Final[dict[Cause, str]] = {
+    "startUp": "start-up: pods take time until they take load",
+    "target": "target: what a pod carries is not used up",
+    "missingMetrics": "missing metrics",
+    "tolerance": "tolerance: the metric was near enough to its target",
+    "reaction": "reaction: the load moved after it was measured",
+    "window": "stabilization window",
+    "policy": "scaling policies",
+    "minReplicas": "minReplicas",
+    "maxReplicas": "maxReplicas",
+    "pause": "pause or freeze",
+    "guard": "a guard: largest step, overflow",
+    "otherWriters": "not decided: other writers, writes under way",
+}
+
+
+class Printed(NamedTuple):
+    """A regret in the units that are printed: thousandths of replica-hours and of minutes."""
+
+    too_many: Parts
+    too_few: Parts
+    minutes: Parts
+
+    @property
+    def wholes(self) -> tuple[int, int, int]:
+        """The three amounts, over all causes."""
+        return (self.too_many.whole, self.too_few.whole, self.minutes.whole)
+
+    def of(self, cause: Cause) -> tuple[int, int, int]:
+        """The three amounts of a cause."""
+        return (self.too_many.parts[cause], self.too_few.parts[cause], self.minutes.parts[cause])
+
+
+def printed(regret: Regret) -> Printed:
+    """Round one HPA's regret so that its causes still add up."""
+    return Printed(
+        rounded(regret.too_many, MILLI_REPLICA_HOUR_MS),
+        rounded(regret.too_few, MILLI_REPLICA_HOUR_MS),
+        rounded(regret.too_few_ms, _MILLI_MINUTE_MS),
+    )
+
+
+def fleet(several: Sequence[Printed]) -> Printed:
+    """Several HPAs together: the sums of what is printed for each."""
+    return Printed(*(added(parts) for parts in zip(*several, strict=True)))
+
+
+def cost(milli_replica_hours: int, price: Decimal) -> Decimal:
+    """Replica-hours at a price per replica-hour."""
+    return price * milli_replica_hours / 1000
+
+
+def report(found: Sequence[Regret], price: Decimal | None) -> QuestionReport:
+    """The report of some HPAs, that with most replicas too many first."""
+    amounts = [printed(each) for each in found]
+    whole = fleet(amounts)
+    ran, oracle = (_hours(sum(getattr(each, name) for each in found)) for name in ("ran", "oracle"))
+    since, until = min(each.since_ms for each in found), max(each.until_ms for each in found)
+    sections = [
+        Section(
+            str(found[0].hpa) if len(found) == 1 else f"{len(found)} HPAs",
+            f"{rfc3339(since)} … {rfc3339(until)}",
+            [Sentences([f"{ran} replica-hours ran; an oracle that knew the load would have run {oracle}"])],
+        ),
+        Section(parts=[_by_cause(whole, price)]),
+    ]
+    if len(found) > 1:
+        sections.append(Section("HPA by HPA", parts=[_by_hpa(found, amounts, price)]))
+    document = {
+        "pricePerReplicaHour": None if price is None else float(price),
+        "total": _amounts(whole, price),
+        "items": [_item(each, own, price) for each, own in zip(found, amounts, strict=True)],
+    }
+    return QuestionReport("Regret", "RegretReport", document, sections, closing=[Notes("What this is:", notes(found))])
+
+
+def _by_cause(whole: Printed, price: Decimal | None) -> Grid:
+    """The causes, the largest first, and the total."""
+    causes = [cause for cause in CAUSES if any(whole.of(cause))]
+    causes.sort(key=lambda cause: -whole.too_many.parts[cause])
+    rows = [(CAUSE_TEXTS[cause], *whole.of(cause)) for cause in causes]
+    most = max((many for _, many, _, _ in rows), default=0) or 1
+    head = ("CAUSE", "REPLICA-HOURS TOO MANY", "SHARE", "REPLICA-HOURS TOO FEW", "MINUTES TOO FEW")
+    return Grid(
+        [
+            _priced(head, "COST", price),
+            *(
+                _priced((name, _milli(many), _share(many, whole), _milli(few), _milli(minutes)), many, price)
+                for name, many, few, minutes in (*rows, ("total", *whole.wholes))
+            ),
+        ],
+        "replica-hours too many by cause, the largest first",
+        numbers=True,
+        bars=[*(many / most for _, many, _, _ in rows), 0.0],
+    )
+
+
+def _by_hpa(found: Sequence[Regret], amounts: Sequence[Printed], price: Decimal | None) -> Grid:
+    head = ("HPA", "RAN", "ORACLE", "TOO MANY", "MAINLY", "MINUTES TOO FEW", "MAINLY")
+    rows = [
+        _priced(
+            (
+                str(each.hpa),
+                _hours(each.ran),
+                _hours(each.oracle),
+                _milli(own.too_many.whole),
+                _main_cause(own.too_many),
+                _milli(own.minutes.whole),
+                _main_cause(own.minutes),
+            ),
+            own.too_many.whole,
+            price,
+        )
+        for each, own in sorted(zip(found, amounts, strict=True), key=lambda pair: -pair[1].too_many.whole)
+    ]
+    return Grid([_priced(head, "COST", price), *rows], numbers=True)
+
+
+def _priced(row: tuple[str, ...], last: str | int, price: Decimal | None) -> tuple[str, ...]:
+    """A row with its cost behind it (of thousandths of a replica-hour), where there is a price."""
+    if price is None:
+        return row
+    return (*row, last if isinstance(last, str) else f"{cost(last, price):,.2f}")
+
+
+def _share(many: int, whole: Printed) -> str:
+    return f"{many / whole.too_many.whole:.1%}" if whole.too_many.whole else "-"
+
+
+def _main_cause(parts: Parts) -> str:
+    """The cause with the largest part; `-` where there is nothing."""
+    return max(parts.parts, key=lambda cause: parts.parts[cause]) if parts.whole else "-"
+
+
+def _milli(amount: int) -> str:
+    return f"{amount // 1000:,}.{amount % 1000:03d}"
+
+
+def _hours(replica_ms: int) -> str:
+    return _milli((2 * replica_ms + MILLI_REPLICA_HOUR_MS) // (2 * MILLI_REPLICA_HOUR_MS))
+
+
+def notes(found: Sequence[Regret]) -> list[str]:
+    """What the report is, how much of the time it judges, and what it cannot know."""
+    judged_ms, carried_ms, unknown_ms = (
+        sum(getattr(each, name) for each in found) for name in ("known_ms", "carried_ms", "unknown_ms")
+    )
+    stated = [
+        "the oracle knows the load ahead, fills its pods up to what they carry, and starts them with no delay",
+        f"judged: {judged_ms / 3_600_000:,.1f} hours of HPAs",
+    ]
+    if carried_ms:
+        stated.append(
+            f"for {carried_ms / 60_000:,.1f} minutes of it no load was measured: the last one known is used, "
+            f"for {CARRIED_MS // 60_000} minutes at most"
+        )
+    if unknown_ms:
+        stated.append(f"not judged: {unknown_ms / 60_000:,.1f} minutes, as their load is not known")
+    stated.append("the log has no latency and no prices: how bad a missing replica was is not known")
+    return stated
+
+
+def _item(regret: Regret, own: Printed, price: Decimal | None) -> dict[str, Any]:
+    """One HPA for machine formats: amounts are whole thousandths, and causes add up to totals."""
+    return {
+        **regret.hpa._asdict(),
+        "since": rfc3339(regret.since_ms),
+        "until": rfc3339(regret.until_ms),
+        "replicaHours": round(regret.ran / MILLI_REPLICA_HOUR_MS / 1000, 6),
+        "oracleReplicaHours": round(regret.oracle / MILLI_REPLICA_HOUR_MS / 1000, 6),
+        "judgedSeconds": regret.known_ms / 1000,
+        "carriedSeconds": regret.carried_ms / 1000,
+        "notJudgedSeconds": regret.unknown_ms / 1000,
+        "startUp": msgspec.to_builtins(regret.start_up),
+        **_amounts(own, price),
+    }
+
+
+def _amounts(own: Printed, price: Decimal | None) -> dict[str, Any]:
+    def named(amounts: tuple[int, int, int]) -> dict[str, Any]:
+        names = ("tooManyMilliReplicaHours", "tooFewMilliReplicaHours", "tooFewMilliMinutes")
+        made: dict[str, Any] = dict(zip(names, amounts, strict=True))
+        return made if price is None else made | {"cost": float(cost(amounts[0], price))}
+
+    return named(own.wholes) | {"causes": {cause: named(own.of(cause)) for cause in CAUSES if any(own.of(cause))}}

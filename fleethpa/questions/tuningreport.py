@@ -1,0 +1,210 @@
+"""The report of `tune`: each HPA's proposal with its evidence, or why there is none, and what it cannot know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from fleethpa.show.formats import to_yaml
+from fleethpa.show.report import Grid, Notes, Preformatted, QuestionReport, Scatter, Section, Sentences, Spot
+from fleethpa.show.times import rfc3339, span
+from schemas.kubernetes.hpa import manifest_of
+from streams.analysis.closedloop import UNKNOWN
+from streams.analysis.revisions import differences
+from streams.analysis.tuning.recording import WORTH_RELIEF
+
+if TYPE_CHECKING:
+    from schemas.keys import HpaId
+    from schemas.kubernetes.shape import Json
+    from streams.analysis.tuning.recording import CurvePoint, Side, Tuning
+
+
+_DAY_MIN: Final = 1440
+CAUTIONS: Final = (
+    "whether the future is like the past: loads, releases and dependencies change",
+    "what the capacity of a pod really is: no latency is in the log",
+    *UNKNOWN,
+)
+
+
+class Tuned(NamedTuple):
+    """One HPA: what was found, or why nothing could be (`refused`)."""
+
+    id: HpaId
+    hpa: Json
+    found: Tuning | None
+    refused: str = ""
+
+    @property
+    def manifest(self) -> dict[str, Any] | None:
+        """A manifest that `apply` takes; None: nothing is proposed."""
+        if self.found is None or not self.found.changed:
+            return None
+        return manifest_of(self.hpa["metadata"] | self.id._asdict(), self.found.spec)
+
+
+def _percent(value: float) -> str:
+    return f"{value * 100:.2f} %"
+
+
+_ROWS: Final[tuple[tuple[str, Callable[[Side], str]], ...]] = (
+    ("replica-hours", lambda side: f"{side.replica_hours:,.2f}"),
+    ("time in overload", lambda side: _percent(side.overload_share)),
+    ("missing, mean over time", lambda side: _percent(side.overload)),
+    ("worst overload (ratio)", lambda side: f"{side.worst:.2f}"),
+    ("scale events", lambda side: str(side.scale_events)),
+    ("replica-hours / oracle's", lambda side: _ratio(side.scores.oracle_ratio)),
+    ("slack", lambda side: _percent(side.scores.slack)),
+    ("instability", lambda side: _percent(side.scores.instability)),
+)
+_HEAD: Final = ("", "unseen: deployed", "unseen: proposed", "chosen on: deployed", "chosen on: proposed")
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def section(tuned: Tuned) -> Section:
+    """What is reported of one HPA."""
+    found = tuned.found
+    if found is None:
+        return Section(str(tuned.id), "no proposal", [Sentences([tuned.refused])])
+    four: tuple[Side, ...] = (*found.unseen, *found.chosen_on)
+    return Section(
+        str(tuned.id),
+        f"{rfc3339(found.since_ms)} … {rfc3339(found.until_ms)}   {found.evaluations:,} evaluations, chosen until "
+        f"{rfc3339(found.split_ms)}, scored from there",
+        [
+            Sentences(
+                [
+                    f"objective: {found.objective}; overload is counted beyond {found.capacity}; {found.tried} specs "
+                    f"tried, {found.withdrawn} withdrawn after a check in the closed loop",
+                    f"load: {found.metric}, {_cycle(found)}; pods take load after {found.start_up.ms / 1000:.0f}s "
+                    f"({found.start_up.how})",
+                    *[f"bound: {text}" for text in found.bounds],
+                ]
+            ),
+            Notes(headline(found), differences(found.deployed, found.spec) if found.changed else relief_hint(found)),
+            Grid([_HEAD, *((name, *map(text, four)) for name, text in _ROWS)], numbers=True),
+            _curve(found),
+            *([Preformatted("The manifest:", to_yaml(tuned.manifest))] if found.changed else []),
+        ],
+    )
+
+
+def headline(found: Tuning) -> str:
+    """Whether there is a proposal, and of which kind: one that costs more says so, and for what."""
+    if not found.changed:
+        return f"no change proposed: {found.why}"
+    if not found.costs_more:
+        return "proposed:"
+    return (
+        f"proposed, at {found.more_cost:.1%} more replica-hours: in overload for "
+        f"{_of_a_day(found.overload_share(0))} as deployed, {_of_a_day(found.overload_share(1))} with the proposal"
+    )
+
+
+def relief_hint(found: Tuning) -> list[str]:
+    """Where nothing is proposed and pods were in overload: what can be asked instead."""
+    share = found.overload_share(0)
+    if found.objective == "safety" or share < WORTH_RELIEF:
+        return []
+    return [
+        f"the deployed spec was in overload for {_of_a_day(share)}; --objective safety searches a spec that spares at "
+        "least half of that, at more cost where that must be"
+    ]
+
+
+def _of_a_day(share: float) -> str:
+    return f"{_percent(share)} of the time ({share * _DAY_MIN:.1f} minutes of a day)"
+
+
+def _cycle(found: Tuning) -> str:
+    return f"repeats every {span(found.cycle_ms // 60_000 * 60_000)}" if found.cycle_ms else "no cycle seen"
+
+
+def _curve(found: Tuning) -> Scatter:
+    """Cost against overload among the specs tried; where the deployed spec and the proposal are."""
+    marks = {found.proposed_point: "proposed"} if found.changed else {}
+    marks[found.deployed_point] = "deployed"
+    points = sorted({*found.curve, *marks}, key=lambda point: (point.replica_hours, point.overload_share))
+    return Scatter(
+        "cost against overload of the specs tried, on the part they were chosen on (compact model)",
+        "replica-hours",
+        "time in overload",
+        "{:,.2f}",
+        "{:.2%}",
+        [Spot(point.replica_hours, point.overload_share, _spec(point), marks.get(point, "")) for point in points],
+    )
+
+
+def _spec(point: CurvePoint) -> str:
+    return f"target {point.target:g} %, min {point.min_replicas}, window {point.window_seconds}s"
+
+
+def _ranking(found: Sequence[Tuned]) -> Section:
+    """Where most is to gain among several HPAs, and where the risk is."""
+    tunings = [each.found for each in found if each.found is not None and each.found.changed]
+    tunings.sort(key=lambda each: -each.saved)
+    kept = sum(each.found is not None and not each.found.changed for each in found)
+    refused = sum(each.found is None for each in found)
+    title = f"{len(found)} HPAs: {len(tunings)} proposals, {kept} without change, {refused} that cannot be tuned"
+    return Section(title, parts=[Sentences([f"{number}. {_gain(each)}" for number, each in enumerate(tunings, 1)])])
+
+
+def _gain(found: Tuning) -> str:
+    was, own = found.unseen
+    risk = "; ".join(text.partition(": ")[0] for text in found.bounds) or "none bound it"
+    change = f"{abs(found.saved):,.2f} replica-hours {'more than' if found.saved < 0 else 'less of'}"
+    return (
+        f"{found.hpa}: {change} {was.replica_hours:,.2f}, overload {_percent(was.overload_share)} → "
+        f"{_percent(own.overload_share)}, worst {own.worst:.2f}; risk: {risk}"
+    )
+
+
+def report(found: Sequence[Tuned]) -> QuestionReport:
+    """The report of some HPAs, with a ranking where there are several."""
+    return QuestionReport(
+        "Tune",
+        "TuningList",
+        {"items": [_document(each) for each in found]},
+        [section(each) for each in found],
+        [_ranking(found)] if len(found) > 1 else [],
+        [Notes("A proposal cannot know:", CAUTIONS)] if any(each.found is not None for each in found) else [],
+    )
+
+
+def _document(tuned: Tuned) -> dict[str, Any]:
+    found = tuned.found
+    if found is None:
+        return {**tuned.id._asdict(), "refused": tuned.refused}
+    names = ("deployed", "proposed")
+    made: dict[str, Any] = msgspec.to_builtins(
+        {
+            **tuned.id._asdict(),
+            "objective": found.objective,
+            "since": rfc3339(found.since_ms),
+            "until": rfc3339(found.until_ms),
+            "scoredFrom": rfc3339(found.split_ms),
+            "evaluations": found.evaluations,
+            "changed": found.changed,
+            "costsMore": found.costs_more,
+            "why": found.why,
+            "changes": differences(found.deployed, found.spec),
+            "manifest": tuned.manifest,
+            "metric": found.metric,
+            "capacity": found.capacity,
+            "cycleSeconds": None if found.cycle_ms is None else found.cycle_ms / 1000,
+            "startUp": found.start_up,
+            "unseen": dict(zip(names, found.unseen, strict=True)),
+            "chosenOn": dict(zip(names, found.chosen_on, strict=True)),
+            "curve": {"points": found.curve, "deployed": found.deployed_point, "proposed": found.proposed_point},
+            "bounds": found.bounds,
+            "specsTried": found.tried,
+            "withdrawn": found.withdrawn,
+            "unknown": CAUTIONS,
+        }
+    )
+    return made
