@@ -149,7 +149,9 @@ async def test_a_decision_left_by_a_dead_leader_is_ended_by_the_next(tmp_path: P
 async def test_what_somebody_wrote_in_the_native_controllers_name_does_not_stop_an_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ObserverConfig, "canary_wait_s", 0.5)
+    defaults = ObserverConfig.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "canary_wait_s", 0.5)
     async with rig(tmp_path) as made, agent_topics(made) as (orders, reports):
         sim = made.sims["east"]
         sim.apply(deployment("web", 2))
