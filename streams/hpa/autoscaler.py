@@ -12,6 +12,7 @@ from schemas.kubernetes.fielderrors import go_quote
 from schemas.kubernetes.quantity import parse_milli, parse_quantity
 from schemas.kubernetes.selectors import label_selector_error, print_label_selector
 from schemas.kubernetes.shape import JsonView, parse_group_version
+from streams.hpa.rules import CURRENT, Rules
 
 UTILIZATION: Final = "utilization"
 RAW_AVERAGE: Final = "rawAverage"
@@ -25,12 +26,13 @@ INVALID: Final = "invalid"
 
 
 class ControllerSettings(Struct, frozen=True, kw_only=True):
-    """The controller flags that take part in a decision; the defaults are kube-controller-manager's."""
+    """The controller's flags and version, as far as they take part in a decision; the defaults are those of v1.37."""
 
     tolerance: float = 0.1
     downscale_stabilization_ms: int = 300_000
     cpu_initialization_period_ms: int = 300_000
     initial_readiness_delay_ms: int = 30_000
+    rules: Rules = CURRENT
 
 
 class MetricSpec(Struct, frozen=True, kw_only=True):
@@ -115,13 +117,16 @@ _NO_RESOURCE_TARGET = (
 )
 
 
-def compile_autoscaler(hpa: JsonView) -> Autoscaler:
-    """Compile a defaulted HPA. Raises ValueError: a quantity in the spec cannot be read."""
+def compile_autoscaler(hpa: JsonView, rules: Rules = CURRENT) -> Autoscaler:
+    """Compile a defaulted HPA for a controller with these rules.
+
+    Raises ValueError: a quantity in the spec cannot be read.
+    """
     metadata, spec = hpa["metadata"], hpa["spec"]
     target, behavior = spec["scaleTargetRef"], spec.get("behavior")
     namespace = metadata.get("namespace", "")
     group, target_error = parse_group_version(target.get("apiVersion", ""))
-    metrics = tuple(_metric(metric, namespace) for metric in spec.get("metrics") or ())
+    metrics = tuple(_metric(metric, namespace, rules) for metric in spec.get("metrics") or ())
     minimum = spec.get("minReplicas")
     return Autoscaler(
         namespace=namespace,
@@ -141,9 +146,9 @@ def compile_autoscaler(hpa: JsonView) -> Autoscaler:
     )
 
 
-def _metric(metric: JsonView, namespace: str) -> MetricSpec:
+def _metric(metric: JsonView, namespace: str, rules: Rules) -> MetricSpec:
     is_of_namespace = metric.get("type") in ("Object", "External")
-    return _shared_metric(msgspec.json.encode(metric), namespace if is_of_namespace else "")
+    return _shared_metric(msgspec.json.encode(metric), namespace if is_of_namespace else "", rules)
 
 
 def _rules(behavior: JsonView | None, direction: str) -> ScalingRules | None:
@@ -153,9 +158,9 @@ def _rules(behavior: JsonView | None, direction: str) -> ScalingRules | None:
 
 
 @lru_cache(maxsize=4096)
-def _shared_metric(metric: bytes, namespace: str) -> MetricSpec:
+def _shared_metric(metric: bytes, namespace: str, rules: Rules) -> MetricSpec:
     """Compile a metric once for all HPAs that have it: the metrics of a large fleet are few."""
-    return _compile_metric(msgspec.json.decode(metric), namespace)
+    return _compile_metric(msgspec.json.decode(metric), namespace, rules)
 
 
 @lru_cache(maxsize=4096)
@@ -181,16 +186,16 @@ def _compile_policy(policy: JsonView, *, up: bool) -> ScalingPolicy:
     return ScalingPolicy(policy["type"], value, policy["periodSeconds"] * 1000, 1 + share if up else 1 - share)
 
 
-def _compile_metric(metric: JsonView, namespace: str) -> MetricSpec:
+def _compile_metric(metric: JsonView, namespace: str, rules: Rules) -> MetricSpec:
     match metric.get("type", ""):
         case "Resource":
-            return _resource(metric["resource"], None)
+            return _resource(metric["resource"], None, rules)
         case "ContainerResource":
-            return _resource(metric["containerResource"], metric["containerResource"]["container"])
+            return _resource(metric["containerResource"], metric["containerResource"]["container"], rules)
         case "Pods":
             return _pods(metric["pods"])
         case "Object":
-            return _object(metric["object"], namespace)
+            return _object(metric["object"], namespace, rules)
         case "External":
             return _external(metric["external"], namespace)
         case unknown:
@@ -199,7 +204,7 @@ def _compile_metric(metric: JsonView, namespace: str) -> MetricSpec:
             return MetricSpec(type=unknown, calculation=INVALID, reason=reason, error=error, spec_fault=True)
 
 
-def _resource(source: JsonView, container: str | None) -> MetricSpec:
+def _resource(source: JsonView, container: str | None, rules: Rules) -> MetricSpec:
     resource, target = source["name"], source["target"]
     calculation, aim, name, inner, error = INVALID, 0, "", "", ""
     if target.get("averageValue") is not None:
@@ -220,7 +225,7 @@ def _resource(source: JsonView, container: str | None) -> MetricSpec:
         name=name,
         resource=resource,
         container=container or "",
-        binary=resource == "memory",
+        binary=resource == "memory" and rules.memory_is_binary,
         status_key="resource" if of_pods else "containerResource",
         status_before=(("name", resource),) if of_pods else (("name", resource), ("container", container)),
         reason="FailedGetResourceMetric" if of_pods else "FailedGetContainerResourceMetric",
@@ -251,16 +256,20 @@ def _pods(source: JsonView) -> MetricSpec:
     )
 
 
-def _object(source: JsonView, namespace: str) -> MetricSpec:
+def _object(source: JsonView, namespace: str, rules: Rules) -> MetricSpec:
     metric, target, described = source["metric"], source["target"], source["describedObject"]
     error = label_selector_error(metric.get("selector"))
     calculation, milli, name, outer = INVALID, 0, "", "failed to get object metric value: "
+    where, shown = f" on {described['kind']} {namespace}/{described['name']}: ", described
+    if not rules.object_error_in_order:
+        where = f": {described['kind']} on {namespace} {described['name']}/"
     if not error and target.get("type") == "Value" and target.get("value") is not None:
         calculation, milli = OBJECT_VALUE, parse_milli(target["value"])
         name = f"{described['kind']} metric {metric['name']}"
     elif not error and target.get("type") == "AverageValue" and target.get("averageValue") is not None:
         calculation, milli, name = OBJECT_PER_POD, parse_milli(target["averageValue"]), _external_name(metric)
         outer += f"failed to get {metric['name']} object metric: "
+        shown = described if rules.average_names_object else {"kind": "", "name": ""}
     else:
         error = error or "invalid object metric source: neither a value target nor an average value target was set"
     return MetricSpec(
@@ -269,9 +278,9 @@ def _object(source: JsonView, namespace: str) -> MetricSpec:
         target=milli,
         name=name,
         status_key="object",
-        status_before=(("metric", metric), ("describedObject", described)),
+        status_before=(("metric", metric), ("describedObject", shown)),
         reason="FailedGetObjectMetric",
-        fetch_prefix=f"unable to get metric {metric['name']} on {described['kind']} {namespace}/{described['name']}: ",
+        fetch_prefix=f"unable to get metric {metric['name']}{where}",
         outer_prefix=outer,
         error=error,
     )

@@ -5,22 +5,53 @@ Source: upstream `replica_calculator.go` and `metrics/utilization.go`, v1.37.1.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from msgspec import structs
 
 from streams.hpa.autoscaler import ControllerSettings
 from streams.hpa.evaluation import Calculation
-from streams.hpa.gofloat import MAX_INT32, MAX_INT64, MIN_INT64, ceil32, ceil64, divide, trunc_div, wrap32, wrap64
+from streams.hpa.gofloat import (
+    MAX_INT32,
+    MAX_INT64,
+    MIN_INT64,
+    ceil32,
+    ceil64,
+    divide,
+    saturated_ceil32,
+    trunc_div,
+    wrap32,
+    wrap64,
+)
 from streams.hpa.grouping import NO_PODS_ERROR, Groups, MetricError, group
 from streams.hpa.observation import PodSamples, TargetPods
+from streams.hpa.requests import RequestTable
+from streams.hpa.rules import CURRENT, Rules
 
 ToleranceBand = tuple[float, float]
 """Ratios from the first to the second, both included, are within tolerance."""
 
 
-def bounds(down: float, up: float) -> ToleranceBand:
-    """Give the tolerance band around 1. Source: upstream `Tolerances.isWithin`."""
-    return 1.0 - down, 1.0 + up
+def bounds(down: float, up: float, rules: Rules = CURRENT) -> ToleranceBand:
+    """Give the tolerance band around 1. Source: upstream `Tolerances.isWithin`; up to 1.32 `math.Abs(1.0-ratio)`."""
+    if rules.tolerance_is_band:
+        return 1.0 - down, 1.0 + up
+    return _edge(down, -2.0 - 2.0 * down), _edge(up, 2.0 + 2.0 * up)
+
+
+@lru_cache(maxsize=64)
+def _edge(tolerance: float, outside: float) -> float:
+    """Give the double on the way from 1 to `outside` that is the last whose distance from 1 rounds to `tolerance`.
+
+    That distance never shrinks on this way, so comparing a ratio with both edges is comparing its distance.
+    """
+    inside = 1.0
+    while (middle := (inside + outside) / 2.0) not in (inside, outside):
+        if abs(1.0 - middle) <= tolerance:
+            inside = middle
+        else:
+            outside = middle
+    return inside
 
 
 def utilization(
@@ -38,7 +69,8 @@ def utilization(
 
     Raises MetricError: no pods, no samples left, a pod without a request, or requests that sum up to 0.
     """
-    requests = pods.requests(resource, container)
+    rules = settings.rules
+    requests = pods.requests(resource, container, rules)
     groups = group(pods, answer, resource == "cpu", requests, settings, now_ms)
     if requests.error:
         raise MetricError(requests.error)
@@ -47,17 +79,18 @@ def utilization(
     average = trunc_div(wrap64(usage), groups.ready)
     ratio = divide(float(percent), float(target))
     if _is_plain(ratio, groups):
-        return _marked(wrapped, _plain(current, percent, ratio, average, groups, band))
+        return _marked(wrapped, _plain(current, percent, ratio, average, groups, band, rules))
     if ratio < 1.0 or ratio > 1.0:
         # NaN (0 % of a target of 0) is neither: nothing is filled in then.
         request += groups.missing_request
     if ratio < 1.0:
-        usage += _fallback(pods, answer, resource, container, max(100, target))
+        usage += _fallback(pods, answer, requests, max(100, target))
     if ratio > 1.0:
         request += groups.unready_request
     final_percent, also_wrapped = _percent(usage, request)
     final = divide(float(final_percent), float(target))
-    return _marked(wrapped or also_wrapped, _filled(current, percent, ratio, average, final, groups, band))
+    size = _map_size(ratio, groups, ratio_one=False)
+    return _marked(wrapped or also_wrapped, _filled(current, percent, ratio, average, final, size, groups, band, rules))
 
 
 def raw_average(
@@ -74,6 +107,7 @@ def raw_average(
 
     Raises MetricError: no pods, or no samples left.
     """
+    rules = settings.rules
     groups = group(pods, answer, cpu, None, settings, now_ms)
     total = answer.total_milli - groups.removed_milli
     count = groups.ready + groups.strays
@@ -81,27 +115,28 @@ def raw_average(
     ratio = divide(float(average), float(target_milli))
     wrapped = wrap64(total) != total
     if _is_plain(ratio, groups):
-        return _marked(wrapped, _plain(current, average, ratio, None, groups, band))
+        return _marked(wrapped, _plain(current, average, ratio, None, groups, band, rules))
     if ratio < 1.0:
         total += target_milli * groups.missing
-    final_average = trunc_div(wrap64(total), _map_size(ratio, groups))
+    size = _map_size(ratio, groups, ratio_one=not rules.ratio_one_ignores_missing)
+    final_average = trunc_div(wrap64(total), size)
     final = divide(float(final_average), float(target_milli))
     wrapped = wrapped or wrap64(total) != total
-    return _marked(wrapped, _filled(current, average, ratio, None, final, groups, band))
+    return _marked(wrapped, _filled(current, average, ratio, None, final, size, groups, band, rules))
 
 
 def object_value(
-    current: int, target_milli: int, usage_milli: int, pods: TargetPods, band: ToleranceBand
+    current: int, target_milli: int, usage_milli: int, pods: TargetPods, band: ToleranceBand, rules: Rules
 ) -> Calculation:
     """Propose replicas for a target total of an Object metric.
 
     Raises MetricError: the running and ready pods are needed and there is no pod.
     """
-    return _total(current, target_milli, usage_milli, pods, band)
+    return _total(current, target_milli, usage_milli, pods, band, rules)
 
 
 def external_value(
-    current: int, target_milli: int, values: Sequence[int], pods: TargetPods, band: ToleranceBand
+    current: int, target_milli: int, values: Sequence[int], pods: TargetPods, band: ToleranceBand, rules: Rules
 ) -> Calculation:
     """Propose replicas for a target total of an External metric, whose series are summed up to MaxInt64.
 
@@ -109,35 +144,45 @@ def external_value(
     """
     usage, wrapped = 0, False
     for value in values:
-        if value > 0 and usage > MAX_INT64 - value:
+        if rules.totals_saturate and value > 0 and usage > MAX_INT64 - value:
             usage = MAX_INT64
             break
-        wrapped = wrapped or usage + value < MIN_INT64
+        wrapped = wrapped or not MIN_INT64 <= usage + value <= MAX_INT64
         usage = wrap64(usage + value)
-    return _marked(wrapped, _total(current, target_milli, usage, pods, band))
+    return _marked(wrapped, _total(current, target_milli, usage, pods, band, rules))
 
 
-def object_per_pod(status_replicas: int, target_milli: int, usage_milli: int, band: ToleranceBand) -> Calculation:
+def object_per_pod(
+    status_replicas: int, target_milli: int, usage_milli: int, band: ToleranceBand, rules: Rules
+) -> Calculation:
     """Propose replicas for a target of an Object metric per pod; `status_replicas` are what the scale reports."""
     usage, target, replicas = float(usage_milli), float(target_milli), float(status_replicas)
     average = ceil64(divide(usage, replicas))
-    return _per_pod(status_replicas, usage, target, average, ceil32(divide(usage, target)), band)
+    return _per_pod(status_replicas, usage, target, average, _ceil32(divide(usage, target), rules), band)
 
 
 def external_per_pod(
-    status_replicas: int, target_milli: int, values: Sequence[int], band: ToleranceBand
+    status_replicas: int, target_milli: int, values: Sequence[int], band: ToleranceBand, rules: Rules
 ) -> Calculation:
-    """Propose replicas for a target of an External metric per pod. A running sum below 0 counts as MaxInt64."""
+    """Propose replicas for a target of an External metric per pod.
+
+    From 1.34 on a running sum below 0 counts as MaxInt64, and what is above MaxInt32 replicas as that.
+    """
+    saturates = rules.external_average_saturates
     usage_milli, wrapped = 0, False
     for value in values:
-        usage_milli = wrap64(usage_milli + value)
-        if usage_milli < 0:
+        total = usage_milli + value
+        usage_milli = wrap64(total)
+        wrapped = wrapped or usage_milli != total
+        if saturates and usage_milli < 0:
             usage_milli, wrapped = MAX_INT64, True
             break
     usage, target = float(usage_milli), float(target_milli)
-    average = MAX_INT64 if usage >= 9223372036854775808.0 else ceil64(divide(usage, float(status_replicas)))
-    made = _per_pod(status_replicas, usage, target, average, _saturated_ceil(divide(usage, target)), band)
-    return _marked(wrapped, made)
+    average = ceil64(divide(usage, float(status_replicas)))
+    if saturates and usage >= 9223372036854775808.0:
+        average = MAX_INT64
+    replicas = _ceil32(divide(usage, target), rules, saturates)
+    return _marked(wrapped, _per_pod(status_replicas, usage, target, average, replicas, band))
 
 
 def _percent(usage: int, request: int) -> tuple[int, bool]:
@@ -163,32 +208,46 @@ def _is_plain(ratio: float, groups: Groups) -> bool:
 
 
 def _plain(
-    current: int, value: int, ratio: float, average: int | None, groups: Groups, band: ToleranceBand
+    current: int, value: int, ratio: float, average: int | None, groups: Groups, band: ToleranceBand, rules: Rules
 ) -> Calculation:
     """Finish where every counted pod has a sample: no guard of the direction here."""
     within = band[0] <= ratio <= band[1]
-    proposal = current if within else ceil32(ratio * float(groups.ready))
+    proposal = current if within else _ceil32(ratio * float(groups.ready), rules)
     return _calculation(proposal, value, ratio, average, None, groups, "withinTolerance" if within else "")
 
 
 def _filled(
-    current: int, value: int, ratio: float, average: int | None, final: float, groups: Groups, band: ToleranceBand
+    current: int,
+    value: int,
+    ratio: float,
+    average: int | None,
+    final: float,
+    size: int,
+    groups: Groups,
+    band: ToleranceBand,
+    rules: Rules,
 ) -> Calculation:
-    """Finish after missing and unready pods were filled in: tolerance, then both guards of the direction."""
+    """Finish after missing and unready pods were filled in: tolerance, then both guards of the direction.
+
+    `size` is the count of the map of samples after filling in.
+    """
     if band[0] <= final <= band[1]:
         return _calculation(current, value, ratio, average, final, groups, "withinTolerance")
     if (ratio < 1.0 and final > 1.0) or (ratio > 1.0 and final < 1.0):
         return _calculation(current, value, ratio, average, final, groups, "directionFlip")
-    proposal = ceil32(final * float(_map_size(ratio, groups)))
+    proposal = _ceil32(final * float(size), rules)
     if (final < 1.0 and proposal > current) or (final > 1.0 and proposal < current):
         return _calculation(current, value, ratio, average, final, groups, "countGuard")
     return _calculation(proposal, value, ratio, average, final, groups, "")
 
 
-def _map_size(ratio: float, groups: Groups) -> int:
-    """Count the map of samples after filling in; unknown names are part of it."""
+def _map_size(ratio: float, groups: Groups, *, ratio_one: bool) -> int:
+    """Count the map of samples after filling in; unknown names are part of it.
+
+    `ratio_one`: missing pods are filled in also where the ratio is exactly 1 or NaN, as up to 1.27.
+    """
     size = groups.ready + groups.strays
-    if ratio < 1.0 or ratio > 1.0:
+    if ratio < 1.0 or ratio > 1.0 or ratio_one:
         size += groups.missing
     if ratio > 1.0:
         size += groups.unready
@@ -213,10 +272,9 @@ def _calculation(
     )
 
 
-def _fallback(pods: TargetPods, answer: PodSamples, resource: str, container: str, percent: int) -> int:
+def _fallback(pods: TargetPods, answer: PodSamples, table: RequestTable, percent: int) -> int:
     """Sum what missing pods count as when scaling down: `percent` of their request each, truncated pod by pod."""
     samples = answer.samples
-    table = pods.requests(resource, container)
     return sum(
         trunc_div(wrap64(request * percent), 100)
         for pod, request in zip(pods.active, table.active, strict=True)
@@ -224,15 +282,17 @@ def _fallback(pods: TargetPods, answer: PodSamples, resource: str, container: st
     )
 
 
-def _total(current: int, target_milli: int, usage_milli: int, pods: TargetPods, band: ToleranceBand) -> Calculation:
+def _total(
+    current: int, target_milli: int, usage_milli: int, pods: TargetPods, band: ToleranceBand, rules: Rules
+) -> Calculation:
     ratio = divide(float(usage_milli), float(target_milli))
     if current == 0:
-        return Calculation(ceil32(ratio), usage_milli, ratio)
+        return Calculation(_ceil32(ratio, rules), usage_milli, ratio)
     if band[0] <= ratio <= band[1]:
         return Calculation(current, usage_milli, ratio, kept="withinTolerance")
     if not pods.rows:
         raise MetricError(f"unable to calculate ready pods: {NO_PODS_ERROR}")
-    proposal = _saturated_ceil(ratio * float(pods.running_ready))
+    proposal = _ceil32(ratio * float(pods.running_ready), rules, rules.totals_saturate)
     not_ready = len(pods.rows) - pods.running_ready
     return Calculation(proposal, usage_milli, ratio, None, None, pods.running_ready, not_ready)
 
@@ -246,5 +306,5 @@ def _per_pod(
     return Calculation(replicas, average, ratio)
 
 
-def _saturated_ceil(value: float) -> int:
-    return MAX_INT32 if value > 2147483647.0 else ceil32(value)
+def _ceil32(value: float, rules: Rules, saturates: bool = False) -> int:
+    return saturated_ceil32(value) if saturates or rules.conversions_saturate else ceil32(value)

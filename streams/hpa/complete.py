@@ -11,6 +11,7 @@ from schemas.kubernetes.gotimes import rfc3339_seconds
 from streams.hpa.evaluation import History, Pending, ReconcileResult, ScaleFailed, ScaleOutcome, new_status
 from streams.hpa.metrics import action
 from streams.hpa.normalize import store_scale_event
+from streams.hpa.rules import CURRENT, Rules
 from streams.hpa.status import Conditions
 
 
@@ -21,6 +22,7 @@ def complete(
     outcome: ScaleOutcome,
     now_ms: int,
     event_ms: int | None = None,
+    rules: Rules = CURRENT,
 ) -> ReconcileResult:
     """End a reconcile whose write was wanted.
 
@@ -31,13 +33,15 @@ def complete(
         outcome: what became of the write.
         now_ms: when that is known: the time of lastScaleTime and of the conditions' transitions.
         event_ms: time of the scale event; None: `now_ms`, as upstream, where evaluation and write are one moment.
+        rules: those of the evaluation.
     """
     conditions = Conditions(pending.conditions, now_ms)
     if isinstance(outcome, ScaleFailed):
-        return _failed(pending, status, history, conditions, outcome.error)
+        return _failed(pending, status, history, conditions, outcome.error, rules)
     desired = pending.desired_replicas
     _set_rescaled(conditions, desired)
-    _set_scaled_to_zero(conditions, pending.to_zero)
+    if rules.zero_is_pause:
+        _set_scaled_to_zero(conditions, pending.to_zero, rules)
     new = new_status(
         pending.generation,
         rfc3339_seconds(now_ms),
@@ -55,7 +59,7 @@ def complete(
         error_label=pending.error_label,
         action=action(desired, pending.current_replicas),
         metric_results=pending.metric_results,
-        desired_gauge=desired,
+        desired_gauge=desired if rules.desired_gauge else None,
         history=_with_change(history, pending, now_ms if event_ms is None else event_ms),
         final=True,
     )
@@ -79,7 +83,7 @@ def status_write_failed(result: ReconcileResult, name: str, error: str) -> Recon
 
 
 def _failed(
-    pending: Pending, status: dict[str, Any], history: History, conditions: Conditions, error: str
+    pending: Pending, status: dict[str, Any], history: History, conditions: Conditions, error: str, rules: Rules
 ) -> ReconcileResult:
     """Nothing was scaled: no scale event, lastScaleTime and desiredReplicas stay."""
     message = f"the HPA controller was unable to update the target scale: {error}"
@@ -89,7 +93,7 @@ def _failed(
         status.get("lastScaleTime"),
         pending.current_replicas,
         status.get("desiredReplicas", 0),
-        pending.current_metrics,
+        pending.current_metrics if rules.failure_shows_metrics else status.get("currentMetrics"),
         conditions.items,
     )
     text = f"New size: {pending.desired_replicas}; reason: {pending.reason}; error: {error}"
@@ -109,8 +113,10 @@ def _set_rescaled(conditions: Conditions, desired: int) -> None:
     conditions.set("AbleToScale", "True", "SucceededRescale", message)
 
 
-def _set_scaled_to_zero(conditions: Conditions, to_zero: bool) -> None:
-    if to_zero:
+def _set_scaled_to_zero(conditions: Conditions, to_zero: bool, rules: Rules) -> None:
+    if not rules.scale_to_zero:
+        conditions.remove("ScaledToZero")
+    elif to_zero:
         message = "the HPA controller scaled the workload to zero"
         conditions.set("ScaledToZero", "True", "ScaledToZero", message)
     else:

@@ -11,15 +11,18 @@ Status = dict[str, Any]
 
 
 def new_status(
-    generation: int,
+    generation: int | None,
     last_scale_time: str | None,
     current: int,
     desired: int,
     metrics: list[dict[str, Any]] | None,
     conditions: list[dict[str, Any]],
 ) -> Status:
-    """Build a status as the API's JSON has it: zero currentReplicas left out, currentMetrics null without metrics."""
-    status: Status = {"observedGeneration": generation}
+    """Build a status as the API's JSON has it: zero currentReplicas left out, currentMetrics null without metrics.
+
+    `generation` is None for a controller that does not show it (before 1.37).
+    """
+    status: Status = {} if generation is None else {"observedGeneration": generation}
     if last_scale_time is not None:
         status["lastScaleTime"] = last_scale_time
     if current:
@@ -139,7 +142,8 @@ class Pending(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
     reason: str
     name: str
     reference: str
-    generation: int
+    generation: int | None
+    """The observed generation that the status will show; None: the controller does not show it."""
     to_zero: bool
     """This write takes the target to zero by metrics: the ScaledToZero condition becomes True."""
     conditions: list[dict[str, Any]]

@@ -66,6 +66,11 @@ def ceil32(value: float) -> int:
     return MIN_INT32
 
 
+def saturated_ceil32(value: float) -> int:
+    """int32(ceil(value)), but MaxInt32 for what is larger than that; NaN gives MinInt32."""
+    return MAX_INT32 if value > 2147483647.0 else ceil32(value)
+
+
 def ceil64(value: float) -> int:
     """int64(ceil(value)); what does not fit, Inf and NaN give MinInt64."""
     if -_TWO_TO_63 <= value < _TWO_TO_63:

@@ -93,7 +93,7 @@ def combine(
         tuple([("Warning", metric.spec.reason, metric.error) for metric in invalid]) if invalid else (),
         tuple(results),
         _error(invalid, len(metrics)) if invalid else "",
-        bool(invalid) and invalid[0].spec.spec_fault,
+        bool(invalid) and invalid[0].spec.spec_fault and settings.rules.unknown_metric_is_spec_fault,
     )
 
 
@@ -160,14 +160,14 @@ def _calculate(
             return calculator.raw_average(current, target, pods, answer, spec.resource == "cpu", band, settings, now_ms)
     elif type(answer) is ObjectSample:
         if how == kinds.OBJECT_VALUE:
-            return calculator.object_value(current, target, answer.value_milli, pods, band)
+            return calculator.object_value(current, target, answer.value_milli, pods, band, settings.rules)
         if how == kinds.OBJECT_PER_POD:
-            return calculator.object_per_pod(scale.status_replicas, target, answer.value_milli, band)
+            return calculator.object_per_pod(scale.status_replicas, target, answer.value_milli, band, settings.rules)
     elif type(answer) is ExternalSamples:
         if how == kinds.EXTERNAL_VALUE:
-            return calculator.external_value(current, target, answer.values_milli, pods, band)
+            return calculator.external_value(current, target, answer.values_milli, pods, band, settings.rules)
         if how == kinds.EXTERNAL_PER_POD:
-            return calculator.external_per_pod(scale.status_replicas, target, answer.values_milli, band)
+            return calculator.external_per_pod(scale.status_replicas, target, answer.values_milli, band, settings.rules)
     raise TypeError(f"{type(answer).__name__} is not an answer for metric {spec.name!r} ({how})")
 
 
@@ -182,11 +182,12 @@ def _ages(answer: MetricReading | None) -> tuple[int | None, int | None]:
 def tolerance_band(autoscaler: Autoscaler, settings: ControllerSettings) -> ToleranceBand:
     """Give the ratios between which nothing changes: the HPA's own tolerances, else the controller's."""
     up = down = settings.tolerance
-    if autoscaler.scale_up is not None and autoscaler.scale_up.tolerance is not None:
-        up = autoscaler.scale_up.tolerance
-    if autoscaler.scale_down is not None and autoscaler.scale_down.tolerance is not None:
-        down = autoscaler.scale_down.tolerance
-    return calculator.bounds(down, up)
+    if settings.rules.tolerance_field:
+        if autoscaler.scale_up is not None and autoscaler.scale_up.tolerance is not None:
+            up = autoscaler.scale_up.tolerance
+        if autoscaler.scale_down is not None and autoscaler.scale_down.tolerance is not None:
+            down = autoscaler.scale_down.tolerance
+    return calculator.bounds(down, up, settings.rules)
 
 
 def set_scaling_active(conditions: Conditions, combined: Combined) -> None:

@@ -6,7 +6,8 @@ Source: upstream `normalizeDesiredReplicas` (no `behavior`), `normalizeDesiredRe
 
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings, ScalingPolicy, ScalingRules
 from streams.hpa.evaluation import History, Normalization, PolicyLimit
-from streams.hpa.gofloat import MAX_INT32, MIN_INT32, ceil32, int32, wrap32
+from streams.hpa.gofloat import MAX_INT32, MIN_INT32, ceil32, int32, saturated_ceil32, wrap32
+from streams.hpa.rules import CURRENT, Rules
 
 ScaleEvents = tuple[tuple[int, int, bool], ...]
 
@@ -115,7 +116,9 @@ def _with_behavior(
     elif stabilized < desired:
         held = _latest([(at, made) for made, at in recommendations if at > up_cutoff_ms and made <= stabilized])
         until_ms = held[1] + up_window_ms if held else None
-    limited, bound, rate_limit, policies = _rate_limits(autoscaler, up, down, current, stabilized, history, now_ms)
+    limited, bound, rate_limit, policies = _rate_limits(
+        autoscaler, up, down, current, stabilized, history, settings, now_ms
+    )
     normalization = Normalization(
         False, desired, stabilized, limited, up_window_ms, down_window_ms, held, until_ms, policies, rate_limit, bound
     )
@@ -164,11 +167,12 @@ def _rate_limits(
     current: int,
     stabilized: int,
     history: History,
+    settings: ControllerSettings,
     now_ms: int,
 ) -> tuple[int, str, int | None, tuple[PolicyLimit, ...]]:
     """Give (replicas, bound, rate limit, policies). minReplicas does not act upwards, nor maxReplicas downwards."""
     if stabilized > current:
-        limit, policies = scale_up_limit(up, current, history, now_ms)
+        limit, policies = scale_up_limit(up, current, history, now_ms, settings.rules)
         limit = max(limit, current)
         maximum = autoscaler.max_replicas
         cap, label = (limit, "ScaleUpLimit") if maximum > limit else (maximum, "TooManyReplicas")
@@ -183,10 +187,10 @@ def _rate_limits(
 
 
 def scale_up_limit(
-    rules: ScalingRules, current: int, history: History, now_ms: int
+    rules: ScalingRules, current: int, history: History, now_ms: int, version: Rules = CURRENT
 ) -> tuple[int, tuple[PolicyLimit, ...]]:
     """Give the highest count that the scale-up policies allow now, and what each of them allows."""
-    return _policy_limit(rules, current, history, now_ms, up=True)
+    return _policy_limit(rules, current, history, now_ms, up=True, version=version)
 
 
 def scale_down_limit(
@@ -197,7 +201,7 @@ def scale_down_limit(
 
 
 def _policy_limit(
-    rules: ScalingRules, current: int, history: History, now_ms: int, *, up: bool
+    rules: ScalingRules, current: int, history: History, now_ms: int, *, up: bool, version: Rules = CURRENT
 ) -> tuple[int, tuple[PolicyLimit, ...]]:
     """Give what the policies of one direction allow together. `Min` means the least change: downwards, the largest
     count.
@@ -205,6 +209,7 @@ def _policy_limit(
     if rules.select == "Disabled":
         return current, ()
     policies = []
+    to_int32 = int32 if not up else saturated_ceil32 if version.conversions_saturate else ceil32
     takes_lowest = (rules.select == "Min") == up
     best, limit = MAX_INT32 if takes_lowest else MIN_INT32, 0
     for policy in rules.policies:
@@ -213,7 +218,7 @@ def _policy_limit(
         if policy.type == "Pods":
             limit = wrap32(start + policy.value if up else start - policy.value)
         elif policy.type == "Percent":
-            limit = ceil32(float(start) * policy.factor) if up else int32(float(start) * policy.factor)
+            limit = to_int32(float(start) * policy.factor)
         best = min(best, limit) if takes_lowest else max(best, limit)
         policies.append(PolicyLimit(policy.type, policy.value, policy.period_ms, added, deleted, start, limit))
     return best, tuple(policies)

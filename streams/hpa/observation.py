@@ -13,6 +13,7 @@ from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.observed import MetricAnswer
 from streams.hpa.gofloat import wrap64
 from streams.hpa.requests import PodTemplate, RequestTable, request_table
+from streams.hpa.rules import CURRENT, Rules
 
 
 class Scale(Struct, frozen=True, gc=False):
@@ -64,11 +65,12 @@ class TargetPods:
         "running_ready",
     )
 
-    def __init__(self, rows: tuple[PodRow, ...]) -> None:
+    def __init__(self, rows: tuple[PodRow, ...], rules: Rules = CURRENT) -> None:
         self.rows = rows
-        self.ignored = tuple(pod for pod in rows if pod.deleting or pod.phase == "Failed")
+        ended = ("Failed", "Succeeded") if rules.succeeded_ignored else ("Failed",)
+        self.ignored = tuple(pod for pod in rows if pod.deleting or pod.phase in ended)
         """Terminating or failed: never counted."""
-        live = [pod for pod in rows if not (pod.deleting or pod.phase == "Failed")]
+        live = [pod for pod in rows if not (pod.deleting or pod.phase in ended)]
         self.pending = tuple(pod for pod in live if pod.phase == "Pending")
         """Not ready whatever their metrics say."""
         self.active = rows if len(live) == len(rows) and not self.pending else _but_pending(live)
@@ -77,7 +79,7 @@ class TargetPods:
         """No active pod is without a start time, without a Ready condition, or not ready."""
         self.newest_start_ms = max((pod.start_ms or 0 for pod in self.active), default=0)
         self.running_ready = sum(1 for pod in rows if pod.phase == "Running" and pod.ready == "True")
-        self._requests: dict[tuple[str, str], RequestTable] = {}
+        self._requests: dict[tuple[str, str, Rules], RequestTable] = {}
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -86,18 +88,19 @@ class TargetPods:
         """Tell whether every active pod is ready and past its initialization, so that no cpu sample is left out."""
         return self.always_ready and self.newest_start_ms + cpu_initialization_period_ms <= now_ms
 
-    def requests(self, resource: str, container: str) -> RequestTable:
+    def requests(self, resource: str, container: str, rules: Rules = CURRENT) -> RequestTable:
         """Give what every pod requests of a resource (milli), for one container or, with an empty name, the whole
         pod.
         """
-        table = self._requests.get((resource, container))
+        table = self._requests.get((resource, container, rules))
         if table is None:
-            table = self._requests[resource, container] = request_table(
+            table = self._requests[resource, container, rules] = request_table(
                 [(pod.name, pod.template) for pod in self.rows],
                 [pod.name for pod in self.active],
                 [pod.name for pod in self.pending],
                 resource,
                 container,
+                rules,
             )
         return table
 
@@ -188,17 +191,19 @@ def empty_failure(api: UpstreamApi) -> MetricFailure:
     return MetricFailure(f"no metrics returned from {api} metrics API")
 
 
-def compile_answer(answer: MetricAnswer, resource: str = "", container: str = "") -> MetricReading:
+def compile_answer(
+    answer: MetricAnswer, resource: str = "", container: str = "", namespace: str = "", rules: Rules = CURRENT
+) -> MetricReading:
     """Turn a metrics API's answer into what a calculation takes.
 
-    `resource` and `container`: what a Resource or ContainerResource metric asks of the answer; without a container
-    the values of a pod's containers are summed. The last item of a pod wins. A time of 0 is one that the API did not
-    give, which upstream reads as Go's zero time.
+    `resource` and `container` are what a Resource or ContainerResource metric asks of the answer about `namespace`;
+    without a container the values of a pod's containers are summed. The last item of a pod wins. A time of 0 is one
+    that the API did not give, which upstream reads as Go's zero time.
     """
     if answer.error is not None:
         return fetch_failure(SERVED_BY[answer.api], answer.error)
     if answer.api == "resource":
-        return _of_usages(answer, resource, container)
+        return _of_usages(answer, resource, container, namespace, rules)
     if answer.api == "object":
         return ObjectSample(answer.milli, answer.time or ZERO_TIME_MS)
     if answer.api == "pods":
@@ -213,14 +218,20 @@ def compile_answer(answer: MetricAnswer, resource: str = "", container: str = ""
     return ExternalSamples(tuple([milli for milli, _ in answer.items]), min(times), max(times))
 
 
-def _of_usages(answer: MetricAnswer, resource: str, container: str) -> MetricReading:
-    """Read the values of one resource. A pod whose item lacks it (no containers, or one without it) is absent."""
+def _of_usages(answer: MetricAnswer, resource: str, container: str, namespace: str, rules: Rules) -> MetricReading:
+    """Read the values of one resource. A pod whose item lacks it (no containers, or one without it) is absent.
+
+    Up to 1.32 an item without the named container is an error.
+    """
     if not answer.usages:
         return empty_failure("resource")
     samples: dict[str, tuple[int, int, int]] = {}
     for usage in answer.usages:
         containers = usage.containers
         if container:
+            if not rules.missing_container_is_missing_pod and all(name != container for name, _ in containers):
+                where = f"container {container} not present in metrics for pod {namespace}/{usage.pod}"
+                return MetricFailure(f"failed to get container metrics: {where}")
             milli = _of_container(containers, resource, container)
         elif len(containers) == 1:
             milli = containers[0][1].get(resource)

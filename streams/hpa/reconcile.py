@@ -80,13 +80,18 @@ class _Case(Struct, frozen=True, gc=False):
     now_ms: int
     conditions: Conditions
 
+    @property
+    def generation(self) -> int | None:
+        """The observed generation that the status shows, or None for a controller that does not show it."""
+        return self.autoscaler.generation if self.settings.rules.observed_generation else None
+
     def set_reached(self) -> None:
         """Say that the scale was read; where a number is found, `set_stabilized` says more."""
         self.conditions.set("AbleToScale", "True", "SucceededGetScale", REACHED)
 
     def new_status(self, desired: int, metrics: list[dict[str, Any]] | None) -> Status:
         """Give the status with the conditions that were set."""
-        last_scale_time, generation = self.status.get("lastScaleTime"), self.autoscaler.generation
+        last_scale_time, generation = self.status.get("lastScaleTime"), self.generation
         return new_status(generation, last_scale_time, self.current, desired, metrics, self.conditions.items)
 
 
@@ -120,15 +125,23 @@ def _without_metrics(case: _Case) -> _Found | None:
     if found.path == "disabled":
         message = "scaling is disabled since the replica count of the target is zero"
         case.conditions.set("ScalingActive", "False", "ScalingDisabled", message)
+        rules = case.settings.rules
+        if rules.zero_is_pause and not rules.scale_to_zero:
+            case.conditions.remove("ScaledToZero")
     return found
 
 
 def _wakes_from_zero(case: _Case) -> bool:
-    """Zero is a pause, unless this controller scaled to zero itself (condition ScaledToZero True)."""
-    autoscaler = case.autoscaler
-    return case.conditions.is_true("ScaledToZero") and (
-        autoscaler.min_replicas != 0 or autoscaler.has_object_or_external
-    )
+    """Zero is a pause, unless this controller scaled to zero itself (condition ScaledToZero True).
+
+    Up to 1.35 zero is a pause where minReplicas is not 0.
+    """
+    autoscaler, rules = case.autoscaler, case.settings.rules
+    if not rules.zero_is_pause:
+        return autoscaler.min_replicas == 0
+    if not rules.scale_to_zero or not case.conditions.is_true("ScaledToZero"):
+        return False
+    return autoscaler.min_replicas != 0 or autoscaler.has_object_or_external
 
 
 def _by_metrics(case: _Case) -> Evaluation:
@@ -175,8 +188,10 @@ def _selector_failure(case: _Case) -> Evaluation | None:
         error = message = f"couldn't convert selector into a corresponding internal selector object: {problem}"
     elif len(names) > 1:
         event_reason = reason = "AmbiguousSelector"
-        error = f"pods by selector {text} are controlled by more than one HPA (e.g. [{names[0]} {names[1]}])"
-        message = error
+        several = f"more than one HPA (e.g. [{names[0]} {names[1]}])"
+        if not case.settings.rules.two_ambiguous_named:
+            several = f"multiple HPAs: [{' '.join(names)}]"
+        error = message = f"pods by selector {text} are controlled by {several}"
     else:
         return None
     case.set_reached()
@@ -186,8 +201,9 @@ def _selector_failure(case: _Case) -> Evaluation | None:
 
 def _metrics_failed(case: _Case, error: str, combined: Combined, events: tuple[Event, ...] = ()) -> Evaluation:
     """End without a number: nothing is scaled, desiredReplicas of the status stays."""
+    shown = combined.statuses if case.settings.rules.failure_shows_metrics else case.status.get("currentMetrics")
     result = ReconcileResult(
-        status=case.new_status(case.status.get("desiredReplicas", 0), combined.statuses),
+        status=case.new_status(case.status.get("desiredReplicas", 0), shown),
         before=case.status,
         events=events + combined.events,
         events_after_write=(("Warning", "FailedComputeMetricsReplicas", error),),
@@ -234,7 +250,7 @@ def _result(case: _Case, found: _Found) -> ReconcileResult:
         error=combined.error,
         error_label=combined.error_label,
         metric_results=combined.results,
-        desired_gauge=found.desired,
+        desired_gauge=found.desired if case.settings.rules.desired_gauge else None,
         history=found.history,
         final=True,
     )
@@ -249,7 +265,7 @@ def _wanted(case: _Case, found: _Found) -> Pending:
         reason=found.reason,
         name=autoscaler.name,
         reference=autoscaler.reference,
-        generation=autoscaler.generation,
+        generation=case.generation,
         to_zero=current > 0 and desired == 0 and autoscaler.min_replicas == 0 and autoscaler.has_object_or_external,
         conditions=case.conditions.items,
         current_metrics=combined.statuses,

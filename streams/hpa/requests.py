@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from schemas.kubernetes.quantity import Quantity, parse_quantity
 from streams.hpa.gofloat import wrap64
+from streams.hpa.rules import CURRENT, Rules
 
 
 class ContainerRequests(Struct, frozen=True):
@@ -40,24 +41,26 @@ class PodTemplate:
         self.init_containers = tuple(init_containers)
         self.pod_requests = pod_requests or {}
         self.overhead = overhead or {}
-        self._known: dict[tuple[str, str], int | str] = {}
+        self._known: dict[tuple[str, str, Rules], int | str] = {}
 
-    def request(self, resource: str, container: str) -> int | str:
+    def request(self, resource: str, container: str, rules: Rules = CURRENT) -> int | str:
         """Give the request for `resource` of one container (empty name: of the pod), or the start of an error."""
-        known = self._known.get((resource, container))
+        known = self._known.get((resource, container, rules))
         if known is None:
-            known = self._known[resource, container] = self._request(resource, container)
+            known = self._known[resource, container, rules] = self._request(resource, container, rules)
         return known
 
-    def _request(self, resource: str, container: str) -> int | str:
-        if not container and any(_is_pod_level(name) for name in self.pod_requests):
+    def _request(self, resource: str, container: str, rules: Rules) -> int | str:
+        if not container and rules.pod_level_requests and any(_is_pod_level(name) for name in self.pod_requests):
             return self._pod_level(resource)
-        return self._from_containers(resource, container)
+        return self._from_containers(resource, container, rules)
 
-    def _from_containers(self, resource: str, container: str) -> int | str:
-        running = [*self.containers, *(init for init in self.init_containers if init.sidecar)]
+    def _from_containers(self, resource: str, container: str, rules: Rules) -> int | str:
+        running = list(self.containers)
+        if rules.sidecars_request:
+            running += [init for init in self.init_containers if init.sidecar]
         chosen = [each for each in running if not container or each.name == container]
-        if container and not chosen:
+        if container and not chosen and rules.container_must_exist:
             return f"container {container} not found in Pod "
         total = 0
         for each in chosen:
@@ -149,11 +152,12 @@ def request_table(
     pending: Sequence[str],
     resource: str,
     container: str,
+    rules: Rules,
 ) -> RequestTable:
     """Sum up a pod list. Every pod must have the request, also failed, pending and terminating ones."""
     known: dict[str, int] = {}
     for name, template in pods:
-        request = template.request(resource, container)
+        request = template.request(resource, container, rules)
         if isinstance(request, str):
             return RequestTable(request + name, (), 0, 0)
         known[name] = request

@@ -45,6 +45,10 @@ class Conditions:
             fresh = {"type": kind, "status": status, "lastTransitionTime": since}
             self.items.append(_explained(fresh, reason, message))
 
+    def remove(self, kind: str) -> None:
+        """Remove one condition, if it is there."""
+        self.items = [item for item in self.items if item["type"] != kind]
+
     def is_true(self, kind: str) -> bool:
         """Tell whether the condition exists with status True."""
         return any(item["type"] == kind and item["status"] == "True" for item in self.items)

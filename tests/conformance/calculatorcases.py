@@ -11,7 +11,8 @@ from streams.hpa.calculator import bounds
 from streams.hpa.evaluation import MetricEvaluation
 from streams.hpa.metrics import evaluate_metric
 from streams.hpa.observation import Scale
-from tests.conformance.caseinputs import EPOCH_MS, NamespacePods, answer, template
+from streams.hpa.rules import Rules
+from tests.conformance.caseinputs import EPOCH_MS, NamespacePods, answer, rules_of_case, template
 from tests.conformance.compare import AnswerDifference, differences
 
 
@@ -23,14 +24,17 @@ def check(cases: Iterable[Json]) -> Iterator[tuple[int, list[AnswerDifference]]]
 
 
 def _evaluate(case: Json) -> MetricEvaluation:
+    rules = rules_of_case(case)
     settings = ControllerSettings(
+        rules=rules,
         cpu_initialization_period_ms=case["cpuInitializationPeriodMs"],
         initial_readiness_delay_ms=case["initialReadinessDelayMs"],
     )
-    band = bounds(float(case["toleranceDown"]), float(case["toleranceUp"]))
-    pods = NamespacePods(case.get("pods") or [], [template(shape) for shape in case["templates"]], case["labels"])
+    band = bounds(float(case["toleranceDown"]), float(case["toleranceUp"]), rules)
+    templates = [template(shape) for shape in case["templates"]]
+    pods = NamespacePods(case.get("pods") or [], templates, case["labels"], rules)
     scale = Scale(case["currentReplicas"], case["currentReplicas"], case["selector"])
-    spec = _spec(case)
+    spec = _spec(case, rules)
     return evaluate_metric(
         spec,
         answer(case["metric"], spec.type),
@@ -52,7 +56,7 @@ def _out(case: Json, metric: MetricEvaluation) -> Json:
     return out
 
 
-def _spec(case: Json) -> MetricSpec:
+def _spec(case: Json, rules: Rules) -> MetricSpec:
     """Compile a metric of this kind; the calculator is below the layer that puts text before its errors."""
     hpa = {
         "metadata": {"name": "hpa", "namespace": "ns"},
@@ -62,7 +66,7 @@ def _spec(case: Json) -> MetricSpec:
             "metrics": [_metric(case)],
         },
     }
-    return structs.replace(compile_autoscaler(hpa).metrics[0], target=case["target"], inner_prefix="")
+    return structs.replace(compile_autoscaler(hpa, rules).metrics[0], target=case["target"], inner_prefix="")
 
 
 def _metric(case: Json) -> Json:

@@ -15,9 +15,15 @@ from streams.hpa.observation import (
     pod_samples,
 )
 from streams.hpa.requests import ContainerRequests, PodTemplate
+from streams.hpa.rules import CURRENT, Rules, minor_of, rules_of
 
 EPOCH_MS = 946_684_800_000
 """2000-01-01T00:00:00Z, where every scenario starts."""
+
+
+def rules_of_case(case: Json) -> Rules:
+    """Give the rules of the version that answered a case; a case without one was answered by v1.37."""
+    return rules_of(minor_of(case["version"])) if "version" in case else CURRENT
 
 
 def template(shape: Json) -> PodTemplate:
@@ -33,8 +39,9 @@ def template(shape: Json) -> PodTemplate:
 class NamespacePods:
     """The pods of a scenario's namespace with their labels, selectable by selector text."""
 
-    def __init__(self, pods: list[Json], templates: list[PodTemplate], labels: dict[str, str]) -> None:
+    def __init__(self, pods: list[Json], templates: list[PodTemplate], labels: dict[str, str], rules: Rules) -> None:
         self._pods = [(_row(pod, templates), pod.get("labels", labels)) for pod in pods]
+        self._rules = rules
         self._selected: dict[str, TargetPods] = {}
 
     def select(self, selector: str) -> TargetPods:
@@ -43,7 +50,7 @@ class NamespacePods:
         if pods is None:
             parsed = parse_selector(selector)
             rows = tuple(row for row, labels in self._pods if parsed.matches(labels))
-            pods = self._selected[selector] = TargetPods(rows)
+            pods = self._selected[selector] = TargetPods(rows, self._rules)
         return pods
 
     def labels_of(self, pods: TargetPods) -> list[dict[str, str]]:

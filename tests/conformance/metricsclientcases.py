@@ -20,7 +20,7 @@ from streams.hpa.observation import (
     PodSamples,
     compile_answer,
 )
-from tests.conformance.caseinputs import EPOCH_MS
+from tests.conformance.caseinputs import EPOCH_MS, rules_of_case
 from tests.conformance.compare import AnswerDifference, differences
 
 SELECTOR, NAMESPACE, METRIC = "app=x", "ns", "m"
@@ -54,7 +54,8 @@ def _query(case: Json) -> Query:
 def _read(case: Json, query: Query) -> MetricReading:
     body = case["response"] or {}
     wire = fill(query, {"items": [body]} if query.api == "object" else body)
-    return compile_answer(decode(encode(wire), MetricAnswer), case.get("resource", ""), case.get("container", ""))
+    answer = decode(encode(wire), MetricAnswer)
+    return compile_answer(answer, case.get("resource", ""), case.get("container", ""), NAMESPACE, rules_of_case(case))
 
 
 def _out(answer: MetricReading) -> Json:

@@ -19,7 +19,7 @@ from streams.hpa.evaluation import (
 from streams.hpa.observation import NO_PODS, Observation, Scale, ScaleFailure, TargetPods
 from streams.hpa.reconcile import decide
 from streams.state.membership import is_selector
-from tests.conformance.caseinputs import EPOCH_MS, NamespacePods, answer, template
+from tests.conformance.caseinputs import EPOCH_MS, NamespacePods, answer, rules_of_case, template
 from tests.conformance.compare import AnswerDifference, differences
 
 MAPPED_KINDS = {("apps", "Deployment"), ("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("", "ReplicationController")}
@@ -52,7 +52,9 @@ class Scenario:
 
     def __init__(self, case: Json) -> None:
         controller = case["controller"]
+        self.rules = rules_of_case(case)
         self.settings = ControllerSettings(
+            rules=self.rules,
             tolerance=float(controller["tolerance"]),
             downscale_stabilization_ms=controller["downscaleStabilizationMs"],
             cpu_initialization_period_ms=controller["cpuInitializationPeriodMs"],
@@ -66,7 +68,7 @@ class Scenario:
         self.exists = True
         self.labels = case["labels"]
         self.templates = [template(shape) for shape in case["templates"]]
-        self.pods = NamespacePods([], self.templates, self.labels)
+        self.pods = NamespacePods([], self.templates, self.labels, self.rules)
 
     def tick(self, given: Json) -> Json:
         """Apply what happened before this tick, evaluate, and give what the engine did in the file's notation."""
@@ -109,10 +111,10 @@ class Scenario:
                 self.metadata["generation"] = self.metadata.get("generation", 0) + 1
             self.autoscaler = self._compiled()
         if "pods" in given:
-            self.pods = NamespacePods(given["pods"], self.templates, self.labels)
+            self.pods = NamespacePods(given["pods"], self.templates, self.labels, self.rules)
 
     def _compiled(self) -> Autoscaler:
-        return compile_autoscaler({"metadata": self.metadata, "spec": self.spec})
+        return compile_autoscaler({"metadata": self.metadata, "spec": self.spec}, self.rules)
 
     def _observe(self, given: Json) -> Observation:
         scale = self._scale(given)
@@ -156,14 +158,15 @@ class Scenario:
         answers = given.get("scaleUpdate") or []
         attempts: list[int] = []
         outcome: ScaleOutcome = ScaleApplied()
-        for attempt in range(MAX_ATTEMPTS):
+        for attempt in range(MAX_ATTEMPTS if self.rules.conflicts_retried else 1):
             attempts.append(evaluation.pending.desired_replicas)
             reply = answers[attempt] if attempt < len(answers) else {}
             error = reply.get("conflict", reply.get("error"))
             outcome = ScaleApplied() if error is None else ScaleFailed(error)
             if "conflict" not in reply:
                 break
-        return attempts, complete(evaluation.pending, self.status, evaluation.history, outcome, now_ms)
+        pending, history = evaluation.pending, evaluation.history
+        return attempts, complete(pending, self.status, history, outcome, now_ms, rules=self.rules)
 
     def _write_status(self, result: ReconcileResult, given: Json) -> Json:
         out: Json = {}

@@ -1,0 +1,161 @@
+"""What the HPA controller decides differently from one Kubernetes version to the next.
+
+`Rules` is a value of switches, passed with the controller's settings; nothing here is global state. A version has code
+rules, which come with its binary, and gate rules, which follow its feature gates. Kubernetes 1.30 to 1.32 changed none.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import fields
+
+OLDEST: Final = 27
+"""The oldest minor version whose rules are known (1.27)."""
+NEWEST: Final = 38
+"""The newest minor version whose rules are known. 1.38 is not released: its rules are what is merged for it."""
+RELEASED: Final = 37
+"""The newest released minor version that is known."""
+
+
+class Rule(NamedTuple):
+    """One change of the controller's answers, as it is shown to people."""
+
+    since: int
+    """The minor version from which on the controller does this (for a gate: by default)."""
+    change: str
+    """What it does since then, in one sentence."""
+    source: int
+    """Number of upstream's pull request."""
+    decides: bool = True
+    """Whether replicas can differ; otherwise texts, statuses or labels do."""
+
+    @property
+    def link(self) -> str:
+        """Address of upstream's change."""
+        return f"https://github.com/kubernetes/kubernetes/pull/{self.source}"
+
+
+class Rules(Struct, frozen=True, kw_only=True, cache_hash=True, gc=False):
+    """How a controller answers. The defaults are those of v1.37 with its default gates."""
+
+    ratio_one_ignores_missing: Annotated[
+        bool, Rule(28, "missing pods of an averageValue metric do not count as 0 exactly on the target", 117845)
+    ] = True
+    sidecars_request: Annotated[bool, Rule(29, "requests of sidecar containers count", 120001)] = True
+    failure_shows_metrics: Annotated[
+        bool, Rule(29, "a failed evaluation shows the metrics it read, not those of before", 121039, decides=False)
+    ] = True
+    tolerance_is_band: Annotated[
+        bool, Rule(33, "nothing scales exactly at the edge of the tolerance, such as at +10 %", 130797)
+    ] = True
+    average_names_object: Annotated[
+        bool, Rule(33, "the status of an Object metric with averageValue names its object", 124555, decides=False)
+    ] = True
+    missing_container_is_missing_pod: Annotated[
+        bool, Rule(33, "a pod whose container has no sample is missing instead of an error", 127193)
+    ] = True
+    memory_is_binary: Annotated[
+        bool, Rule(34, "averages of memory are written in binary units", 132351, decides=False)
+    ] = True
+    conflicts_retried: Annotated[bool, Rule(34, "a write of /scale is retried on a conflict", 132007)] = True
+    external_average_saturates: Annotated[
+        bool, Rule(34, "an External metric with averageValue asks for at most MaxInt32 replicas", 127050)
+    ] = True
+    pod_level_requests: Annotated[
+        bool, Rule(34, "pod-level resource requests count (gate PodLevelResources)", 132430)
+    ] = True
+    tolerance_field: Annotated[
+        bool, Rule(35, "the tolerance of an HPA's behavior is obeyed (gate HPAConfigurableTolerance)", 133128)
+    ] = True
+    totals_saturate: Annotated[
+        bool, Rule(35, "a total of an Object or External metric asks for at most MaxInt32 replicas", 126979)
+    ] = True
+    container_must_exist: Annotated[
+        bool, Rule(35, "a pod without the named container stops its ContainerResource metric", 133415)
+    ] = True
+    desired_gauge: Annotated[
+        bool, Rule(35, "the controller exports the desired replicas of each HPA", 134295, decides=False)
+    ] = True
+    zero_is_pause: Annotated[
+        bool, Rule(36, "a target at zero replicas stays at zero, unless the condition ScaledToZero is True", 135118)
+    ] = True
+    scale_to_zero: Annotated[
+        bool, Rule(37, "the controller scales to zero and wakes from it (gate HPAScaleToZero)", 139648)
+    ] = True
+    observed_generation: Annotated[
+        bool, Rule(37, "the status shows the observed generation (gate HPAGeneration)", 138228, decides=False)
+    ] = True
+    two_ambiguous_named: Annotated[
+        bool, Rule(37, "the message on an ambiguous selector names two HPAs", 139142, decides=False)
+    ] = True
+    object_error_in_order: Annotated[
+        bool, Rule(37, "errors of Object metrics name metric, kind and object in order", 139029, decides=False)
+    ] = True
+    unknown_metric_is_spec_fault: Annotated[
+        bool, Rule(37, "an unknown metric type counts as a fault of the spec", 139029, decides=False)
+    ] = True
+    succeeded_ignored: Annotated[bool, Rule(38, "Succeeded pods are ignored, as Failed ones are", 141302)] = False
+    conversions_saturate: Annotated[
+        bool, Rule(38, "a replica count that is too large for int32 counts as MaxInt32", 141397)
+    ] = False
+
+
+RULES: Final[dict[str, Rule]] = {field.name: field.type.__metadata__[0] for field in fields(Rules)}
+"""Each switch of `Rules` and what it means, the oldest change first."""
+
+
+class Gate(NamedTuple):
+    """A feature gate of the controller that changes its answers."""
+
+    rule: str
+    alpha: int
+    """The first minor version that has the gate, off by default."""
+    beta: int
+    """The first minor version in which it is on by default."""
+    locked: int | None = None
+    """The first minor version in which it cannot be switched off."""
+
+
+GATES: Final[dict[str, Gate]] = {
+    "PodLevelResources": Gate("pod_level_requests", 32, 34),
+    "HPAConfigurableTolerance": Gate("tolerance_field", 33, 35, 37),
+    "HPAScaleToZero": Gate("scale_to_zero", 16, 37),
+    "HPAGeneration": Gate("observed_generation", 37, 37),
+}
+"""Feature gates by name, with the versions that they belong to."""
+
+CURRENT: Final = Rules()
+
+
+class UnknownRulesError(ValueError):
+    """A version that is older than every known one, or a gate that the version does not have."""
+
+
+def rules_of(minor: int, gates: Mapping[str, bool] | None = None) -> Rules:
+    """Give the rules of Kubernetes 1.`minor`; `gates` overrides defaults of feature gates.
+
+    A version that is newer than every known one decides as the newest known. Raises UnknownRulesError: the version is
+    older than 1.27, or it does not have such a gate, or the gate cannot be switched off in it.
+    """
+    if minor < OLDEST:
+        raise UnknownRulesError(f"rules of Kubernetes 1.{minor} are not known; the oldest known version is 1.{OLDEST}")
+    known = min(minor, NEWEST)
+    switches = {name: known >= rule.since for name, rule in RULES.items()}
+    for name, on in (gates or {}).items():
+        gate = GATES.get(name)
+        if gate is None or known < gate.alpha:
+            raise UnknownRulesError(f"Kubernetes 1.{minor} has no feature gate {name} that changes an HPA's decisions")
+        if gate.locked is not None and known >= gate.locked and not on:
+            raise UnknownRulesError(f"the feature gate {name} cannot be switched off in Kubernetes 1.{minor}")
+        switches[gate.rule] = on
+    return Rules(**switches)
+
+
+def minor_of(version: str) -> int:
+    """Read the minor version of `1.33`, `v1.33.4` or `v1.33.4-eks-1234`. Raises UnknownRulesError: it is no 1.x."""
+    found = re.match(r"v?1\.(\d{1,4})(?![\d])", version)
+    if found is None:
+        raise UnknownRulesError(f"{version[:40]!r} is no version of Kubernetes; write it as 1.{RELEASED}")
+    return int(found[1])
