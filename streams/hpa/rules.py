@@ -153,6 +153,23 @@ def rules_of(minor: int, gates: Mapping[str, bool] | None = None) -> Rules:
     return Rules(**switches)
 
 
+def parse_gates(text: str) -> dict[str, bool]:
+    """Read `HPAScaleToZero=true,HPAGeneration=false`, as kube-controller-manager's `--feature-gates` has it.
+
+    Raises UnknownRulesError: an item is not NAME=true or NAME=false, or no such gate changes an HPA's decisions.
+    """
+    gates = {}
+    for item in filter(None, text.split(",")):
+        name, _, value = item.strip().partition("=")
+        if name not in GATES or value not in ("true", "false"):
+            known = ", ".join(sorted(GATES))
+            raise UnknownRulesError(
+                f"{item.strip()[:60]!r} is no feature gate; write NAME=true or NAME=false of {known}"
+            )
+        gates[name] = value == "true"
+    return gates
+
+
 def minor_of(version: str) -> int:
     """Read the minor version of `1.33`, `v1.33.4` or `v1.33.4-eks-1234`. Raises UnknownRulesError: it is no 1.x."""
     found = re.match(r"v?1\.(\d{1,4})(?![\d])", version)

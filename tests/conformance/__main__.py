@@ -11,6 +11,7 @@ import orjson
 from fleethpa.frame import errors
 from fleethpa.frame.session import say
 from fleethpa.show.table import layout
+from streams.hpa.rules import UnknownRulesError, minor_of, parse_gates, rules_of
 from tests.conformance.runner import ConformanceReport, FileReport, Shown, run
 from tests.conformance.vectorerrors import InputError, MissingFileError
 
@@ -23,10 +24,19 @@ _WIDTH = 300
 @click.option("--jobs", type=click.IntRange(1), help="Number of processes [default: one per core].")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N cases of each file.")
 @click.option("--show", type=click.IntRange(0), default=10, show_default=True, help="Number of differences to print.")
+@click.option("--as", "version", metavar="1.NN", help="Answer recordings as this version of Kubernetes.")
+@click.option("--gates", default="", metavar="NAME=true,…", help="Feature gates of that version.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.pass_context
 def conformance(
-    context: click.Context, files: tuple[Path, ...], jobs: int | None, limit: int | None, show: int, output: str
+    context: click.Context,
+    files: tuple[Path, ...],
+    jobs: int | None,
+    limit: int | None,
+    show: int,
+    version: str | None,
+    gates: str,
+    output: str,
 ) -> None:
     """Compare the engine with upstream's recorded answers.
 
@@ -34,7 +44,10 @@ def conformance(
     beside it). Exit 1 when any case differs.
     """
     try:
-        report = run(files, jobs, limit, show)
+        rules = rules_of(minor_of(version), parse_gates(gates)) if version else None
+        report = run(files, jobs, limit, show, rules)
+    except UnknownRulesError as error:
+        raise click.BadParameter(str(error), param_hint="--as, --gates") from error
     except InputError as error:
         say(f"Error: {error}")
         context.exit(errors.NOT_FOUND if isinstance(error, MissingFileError) else errors.USAGE)
@@ -58,7 +71,7 @@ def _file(report: FileReport) -> dict[str, Any]:
         "different": report.different,
         "ticksPerSecond": report.ticks_per_second,
         "explained": report.explained,
-    }
+    } | ({"writes": report.writes} if report.as_another else {})
 
 
 def to_text(report: ConformanceReport) -> str:
@@ -66,6 +79,8 @@ def to_text(report: ConformanceReport) -> str:
     rows = [_HEADER, *(_row(each) for each in report.files)]
     lines = layout(rows)
     for file in report.files:
+        if file.as_another:
+            lines += ["", f"{file.file}: other replicas would have been written at {file.writes} syncs"]
         for shown in file.first:
             lines += _shown(file, shown)
     return "\n".join(lines)

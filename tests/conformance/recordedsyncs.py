@@ -19,6 +19,7 @@ from streams.hpa.complete import complete
 from streams.hpa.evaluation import EMPTY_HISTORY, History, ReconcileResult
 from streams.hpa.observation import NO_PODS, MetricFailure, MetricReading, Observation, TargetPods
 from streams.hpa.reconcile import decide
+from streams.hpa.rules import Rules, minor_of, rules_of
 from tests.conformance import openpoints
 from tests.conformance.compare import ABSENT, AnswerDifference, differences
 from tests.conformance.taped import asked_of, error_answer, outcome_of, read_answer, scale_of, settings_of, unavailable
@@ -45,15 +46,19 @@ class DerivedSync(Struct, frozen=True):
     before: Json
 
 
-def check(path: Path, limit: int | None = None) -> Iterator[tuple[str | None, list[AnswerDifference]]]:
+def check(
+    path: Path, limit: int | None = None, rules: Rules | None = None
+) -> Iterator[tuple[str | None, list[AnswerDifference]]]:
     """Give (class of an explained difference or None, differences) of each sync, in time order.
+
+    `rules` are those to answer with; None: those of the version that was recorded.
 
     Raises:
         InputError: a file of the recording is missing or unreadable.
     """
     tapes = Tapes(path)
     try:
-        replay = Replay(tapes)
+        replay = Replay(tapes, rules)
         syncs = sorted(tapes.syncs, key=replay.moment)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(f"{path}: a sync or the header cannot be read: {type(error).__name__}: {error}") from error
@@ -80,9 +85,10 @@ class View(Struct, frozen=True):
 class Replay:
     """The engine's memory and everything it needs to see, sync after sync."""
 
-    def __init__(self, tapes: Tapes) -> None:
+    def __init__(self, tapes: Tapes, rules: Rules | None = None) -> None:
         self.tapes = tapes
-        self.settings = settings_of(tapes.header.get("kcm_flags") or ())
+        self.rules = rules or rules_of(minor_of(tapes.header["kubernetes"]))
+        self.settings = settings_of(tapes.header.get("kcm_flags") or (), self.rules)
         self._histories: dict[str, tuple[float, History]] = {}
         self._previous: dict[str, tuple[Json, History, View]] = {}
         self._compiled: dict[tuple[str, int], Autoscaler] = {}
@@ -205,7 +211,8 @@ class Replay:
             return DerivedSync(None, evaluation.result, pods, before)
         write = self.tapes.calls.get((sync.get("write") or {}).get("id"))
         written_ms = time_ms(write["done"]) if write else now_ms
-        result = complete(evaluation.pending, before, evaluation.history, outcome_of(sync), written_ms)
+        outcome = outcome_of(sync)
+        result = complete(evaluation.pending, before, evaluation.history, outcome, written_ms, rules=self.rules)
         return DerivedSync(evaluation.pending.desired_replicas, result, pods, before)
 
     def _hpa(self, sync: Json, at: float | None) -> Json:
@@ -222,7 +229,7 @@ class Replay:
     def _compile(self, hpa: Json) -> Autoscaler:
         key = (hpa["metadata"].get("uid", ""), hpa["metadata"].get("generation", 0))
         if key not in self._compiled:
-            self._compiled[key] = compile_autoscaler(hpa)
+            self._compiled[key] = compile_autoscaler(hpa, self.rules)
         return self._compiled[key]
 
     def _history(self, name: str, moment: float) -> History:
@@ -254,7 +261,7 @@ class Replay:
         )
         if self._selected[0] != epoch:
             self._selected = (epoch, {})
-        pods = self._selected[1].setdefault(text, TargetPods(tuple(row for row, _ in chosen)))
+        pods = self._selected[1].setdefault(text, TargetPods(tuple(row for row, _ in chosen), self.rules))
         return pods, ambiguous
 
     def _registered(self, moment: float) -> dict[str, str]:
@@ -285,4 +292,4 @@ class Replay:
         if line["status"] != 200:
             message = line["body"].get("message") or unavailable(self.tapes.calls[identifier]["uri"])
             return error_answer(spec, message)
-        return read_answer(spec, line["body"])
+        return read_answer(spec, line["body"], self.tapes.namespace, self.rules)

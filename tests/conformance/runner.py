@@ -18,6 +18,7 @@ import orjson
 from msgspec import Struct
 
 from schemas.kubernetes.shape import Json
+from streams.hpa.rules import Rules
 from tests.conformance import recordedsyncs
 from tests.conformance.api import API_CHECKS, EXPLANATIONS
 from tests.conformance.compare import AnswerDifference, broken
@@ -47,6 +48,10 @@ class FileReport(Struct, frozen=True, kw_only=True):
     different: int
     ticks_per_second: float
     """Evaluations (for other kinds: cases) per second of wall clock, over all jobs."""
+    writes: int
+    """Of the different ones, those in which other replicas are written."""
+    as_another: bool
+    """The file was answered with the rules of another version than the recorded one."""
     explained: dict[str, int]
     """Differences that upstream itself leaves to chance, by class."""
     first: tuple[Shown, ...] = ()
@@ -69,6 +74,7 @@ class _Part(Struct, frozen=True):
     cases: int
     ticks: int
     different: int
+    writes: int
     explained: dict[str, int]
     first: tuple[Shown, ...]
 
@@ -78,7 +84,9 @@ _Chunk = tuple[int, list[bytes]]
 _Apply = Callable[[Callable[[_Chunk], _Part], Iterable[_Chunk]], Iterable[_Part]]
 
 
-def run(files: Sequence[Path], jobs: int | None = None, limit: int | None = None, show: int = 10) -> ConformanceReport:
+def run(
+    files: Sequence[Path], jobs: int | None = None, limit: int | None = None, show: int = 10, rules: Rules | None = None
+) -> ConformanceReport:
     """Check files.
 
     Args:
@@ -86,6 +94,7 @@ def run(files: Sequence[Path], jobs: int | None = None, limit: int | None = None
         jobs: processes; None: one per core.
         limit: at most so many cases of each file.
         show: keep so many first differences per file.
+        rules: answer recordings with these; None: with those of the version that was recorded.
 
     Raises:
         MissingFileError: a file does not exist.
@@ -97,15 +106,15 @@ def run(files: Sequence[Path], jobs: int | None = None, limit: int | None = None
         if jobs > 1:
             context = multiprocessing.get_context("spawn")
             apply = stack.enter_context(ProcessPoolExecutor(jobs, mp_context=context)).map
-        return ConformanceReport(tuple(_check_file(Path(file), jobs, limit, show, apply) for file in files))
+        return ConformanceReport(tuple(_check_file(Path(file), jobs, limit, show, apply, rules) for file in files))
 
 
-def _check_file(path: Path, jobs: int, limit: int | None, show: int, apply: _Apply) -> FileReport:
+def _check_file(path: Path, jobs: int, limit: int | None, show: int, apply: _Apply, rules: Rules | None) -> FileReport:
     started = time.perf_counter()
     lines = _lines(path)
     kind = _kind(path, lines)
     if kind == RECORDING:
-        parts = [_check_recording(path, limit, show)]
+        parts = [_check_recording(path, limit, show, rules)]
     elif kind in STANDALONE:
         chunks = _chunks(lines[:limit], jobs * CHUNKS_PER_JOB)
         parts = list(apply(partial(_check_chunk, str(path), kind, show), chunks))
@@ -122,6 +131,8 @@ def _check_file(path: Path, jobs: int, limit: int | None, show: int, apply: _App
         cases=cases,
         equal=cases - different - explained.total(),
         different=different,
+        writes=sum(part.writes for part in parts),
+        as_another=rules is not None,
         ticks_per_second=round(sum(part.ticks for part in parts) / seconds, 1),
         explained=dict(sorted(explained.items())),
         first=tuple(islice((shown for part in parts for shown in part.first), show)),
@@ -196,10 +207,10 @@ def _check_case(kind: str, case: Json) -> tuple[int, list[AnswerDifference], str
     return 1, ([] if reason else differences), reason
 
 
-def _check_recording(path: Path, limit: int | None, show: int) -> _Part:
+def _check_recording(path: Path, limit: int | None, show: int, rules: Rules | None) -> _Part:
     explained: Counter[str] = Counter()
     found: list[tuple[str, list[AnswerDifference]]] = []
-    for reason, differences in recordedsyncs.check(path, limit):
+    for reason, differences in recordedsyncs.check(path, limit, rules):
         if reason is not None:
             explained[reason] += 1
         found.append((path.name, differences))
@@ -221,7 +232,8 @@ def _check_api(path: Path, kind: str, lines: list[bytes], limit: int | None, sho
 def _part(ticks: int, found: list[tuple[str, list[AnswerDifference]]], explained: dict[str, int], show: int) -> _Part:
     different = [(name, differences) for name, differences in found if differences]
     first = tuple(Shown(name, *difference) for name, differences in different[:show] for difference in differences[:3])
-    return _Part(len(found), ticks, len(different), explained, first[:show])
+    writes = sum(any(path.endswith((".write", ".scaledTo")) for path, *_ in each) for _, each in different)
+    return _Part(len(found), ticks, len(different), writes, explained, first[:show])
 
 
 def _name(case: Json, number: int) -> str:

@@ -11,13 +11,15 @@ from schemas.metricqueries import API_OF, Query
 from streams.hpa.autoscaler import ControllerSettings, MetricSpec
 from streams.hpa.evaluation import ScaleApplied, ScaleFailed, ScaleOutcome
 from streams.hpa.observation import MetricReading, Scale, ScaleFailure, compile_answer
+from streams.hpa.rules import Rules
 
 _FLAG_MS = re.compile(r"--horizontal-pod-autoscaler-([a-z-]+)=(\S+)")
 
 
-def read_answer(spec: MetricSpec, body: Json) -> MetricReading:
+def read_answer(spec: MetricSpec, body: Json, namespace: str, rules: Rules) -> MetricReading:
     """Read the body that a metrics API answered for this metric, as the observer and the evaluation do."""
-    return compile_answer(fill(Query(api=API_OF[spec.type]), body), spec.resource, spec.container)
+    answer = fill(Query(api=API_OF[spec.type]), body)
+    return compile_answer(answer, spec.resource, spec.container, namespace, rules)
 
 
 def error_answer(spec: MetricSpec, message: str) -> MetricReading:
@@ -51,11 +53,12 @@ def outcome_of(sync: Json) -> ScaleOutcome:
     return ScaleApplied() if write["code"] == 200 else ScaleFailed(write.get("message", ""))
 
 
-def settings_of(flags: Any) -> ControllerSettings:
+def settings_of(flags: Any, rules: Rules) -> ControllerSettings:
     """Read the controller's command line; flags that are not there have their defaults."""
     given = {found[1]: found[2] for flag in flags if (found := _FLAG_MS.match(flag))}
     defaults = ControllerSettings()
     return ControllerSettings(
+        rules=rules,
         tolerance=float(given.get("tolerance", defaults.tolerance)),
         downscale_stabilization_ms=parse_duration_ms(given.get("downscale-stabilization", "5m")),
         cpu_initialization_period_ms=parse_duration_ms(given.get("cpu-initialization-period", "5m")),

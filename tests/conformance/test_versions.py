@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from streams.hpa.rules import rules_of
 from tests.conformance import scenarios
+from tests.conformance.__main__ import to_text
 from tests.conformance.runner import run
 
 DATA = Path(__file__).parent / "data" / "versions"
@@ -36,6 +38,13 @@ def test_scenarios_of_all_versions_differ_only_where_old_messages_are_mangled() 
     assert len({case["version"] for case in cases}) == 11
     assert Counter(case["version"] for case, _ in wrong).keys() <= {"v1.27.16", "v1.28.15"}
     assert all(MANGLED in upstream for _, (_, upstream, _) in wrong)
+
+
+def test_a_recording_can_be_answered_with_the_rules_of_another_version() -> None:
+    report = run([DATA.parent / "A-syncs.jsonl.gz"], jobs=1, rules=rules_of(36, {"HPAScaleToZero": True}))
+
+    assert (report.files[0].different, report.files[0].writes) == (160, 0)
+    assert "other replicas would have been written at 0 syncs" in to_text(report)
 
 
 def test_answers_of_one_version_are_not_those_of_another() -> None:

@@ -10,7 +10,7 @@ from schemas.observed import MetricAnswer, PodUsage
 from streams.hpa.calculator import bounds
 from streams.hpa.observation import MetricFailure, PodRow, PodSamples, TargetPods, compile_answer
 from streams.hpa.requests import ContainerRequests, PodTemplate
-from streams.hpa.rules import CURRENT, GATES, NEWEST, OLDEST, RULES, UnknownRulesError, minor_of, rules_of
+from streams.hpa.rules import CURRENT, GATES, NEWEST, OLDEST, RULES, UnknownRulesError, minor_of, parse_gates, rules_of
 
 OLD = rules_of(OLDEST)
 
@@ -76,6 +76,17 @@ def test_a_version_is_read_as_clouds_write_it(text: str, minor: int) -> None:
 def test_what_is_no_version_is_refused(text: str) -> None:
     with pytest.raises(UnknownRulesError, match="is no version of Kubernetes"):
         minor_of(text)
+
+
+def test_gates_are_read_as_the_controller_manager_reads_them() -> None:
+    assert parse_gates("HPAScaleToZero=true, HPAGeneration=false") == {"HPAScaleToZero": True, "HPAGeneration": False}
+    assert parse_gates("") == {}
+
+
+@pytest.mark.parametrize("text", ["HPAScaleToZero", "HPAScaleToZero=yes", "Nope=true"])
+def test_what_is_no_gate_is_refused_with_those_that_are(text: str) -> None:
+    with pytest.raises(UnknownRulesError, match="write NAME=true or NAME=false of HPAConfigurableTolerance"):
+        parse_gates(text)
 
 
 def test_each_gate_names_a_rule() -> None:
