@@ -19,7 +19,7 @@ RELEASED: Final = 37
 """The newest released minor version that is known."""
 
 
-class Rule(NamedTuple):
+class RuleChange(NamedTuple):
     """One change of the controller's answers, as it is shown to people."""
 
     since: int
@@ -41,68 +41,70 @@ class Rules(Struct, frozen=True, kw_only=True, cache_hash=True, gc=False):
     """How a controller answers. The defaults are those of v1.37 with its default gates."""
 
     ratio_one_ignores_missing: Annotated[
-        bool, Rule(28, "missing pods of an averageValue metric do not count as 0 exactly on the target", 117845)
+        bool, RuleChange(28, "missing pods of an averageValue metric do not count as 0 exactly on the target", 117845)
     ] = True
-    sidecars_request: Annotated[bool, Rule(29, "requests of sidecar containers count", 120001)] = True
+    sidecars_request: Annotated[bool, RuleChange(29, "requests of sidecar containers count", 120001)] = True
     failure_shows_metrics: Annotated[
-        bool, Rule(29, "a failed evaluation shows the metrics it read, not those of before", 121039, decides=False)
+        bool,
+        RuleChange(29, "a failed evaluation shows the metrics it read, not those of before", 121039, decides=False),
     ] = True
     tolerance_is_band: Annotated[
-        bool, Rule(33, "nothing scales exactly at the edge of the tolerance, such as at +10 %", 130797)
+        bool, RuleChange(33, "nothing scales exactly at the edge of the tolerance, such as at +10 %", 130797)
     ] = True
     average_names_object: Annotated[
-        bool, Rule(33, "the status of an Object metric with averageValue names its object", 124555, decides=False)
+        bool, RuleChange(33, "the status of an Object metric with averageValue names its object", 124555, decides=False)
     ] = True
     missing_container_is_missing_pod: Annotated[
-        bool, Rule(33, "a pod whose container has no sample is missing instead of an error", 127193)
+        bool, RuleChange(33, "a pod whose container has no sample is missing instead of an error", 127193)
     ] = True
     memory_is_binary: Annotated[
-        bool, Rule(34, "averages of memory are written in binary units", 132351, decides=False)
+        bool, RuleChange(34, "averages of memory are written in binary units", 132351, decides=False)
     ] = True
-    conflicts_retried: Annotated[bool, Rule(34, "a write of /scale is retried on a conflict", 132007)] = True
+    conflicts_retried: Annotated[bool, RuleChange(34, "a write of /scale is retried on a conflict", 132007)] = True
     external_average_saturates: Annotated[
-        bool, Rule(34, "an External metric with averageValue asks for at most MaxInt32 replicas", 127050)
+        bool, RuleChange(34, "an External metric with averageValue asks for at most MaxInt32 replicas", 127050)
     ] = True
     pod_level_requests: Annotated[
-        bool, Rule(34, "pod-level resource requests count (gate PodLevelResources)", 132430)
+        bool, RuleChange(34, "pod-level resource requests count (gate PodLevelResources)", 132430)
     ] = True
     tolerance_field: Annotated[
-        bool, Rule(35, "the tolerance of an HPA's behavior is obeyed (gate HPAConfigurableTolerance)", 133128)
+        bool, RuleChange(35, "the tolerance of an HPA's behavior is obeyed (gate HPAConfigurableTolerance)", 133128)
     ] = True
     totals_saturate: Annotated[
-        bool, Rule(35, "a total of an Object or External metric asks for at most MaxInt32 replicas", 126979)
+        bool, RuleChange(35, "a total of an Object or External metric asks for at most MaxInt32 replicas", 126979)
     ] = True
     container_must_exist: Annotated[
-        bool, Rule(35, "a pod without the named container stops its ContainerResource metric", 133415)
+        bool, RuleChange(35, "a pod without the named container stops its ContainerResource metric", 133415)
     ] = True
     desired_gauge: Annotated[
-        bool, Rule(35, "the controller exports the desired replicas of each HPA", 134295, decides=False)
+        bool, RuleChange(35, "the controller exports the desired replicas of each HPA", 134295, decides=False)
     ] = True
     zero_is_pause: Annotated[
-        bool, Rule(36, "a target at zero replicas stays at zero, unless the condition ScaledToZero is True", 135118)
+        bool,
+        RuleChange(36, "a target at zero replicas stays at zero, unless the condition ScaledToZero is True", 135118),
     ] = True
     scale_to_zero: Annotated[
-        bool, Rule(37, "the controller scales to zero and wakes from it (gate HPAScaleToZero)", 139648)
+        bool, RuleChange(37, "the controller scales to zero and wakes from it (gate HPAScaleToZero)", 139648)
     ] = True
     observed_generation: Annotated[
-        bool, Rule(37, "the status shows the observed generation (gate HPAGeneration)", 138228, decides=False)
+        bool, RuleChange(37, "the status shows the observed generation (gate HPAGeneration)", 138228, decides=False)
     ] = True
     two_ambiguous_named: Annotated[
-        bool, Rule(37, "the message on an ambiguous selector names two HPAs", 139142, decides=False)
+        bool, RuleChange(37, "the message on an ambiguous selector names two HPAs", 139142, decides=False)
     ] = True
     object_error_in_order: Annotated[
-        bool, Rule(37, "errors of Object metrics name metric, kind and object in order", 139029, decides=False)
+        bool, RuleChange(37, "errors of Object metrics name metric, kind and object in order", 139029, decides=False)
     ] = True
     unknown_metric_is_spec_fault: Annotated[
-        bool, Rule(37, "an unknown metric type counts as a fault of the spec", 139029, decides=False)
+        bool, RuleChange(37, "an unknown metric type counts as a fault of the spec", 139029, decides=False)
     ] = True
-    succeeded_ignored: Annotated[bool, Rule(38, "Succeeded pods are ignored, as Failed ones are", 141302)] = False
+    succeeded_ignored: Annotated[bool, RuleChange(38, "Succeeded pods are ignored, as Failed ones are", 141302)] = False
     conversions_saturate: Annotated[
-        bool, Rule(38, "a replica count that is too large for int32 counts as MaxInt32", 141397)
+        bool, RuleChange(38, "a replica count that is too large for int32 counts as MaxInt32", 141397)
     ] = False
 
 
-RULES: Final[dict[str, Rule]] = {field.name: field.type.__metadata__[0] for field in fields(Rules)}
+RULES: Final[dict[str, RuleChange]] = {field.name: field.type.__metadata__[0] for field in fields(Rules)}
 """Each switch of `Rules` and what it means, the oldest change first."""
 
 
