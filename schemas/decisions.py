@@ -171,7 +171,8 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit
     `kind` `evaluation`, or `completion` (`completes` names the evaluation whose write ended, `outcome` how). `wants`:
     replicas to write (None: no write is wanted); `expires`: when that write is no longer valid (ms). `shows_refusal`:
     enforcing was refused where no native controller looks after the HPA's status, so `status` and `events` say so and
-    are written to the cluster.
+    are written to the cluster. `rules`: version of Kubernetes by whose rules it was decided, and the feature gates that
+    differ from its defaults; empty: v1.37.
     """
 
     id: str
@@ -216,6 +217,7 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit
     author: str = ""
     change_reason: str = ""
     shows_refusal: bool = False
+    rules: str = ""
 
 
 class ShortDecision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):

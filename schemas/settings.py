@@ -79,6 +79,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     `partialView`: hold scale-downs in a namespace whose pods or metrics vanish or fall together.
     `evaluateOn`: `sample` evaluates an HPA also when a pushed sample moves its metric past the
     tolerance, not only once per sync period (`period`); `evaluateFloorMs`: so long after the one before at the soonest.
+    `rules`: decide as this version of Kubernetes, such as `1.33`, whatever version the cluster has; `gates`: feature
+    gates of its controller manager that an observer cannot read, such as `HPAScaleToZero=true`.
     """
 
     sync_period_ms: int | None = None
@@ -103,6 +105,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     partial_view: bool | None = None
     evaluate_on: Literal["period", "sample"] | None = None
     evaluate_floor_ms: int | None = None
+    rules: str | None = None
+    gates: str | None = None
 
 
 class SettingsSet(

@@ -18,6 +18,7 @@ from schemas.guardrails import Guardrails, problems
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.observed import MetricType
 from schemas.settings import MAPS, MINIMA, MOST_REPLICAS, SETTING_NAMES, ClusterSettings, parse_budget
+from streams.hpa.rules import minor_of, parse_gates, rules_of
 
 
 def read_guardrails(file: Path) -> tuple[Guardrails | None, list[str]]:
@@ -92,7 +93,11 @@ def _value(field: str, text: str) -> Any:
         return _choice(text, choices)
     if field.endswith("_ms"):
         return _span(text, MINIMA[field])
-    if field.endswith("_budget"):
+    if field == "rules":
+        rules_of(minor_of(text))
+    elif field == "gates":
+        parse_gates(text)
+    elif field.endswith("_budget"):
         parse_budget(text, whole_cluster=True)
     elif kind is int:
         if not re.fullmatch(r"[0-9]{1,10}", text) or not MINIMA[field] <= int(text) <= MOST_REPLICAS:

@@ -274,7 +274,8 @@ def _head(found: Explanation, now_ms: int, time_style: str, color: bool) -> Iter
     who = f"{decision.cluster}  {decision.namespace}/{decision.name} → {target.get('kind')}/{target.get('name')}"
     yield "Decision", f"{decision.id}   {who}   mode {decision.mode} ({decision.origin})"
     when = f"{shown(found.time_ms, time_style, now_ms)}  ({age(max(0, now_ms - found.time_ms))} ago)"
-    yield "Evaluated", f"{when}  spec generation {decision.generation}   engine {decision.engine}"
+    rules = f"   rules of Kubernetes {decision.rules}" if decision.rules else ""
+    yield "Evaluated", f"{when}  spec generation {decision.generation}   engine {decision.engine}{rules}"
     what = paint(found.verdict, _style(decision), color=color)
     yield "Result", "    ".join(filter(None, (what, found.winner and f"winner: {found.winner}", found.ended)))
 

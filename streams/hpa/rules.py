@@ -6,6 +6,7 @@ rules, which come with its binary, and gate rules, which follow its feature gate
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Final, NamedTuple
 
 from msgspec import Struct
@@ -129,6 +130,7 @@ GATES: Final[dict[str, Gate]] = {
 """Feature gates by name, with the versions that they belong to."""
 
 CURRENT: Final = Rules()
+CURRENT_TEXT: Final = f"1.{RELEASED}"
 
 
 class UnknownRulesError(ValueError):
@@ -153,6 +155,31 @@ def rules_of(minor: int, gates: Mapping[str, bool] | None = None) -> Rules:
             raise UnknownRulesError(f"the feature gate {name} cannot be switched off in Kubernetes 1.{minor}")
         switches[gate.rule] = on
     return Rules(**switches)
+
+
+def rules_text(version: str, gates: Mapping[str, bool]) -> str:
+    """Name a controller in one text, such as `1.36 HPAScaleToZero=true`: its version and the gates that differ.
+
+    Gates that the version does not have are left out. Raises UnknownRulesError: `version` is no version of Kubernetes.
+    """
+    minor = minor_of(version)
+    known = min(max(minor, OLDEST), NEWEST)
+    differing = [
+        f"{name}={str(gates[name]).lower()}"
+        for name, gate in sorted(GATES.items())
+        if name in gates and known >= gate.alpha and gates[name] != (known >= gate.beta)
+    ]
+    return f"1.{minor} {','.join(differing)}".rstrip()
+
+
+@lru_cache(maxsize=64)
+def rules_named(text: str) -> Rules:
+    """Give the rules that `rules_text` names. A version older than 1.27 decides as 1.27, the oldest that is known.
+
+    Raises UnknownRulesError: the text is none of `rules_text`.
+    """
+    version, _, gates = text.partition(" ")
+    return rules_of(max(minor_of(version), OLDEST), parse_gates(gates))
 
 
 def parse_gates(text: str) -> dict[str, bool]:

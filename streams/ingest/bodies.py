@@ -42,6 +42,7 @@ from schemas.settings import (
     WatermarkReset,
     parse_budget,
 )
+from streams.hpa.rules import CURRENT_TEXT, UnknownRulesError, minor_of, parse_gates, rules_of
 from streams.ingest import own as topickinds
 from streams.ingest.checks import (
     MAX_REPLICAS,
@@ -236,6 +237,7 @@ def _observer_word(body: Heartbeat | ClusterReport) -> None:
         check_limit(limits.WATCHES, len(body.watches) + len(body.problems) + len(body.reasons), "a heartbeat")
         for name in (*body.watches, *body.problems, *body.reasons):
             check_text(name, "watch")
+        check_limit(limits.VERSION, len(body.kubernetes), "kubernetes")
         return
     check_range(body.started, "started", 0, MAX_TIME_MS)
     check_limit(limits.TROUBLES, len(body.troubles), f"cluster {body.cluster}")
@@ -298,6 +300,11 @@ def _settings(body: SettingsSet) -> None:
     for namespace in settings.namespaces or {}:
         check_namespace(namespace)
     _budgets(settings)
+    try:
+        rules_of(minor_of(settings.rules or CURRENT_TEXT))
+        parse_gates(settings.gates or "")
+    except UnknownRulesError as error:
+        raise Refusal("invalid", f"settings.rules, settings.gates: {error}") from error
     for name in body.unset:
         if name not in SETTING_NAMES:
             raise Refusal("invalid", f"unset {name[:40]!r}: known settings are {', '.join(SETTING_NAMES)}")

@@ -1,4 +1,7 @@
-"""Settings of a cluster at a moment of the log: its own, else those of `*`, else the defaults of upstream's flags."""
+"""Settings of a cluster at a moment of the log: its own, else those of `*`, else the defaults of upstream's flags.
+
+Its HPAs are decided by the rules of the version that the settings pin, else of the version that its observer reported.
+"""
 
 from msgspec import Struct
 
@@ -6,6 +9,7 @@ from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.observed import Mode
 from schemas.settings import Budget, ClusterSettings, parse_budget, settings_of
 from streams.hpa.autoscaler import ControllerSettings
+from streams.hpa.rules import CURRENT_TEXT, UnknownRulesError, parse_gates, rules_named, rules_text
 from streams.state.budget import NO_BUDGETS, Budgets
 
 DEFAULT_SYNC_PERIOD_MS = 15_000
@@ -34,13 +38,17 @@ class Effective(Struct, frozen=True):
     """An HPA is evaluated also when a pushed sample moves its metric, this long after the evaluation before or later;
     None: once per sync period only.
     """
+    rules: str = ""
+    """The rules that decide, as a record names them (`streams.hpa.rules.rules_text`); empty: those of v1.37."""
 
 
-def effective(known: dict[str, ClusterSettings], cluster: str) -> Effective:
-    """Give the effective settings of a cluster."""
+def effective(known: dict[str, ClusterSettings], cluster: str, kubernetes: str = "") -> Effective:
+    """Give the effective settings of a cluster, whose observer reported this version; empty: none was reported."""
     own = settings_of(known, cluster)
+    rules = _rules(own, kubernetes)
     return Effective(
-        controller=_controller(own),
+        controller=_controller(own, rules),
+        rules="" if rules == CURRENT_TEXT else rules,
         sync_period_ms=own.sync_period_ms if own.sync_period_ms and own.sync_period_ms > 0 else DEFAULT_SYNC_PERIOD_MS,
         sample_age_limit_ms=_or(own.sample_age_limit_ms, DEFAULT_SAMPLE_AGE_LIMIT_MS),
         sources={str(kind): source for kind, source in (own.sources or {}).items()},
@@ -76,9 +84,20 @@ def _budget(text: str | None, *, whole_cluster: bool = False) -> Budget | None:
         return None
 
 
-def _controller(own: ClusterSettings) -> ControllerSettings:
+def _rules(own: ClusterSettings, kubernetes: str) -> str:
+    """Name the rules that decide; ingest lets only valid settings pass, and others must not stop the partition."""
+    version, _, reported = kubernetes.partition(" ")
+    try:
+        gates = {**parse_gates(reported), **parse_gates(own.gates or "")}
+        return rules_text(own.rules or version or CURRENT_TEXT, gates)
+    except UnknownRulesError:
+        return CURRENT_TEXT
+
+
+def _controller(own: ClusterSettings, rules: str) -> ControllerSettings:
     base = ControllerSettings()
     return ControllerSettings(
+        rules=rules_named(rules),
         tolerance=_tolerance(own.tolerance, base.tolerance),
         downscale_stabilization_ms=_or(own.downscale_stabilization_ms, base.downscale_stabilization_ms),
         cpu_initialization_period_ms=_or(own.cpu_initialization_period_ms, base.cpu_initialization_period_ms),

@@ -52,7 +52,8 @@ def end_write(state: State, hpa: Hpa, write: PendingWrite) -> list[Draft]:
         state.probe(_write_ended(state, hpa, write, applied, bool(restart)))
     error = _why_missing(state, hpa) if outcome is None else outcome.error or _OUTCOME_TEXTS.get(outcome.result, "")
     end = ScaleApplied() if applied else ScaleFailed(error)
-    result = complete(write.pending, own_status(hpa), row.history, end, state.now_ms, write.evaluated_ms)
+    rules = state.settings(hpa.id.cluster).controller.rules
+    result = complete(write.pending, own_status(hpa), row.history, end, state.now_ms, write.evaluated_ms, rules)
     row.history, row.pending = result.history, None
     if write.uid == row.uid:
         row.status = result.status
@@ -239,7 +240,10 @@ def _has_moved(state: State, namespace: Namespace, hpa: Hpa, settings: Effective
     scale = observe_scale(namespace, autoscaler, namespace.scales.get(hpa.target), now_ms)
     if not isinstance(scale, Scale):
         return None
-    pods, band = namespace.membership.matching(scale.selector), tolerance_band(autoscaler, settings.controller)
+    pods, band = (
+        namespace.membership.matching(scale.selector, settings.controller.rules),
+        tolerance_band(autoscaler, settings.controller),
+    )
     for query, spec, before in zip(hpa.queries, autoscaler.metrics, hpa.row.ratios, strict=True):
         if query.series is None or before is None:
             continue

@@ -152,6 +152,7 @@ def _register(subject: Subject, observed: Observed, evaluation: Evaluation) -> N
 def limit(subject: Subject, observed: Observed, decided: Decided) -> Limited:
     """Give what the mode and fleethpa's own limits leave of what was decided."""
     evaluation, standing, now_ms = decided.evaluation, subject.standing, subject.state.now_ms
+    rules = subject.settings.controller.rules
     constraints = records.constraints(evaluation)
     if decided.fallback is not None:
         constraints.append(FALLBACK)
@@ -169,14 +170,16 @@ def limit(subject: Subject, observed: Observed, decided: Decided) -> Limited:
     # snapshots byte for byte.
     if standing.mode != "enforce":
         return Limited(
-            None, complete(pending, observed.status, evaluation.history, ScaleApplied(), now_ms), constraints
+            None,
+            complete(pending, observed.status, evaluation.history, ScaleApplied(), now_ms, rules=rules),
+            constraints,
         )
     left = limited(subject, evaluation, pending)
     constraints += left.constraints
     if left.held:
         result = _without_write(pending, observed.status, evaluation.history)
         return Limited(None, result, constraints, left.held, left.step, left.claim)
-    result = complete(left.pending, observed.status, evaluation.history, ScaleApplied(), now_ms)
+    result = complete(left.pending, observed.status, evaluation.history, ScaleApplied(), now_ms, rules=rules)
     return Limited(left.pending, result, constraints, "", left.step, left.claim)
 
 
@@ -228,7 +231,9 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
     shown = records.observed(scale, observed.change, observed.restart, observed.ready if guarded else None)
     final = facts.final_desired_replicas
     shape = records.shape_of(evaluation, final, result.status)
-    digest = records.digest((facts, shown, shape, row.spec_hash, row.origin, row.generation, state.row.engine))
+    rules = subject.settings.rules
+    own = (facts, shown, shape, row.spec_hash, row.origin, row.generation, state.row.engine)
+    digest = records.digest((*own, rules) if rules else own)
     if wanted is None and records.repeats(row, digest, state.now_ms):
         short = records.short_record(state, name, row.full_decision, evaluation)
         return DraftRecord(Draft(name, subject.namespace.key, hpa.headers, short))
@@ -275,6 +280,7 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
         author=row.author,
         change_reason=row.change_reason,
         shows_refusal=facts.shows_refusal,
+        rules=rules,
     )
     # The record of the end of a wanted write has the status and the events instead.
     later = () if wanted is None else (result.status, result.events, result.events_after_write)

@@ -98,6 +98,16 @@ class Folding:
                 namespace.watches[watch] = WatchRow(body.session, reported_ms, problem, reason, self.now_ms)
         if not body.watches and not body.problems:
             self._release(body.session)
+        elif body.kubernetes and body.kubernetes != self.state.row.kubernetes.get(namespace.cluster, ""):
+            self._take_version(body)
+
+    def _take_version(self, body: Heartbeat) -> None:
+        """Store the version of the cluster, as the session that is followed reports it: other rules may decide now."""
+        state, cluster = self.state, self.namespace.cluster
+        followed = state.row.sessions.get(f"{cluster}/autoscalers")
+        if followed is not None and followed.session == body.session:
+            state.put_bounded(limits.ALL_VERSIONS, state.row.kubernetes, cluster, [body.kubernetes])
+            state.settings_changed(cluster)
 
     def _release(self, session: str) -> None:
         sessions, prefix = self.state.row.sessions, f"{self.namespace.cluster}/"

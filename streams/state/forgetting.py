@@ -114,6 +114,8 @@ def _forget_clusters(fold: Folding) -> None:
                 forget_hpa(fold, name)
     for key in old:
         del sessions[key]
+    for cluster in [each for each in state.row.kubernetes if each not in followed]:
+        state.drop_bounded(limits.ALL_VERSIONS, state.row.kubernetes, cluster)
     for cluster, hands in list(state.row.hands.items()):
         newest_ms = max((each[0] for each in hands.changes), default=0)
         if cluster not in followed and state.now_ms - newest_ms >= LONG_MS:

@@ -135,19 +135,22 @@ def observe_metric(
 ) -> tuple[MetricReading | None, str]:
     """Give the answer for a metric and the source position of its newest part."""
     if query.query is not None:
-        return _of_api(in_force(namespace.answers.get(query.query, ())), query, settings.sync_period_ms, now_ms)
+        return _of_api(namespace, query, in_force(namespace.answers.get(query.query, ())), settings, now_ms)
     if query.series is not None:
         limit_ms = min(settings.sample_age_limit_ms, REMEMBERED_MS)
         return _pushed(namespace, query, pods, now_ms - limit_ms, limit_ms)
     return None, ""
 
 
-def _of_api(parts: Sequence[AnswerRow], query: MetricQuery, period_ms: int, now_ms: int) -> tuple[MetricReading, str]:
-    limit_ms = held_ms(period_ms)
+def _of_api(
+    namespace: Namespace, query: MetricQuery, parts: Sequence[AnswerRow], settings: Effective, now_ms: int
+) -> tuple[MetricReading, str]:
+    limit_ms = held_ms(settings.sync_period_ms)
     if not parts or now_ms - min([part.time_ms for part in parts]) > limit_ms:
         served_by = SERVED_BY[API_OF[query.type]]
         return fetch_failure(served_by, f"no answer within two sync periods ({limit_ms // 1000}s)"), ""
-    return compile_answer(joined(parts), query.resource, query.container), parts[-1].source
+    answer, rules = joined(parts), settings.controller.rules
+    return compile_answer(answer, query.resource, query.container, namespace.name, rules), parts[-1].source
 
 
 def newest_sample_ms(namespace: Namespace, query: MetricQuery) -> int | None:

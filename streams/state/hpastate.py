@@ -15,6 +15,7 @@ from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.observed import AutoscalerSet
 from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
+from streams.hpa.rules import CURRENT, Rules
 from streams.state.gather import MetricQuery
 from streams.state.ledger import StateError
 from streams.state.rowcodec import hpa_key
@@ -31,6 +32,7 @@ class Hpa:
     """One HPA. A live one has an `autoscaler`; of a deleted one only the row is left."""
 
     __slots__ = (
+        "_rules",
         "applied",
         "autoscaler",
         "awaits",
@@ -72,6 +74,8 @@ class Hpa:
         self.polled = False
         """`awaits` are questions."""
         self.autoscaler: Autoscaler | None = None
+        self._rules = CURRENT
+        """The rules that it is compiled for."""
         self.fresh_spec: dict[str, Any] | None = None
         """The spec as it was just decoded, until its questions are known: it is not kept decoded."""
         self.ignored = ""
@@ -84,13 +88,20 @@ class Hpa:
             self._compile(row.hpa_object())
 
     def _compile(self, hpa: dict[str, Any]) -> None:
-        compiled = compile_autoscaler(hpa)
+        compiled = compile_autoscaler(hpa, self._rules)
         self.autoscaler, self.fresh_spec = compiled, hpa["spec"]
         self.ignored = str(hpa.get(IGNORED, ""))
         # Kinds and API versions are few; each HPA's own texts of them would be a hundred bytes more.
         target = hpa["spec"]["scaleTargetRef"]
         self.reference = {name: text if name == "name" else intern(text) for name, text in target.items()}
         self.target = (compiled.target_group, compiled.target_kind, compiled.target_name)
+
+    def compiled_for(self, rules: Rules) -> Autoscaler:
+        """The compiled spec of a live HPA, for a controller with these rules."""
+        if self._rules is not rules and self._rules != rules:
+            self._rules = rules
+            self.autoscaler = compile_autoscaler(self.row.hpa_object(), rules)
+        return self.compiled
 
     @property
     def compiled(self) -> Autoscaler:

@@ -11,12 +11,13 @@ from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.observed import Container, Pod, shape_of, shared_shape
 from streams.hpa.observation import NO_PODS, PodRow, TargetPods
 from streams.hpa.requests import ContainerRequests, PodTemplate
+from streams.hpa.rules import CURRENT, Rules
 
 
 class MatchingPods:
     """The pods that one selector matches."""
 
-    __slots__ = ("_list", "equalities", "matches", "overlap", "overlap_version", "pods")
+    __slots__ = ("_list", "_rules", "equalities", "matches", "overlap", "overlap_version", "pods")
 
     def __init__(self, text: str) -> None:
         selector = parse_selector(text)
@@ -26,6 +27,7 @@ class MatchingPods:
         """Selectors that match one of these pods, as of `overlap_version`."""
         self.overlap_version = -1
         self._list: TargetPods | None = None
+        self._rules = CURRENT
 
     def put(self, pod: PodRow) -> None:
         """Add or replace a pod."""
@@ -37,10 +39,11 @@ class MatchingPods:
         if self.pods.pop(name, None) is not None:
             self._list = None
 
-    def as_list(self) -> TargetPods:
-        """Give the pods in order of their names."""
-        if self._list is None:
-            self._list = TargetPods(tuple(self.pods[name] for name in sorted(self.pods)))
+    def as_list(self, rules: Rules | None) -> TargetPods:
+        """Give the pods in order of their names, as a controller with these rules looks at them; None: as before."""
+        rules = rules or self._rules
+        if self._list is None or self._rules is not rules:
+            self._list, self._rules = TargetPods(tuple(self.pods[name] for name in sorted(self.pods)), rules), rules
         return self._list
 
 
@@ -109,10 +112,10 @@ class Membership:
             self._members[selector].drop(name)
         self._version += 1
 
-    def matching(self, selector: str) -> TargetPods:
+    def matching(self, selector: str, rules: Rules | None = None) -> TargetPods:
         """Give the pods that `selector` matches; none for one that is empty or cannot be parsed."""
         members = self._members.get(selector) or self.track(selector)
-        return NO_PODS if members is None else members.as_list()
+        return NO_PODS if members is None else members.as_list(rules)
 
     def has_any(self, selector: str, names: set[str]) -> bool:
         """Say whether `selector` matches one of the pods with these names."""

@@ -92,7 +92,7 @@ def subject_of(state: State, namespace: Namespace, hpa: Hpa, settings: Effective
         namespace,
         hpa,
         settings,
-        hpa.compiled,
+        hpa.compiled_for(settings.controller.rules),
         standing(namespace, hpa, settings),
         bool(hpa.ignored),
         namespace.scales.get(hpa.target),
@@ -119,7 +119,7 @@ def _observation(subject: Subject) -> tuple[Observation, list[str]]:
     scale = observe_scale(namespace, subject.autoscaler, subject.scale_row, now_ms)
     if not isinstance(scale, Scale):
         return Observation(scale), [""] * len(queries)
-    pods = namespace.membership.matching(scale.selector)
+    pods = namespace.membership.matching(scale.selector, subject.settings.controller.rules)
     read = [observe_metric(namespace, query, pods, subject.settings, now_ms) for query in queries]
     answers = tuple([answer for answer, _ in read])
     return Observation(scale, pods, answers, _sharing_pods(subject, scale.selector, pods)), [each[1] for each in read]

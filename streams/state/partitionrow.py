@@ -118,3 +118,5 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     """Timestamp of the record at `offset`, as the broker gives it."""
     last_hash: bytes = b""
     """SHA-256 of that record's value."""
+    kubernetes: dict[str, str] = {}
+    """Cluster -> its version, as an observer reported it (`schemas.observed.Heartbeat`)."""

@@ -92,7 +92,9 @@ class State:
         """Settings of a cluster as of this record."""
         known = self._settings.get(cluster)
         if known is None:
-            known = self._settings[cluster] = effective(self.row.settings, cluster)
+            known = self._settings[cluster] = effective(
+                self.row.settings, cluster, self.row.kubernetes.get(cluster, "")
+            )
         return known
 
     def namespace(self, cluster: str, name: str) -> Namespace:

@@ -166,6 +166,8 @@ WRONG = (
     ("settings east sync-period=5", 2, "30s, 5m, 2h or 1h30m"),
     ("settings east namespace=off", 2, "namespace.shop=off"),
     ("settings east source.Foo=api", 2, "source.External"),
+    ("settings east rules=1.26", 2, "the oldest known version is 1.27"),
+    ("settings east gates=Nope=true", 2, "write NAME=true or NAME=false of HPAConfigurableTolerance"),
     # Processes and their tools.
     ("clusters rbac --namespace 'A B'", 2, "--namespace 'A B' is not a name"),
     ("clusters check --kubeconfig nosuch", 2, "kubeconfig nosuch cannot be used"),

@@ -21,7 +21,7 @@ WITH_VALUES = {"metrics", "steps", "status"}
 """A short record has the values in them; `shape_of` has the rest."""
 OF_THE_HPA = {"cluster", "namespace", "name", "uid", "scale_target_ref", "target", "min_replicas", "max_replicas"}
 """They follow from the HPA and its spec; `generation`, `spec_hash` and `origin` stand for them in the digest."""
-IN_THE_DIGEST = {"observed", "spec_hash", "origin", "generation", "engine"}
+IN_THE_DIGEST = {"observed", "spec_hash", "origin", "generation", "engine", "rules"}
 WITH_THE_SPEC = {"author", "change_reason"}
 """They change with the generation only."""
 NEVER_SHORT = {"kind", "expires", "completes", "outcome"}

@@ -1,0 +1,91 @@
+"""A cluster's HPAs are decided by the rules of its version, which its observer reports in heartbeats."""
+
+from typing import Any
+
+import pytest
+
+from schemas.observed import Answers, AutoscalerList, Heartbeat, PodList
+from schemas.settings import ClusterSettings, SettingsSet
+from streams.hpa.rules import rules_of
+from streams.state.clustersettings import effective
+from tests.partition_kit import LogBuilder, cpu_answer, fold, make_hpa, make_pod, scale
+
+TEN_PERCENT_ABOVE = {f"web-{index}": 55 for index in range(2)}
+"""Usage of pods that request 100m: 55 % of a target of 50 %, which up to 1.32 scales up, and from 1.33 on does not."""
+
+
+def observed(version: str, **settings: Any) -> LogBuilder:
+    """A log with one enforced HPA, whose observer has reported this version."""
+    log = LogBuilder()
+    log.add(SettingsSet(cluster="*", settings=ClusterSettings(default_mode="enforce", native_controller="absent")))
+    log.add(SettingsSet(cluster="eu", settings=ClusterSettings(**settings)))
+    pods = [make_pod(name) for name in TEN_PERCENT_ABOVE]
+    log.add(AutoscalerList(list_id="h", hpas=[make_hpa()], session="s"))
+    log.add(scale(session="s"), PodList(list_id="p", pods=pods, session="s"))
+    beat(log, version)
+    return log
+
+
+def beat(log: LogBuilder, version: str, session: str = "s") -> None:
+    watches = ["pods", "scales", "autoscalers"]
+    log.add(Heartbeat(session=session, watches=watches, kubernetes=version))
+
+
+def decided(log: LogBuilder) -> dict[str, Any]:
+    """The next decision, 10 % above the target."""
+    log.now_ms += 15_000
+    answers = Answers(items=[cpu_answer("web", TEN_PERCENT_ABOVE, log.now_ms)], session="s")
+    return (log.add(answers) or log.ticks(15))[-1]
+
+
+@pytest.mark.parametrize(
+    ("version", "settings", "wants", "rules"),
+    [
+        pytest.param("v1.32.4-eks-1", {}, 3, "1.32", id="the cluster's version decides"),
+        pytest.param("v1.37.1", {}, None, None, id="1.37 is the default"),
+        pytest.param("", {}, None, None, id="without a version 1.37 decides"),
+        pytest.param("v1.37.1", {"rules": "1.32"}, 3, "1.32", id="settings pin another version"),
+        pytest.param("v1.32.4", {"rules": "1.33"}, None, "1.33", id="also a newer one"),
+        pytest.param("v1.36.3 HPAScaleToZero=true", {}, None, "1.36 HPAScaleToZero=true", id="gates that are read"),
+        pytest.param("v1.36.3", {"gates": "HPAScaleToZero=true"}, None, "1.36 HPAScaleToZero=true", id="stated gates"),
+        pytest.param("v1.26.1", {}, 3, "1.26", id="a version before the oldest known one decides as that"),
+        pytest.param("v9", {}, None, None, id="what is no version changes nothing"),
+    ],
+)
+def test_the_rules_of_a_cluster(version: str, settings: dict[str, str], wants: int | None, rules: str | None) -> None:
+    decision = decided(observed(version, **settings))
+
+    assert decision.get("wants") == wants
+    assert decision.get("rules") == rules
+
+
+def test_an_upgrade_changes_the_rules_at_one_record_of_the_log() -> None:
+    log = observed("v1.32.1", max_step=1)
+    before = decided(log)
+    beat(log, "v1.33.0")
+    log.ticks(20)
+    after = decided(log)
+
+    assert (before["rules"], after["rules"]) == ("1.32", "1.33")
+    assert (before.get("wants"), after.get("wants")) == (3, None)
+    assert fold(log.records)[1] == [decision.value for decision in log.decisions]
+
+
+def test_a_session_that_is_not_followed_does_not_change_the_rules() -> None:
+    log = observed("v1.32.1")
+    beat(log, "v1.37.0", session="another")
+
+    assert decided(log)["rules"] == "1.32"
+
+
+def test_clusters_that_share_metrics_and_pod_templates_keep_their_own_rules() -> None:
+    old, new = observed("v1.32.1"), observed("v1.37.1")
+
+    assert [decided(log).get("wants") for log in (old, new, old)] == [3, None, 3]
+
+
+def test_the_settings_of_a_decision_carry_the_rules() -> None:
+    found = effective({"eu": ClusterSettings(gates="HPAScaleToZero=false")}, "eu", "v1.37.1")
+
+    assert found.controller.rules == rules_of(37, {"HPAScaleToZero": False})
+    assert found.rules == "1.37 HPAScaleToZero=false"
