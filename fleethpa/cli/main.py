@@ -48,6 +48,10 @@ _GROUPS: Final = {
             "cli.regret:regret",
             "Show what decisions cost compared with an ideal autoscaler that knew the load, by cause.",
         ),
+        "upgrade-preview": (
+            "cli.upgrade_preview:upgrade_preview",
+            "Show which decisions another version of Kubernetes would have made otherwise, and why.",
+        ),
         "guardrails": (
             "cli.guardrails:guardrails",
             "Rules over removals of replicas: check a file of them, or try it on recorded decisions.",

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from fleethpa.cli.main import main
-from reconciler.apply.process import Reconciler
+from runtime.groups import GroupMember
 from runtime.records import Publisher
 from schemas import topics
 from streams.decider.recordbatches import CrashPoint, armed
 from streams.ingest.logwriter import LogWriter
-from streams.ingest.loop import Worker
 
 
 def arm(owner: Any, name: str, point: CrashPoint, before: str = "", after: str = "", when: Any = None) -> None:
@@ -40,8 +39,7 @@ def arm_all() -> None:
     """Put the steps in."""
     point = armed()
     arm(LogWriter, "write", point, "before-log", "after-log")
-    arm(Worker, "_commit", point, "before-commit")
-    arm(Reconciler, "_commit", point, "before-commit")
+    arm(GroupMember, "_commit", point, "before-commit")
     arm(Publisher, "send", point, "before-outcome", "after-outcome", lambda topic, *_: topic == topics.OUTCOMES)
     arm(Publisher, "send", point, "before-send", "after-send", lambda topic, *_: topic != topics.OUTCOMES)
 

@@ -1,0 +1,186 @@
+"""What another version of the HPA controller would have decided: recorded evaluations with the rules of both.
+
+Each evaluation is decided twice with the inputs that it had (open loop). After the first write that differs, the
+recorded load and replicas no longer are those that the other version would have seen, so only the first counts as sure.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from msgspec import structs
+
+from schemas.keys import HpaId
+from streams.analysis.answer import Answer, answer
+from streams.hpa import autoscaler as kinds
+from streams.hpa.autoscaler import compile_autoscaler
+from streams.hpa.observation import Scale, TargetPods
+from streams.hpa.rules import RULES, Rules
+from streams.state.lostmetrics import EvaluationInputs
+
+SEVERAL: Final = "several"
+"""Named instead of a rule where no single one changes the answer."""
+_MOST_NAMED: Final = 3
+"""Pods that a finding names."""
+
+
+class FirstDifference(NamedTuple):
+    """The first evaluation that another version decides otherwise. `rule`: the switch of `Rules`, or `several`."""
+
+    decision: str
+    time_ms: int
+    current: int
+    recorded: int
+    other: int
+    rule: str
+
+
+class UpgradeFinding(NamedTuple):
+    """What the upgrade may change for an HPA whatever its load was. `rule`: the switch of `Rules` that it is about."""
+
+    rule: str
+    text: str
+
+
+class Preview(NamedTuple):
+    """What an upgrade would change for one HPA. `applied`: per rule, in how many evaluations it changed the answer."""
+
+    hpa: HpaId
+    evaluations: int
+    first: FirstDifference | None
+    applied: dict[str, int]
+    findings: list[UpgradeFinding]
+
+
+class UpgradeReader:
+    """Reads the evaluations of one HPA, oldest first, and compares the rules that decided with `target`."""
+
+    def __init__(self, hpa: HpaId, target: Rules) -> None:
+        self._hpa, self._target = hpa, target
+        self._count = 0
+        self._first: FirstDifference | None = None
+        self._applied: Counter[str] = Counter()
+        self._edges = 0
+        self._last: EvaluationInputs | None = None
+
+    def add(self, inputs: EvaluationInputs) -> None:
+        """Take in an evaluation; one at which the scale was unknown is left out."""
+        if not isinstance(inputs.observation.scale, Scale):
+            return
+        self._count += 1
+        self._last = inputs
+        recorded = answer(inputs)
+        self._edges += any(_is_on_edge(metric.calculation) for metric in recorded.evaluation.metrics)
+        if inputs.settings.rules == self._target:
+            return
+        other = answer(with_rules(inputs, self._target))
+        if other.final == recorded.final:
+            return
+        rule = changing_rule(inputs, self._target, recorded)
+        self._applied[rule] += 1
+        if self._first is None:
+            self._first = FirstDifference(
+                inputs.decision, inputs.now_ms, recorded.current, recorded.final, other.final, rule
+            )
+
+    def preview(self) -> Preview:
+        """Give what was found."""
+        findings = [] if self._last is None else list(_findings(self._last, self._target, self._edges))
+        return Preview(self._hpa, self._count, self._first, dict(self._applied), findings)
+
+
+def with_rules(inputs: EvaluationInputs, rules: Rules) -> EvaluationInputs:
+    """Give the inputs of an evaluation as a controller with other rules reads them.
+
+    An answer of a metrics API keeps the form that it got: whether a pod's sample lacked the container is not known.
+    """
+    metadata = {"namespace": inputs.hpa.namespace, "name": inputs.hpa.name, "generation": inputs.generation}
+    observation = inputs.observation
+    return structs.replace(
+        inputs,
+        autoscaler=compile_autoscaler({"metadata": metadata, "spec": inputs.spec}, rules),
+        settings=structs.replace(inputs.settings, rules=rules),
+        observation=structs.replace(observation, pods=TargetPods(observation.pods.rows, rules)),
+    )
+
+
+def changing_rule(inputs: EvaluationInputs, target: Rules, recorded: Answer) -> str:
+    """Name the rule that alone changes the answer, the oldest of several; `several` where none does alone."""
+    now = inputs.settings.rules
+    for name in differing(now, target):
+        alone = structs.replace(now, **{name: getattr(target, name)})
+        if answer(with_rules(inputs, alone)).final != recorded.final:
+            return name
+    return SEVERAL
+
+
+def differing(now: Rules, target: Rules) -> list[str]:
+    """Name the rules in which two controllers differ, the oldest change first."""
+    return [name for name in RULES if getattr(now, name) != getattr(target, name)]
+
+
+def _is_on_edge(calculation: object) -> bool:
+    return getattr(calculation, "ratio", None) == 1.1
+
+
+def _findings(inputs: EvaluationInputs, target: Rules, edges: int) -> Iterator[UpgradeFinding]:
+    """Give what concerns the HPA as it is at its last evaluation, for each rule that the upgrade changes."""
+    looks: dict[str, Callable[[EvaluationInputs], str]] = {
+        "tolerance_is_band": lambda _: f"evaluations with a metric at exactly +10 %: {edges}" if edges else "",
+        "tolerance_field": _own_tolerance,
+        "container_must_exist": _without_container,
+        "sidecars_request": _sidecars,
+        "pod_level_requests": _pod_level,
+        "zero_is_pause": _at_zero,
+    }
+    for rule in differing(inputs.settings.rules, target):
+        if rule in looks and (text := looks[rule](inputs)):
+            yield UpgradeFinding(rule, text)
+
+
+def _own_tolerance(inputs: EvaluationInputs) -> str:
+    behavior = inputs.spec.get("behavior") or {}
+    own = [f"{name} {rules['tolerance']}" for name, rules in behavior.items() if (rules or {}).get("tolerance")]
+    return f"it has a tolerance of its own: {', '.join(own)}" if own else ""
+
+
+def _without_container(inputs: EvaluationInputs) -> str:
+    for metric in inputs.autoscaler.metrics:
+        if not metric.container or metric.calculation != kinds.UTILIZATION:
+            continue
+        pods = [
+            row.name
+            for row in inputs.observation.pods.rows
+            if all(each.name != metric.container for each in (*row.template.containers, *row.template.init_containers))
+        ]
+        if pods:
+            return f"its selector matches pods without the container {metric.container}: {_named(pods)}"
+    return ""
+
+
+def _sidecars(inputs: EvaluationInputs) -> str:
+    pods = [
+        row.name
+        for row in inputs.observation.pods.rows
+        if any(each.sidecar and each.requests for each in row.template.init_containers)
+    ]
+    return f"sidecar containers of its pods have requests: {_named(pods)}" if pods else ""
+
+
+def _pod_level(inputs: EvaluationInputs) -> str:
+    pods = [row.name for row in inputs.observation.pods.rows if row.template.pod_requests]
+    return f"its pods have pod-level requests: {_named(pods)}" if pods else ""
+
+
+def _at_zero(inputs: EvaluationInputs) -> str:
+    scale = inputs.observation.scale
+    conditions = inputs.status.get("conditions") or ()
+    woken = any(each["type"] == "ScaledToZero" and each["status"] == "True" for each in conditions)
+    if not isinstance(scale, Scale) or scale.spec_replicas or woken or inputs.autoscaler.min_replicas:
+        return ""
+    return "its target has zero replicas and the condition ScaledToZero is not True: it stays at zero"
+
+
+def _named(pods: list[str]) -> str:
+    more = len(pods) - _MOST_NAMED
+    return ", ".join(pods[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

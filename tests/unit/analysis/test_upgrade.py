@@ -1,0 +1,100 @@
+"""What another version of Kubernetes would have decided, from recorded evaluations."""
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from schemas.keys import HpaId
+from schemas.observed import Container
+from streams.analysis.upgrade import SEVERAL, Preview, UpgradeReader, differing
+from streams.history.evaluations import Evaluated, events
+from streams.hpa.autoscaler import compile_autoscaler
+from streams.hpa.requests import ContainerRequests, PodTemplate
+from streams.hpa.rules import CURRENT, RULES, rules_of
+from streams.state.lostmetrics import EvaluationInputs
+from streams.state.partition import Partition
+from tests.unit.state.test_cluster_version import TEN_PERCENT_ABOVE, decided, observed
+
+HPA = HpaId("eu", "shop", "web")
+
+
+def recorded(version: str = "v1.32.4") -> list[EvaluationInputs]:
+    """Evaluations of an HPA 10 % above its target, in a cluster of this version."""
+    log = observed(version)
+    decided(log)
+    found = events(Partition.empty(0), log.records, lambda hpa: hpa == HPA)
+    return [each.inputs for each in found if isinstance(each, Evaluated)]
+
+
+def previewed(minor: int, *inputs: EvaluationInputs) -> Preview:
+    reader = UpgradeReader(HPA, rules_of(minor))
+    for each in inputs or recorded():
+        reader.add(each)
+    return reader.preview()
+
+
+def test_the_first_decision_that_differs_names_its_rule() -> None:
+    found = previewed(33)
+
+    assert found.first is not None
+    assert (found.first.current, found.first.recorded, found.first.other) == (2, 3, 2)
+    assert found.first.rule == "tolerance_is_band"
+    assert found.applied == {"tolerance_is_band": 1}
+    assert len(TEN_PERCENT_ABOVE) == found.first.current
+
+
+def test_an_upgrade_that_changes_no_decision_says_so() -> None:
+    found = previewed(31)
+
+    assert (found.first, found.applied, found.findings) == (None, {}, [])
+    assert found.evaluations > 0
+
+
+def test_how_often_a_metric_was_at_the_edge_is_found_before_the_upgrade() -> None:
+    assert [each.text for each in previewed(33).findings] == ["evaluations with a metric at exactly +10 %: 1"]
+
+
+def test_rules_that_differ_come_in_the_order_of_their_versions() -> None:
+    found = differing(rules_of(32), CURRENT)
+
+    assert found[0] == "tolerance_is_band"
+    assert [RULES[name].since for name in found] == sorted(RULES[name].since for name in found)
+    assert SEVERAL not in RULES
+
+
+def _with(inputs: EvaluationInputs, **spec: Any) -> EvaluationInputs:
+    return structs.replace(inputs, spec=inputs.spec | spec)
+
+
+def test_a_tolerance_of_its_own_is_found_before_it_acts() -> None:
+    inputs = _with(recorded("v1.34.1")[-1], behavior={"scaleUp": {"tolerance": "50m"}, "scaleDown": {}})
+
+    assert [each.text for each in previewed(35, inputs).findings] == ["it has a tolerance of its own: scaleUp 50m"]
+
+
+@pytest.mark.parametrize(
+    ("containers", "found"),
+    [
+        pytest.param([Container(name="other", requests={"cpu": "100m"})], True, id="the container is missing"),
+        pytest.param([Container(name="main", requests={"cpu": "100m"})], False, id="it is there"),
+    ],
+)
+def test_pods_without_the_named_container_are_found(containers: list[Container], found: bool) -> None:
+    target = {"type": "Utilization", "averageUtilization": 50}
+    metric = {"type": "ContainerResource", "containerResource": {"name": "cpu", "container": "main", "target": target}}
+    last = recorded("v1.34.1")[-1]
+    template = PodTemplate([ContainerRequests(each.name, each.requests) for each in containers])
+    rows = tuple(structs.replace(row, template=template) for row in last.observation.pods.rows)
+    pods = type(last.observation.pods)(rows)
+    spec = last.spec | {"metrics": [metric]}
+    inputs = structs.replace(
+        last,
+        spec=spec,
+        autoscaler=compile_autoscaler({"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}),
+        observation=structs.replace(last.observation, pods=pods),
+    )
+
+    texts = [each.text for each in previewed(35, inputs).findings if each.rule == "container_must_exist"]
+    expected = ["its selector matches pods without the container main: web-0, web-1"]
+    assert texts == (expected if found else [])
