@@ -164,6 +164,7 @@ READ: Final[dict[str, tuple[str, ...]]] = {
     "schedule list": ("-A",),
     "rollout status": (),
     "regret": ("-A",),
+    "upgrade-preview": ("-A", "--to", "1.36"),
 }
 """Every verb that reads the log, and its arguments."""
 NOT_READ: Final = {
