@@ -168,7 +168,7 @@ class HandOver(ABC, Generic[T]):
     async def climb(self, plan: Plan[T]) -> int:
         """Report what stays, ask, and take all steps; returns the exit code.
 
-        Raises CommandError: a step failed; the HPAs are as the module of the verb says for a crash there.
+        Raises CommandError: a step failed; the HPAs are as after a crash at that step, see the module of the verb.
         """
         for problem in plan.problems:
             self.session.report(problem)
@@ -255,7 +255,7 @@ class HandOver(ABC, Generic[T]):
 
 
 def about(hpa: HpaId, subject: str, body: Body, *also: Body) -> PlannedRecord:
-    """A record about one HPA; `subject`: what it says to the user."""
+    """A record about one HPA; `subject`: how it is shown to the user."""
     return PlannedRecord(subject, body, hpa.cluster, hpa.namespace, also)
 
 
@@ -317,7 +317,7 @@ def open_client(session: Session, cluster: str) -> ClusterClient:
 
 
 def has_agent(state: FleetState, cluster: str) -> bool:
-    """Whether a cluster has an agent: then only that may say what is observed there, and commands wait for it."""
+    """Whether a cluster has an agent: then it alone may record what is observed there, and commands wait for it."""
     view = state.clusters.get(cluster)
     return view is not None and view.agent is not None and not view.agent.left
 

@@ -64,8 +64,12 @@ class ClusterStore:
 
     async def lease(self) -> Json | None:
         """The Lease; None: there is none."""
-        found = await self._found(f"{self._leases}/{LEASE}")
-        return None if found is None else _read(found)
+        try:
+            return _read(await self._client.get_object(f"{self._leases}/{LEASE}", timeout_s=_TIMEOUT_S))
+        except ClusterError as error:
+            if error.is_missing:
+                return None
+            raise
 
     async def create_lease(self, request: CreateLease, proof_ms: int, changes: Sequence[HandsChanged]) -> Json:
         """Create the Lease. `changes`: those that are not in the log yet, this one included."""
@@ -159,9 +163,8 @@ class ClusterStore:
 
     async def raise_to(self, kept: KeptSpec, least: int, generation: int) -> bool:
         """Raise the target to `least` replicas, if it has fewer; whether it had."""
-        path = await self._scale_path(kept)
-        scale = await self._client.get_object(path, timeout_s=_TIMEOUT_S)
-        if ((scale.get("spec") or {}).get("replicas") or 0) >= least:
+        path, scale, replicas = await self._scale(kept)
+        if replicas >= least:
             return False
         body = {**scale, "spec": {**(scale.get("spec") or {}), "replicas": least}}
         await self._put(f"{path}?fieldManager={FLOOR_MANAGER}{generation}", body)
@@ -172,8 +175,8 @@ class ClusterStore:
 
         It does so only if the HPA's status says that a controller scaled it to zero.
         """
-        scale = await self._client.get_object(await self._scale_path(kept), timeout_s=_TIMEOUT_S)
-        if (scale.get("spec") or {}).get("replicas"):
+        _, _, replicas = await self._scale(kept)
+        if replicas:
             return
         try:
             seen: Json | None = await self._hpas.replace_status(scaled_to_zero(native, now_text()[:19] + "Z"))
@@ -189,8 +192,7 @@ class ClusterStore:
 
         On condition of the version that was read: a scaling in between is a conflict, and stays.
         """
-        path = await self._scale_path(kept)
-        scale = await self._client.get_object(path, timeout_s=_TIMEOUT_S)
+        path, scale, replicas = await self._scale(kept)
         body = {
             "apiVersion": "autoscaling/v1",
             "kind": "Scale",
@@ -199,7 +201,7 @@ class ClusterStore:
                 "namespace": kept.namespace,
                 "resourceVersion": scale["metadata"]["resourceVersion"],
             },
-            "spec": {"replicas": (scale.get("spec") or {}).get("replicas") or 0},
+            "spec": {"replicas": replicas},
         }
         await self._client.request(
             "PATCH",
@@ -209,10 +211,13 @@ class ClusterStore:
             timeout_s=_TIMEOUT_S,
         )
 
-    async def _scale_path(self, kept: KeptSpec) -> str:
+    async def _scale(self, kept: KeptSpec) -> tuple[str, Json, int]:
+        """Path of the target's scale, the scale itself, and its replicas."""
         target = target_of({"spec": kept.spec})
         resource = await self._discovery.resource(target.kind, target.group)
-        return resource.path(kept.namespace, target.name, "scale")
+        path = resource.path(kept.namespace, target.name, "scale")
+        scale = await self._client.get_object(path, timeout_s=_TIMEOUT_S)
+        return path, scale, (scale.get("spec") or {}).get("replicas") or 0
 
     # --- what is kept -------------------------------------------------------------------------------------------------
 
@@ -249,14 +254,6 @@ class ClusterStore:
             return {item["metadata"]["name"]: item for item in listed.get("items") or ()}
 
     # --- requests -----------------------------------------------------------------------------------------------------
-
-    async def _found(self, path: str) -> Json | None:
-        try:
-            return await self._client.get_object(path, timeout_s=_TIMEOUT_S)
-        except ClusterError as error:
-            if error.is_missing:
-                return None
-            raise
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> Json:
         return await self._client.request("POST", path, body=body, timeout_s=_TIMEOUT_S)

@@ -64,7 +64,7 @@ class Actuator:
         return self._down[1]
 
     async def carry_out(self, decision: Decision) -> Outcome:
-        """Set the scale to the wanted replicas, or say why not. Ends soon after the decision's time to live."""
+        """Set the scale to the wanted replicas, or give the reason. Ends soon after the decision's time to live."""
         if (end := self._given_up(decision)) is not None:
             return outcome(decision, end)
         run = _Run(decision)

@@ -7,9 +7,10 @@ decisions in a consumer group, an agent reads the topic of its own cluster.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Protocol
 
 from reconciler.apply.actuate import Actuator
@@ -88,11 +89,6 @@ class WriterLimits:
     request_timeout_s: float
 
 
-def always(cluster: str) -> str:
-    """Allow every write: the empty text means that nothing forbids it."""
-    return ""
-
-
 FAILED_SHOWN_MS = 120_000
 """How long a failed write is shown as a trouble of its cluster, if its HPA wants no other one: an HPA that still cannot
 be scaled is tried again in each sync period."""
@@ -117,20 +113,15 @@ def failed_text(failed: FailedWrites, now_ms: int) -> str:
     return f"the last write of {count} failed, {hpa.namespace}/{hpa.name}: {recent[hpa][1]}"
 
 
+@dataclass
 class _ClusterWorker:
-    """Everything that works on one cluster: its client, its queues of writes, and what carries them out."""
+    """What works on one cluster: its queues of writes, and what carries them out."""
 
-    def __init__(
-        self,
-        client: ClusterClient,
-        writes: "WorkerPool[str, WantedWrite]",
-        status_writes: "WorkerPool[HpaId, StatusWrite]",
-        actuator: Actuator,
-        status_writer: StatusWriter,
-    ) -> None:
-        self.client, self.writes, self.status_writes = client, writes, status_writes
-        self.actuator, self.status_writer = actuator, status_writer
-        self.failed: FailedWrites = {}
+    writes: WorkerPool[str, WantedWrite]
+    status_writes: WorkerPool[HpaId, StatusWrite]
+    actuator: Actuator
+    status_writer: StatusWriter
+    failed: FailedWrites = field(default_factory=dict)
 
 
 class ClusterWriters:
@@ -150,7 +141,7 @@ class ClusterWriters:
         *,
         limits: WriterLimits,
         clock: Clock,
-        forbids: Callable[[str], str] = always,
+        forbids: Callable[[str], str] = lambda cluster: "",
         guards: Callable[[str], WriteGuards],
         status_every_ms: Callable[[str], int],
     ) -> None:
@@ -196,14 +187,14 @@ class ClusterWriters:
         )
         status_writer = StatusWriter(client, metrics=self._metrics, clock=self._clock)
         writes: WorkerPool[str, WantedWrite] = WorkerPool(
-            self._carrying(actuator), workers=self._limits.workers, limit=self._limits.queue
+            partial(self._carry_out, actuator), workers=self._limits.workers, limit=self._limits.queue
         )
         status_writes: WorkerPool[HpaId, StatusWrite] = WorkerPool(
-            self._writing_status(status_writer, client.name),
+            partial(self._write_status, status_writer, client.name),
             workers=max(1, self._limits.workers // 2),
             limit=self._limits.queue,
         )
-        self._workers[client.name] = _ClusterWorker(client, writes, status_writes, actuator, status_writer)
+        self._workers[client.name] = _ClusterWorker(writes, status_writes, actuator, status_writer)
         return [group.create_task(writes.run()), group.create_task(status_writes.run())]
 
     async def close(self, cluster: str) -> None:
@@ -215,20 +206,14 @@ class ClusterWriters:
             self._done_all(status_write.positions)
         await asyncio.gather(worker.writes.idle(), worker.status_writes.idle())
 
-    def _carrying(self, actuator: Actuator) -> Callable[[WantedWrite], Awaitable[None]]:
-        async def carry_out(wanted: WantedWrite) -> None:
-            await self._end(wanted, await actuator.carry_out(wanted.decision))
+    async def _carry_out(self, actuator: Actuator, wanted: WantedWrite) -> None:
+        await self._end(wanted, await actuator.carry_out(wanted.decision))
 
-        return carry_out
-
-    def _writing_status(self, status_writer: StatusWriter, cluster: str) -> Callable[[StatusWrite], Awaitable[None]]:
-        async def write(status_write: StatusWrite) -> None:
-            await self._scales_first.wait()
-            if not self._forbids(cluster):
-                await status_writer.write(status_write)
-            self._status_done(status_write)
-
-        return write
+    async def _write_status(self, status_writer: StatusWriter, cluster: str, status_write: StatusWrite) -> None:
+        await self._scales_first.wait()
+        if not self._forbids(cluster):
+            await status_writer.write(status_write)
+        self._done_all(status_write.positions)
 
     # --- decisions in -------------------------------------------------------------------------------------------------
 
@@ -313,7 +298,7 @@ class ClusterWriters:
             self._books.begin(position)
         overflow = worker.status_writes.put(shown.hpa, status_write)
         if overflow is not None:
-            self._status_done(overflow)
+            self._done_all(overflow.positions)
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 
@@ -329,7 +314,7 @@ class ClusterWriters:
         elif ended.result == "applied":
             await self._publish_outcome(wanted, ended)
         # Otherwise the new owner of the partition reads the decision again and publishes its outcome: only the first
-        # outcome of a decision counts, and ours would only say that this process gave it up.
+        # outcome of a decision counts, and ours would only report that this process gave it up.
 
     async def _publish_outcome(self, wanted: WantedWrite, ended: Outcome) -> None:
         decision = wanted.decision
@@ -352,9 +337,6 @@ class ClusterWriters:
                 "error": ended.error,
             },
         )
-
-    def _status_done(self, status_write: StatusWrite) -> None:
-        self._done_all(status_write.positions)
 
     def _done_all(self, positions: Iterable[Position]) -> None:
         for position in positions:

@@ -1,7 +1,6 @@
-"""Write HPA status and Events of the HPAs that fleethpa enforces: the newest status wins, Events are counted and dated
-as upstream's recorder does.
+"""Write status and Events of the HPAs that fleethpa enforces, and measure what the reconciler does.
 
-The Prometheus metrics of the reconciler, in a registry of its own.
+The newest status wins; Events are counted and dated as by upstream's recorder.
 """
 
 import asyncio
@@ -33,14 +32,12 @@ class ReconcilerMetrics(ClusterMetrics):
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry)
-        self.scale_requests = Counter(
-            "fleethpa_scale_requests_total",
-            "Reads and writes of /scale by result",
-            ["cluster", "result"],
-            registry=registry,
+        counter = partial(Counter, registry=registry)
+        self.scale_requests = counter(
+            "fleethpa_scale_requests_total", "Reads and writes of /scale by result", ["cluster", "result"]
         )
-        self.outcomes = Counter(
-            "fleethpa_outcomes_total", "Wanted writes by what became of them", ["cluster", "result"], registry=registry
+        self.outcomes = counter(
+            "fleethpa_outcomes_total", "Wanted writes by what became of them", ["cluster", "result"]
         )
         self.actuation = Histogram(
             "fleethpa_actuation_duration_seconds",
@@ -49,14 +46,11 @@ class ReconcilerMetrics(ClusterMetrics):
             buckets=_SECONDS,
             registry=registry,
         )
-        self.status_writes = Counter(
-            "fleethpa_status_writes_total",
-            "Writes of HPA status and Events",
-            ["cluster", "what", "result"],
-            registry=registry,
+        self.status_writes = counter(
+            "fleethpa_status_writes_total", "Writes of HPA status and Events", ["cluster", "what", "result"]
         )
-        self.decisions = Counter(
-            "fleethpa_reconciler_decisions_total", "Decision records by what they ask for", ["asks"], registry=registry
+        self.decisions = counter(
+            "fleethpa_reconciler_decisions_total", "Decision records by what they ask for", ["asks"]
         )
         self.waiting = Gauge(
             "fleethpa_reconciler_waiting", "Wanted writes that wait or run", ["cluster"], registry=registry

@@ -48,7 +48,7 @@ class ClusterMetrics:
         self.last_sync: Gauge = shared.last_sync if shared is not None else _last_sync(registry)
 
     def forget(self, cluster: str) -> None:
-        """Say nothing more of a cluster that has left the fleet."""
+        """Stop measuring a cluster that has left the fleet."""
         for gauge in (self.up, self.last_sync):
             with suppress(KeyError):  # it was never reached
                 gauge.remove(cluster)
@@ -238,7 +238,7 @@ class ClusterClient:
             async for line in _lines(response):
                 yield watch_event(line)
         except _NO_ANSWER as error:
-            raise UnreachableError(f"watch {path}: {_stated(error, silence_s)}") from error
+            raise UnreachableError(f"watch {path}: {_described(error, silence_s)}") from error
         finally:
             response.close()
 
@@ -270,14 +270,14 @@ class ClusterClient:
         except _NO_ANSWER as error:
             was_connected = not isinstance(error, _NOT_CONNECTED)
             raise NoAnswerError(
-                f"{method} {path}: {_stated(error, timeout.total)}", was_connected=was_connected
+                f"{method} {path}: {_described(error, timeout.total)}", was_connected=was_connected
             ) from error
 
     async def _whole(self, response: aiohttp.ClientResponse, method: str, path: str, timeout_s: float) -> bytes:
         try:
             return await response.read()
         except _NO_ANSWER as error:
-            raise NoAnswerError(f"{method} {path}: {_stated(error, timeout_s)}", was_connected=True) from error
+            raise NoAnswerError(f"{method} {path}: {_described(error, timeout_s)}", was_connected=True) from error
 
     async def _refused(self, response: aiohttp.ClientResponse, data: bytes, method: str, path: str) -> ApiError:
         if response.status == 401:
@@ -312,7 +312,7 @@ class ClusterClient:
         except ConfigError as error:
             if self._api is None:
                 raise
-            # What was read before may hold for a while yet; where it does not, the API server says so.
+            # What was read before may hold for a while yet; where it does not, the API server refuses.
             log.warning("credentials not read again", extra={"cluster": self.name, "error": str(error)})
             self._token_until = time.monotonic() + _RELOAD_PAUSE_S
             return
@@ -401,7 +401,7 @@ def retry_after_ms(headers: Mapping[str, str], stated: Mapping[str, Any]) -> int
     return None if seconds is None else seconds * 1000
 
 
-def _stated(error: BaseException, timeout_s: float | None) -> str:
+def _described(error: BaseException, timeout_s: float | None) -> str:
     if isinstance(error, asyncio.TimeoutError):
         return f"no answer within {timeout_s:g} s" if timeout_s else "no answer in time"
     return str(error) or type(error).__name__

@@ -1,6 +1,6 @@
 """Which clusters there are, while they come and go: fixed ones, a folder of kubeconfigs, Secrets and ClusterProfiles.
 
-What a file or an object says is read by `reconciler.core.foundclusters`. What cannot be read changes nothing: a file
+Files and objects are read by `reconciler.core.foundclusters`. What cannot be read changes nothing: a file
 that is just being written, an object with a mistake or an API server that is away leaves what was known before.
 """
 
@@ -115,7 +115,7 @@ class ClusterFinder:
             await client.close()
 
     async def run(self, changed: OnMembers) -> None:
-        """Tell all clusters whenever they change, for ever; at once those that are fixed.
+        """Call `changed` with all clusters whenever they change, for ever; at once with those that are fixed.
 
         Raises FindingError: the provider file cannot be used.
         """

@@ -300,7 +300,7 @@ def proxy_of(configuration: Configuration) -> str | None:
 
 
 def _lifetime_s(loader: Any) -> float:
-    """How long the credentials are valid: exec plugins say so; files are read again each minute."""
+    """How long the credentials are valid: by the time that exec plugins give; files are read again each minute."""
     expiry = getattr(loader, "exec_plugin_expiry", None)
     if expiry is None:
         return TOKEN_PERIOD_S

@@ -1,7 +1,4 @@
-"""The least permissions that a member cluster must give, as manifests to review and apply. Pure.
-
-What runs an agent in its cluster, as manifests to review and apply. Pure.
-"""
+"""Manifests to review and apply: the least permissions in a member cluster, and what runs an agent there. Pure."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -118,7 +115,7 @@ def stand_in_rules() -> list[Json]:
 
 
 def home_rules() -> list[Json]:
-    """What the stand-in needs in the agent's own namespace: the Lease that says who is in charge, and the ConfigMaps
+    """What the stand-in needs in the agent's own namespace: the Lease that names who is in charge, and the ConfigMaps
     with the specs that it keeps. `create` cannot be limited to a name.
     """
     return [

@@ -66,21 +66,16 @@ def scale_of_parent(target: Target, parent: JsonView, session: str = "") -> Scal
 
     Raises SelectorError: the selector cannot be read.
     """
-    spec, status, metadata = parent.get("spec") or {}, parent.get("status") or {}, parent["metadata"]
-    replicas = spec.get("replicas")
-    manager, manager_time = replicas_manager(metadata)
-    core_group, selector = target.kind == "ReplicationController", spec.get("selector")
-    return ScaleSet(
-        target=target,
-        spec_replicas=1 if replicas is None else replicas,
-        status_replicas=status.get("replicas") or 0,
-        selector=label_selector_text({"matchLabels": selector or {}} if core_group else selector),
-        resource_version=metadata.get("resourceVersion", ""),
-        uid=metadata.get("uid", ""),
-        manager=manager,
-        manager_time=manager_time,
-        session=session,
-    )
+    spec, status = parent.get("spec") or {}, parent.get("status") or {}
+    replicas, selector = spec.get("replicas"), spec.get("selector")
+    if target.kind == "ReplicationController":
+        selector = {"matchLabels": selector or {}}
+    scale = {
+        "metadata": parent["metadata"],
+        "spec": {"replicas": 1 if replicas is None else replicas},
+        "status": {"replicas": status.get("replicas"), "selector": label_selector_text(selector)},
+    }
+    return scale_of_answer(target, scale, session=session)
 
 
 def scale_of_answer(target: Target, scale: JsonView, parent: JsonView | None = None, session: str = "") -> ScaleSet:

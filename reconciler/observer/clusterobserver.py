@@ -217,7 +217,7 @@ class ClusterObserver:
         self._state.set_central(namespace, name, None if hpa is None else asking_of(hpa))
         native = self._state.namespace(namespace).hpas.get(name)
         if hpa is None and native is not None:
-            # Behind a central one of its name it was known as a rival only: tell it whole.
+            # Behind a central one of its name it was known as a rival only: report it whole.
             body = self._set(reported_hpa(native), native)
             await self._reports.put(AUTOSCALERS, self.name, namespace, [body])
         await self._hpas_changed(namespace)
@@ -389,11 +389,11 @@ class ClusterObserver:
             await self._resend(namespace)
 
     def note_membership(self, trouble: str) -> None:
-        """What the object that names the cluster says is wrong with it; empty: nothing."""
+        """Note what is wrong with the cluster according to the object that names it; empty: nothing."""
         self._problem(MEMBERSHIP, "", ReadProblem("failing", trouble) if trouble else None)
 
     async def farewell(self) -> None:
-        """Tell that this session watches nothing any more, so that another one is followed at once."""
+        """Report that this session watches nothing any more, so that another one is followed at once."""
         for namespace in self._state.active():
             await self._reports.put(SCALES, self.name, namespace, [Heartbeat(session=self.session)])
         await self._reports.put(SCALES, "", "", [self._cluster_report(stopped=True)])

@@ -1,16 +1,12 @@
-"""What an observer knows of one cluster: HPAs, pods, scales and problems. No I/O.
-
-The Prometheus metrics of the observer, in a registry of its own.
-
-What an observer cannot do in a cluster, since when and where. No I/O.
-
-Whether the API server of a cluster answers at all, as opposed to a watch or a metrics API that fails.
+"""What an observer knows of one cluster: HPAs, pods and scales, what it cannot see and since when, and whether the API
+server answers at all; with the metrics that it shows of this.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -29,27 +25,18 @@ class ObserverMetrics(ClusterMetrics):
 
     def __init__(self, registry: CollectorRegistry, shared: ClusterMetrics | None = None) -> None:
         super().__init__(registry, shared)
-        self.watch_restarts = Counter(
-            "fleethpa_watch_restarts_total",
-            "Watches that had to begin again",
-            ["cluster", "resource", "reason"],
-            registry=registry,
+        counter = partial(Counter, registry=registry)
+        self.watch_restarts = counter(
+            "fleethpa_watch_restarts_total", "Watches that had to begin again", ["cluster", "resource", "reason"]
         )
-        self.list_errors = Counter(
-            "fleethpa_list_errors_total", "Lists that failed", ["cluster", "resource"], registry=registry
-        )
-        self.answers = Counter(
-            "fleethpa_metric_answers_total", "Answers of metrics APIs", ["cluster", "api", "result"], registry=registry
-        )
-        self.polls_late = Counter(
+        self.list_errors = counter("fleethpa_list_errors_total", "Lists that failed", ["cluster", "resource"])
+        self.answers = counter("fleethpa_metric_answers_total", "Answers of metrics APIs", ["cluster", "api", "result"])
+        self.polls_late = counter(
             "fleethpa_metric_polls_late_total",
             "Polls that started late because the previous poll was still running",
             ["cluster"],
-            registry=registry,
         )
-        self.records = Counter(
-            "fleethpa_observer_records_total", "Records written to public topics", ["topic"], registry=registry
-        )
+        self.records = counter("fleethpa_observer_records_total", "Records written to public topics", ["topic"])
         self.namespaces = Gauge(
             "fleethpa_observer_namespaces", "Namespaces with HPAs that are reported", ["cluster"], registry=registry
         )

@@ -1,7 +1,4 @@
-"""Ask a cluster's metrics APIs, one namespace at a time.
-
-Recurring work per namespace, each on its own phase, or all of a cluster on one.
-"""
+"""Ask a cluster's metrics APIs, one namespace at a time and on its phase of the period."""
 
 import asyncio
 import heapq
@@ -114,7 +111,7 @@ NO_CUSTOM_API = "no custom metrics API (custom.metrics.k8s.io) registered"
 METRICS_APIS = ("metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io")
 _GROUPS = {"resource": METRICS_APIS[0], "pods": METRICS_APIS[1], "object": METRICS_APIS[1], "external": METRICS_APIS[2]}
 _NO_SUCH_API = "the server could not find the requested resource"
-"""How the API server says that it does not serve the API at all. Source: apimachinery `NewGenericServerResponse`."""
+"""The answer of an API server that does not serve the API at all. Source: apimachinery `NewGenericServerResponse`."""
 _VERSION_KNOWN_S = 60.0
 _UNDERSTOOD = ("v1beta2", "v1beta1")
 
@@ -147,7 +144,7 @@ class MetricsPoller:
         """Answer the questions of a namespace, in their order; those that never reached the API server are left out."""
         resource = [query for query in asked if query.api == "resource"]
         others = [query for query in asked if query.api != "resource"]
-        received = _Heard()
+        received = _Received()
         groups = await asyncio.gather(
             self._resource(namespace, resource, received), *(self._one(namespace, query, received) for query in others)
         )
@@ -158,14 +155,14 @@ class MetricsPoller:
         self._note(namespace, received)
         return found
 
-    def _note(self, namespace: str, received: "_Heard") -> None:
+    def _note(self, namespace: str, received: "_Received") -> None:
         for group in METRICS_APIS:
             if group in received.problems:
                 self._troubles.note(group, namespace, received.problems[group])
             elif group not in received.unasked:
                 self._troubles.forget(group, namespace)
 
-    async def _resource(self, namespace: str, asked: list[Query], received: "_Heard") -> list[MetricAnswer]:
+    async def _resource(self, namespace: str, asked: list[Query], received: "_Received") -> list[MetricAnswer]:
         if not asked:
             return []
         try:
@@ -175,14 +172,10 @@ class MetricsPoller:
                 if metricanswers.has_labels(found):
                     return metricanswers.split_usages(asked, found)
         except (ClusterError, *_NOT_UNDERSTOOD) as error:
-            if await self._is_our_outage(error):
-                received.unasked.add(_GROUPS["resource"])
-                return []
-            received.failed(asked[0], error)
-            return [metricanswers.failed(query, _text(error)) for query in asked]
+            return await self._failed(asked, error, received)
         return [answer for query in asked for answer in await self._one(namespace, query, received)]
 
-    async def _one(self, namespace: str, query: Query, received: "_Heard") -> list[MetricAnswer]:
+    async def _one(self, namespace: str, query: Query, received: "_Received") -> list[MetricAnswer]:
         try:
             path = await self._path(namespace, query)
             if query.api == "resource":
@@ -190,13 +183,17 @@ class MetricsPoller:
             else:
                 answer = metricanswers.fill(query, await self._get(path))
         except (ClusterError, *_NOT_UNDERSTOOD) as error:
-            if await self._is_our_outage(error):
-                received.unasked.add(_GROUPS[query.api])
-                return []
-            received.failed(query, error)
-            return [metricanswers.failed(query, _text(error))]
+            return await self._failed([query], error, received)
         received.answered(query.api)
         return [answer]
+
+    async def _failed(self, asked: Sequence[Query], error: Exception, received: "_Received") -> list[MetricAnswer]:
+        """The error as the answer to all of the questions; no answer where they never reached the API server."""
+        if await self._is_our_outage(error):
+            received.unasked.add(_GROUPS[asked[0].api])
+            return []
+        received.failed(asked[0], error)
+        return [metricanswers.failed(query, _text(error)) for query in asked]
 
     async def _is_our_outage(self, error: Exception) -> bool:
         """Whether the API server could not be reached, as opposed to an API behind it that hangs or fails."""
@@ -239,7 +236,7 @@ class MetricsPoller:
             return await self._client.get_patiently(path, timeout_s=self._timeout_s)
 
 
-class _Heard:
+class _Received:
     """What one poll showed of each metrics API: one usable answer is enough."""
 
     def __init__(self) -> None:

@@ -59,7 +59,7 @@ class ObserverConfig:
 
     `clusters`: the ones it observes; `found`: where further ones are named, which come and go. `namespaces`: watch only
     these (empty: the whole cluster; where that is forbidden, each namespace that may be seen). `all_pods`: report pods
-    of namespaces without HPAs, too. `sync_period_ms` holds where the settings topic says nothing. `instance`: name of
+    of namespaces without HPAs, too. `sync_period_ms` holds where the settings topic has none. `instance`: name of
     this observer, which stays over restarts; two that run at once need different ones. `prove_native_absent`: run the
     canary, in `canary_namespace`, for `canary_wait_s`.
     """

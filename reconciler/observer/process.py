@@ -81,12 +81,12 @@ class Observer:
                 await stop.wait()
                 for task in [*tasks, *(task for each in self._observed.values() for task in each.tasks)]:
                     task.cancel()
-            await self._say_farewell(reports)
+            await self._report_end(reports)
         finally:
             for each in self._observed.values():
                 await each.client.close()
 
-    async def _say_farewell(self, reports: RecordPublisher) -> None:
+    async def _report_end(self, reports: RecordPublisher) -> None:
         try:
             async with asyncio.timeout(ending.left_s(FAREWELL_S)):
                 await reports.flush()
@@ -128,7 +128,7 @@ class Observer:
         return observed
 
     async def _leave(self, name: str, reports: RecordPublisher) -> None:
-        """Observe a cluster no more, and say so: its HPAs keep their replicas."""
+        """Stop observing a cluster, and report that: its HPAs keep their replicas."""
         observed, observer = self._observed.pop(name), self._clusters.pop(name)
         log.info("a cluster leaves", extra={"cluster": name, "origin": observed.member.origin})
         for task in observed.tasks:
@@ -188,7 +188,7 @@ class Observer:
             if (observer := self._clusters.get(cluster)) is not None:
                 await observer.central(namespace, name, hpa)
 
-        async def say(hpa: HpaId, body: AutoscalerSet) -> None:
+        async def republish(hpa: HpaId, body: AutoscalerSet) -> None:
             await publisher.send(AUTOSCALERS, hpa.cluster, hpa.namespace, [body], self._config.clock())
 
         while True:
@@ -196,7 +196,7 @@ class Observer:
             known, group = CentralHpas(set(self._clusters).__contains__), group_of(self._clusters)
             settings, clock = self._config.kafka, self._config.clock
             # With other clusters it begins anew: an HPA of a new one may have been published long ago.
-            await follow_central(settings, group, reported, known, say, clock, until=self._other_clusters)
+            await follow_central(settings, group, reported, known, republish, clock, until=self._other_clusters)
 
     async def _follow_others(self) -> None:
         async def silent(cluster: str) -> None:

@@ -1,9 +1,8 @@
 """List and watch one resource until cancelled: own relist on 410, reconnects with back-off, bookmarks, chunked lists.
 
 The Kubernetes client's watch never lists again and gives up when the API server restarts; deletions that were missed
-meanwhile give no event, so every list is compared with what was there before.
-
-Mirror a resource of the whole cluster; where that is forbidden, of each namespace that may be seen.
+meanwhile give no event, so every list is compared with what was there before. Where watching the whole cluster is
+forbidden, each namespace that may be seen is mirrored.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ LONGEST_RETRY_AFTER_S = 300.0
 """What a server may ask for at most: a proxy's nonsense must not blind us for a day."""
 _SILENCE_MARGIN_S = 30.0
 HEALTHY_EVERY_S = 1.0
-"""How often an open watch is noted as healthy while events come; it was when it opened, and its end says more."""
+"""How often an open watch is noted as healthy while events come; it was when it opened, and its end is noted."""
 CONFIRM_S = 2.0
 """A right that is missing is asked for once more after this long: one of several API servers may just have begun."""
 

@@ -19,7 +19,7 @@ from schemas.observed import ScaleSet, Target
 
 log = logging.getLogger(__name__)
 
-Tell = Callable[[str, ScaleSet], Awaitable[None]]
+ReportScale = Callable[[str, ScaleSet], Awaitable[None]]
 Mirrored = Callable[[Callable[[str], str], Listener, Callable[[], set[str]]], Awaitable[None]]
 """Mirror a collection into a listener; where the whole cluster is forbidden, in the namespaces that are wanted."""
 
@@ -41,7 +41,7 @@ class ScaleWatcher:
         watching: Watching,
         discovery: Discovery,
         state: ClusterState,
-        report: Tell,
+        report: ReportScale,
         *,
         session: str,
         mirror: Mirrored,
@@ -128,7 +128,7 @@ class ScaleWatcher:
                     self.read(namespace, target)
 
     async def resend(self, namespace: str) -> None:
-        """Tell all scales again; those that do not follow from their parent are read for it."""
+        """Report all scales again; those that do not follow from their parent are read for it."""
         for target, scale in list(self._state.namespace(namespace).scales.items()):
             if (target.group, target.kind) not in DERIVED_KINDS or scale.error is not None:
                 self.read(namespace, target)
@@ -245,7 +245,7 @@ class _Parents:
             return None
         try:
             return scale_of_parent(target, item, self._session)
-        except SelectorError:  # an older API server took it; what is wrong with it, the answer to a read says
+        except SelectorError:  # an older API server accepted it; the answer to a read names the mistake
             return None
 
     async def listed(self, namespace: str, items: list[_Parent]) -> None:

@@ -39,11 +39,11 @@ MARK_EVERY_MS = 60_000
 
 OnPublished = Callable[[str, str, str, dict[str, Any] | None], Awaitable[None]]
 """cluster, namespace, name, and the manifest; None: it was deleted."""
-Say = Callable[[HpaId, AutoscalerSet], Awaitable[None]]
+Republish = Callable[[HpaId, AutoscalerSet], Awaitable[None]]
 """Write a record of a central HPA to the topic."""
 
 
-class Stood(NamedTuple):
+class NewestRecord(NamedTuple):
     """The newest record of an HPA and its offset; `body` None: a deletion."""
 
     body: AutoscalerSet | None
@@ -62,18 +62,18 @@ class CentralHpas:
     def __init__(self, concerns: Callable[[str], bool]) -> None:
         """`concerns`: whether a cluster's HPAs are kept; may change its answer at any time."""
         self._concerns = concerns
-        self._known: dict[HpaId, Stood] = {}
+        self._known: dict[HpaId, NewestRecord] = {}
 
-    def take(self, hpa: HpaId, stood: Stood) -> bool:
-        """Take a record from the topic; return whether it says something new."""
+    def take(self, hpa: HpaId, latest: NewestRecord) -> bool:
+        """Take a record from the topic; return whether it brings a change."""
         if not self._concerns(hpa.cluster):
             return False
         newest = self._known.get(hpa)
-        if newest is None or stood.body is None or not stood.body.renewed:
-            self._known[hpa] = stood
+        if newest is None or latest.body is None or not latest.body.renewed:
+            self._known[hpa] = latest
             return True
-        if newest.body is not None and newest.body.hpa == stood.body.hpa:
-            self._known[hpa] = stood._replace(body=newest.body)
+        if newest.body is not None and newest.body.hpa == latest.body.hpa:
+            self._known[hpa] = latest._replace(body=newest.body)
         return False
 
     def is_due(self, now_ms: int) -> bool:
@@ -83,25 +83,25 @@ class CentralHpas:
     def due(self, now_ms: int) -> list[tuple[HpaId, AutoscalerSet]]:
         """The records to be republished, each once a period, without mode: a command may have changed it since."""
         old = self._old(now_ms)
-        for hpa, stood in old.items():
-            if stood.body is None:
+        for hpa, latest in old.items():
+            if latest.body is None:
                 del self._known[hpa]
             else:
-                self._known[hpa] = stood._replace(time_ms=now_ms)
+                self._known[hpa] = latest._replace(time_ms=now_ms)
         return [
-            (hpa, structs.replace(stood.body, mode=None, renewed=True))
-            for hpa, stood in old.items()
-            if stood.body is not None
+            (hpa, structs.replace(latest.body, mode=None, renewed=True))
+            for hpa, latest in old.items()
+            if latest.body is not None
         ]
 
-    def _old(self, now_ms: int) -> dict[HpaId, Stood]:
-        return {hpa: stood for hpa, stood in self._known.items() if now_ms - stood.time_ms >= RENEW_MS}
+    def _old(self, now_ms: int) -> dict[HpaId, NewestRecord]:
+        return {hpa: latest for hpa, latest in self._known.items() if now_ms - latest.time_ms >= RENEW_MS}
 
     def marks(self, positions: Mapping[int, int]) -> dict[int, int]:
         """Partition → offset of the oldest record that still counts, or of the next one (`positions`), if none does."""
         found = dict(positions)
-        for stood in self._known.values():
-            found[stood.partition] = min(found[stood.partition], stood.offset)
+        for latest in self._known.values():
+            found[latest.partition] = min(found[latest.partition], latest.offset)
         return found
 
 
@@ -116,7 +116,7 @@ async def follow_central(
     group: str,
     reported: OnPublished,
     known: CentralHpas,
-    say: Say,
+    republish: Republish,
     clock: Clock,
     *,
     caught_up: Callable[[], None] = lambda: None,
@@ -145,11 +145,11 @@ async def follow_central(
             if begins is not None and await kafkaclients.has_reached(consumer, begins):
                 begins = None
                 caught_up()
-            # Nothing is said before all is read that stood when it was found to be due.
+            # Nothing is republished before everything is read that was on the topic when it was found to be due.
             if ends is not None and await kafkaclients.has_reached(consumer, ends):
                 ends = None
                 for hpa, body in known.due(clock()):
-                    await say(hpa, body)
+                    await republish(hpa, body)
             elif ends is None and known.is_due(clock()):
                 ends = await kafkaclients.ends_of(consumer)
             if abs(clock() - marked_ms) >= MARK_EVERY_MS:  # also where the clock was put back
@@ -166,7 +166,7 @@ async def _mark(consumer: AIOKafkaConsumer, marks: AIOKafkaConsumer, known: Cent
 async def _report(record: ConsumerRecord, reported: OnPublished, known: CentralHpas) -> None:
     value = record.value or b""
     if _CENTRAL not in value:
-        return  # most of the topic is what observers themselves tell
+        return  # most of the topic is reports of observers
     try:
         public = decode(record.value, PublicRecord)
     except WireError:
@@ -181,8 +181,8 @@ async def _report(record: ConsumerRecord, reported: OnPublished, known: CentralH
             name, body = entry.name, None
         else:
             continue
-        stood = Stood(body, record.timestamp, record.partition, record.offset)
-        if known.take(HpaId(public.cluster, public.namespace, name), stood):
+        latest = NewestRecord(body, record.timestamp, record.partition, record.offset)
+        if known.take(HpaId(public.cluster, public.namespace, name), latest):
             await reported(public.cluster, public.namespace, name, manifest)
 
 
@@ -234,7 +234,7 @@ class OtherSessions:
             self._ever.add(cluster)
 
     def receive(self, cluster: str, beat: Heartbeat, now_ms: int) -> None:
-        """A heartbeat stood on the topic; one that watches nothing says farewell."""
+        """A heartbeat was read from the topic; one that watches nothing is the last of its session."""
         self.receive_before(cluster, beat)
         if cluster not in self._clusters:
             return  # an observer of other clusters may well have this one's name
@@ -271,7 +271,7 @@ class OtherSessions:
 async def follow_others(
     settings: KafkaSettings, others: OtherSessions, clock: Clock, silent: Callable[[str], Awaitable[None]]
 ) -> None:
-    """Tell `silent` each cluster whose other observer has gone, for ever."""
+    """Call `silent` with each cluster whose other observer has gone, for ever."""
     async with kafkaclients.topic_reader(settings, SCALES, begin="latest", patient=True, unhurried=True) as consumer:
         ends = await kafkaclients.ends_of(consumer)
         await _receive_the_past(settings, ends, others, clock)
@@ -288,7 +288,7 @@ async def follow_others(
 async def _receive_the_past(
     settings: KafkaSettings, ends: Mapping[TopicPartition, int], others: OtherSessions, clock: Clock
 ) -> None:
-    """Hear who observed which cluster shortly before."""
+    """Read who observed which cluster shortly before."""
     try:
         async with aclosing(
             kafkaclients.look_back(settings, ends, clock() - LOOK_BACK_MS, LOOK_BACK_RECORDS)

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import structs
 
-from reconciler.observer.topicreaders import RENEW_MS, CentralHpas, Stood, group_of
+from reconciler.observer.topicreaders import RENEW_MS, CentralHpas, NewestRecord, group_of
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerSet
 from schemas.topics import OBSERVER_GROUPS
@@ -21,8 +21,8 @@ def renewed(body: AutoscalerSet) -> AutoscalerSet:
     return structs.replace(body, mode=None, renewed=True)
 
 
-def at(time_ms: int, body: AutoscalerSet | None, offset: int = 0, partition: int = 0) -> Stood:
-    return Stood(body, time_ms, partition, offset)
+def at(time_ms: int, body: AutoscalerSet | None, offset: int = 0, partition: int = 0) -> NewestRecord:
+    return NewestRecord(body, time_ms, partition, offset)
 
 
 def known(*clusters: str) -> CentralHpas:
