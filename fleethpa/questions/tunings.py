@@ -103,6 +103,10 @@ def found_for(task: _Task) -> TuneFinding:
         )
     except RefusedError as error:
         return TuneFinding(hpa=task.recorded.hpa, refused=str(error))
+    # A fault of ours with one HPA is named in its part of the report; the run over the others continues.
+    except Exception as error:
+        fault = f"internal error: {type(error).__name__}: {error}; please report it with this HPA's spec"
+        return TuneFinding(hpa=task.recorded.hpa, refused=fault)
 
 
 # --- what was found before --------------------------------------------------------------------------------------------

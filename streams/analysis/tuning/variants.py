@@ -123,8 +123,8 @@ class Variants:
         varied = line.varied
         if varied.changes:
             behavior = spec.setdefault("behavior", {})
-            up, down = behavior.setdefault("scaleUp", {}), behavior.setdefault("scaleDown", {})
-            set_defaults_v2({"spec": spec})
+            set_defaults_v2({"spec": spec})  # an HPA without `behavior`, the most common kind, has no policies yet
+            up, down = behavior["scaleUp"], behavior["scaleDown"]
             if varied.up_window_s is not None:
                 up["stabilizationWindowSeconds"] = varied.up_window_s
             if varied.faster_up:

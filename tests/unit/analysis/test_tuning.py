@@ -16,6 +16,7 @@ from streams.analysis.candidate import candidate
 from streams.analysis.load import cycle_ms
 from streams.analysis.tuning.recording import RefusedError, Within, tuned_past
 from streams.analysis.tuning.search import SpecSearch, tune
+from streams.analysis.tuning.variants import SearchLine, Variants, Variation
 from streams.state.lostmetrics import EvaluationInputs
 from tests.bench.simulated_hpa import HPA, PROFILE, live, spec
 from tests.kit.loads import PointsLoad
@@ -69,7 +70,7 @@ def test_what_is_tried_next_has_a_little_more_reserve_and_costs_a_little_more(wa
     assert len(ladder) == 5
     for before, after in pairwise(ladder):
         assert after.plain.worst <= 0.98 * before.plain.worst
-        assert 1.0 <= after.plain.replica_hours / before.plain.replica_hours <= 1.1
+        assert 1.0 <= after.plain.replica_hours / before.plain.replica_hours <= 1.15
 
 
 def test_the_same_recording_gives_the_same_proposal(wave: list[EvaluationInputs]) -> None:
@@ -153,6 +154,19 @@ def test_variations_are_valid_specs_that_are_never_slower_to_scale_up(wave: list
 
     assert plain.tried > kept.tried  # tolerances and a further scale-up policy were tried
     assert plain.chosen_on[1].replica_hours <= kept.chosen_on[1].replica_hours * 1.005
+
+
+def test_an_hpa_without_behavior_gets_rules_beside_upstreams_defaults() -> None:
+    plain = {name: value for name, value in spec(40, 2, 40).items() if name != "behavior"}
+    variants = Variants(tuned_past(HPA, recorded(WAVE, plain)), "safety", Within())
+    line = SearchLine(300, 2, 40, None, Variation(up_window_s=30, faster_up=True, down_tolerance=50))
+
+    behavior = variants.spec(variants.world.deployed_target, line)["behavior"]
+
+    assert behavior["scaleUp"]["stabilizationWindowSeconds"] == 30
+    assert [each["value"] for each in behavior["scaleUp"]["policies"]] == [4, 100, 300]
+    assert behavior["scaleDown"]["tolerance"] == "50m"
+    assert tune(HPA, recorded(WAVE, plain)).tried > 0
 
 
 def test_spikes_that_grow_bound_the_proposal_and_the_report_says_so() -> None:
