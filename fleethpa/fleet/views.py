@@ -84,9 +84,14 @@ class HpaView:
 
     @property
     def at_max(self) -> bool:
-        """Whether it has all the replicas that it may have, where it may have more than its least."""
+        """Whether it has all the replicas that it may have, where it may have more than its least.
+
+        Where the metrics are known to ask for fewer, something else keeps it there.
+        """
         most, least = self.spec.get("maxReplicas", 0), self.spec.get("minReplicas", 1)
-        return bool(most) and most != least and self.status.get("currentReplicas", 0) >= most
+        asked = self.decision.decision.raw_desired_replicas if self.decision else None
+        asks_for_fewer = asked is not None and asked < most
+        return bool(most) and most != least and self.status.get("currentReplicas", 0) >= most and not asks_for_fewer
 
     @cached_property
     def problems(self) -> tuple[Problem, ...]:
@@ -136,6 +141,8 @@ def _problems(view: HpaView) -> Iterator[Problem]:
             continue
         if condition.get("type") in ("AbleToScale", "ScalingActive") and condition.get("status") == "False":
             yield _of_condition(condition)
+    if view.decision and not view.paused and (text := words.braked(view.decision.decision)):
+        yield Problem("held", text, waits=False)
     if view.at_max:
         yield Problem("at max", f"at maxReplicas {view.spec['maxReplicas']}{_asked_for(view)}", waits=False)
     if view.fight is not None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from fleethpa.show.formats import to_yaml
+from fleethpa.show.times import rfc3339
 from schemas.decisions import IGNORED_REASON, Decision, DecisionOutline, MetricDecision, MetricOutline
 
 if TYPE_CHECKING:
@@ -255,6 +256,22 @@ def held(decision: Decision) -> str:
         return ""
     parts = [*bounds.values(), *([f"held by {', '.join(others)}"] if others else [])]
     return ", ".join(parts) + asked_for(decision)
+
+
+_BRAKES: Final = frozenset(
+    {"Frozen", "Paused", "PartialView", "Overflow", "MaxStep", "RemovalBudget", "AdditionBudget"}
+)
+
+
+def braked(decision: Decision) -> str:
+    """Which of fleethpa's own limits keeps the count, until when, and what the metrics ask for; empty: none does."""
+    by = [LIMITS[limit] for limit in decision.constraints_applied if limit in _BRAKES]
+    asked = decision.raw_desired_replicas
+    if not by or asked in (None, decision.final_desired_replicas):
+        return ""
+    until_ms = max((step.until for step in decision.steps if step.until is not None), default=None)
+    until = "" if until_ms is None else f" until {rfc3339(until_ms)}"
+    return f"held by {', '.join(by)}{until} (metrics ask for {asked})"
 
 
 def limited(decision: Decision) -> str:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fleethpa.show import words
 from fleethpa.show.words import alike, cause, one_line, threshold
-from schemas.decisions import Decision, InputPosition, MetricDecision
+from schemas.decisions import Decision, InputPosition, MetricDecision, Step
 from schemas.kubernetes.quantity import parse_quantity
 from schemas.kubernetes.selectors import print_label_selector
 
@@ -180,3 +180,27 @@ def test_a_printed_threshold_is_never_nearer_than_the_exact_one(value: int, now:
     text, _ = threshold(value, now, metric, lower=lower)
     printed = parse_quantity(text).milli_value()
     assert printed <= value if lower else printed >= value
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        pytest.param(
+            {"constraints_applied": ["RemovalBudget"], "raw_desired_replicas": 2}
+            | {"steps": [Step(step="removalBudget", out=12, until=1_767_255_960_000, in_=12)]},
+            "held by the removal budget until 2026-01-01T08:26:00.000Z (metrics ask for 2)",
+            id="a budget, until when",
+        ),
+        pytest.param(
+            {"constraints_applied": ["Frozen"], "raw_desired_replicas": 2},
+            "held by the freeze of the cluster (metrics ask for 2)",
+            id="a freeze has no end",
+        ),
+        pytest.param({"constraints_applied": ["MaxReplicas"], "raw_desired_replicas": 40}, "", id="no brake"),
+        pytest.param({"constraints_applied": ["Paused"], "raw_desired_replicas": 12}, "", id="nothing else is asked"),
+    ],
+)
+def test_a_brake_that_keeps_the_replicas_is_named_with_its_end(changes: dict[str, Any], text: str) -> None:
+    made = decision({}, current_replicas=12, final_desired_replicas=12, max_replicas=12, **changes)
+
+    assert words.braked(made) == text
