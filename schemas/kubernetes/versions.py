@@ -169,9 +169,11 @@ _SPEC, _STATUS = _places("target"), _places("current")
 
 def _to_v2(metric: Json, places: Mapping[str, tuple[str, ...]]) -> Json:
     converted: Json = {"type": metric["type"]}
-    for kind in metric.keys() - {"type"}:
+    for kind, source in metric.items():
+        if kind == "type":
+            continue
         converted[kind] = {}
-        for name, value in metric[kind].items():
+        for name, value in source.items():
             *parents, last = places[name]
             holder = converted[kind]
             for parent in parents:
