@@ -230,13 +230,25 @@ async def check_known(past: Past, selection: Selection, seen: Iterable[HpaId] = 
         raise no_such_hpa(missing[0], known, selection.namespace)
 
 
+_NEAR: Final = 0.8
+"""How alike two names of clusters are before one counts as a slip of the other: `east` and `west` do not."""
+_MOST_NAMED: Final = 5
+"""HPAs of one name that an error lists."""
+
+
 def no_such_hpa(ref: Ref, known: Iterable[HpaId], namespace: str | None) -> CommandError:
     """The error for a name that no HPA bears, with the nearest that exist."""
     where = "" if ref.namespace else f" in namespace {namespace}" if namespace else ""
     listed = list(known)
-    same = [hpa for hpa in listed if hpa.name == ref.name]
+    same = sorted(hpa for hpa in listed if hpa.name == ref.name)
     if same:
-        return not_found(f"no HPA {ref}{where}", cause=f"There is {same[0]}.", next_step=f"name it {same[0]}")
+        near = difflib.get_close_matches(ref.cluster or "", {hpa.cluster for hpa in same}, n=1, cutoff=_NEAR)
+        # A name in another cluster is never suggested alone: what is typed next may write there.
+        meant = [hpa for hpa in same if hpa.cluster in near] or same
+        if len(meant) == 1 and (near or not ref.cluster):
+            return not_found(f"no HPA {ref}{where}", cause=f"Did you mean {meant[0]}?", next_step=f"name it {meant[0]}")
+        cause = f"HPAs of this name are {', '.join(map(str, meant[:_MOST_NAMED]))}."
+        return not_found(f"no HPA {ref}{where}", cause=cause, next_step="fleethpa get hpa -A")
     clusters = sorted({hpa.cluster for hpa in listed})
     if ref.cluster and ref.cluster not in clusters:
         cause = f"No cluster {ref.cluster} is known; known are {', '.join(clusters) or 'none'}."

@@ -83,7 +83,7 @@ def test_new_things_come_in_by_themselves_and_pause_stops_that(page: Page, stack
     before = asof.inner_html()
     page.wait_for_event("response", lambda answer: answer.url.rstrip("/") == stack.address, timeout=20_000)
     expect(asof).to_be_visible()
-    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Live").click()
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.wait_for_timeout(6_000)

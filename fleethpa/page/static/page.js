@@ -7,13 +7,13 @@
   let plots = [];
   window.fleethpaCharts = plots; // for tests: what is drawn, as data
 
-  // --- pause: while it is on, what comes in changes nothing -----------------------------------------------------------
+  // --- frozen view: while it is on, what comes in changes nothing -----------------------------------------------------------
   let paused = false;
   const pause = document.getElementById("pause");
   pause?.addEventListener("click", () => {
     paused = !paused;
     pause.setAttribute("aria-pressed", String(paused));
-    pause.textContent = paused ? "Paused: go on" : "Pause";
+    pause.textContent = paused ? "Frozen view" : "Live";
     if (!paused) document.querySelectorAll("[data-live]").forEach((each) => htmx.trigger(each, "sse:changed"));
   });
   // What is being read is not moved: neither under the pause button, nor while something inside has the focus or is selected.

@@ -98,8 +98,9 @@ def test_selection(run: Cli, arguments: list[str], found: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "stated"),
     [
-        pytest.param("checkout", "There is east/shop/checkout.", id="in another namespace"),
-        pytest.param("west/shop/checkout", "There is east/shop/checkout.", id="in another cluster"),
+        pytest.param("checkout", "Did you mean east/shop/checkout?", id="in another namespace"),
+        pytest.param("eastt/shop/checkout", "Did you mean east/shop/checkout?", id="a slip in the cluster's name"),
+        pytest.param("west/shop/checkout", "HPAs of this name are east/shop/checkout.", id="in another cluster"),
         pytest.param("mars/shop/none", "known are east", id="a cluster that is not known"),
     ],
 )

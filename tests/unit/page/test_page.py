@@ -831,7 +831,7 @@ async def test_a_name_is_searched_among_the_hpas_and_a_wrong_one_is_answered_in_
         assert sum(tag == "option" for tag, _ in form.tags) == MOST_NAMES
         for text, stated in (
             ("east/shop/chekout", "Did you mean east/shop/checkout?"),
-            ("nowhere/shop/checkout", "There is east/shop/checkout."),
+            ("nowhere/shop/checkout", "HPAs of this name are east/shop/checkout."),
             ("a/b/c/d", "Write [CLUSTER/][NAMESPACE/]NAME"),
             ("app-05", "There is east/shop/app-050, east/shop/app-051, east/shop/app-052."),
         ):

@@ -1,0 +1,43 @@
+"""Which HPA an error suggests for a name that none bears: never one of another cluster, as the next command may write."""
+
+import pytest
+
+from fleethpa.fleet.finding import no_such_hpa
+from fleethpa.fleet.selection import Ref
+from schemas.keys import HpaId
+
+EAST, WEST = HpaId("east", "shop", "checkout"), HpaId("west", "shop", "checkout")
+
+
+@pytest.mark.parametrize(
+    ("ref", "known", "cause", "next_step"),
+    [
+        pytest.param(
+            Ref("checkout", "shop", "wst"),
+            [EAST, WEST],
+            "Did you mean west/shop/checkout?",
+            "name it west/shop/checkout",
+            id="the nearest cluster, not the first",
+        ),
+        pytest.param(
+            Ref("checkout"),
+            [WEST, EAST],
+            "HPAs of this name are east/shop/checkout, west/shop/checkout.",
+            "fleethpa get hpa -A",
+            id="all of them where no cluster is named",
+        ),
+        pytest.param(
+            Ref("checkout", "shop", "north"),
+            [EAST],
+            "HPAs of this name are east/shop/checkout.",
+            "fleethpa get hpa -A",
+            id="no other cluster as the next step",
+        ),
+    ],
+)
+def test_a_suggestion_stays_in_the_cluster_that_was_meant(
+    ref: Ref, known: list[HpaId], cause: str, next_step: str
+) -> None:
+    error = no_such_hpa(ref, known, None)
+
+    assert (error.cause, error.next_step) == (cause, next_step)
