@@ -260,7 +260,10 @@ def _clusters(state: FleetState) -> Iterator[CheckResult]:
     if not state.clusters:
         yield CheckResult("warning", "clusters", "-", "none has reported", "fleethpa run observer --kubeconfig FILE")
     for cluster in state.clusters.values():
-        yield from _cluster(cluster)
+        found = list(_cluster(cluster))
+        held = f"{counted(cluster.hpas, 'HPA')} in {counted(cluster.namespaces, 'namespace')}"
+        # What is wrong with a cluster is not followed by a line that calls it healthy.
+        yield from found or [CheckResult("ok", "clusters", cluster.name, f"reporting, {held}")]
         if (cluster.guardrail or cluster.guarded) and not effective(
             state.settings, cluster.name
         ).budgets.bounds_removals:
@@ -286,9 +289,6 @@ def _cluster(cluster: ClusterView) -> Iterator[CheckResult]:
         for watch, text in sorted(cluster.problems.items()):
             step = f"fleethpa get clusters {name}"
             yield CheckResult("warning", "clusters", name, f"{watch}: {one_line(text)}", step)
-    if not any(trouble.kind in ("observerSilent", "left") for trouble in troubles):
-        held = f"{counted(cluster.hpas, 'HPA')} in {counted(cluster.namespaces, 'namespace')}"
-        yield CheckResult("ok", "clusters", name, f"reporting, {held}")
 
 
 def _hpas(state: FleetState) -> Iterator[CheckResult]:

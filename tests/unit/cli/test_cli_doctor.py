@@ -120,7 +120,9 @@ def test_doctor_warns_of_a_guardrail_that_acts_without_a_removal_budget(
 def test_doctor_forgets_a_pause_that_has_ended(monkeypatch: pytest.MonkeyPatch, fleet: Running) -> None:
     run = Cli(monkeypatch, fleet)
     fleet.append(Command(command="pause", cluster="east", until=fleet.now_ms + 10_000), key=WHOLE)
-    assert "fleethpa resume -C east" in run("doctor", *PARTS).stdout
+    paused = run("doctor", *AREAS, "-o", "json")
+    assert "fleethpa resume -C east" in paused.stdout
+    assert [each["level"] for each in items(paused) if each["area"] == "clusters"] == ["warning"]
     fleet.run(20)
     assert "resume" not in run("doctor", *PARTS).stdout
 

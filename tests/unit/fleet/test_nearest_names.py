@@ -1,4 +1,4 @@
-"""Which HPA an error suggests for a name that none bears: never one of another cluster, as the next command may write."""
+"""Which HPA an error suggests for a name that none bears: never one of another cluster, as the next command writes."""
 
 import pytest
 
