@@ -78,4 +78,4 @@ def test_an_unknown_name_folds_only_the_partition_that_would_hold_it(
     folded.clear()
     result = run("history", f"{cluster}/{namespace}/{other.rpartition('/')[2]}", "--from", archive)
     assert (result.exit_code, folded) == (4, [0])
-    assert f"There is {other.removeprefix('hpa/')}." in result.stderr
+    assert f"Did you mean {other.removeprefix('hpa/')}?" in result.stderr
