@@ -21,7 +21,7 @@ import orjson
 from aiokafka import TopicPartition
 from msgspec import Struct
 
-from runtime.kafkaclients import reader, running_producer
+from runtime.kafkaclients import FETCH_MIN_BYTES, UNHURRIED_MS, reader, running_producer
 from runtime.records import Publisher
 from schemas import topics
 from schemas.connection import KafkaSettings
@@ -553,7 +553,9 @@ def _missing() -> bytes:
 async def read_decisions(world: World, brokers: str, partitions: int) -> None:
     """Count decisions as they come, until cancelled."""
     numbers = [TopicPartition(topics.DECISIONS, number) for number in range(partitions)]
-    async with reader(KafkaSettings(bootstrap_servers=brokers), numbers, unhurried=True) as consumer:
+    settings = KafkaSettings(bootstrap_servers=brokers)
+    slow = {"fetch_max_wait_ms": UNHURRIED_MS, "fetch_min_bytes": FETCH_MIN_BYTES}
+    async with reader(settings, numbers, **slow) as consumer:
         while True:
             for records in (await consumer.getmany(timeout_ms=500)).values():
                 for record in records:
