@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,8 @@ from tests.kafka.broker import KafkaBroker
 
 ROOT = Path(__file__).parents[2]
 PERIOD_S = 15
+STEADY_SHARE = 0.85
+"""Short decisions of a period from which on a fleet counts as one that has run for a while."""
 PARTS = ("observer", "ingest", "decider", "reconciler")
 STORED = Path(__file__).with_name("fleet-baseline.json")
 MOST_RESTARTS = 3
@@ -74,6 +76,8 @@ class Plan:
     step: int
     push_s: float = 0.0
     """Metrics are pushed so often, and a sample may bring an evaluation; 0: they come from metrics APIs."""
+    steady: bool = False
+    """Measure once nearly all decisions are short."""
 
 
 @dataclass(frozen=True)
@@ -228,6 +232,21 @@ class FleetRun:
                 return now - began, known
             await asyncio.sleep(1)
 
+    async def until_steady(self) -> tuple[float, float]:
+        """Wait until nearly all decisions of a period are short, as in a fleet that has run for a while.
+
+        Gives the time that it took in seconds, and the share of the last period; the bound of the start holds here too.
+        """
+        began = time.monotonic()
+        while True:
+            await self.ask("reset")
+            await asyncio.sleep(PERIOD_S)
+            self.check()
+            share, took_s = short_share((await self.ask("stats"))["decisions"]), time.monotonic() - began
+            if share >= STEADY_SHARE or took_s >= self.plan.start_s:
+                return took_s, share
+            sys.stderr.write(f"  {took_s:5.0f} s: {share:.0%} of the decisions are short\n")
+
     def look(self) -> dict[str, Usage]:
         """CPU time and memory of every process until now."""
         pids = {name: process.pid for name, process in self.processes.items()}
@@ -252,7 +271,9 @@ async def measure(plan: Plan) -> dict[str, Any]:
         await run.start()
         started_s, known = await run.until_evaluated()
         start = run.look()
-        await asyncio.sleep(PERIOD_S)
+        steady = await run.until_steady() if plan.steady else None
+        if steady is None:
+            await asyncio.sleep(PERIOD_S)
         await run.ask("reset")
         before, stored, began = run.look(), run.topic_bytes(), time.monotonic()
         await asyncio.sleep(plan.seconds)
@@ -266,7 +287,7 @@ async def measure(plan: Plan) -> dict[str, Any]:
             stepped = await run.ask("stepped")
     more: dict[str, Any] = {"started_s": round(started_s, 1), "start_bound_s": plan.start_s, "evaluated_once": known}
     more["start_cpu_s"] = {name: round(each.cpu_s, 1) for name, each in sorted(start.items())}
-    more |= {"step": stepped, "restarts": dict(run.restarts)}
+    more |= {"step": stepped, "restarts": dict(run.restarts), "steady_s": steady and round(steady[0], 1)}
     more["mb_per_1000_hpas_and_day"] = {
         topic: round(size * 86_400 / took_s * 1_000 / plan.hpas / 1e6, 1)
         for topic, size in sorted(grown.items())
@@ -276,11 +297,21 @@ async def measure(plan: Plan) -> dict[str, Any]:
     return report(plan, before, after, seen, took_s) | more
 
 
+def evaluations_of(decisions: Mapping[str, int]) -> int:
+    """How many of some decisions, counted by kind, are evaluations."""
+    return sum(count for kind, count in decisions.items() if kind != "completion")
+
+
+def short_share(decisions: Mapping[str, int]) -> float:
+    """Which share of the evaluations is recorded as short decisions."""
+    return decisions.get("short", 0) / max(evaluations_of(decisions), 1)
+
+
 def report(
     plan: Plan, before: Mapping[str, Usage], after: Mapping[str, Usage], seen: Mapping[str, Any], took_s: float
 ) -> dict[str, Any]:
     """Put what was measured in relation to the evaluations."""
-    evaluations = sum(count for kind, count in seen["decisions"].items() if kind != "completion")
+    evaluations = evaluations_of(seen["decisions"])
     thousands = max(evaluations, 1) / 1000
     return {
         "hpas": plan.hpas,
@@ -290,7 +321,7 @@ def report(
         "evaluations": evaluations,
         "evaluations_per_s": round(evaluations / took_s, 1),
         "share_evaluated": round(evaluations / (plan.hpas * took_s / PERIOD_S), 3),
-        "share_short": round(seen["decisions"].get("short", 0) / max(evaluations, 1), 3),
+        "share_short": round(short_share(seen["decisions"]), 3),
         "cpu_s_per_1000": {
             name: round((now.cpu_s - before[name].cpu_s) / thousands, 3) for name, now in sorted(after.items())
         },
@@ -304,12 +335,41 @@ def report(
     }
 
 
+def document(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of a run for programs, without what only explains them. There is no fast path yet."""
+    cpu = {name: cost for name, cost in found["cpu_s_per_1000"].items() if name not in ("fleet", "broker")}
+    start_cpu = {name: cost / found["hpas"] for name, cost in found["start_cpu_s"].items() if name in cpu}
+    return {
+        "hpas": found["hpas"],
+        "clusters": found["clusters"],
+        "broker": found["broker"],
+        "steadyAfterSeconds": found["steady_s"],
+        "cpuPer1000": cpu | {"fleethpa": round(sum(cpu.values()), 3), "kafka": found["cpu_s_per_1000"].get("broker")},
+        "memoryMiB": found["memory_mib"],
+        "evaluationsPerSecond": found["evaluations_per_s"],
+        "evaluatedShare": found["share_evaluated"],
+        "shortShare": found["share_short"],
+        "fastShare": None,
+        "sampleToDecisionMs": _quantiles(found["sample_to_decision_ms"]),
+        "sampleToWriteMs": _quantiles(found["sample_to_write_ms"]),
+        "stepToWriteMs": _quantiles(found["step"]["first_write_ms"]) if found["step"] else None,
+        "start": {"seconds": found["started_s"], "evaluated": found["evaluated_once"], "cpuSecondsPerHpa": start_cpu},
+    }
+
+
+def _quantiles(found: Sequence[int]) -> dict[str, int]:
+    """Name the figures of a latency: how many there are, then the median, the 99th percentile and the highest."""
+    return dict(zip(("count", "p50", "p99", "max"), found, strict=False))
+
+
 def table(found: Mapping[str, Any]) -> Iterator[str]:
     """Print a report for people."""
     yield (
         f"{found['hpas']:,} HPAs, {found['clusters']} clusters, {found['broker']} broker, "
         f"{found['deciders']} decider(s): {found['evaluations']:,} evaluations, {found['evaluations_per_s']}/s"
     )
+    if found["steady_s"] is not None:
+        yield f"  steady                    {found['steady_s']} s after the first evaluations"
     share, short = found["share_evaluated"], found["share_short"]
     yield f"  evaluated per period      {share:.1%} of the HPAs; {short:.0%} of the decisions are short"
     yield (
@@ -379,6 +439,8 @@ def plan_of(arguments: list[str]) -> tuple[Plan, argparse.Namespace]:
     parser.add_argument(
         "--push-seconds", type=float, default=0.0, help="push metrics so often, with evaluate-on=sample"
     )
+    parser.add_argument("--steady", action="store_true", help="measure once nearly all decisions are short")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the figures as JSON to this file")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report to this file")
     parser.add_argument("--compare", action="store_true", help=f"with {STORED.name}; differences never fail the run")
     given = parser.parse_args(arguments)
@@ -393,6 +455,7 @@ def plan_of(arguments: list[str]) -> tuple[Plan, argparse.Namespace]:
         given.start_seconds or max(LEAST_START_S, given.hpas * START_S_PER_HPA),
         min(given.step, given.hpas // 2),
         given.push_seconds,
+        given.steady,
     )
     return plan, given
 
@@ -403,6 +466,8 @@ def main(arguments: list[str]) -> int:
     found = asyncio.run(measure(plan))
     for line in table(found):
         sys.stdout.write(line + "\n")
+    if given.output:
+        given.output.write_bytes(orjson.dumps(document(found), option=orjson.OPT_INDENT_2))
     if given.json:
         given.json.write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2))
     if given.compare and STORED.exists():
