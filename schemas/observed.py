@@ -4,7 +4,7 @@ pushed samples, and the reports of observers and reconcilers about themselves.
 
 from functools import lru_cache
 from sys import intern
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, structs
@@ -249,18 +249,13 @@ class Serving(EntryBody, frozen=True, gc=False, kw_only=True):
     problems: dict[str, str] = {}
 
 
-CONTROLLER_GATES: Final = ("HPAConfigurableTolerance", "HPAGeneration", "HPAScaleToZero", "PodLevelResources")
-"""Feature gates of Kubernetes that change what the HPA controller decides."""
-
-
 class Heartbeat(EntryBody, frozen=True, gc=False, kw_only=True):
     """The observer session is alive and what it sent about this namespace still holds. Every 10 s per session and
     namespace.
 
     `watches`: what it watches (`pods`, `autoscalers`, `scales`); `problems`: watch → error, where a watch is down or
-    forbidden; `reasons`: watch → why, for each of the problems. `kubernetes`: version of the cluster's API server and
-    its feature gates of `CONTROLLER_GATES` where they can be read, such as `v1.36.3 HPAScaleToZero=true`; empty: not
-    known.
+    forbidden; `reasons`: watch → why, for each of the problems. `kubernetes`: version of the cluster's API server, such
+    as `v1.36.3`, and feature gates behind it where they are known, such as `HPAScaleToZero=true`; empty: not known.
     """
 
     session: str

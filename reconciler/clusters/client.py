@@ -130,10 +130,6 @@ class ClusterClient:
         """
         return await self._patiently(path, partial(read_as, form), timeout_s)
 
-    async def get_text(self, path: str) -> str:
-        """GET of a page that is no JSON, such as `/metrics`."""
-        return (await self._answered("GET", path, timeout_s=REQUEST_TIMEOUT_S)).decode(errors="replace")
-
     async def _patiently(self, path: str, read: Callable[[bytes, str], T], timeout_s: float) -> T:
         ends = time.monotonic() + timeout_s
         while True:

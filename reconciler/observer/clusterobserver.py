@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
@@ -47,7 +46,6 @@ from schemas.entries import Body
 from schemas.keys import SessionName
 from schemas.kubernetes.shape import Json
 from schemas.observed import (
-    CONTROLLER_GATES,
     Answers,
     AutoscalerDeleted,
     AutoscalerSet,
@@ -65,7 +63,6 @@ log = logging.getLogger(__name__)
 LOOK_FOR_KEDA_S = 300.0
 VERSION_EVERY_S = 300.0
 """How often the version of the API server is read again: an upgrade changes what its HPA controller decides."""
-_GATE = re.compile(r'^kubernetes_feature_enabled\{name="(\w+)",[^}]*\} ([01])$', re.MULTILINE)
 PODS_API = "/api/v1"
 SOON_S = 0.2
 VERSION_CHARACTERS = 40
@@ -110,7 +107,7 @@ class ClusterObserver:
         self._state, self._note = ClusterState(self._troubles), note
         self._lists = self._answers = 0
         self._kubernetes = ""
-        """Version and feature gates of the API server, as heartbeats state them; empty: not read yet."""
+        """Version of the API server, as heartbeats state it; empty: not read yet."""
         self._soon: set[str] = set()
         self._watching = Watching(client, metrics, WatchLimits(config.list_limit, config.watch_s))
         self.native = NativeWatch(
@@ -177,28 +174,16 @@ class ClusterObserver:
         ).run()
 
     async def _follow_version(self) -> None:
-        """Read the version of the API server, and its feature gates where that is allowed, until cancelled."""
-        known = ""
+        """Read the version of the API server, again every few minutes, until cancelled."""
         while True:
             try:
                 version = str((await self._client.get("/version")).get("gitVersion", ""))[:VERSION_CHARACTERS]
-                if version != known:
-                    self._kubernetes, known = f"{version} {await self._gates()}".rstrip(), version
-                    log.info("version of Kubernetes", extra={"cluster": self.name, "version": self._kubernetes})
+                if version != self._kubernetes:
+                    self._kubernetes = version
+                    log.info("version of Kubernetes", extra={"cluster": self.name, "version": version})
             except ClusterError as error:
                 log.info("the version cannot be read", extra={"cluster": self.name, "error": str(error)})
             await asyncio.sleep(VERSION_EVERY_S)
-
-    async def _gates(self) -> str:
-        """The feature gates of the API server that change decisions, as one text; empty: they may not be read."""
-        try:
-            found = dict(_GATE.findall(await self._client.get_text("/metrics")))
-        except ClusterError as error:
-            log.info("the feature gates cannot be read", extra={"cluster": self.name, "error": str(error)})
-            return ""
-        return ",".join(
-            f"{name}={'true' if found[name] == '1' else 'false'}" for name in CONTROLLER_GATES if name in found
-        )
 
     async def _seen_namespaces(self) -> list[str]:
         """Namespaces that exist, or where that is forbidden those that central HPAs name."""
