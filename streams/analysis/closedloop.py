@@ -148,7 +148,8 @@ class ClosedLoop:
             self.status = evaluation.result.status if evaluation.result is not None else self.status
             return moment
         pending = structs.replace(evaluation.pending, desired_replicas=made.final)
-        ended = complete(pending, self.status, self.history, ScaleApplied(), recorded.now_ms)
+        rules = recorded.settings.rules
+        ended = complete(pending, self.status, self.history, ScaleApplied(), recorded.now_ms, rules=rules)
         self.history, self.status = ended.history, ended.status
         self._scale(made.final, recorded.now_ms)
         return moment

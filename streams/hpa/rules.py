@@ -120,6 +120,10 @@ class Gate(NamedTuple):
     locked: int | None = None
     """The first minor version in which it cannot be switched off."""
 
+    def is_locked(self, minor: int) -> bool:
+        """Whether it is on for good in this minor version."""
+        return self.locked is not None and minor >= self.locked
+
 
 GATES: Final[dict[str, Gate]] = {
     "PodLevelResources": Gate("pod_level_requests", 32, 34),
@@ -151,7 +155,7 @@ def rules_of(minor: int, gates: Mapping[str, bool] | None = None) -> Rules:
         gate = GATES.get(name)
         if gate is None or known < gate.alpha:
             raise UnknownRulesError(f"Kubernetes 1.{minor} has no feature gate {name} that changes an HPA's decisions")
-        if gate.locked is not None and known >= gate.locked and not on:
+        if gate.is_locked(known) and not on:
             raise UnknownRulesError(f"the feature gate {name} cannot be switched off in Kubernetes 1.{minor}")
         switches[gate.rule] = on
     return Rules(**switches)
@@ -160,14 +164,15 @@ def rules_of(minor: int, gates: Mapping[str, bool] | None = None) -> Rules:
 def rules_text(version: str, gates: Mapping[str, bool]) -> str:
     """Name a controller in one text, such as `1.36 HPAScaleToZero=true`: its version and the gates that differ.
 
-    Gates that the version does not have are left out. Raises UnknownRulesError: `version` is no version of Kubernetes.
+    Gates that the version does not have, or that are locked in it, are left out. Raises UnknownRulesError: `version` is
+    no version of Kubernetes.
     """
     minor = minor_of(version)
     known = min(max(minor, OLDEST), NEWEST)
     differing = [
         f"{name}={str(gates[name]).lower()}"
         for name, gate in sorted(GATES.items())
-        if name in gates and known >= gate.alpha and gates[name] != (known >= gate.beta)
+        if name in gates and known >= gate.alpha and gates[name] != (known >= gate.beta) and not gate.is_locked(known)
     ]
     return f"1.{minor} {','.join(differing)}".rstrip()
 

@@ -85,11 +85,14 @@ def _budget(text: str | None, *, whole_cluster: bool = False) -> Budget | None:
 
 
 def _rules(own: ClusterSettings, kubernetes: str) -> str:
-    """Name the rules that decide; ingest lets only valid settings pass, and others must not stop the partition."""
-    version, _, reported = kubernetes.partition(" ")
+    """Name the rules that decide; ingest lets only valid settings pass, and others must not stop the partition.
+
+    Gates that were reported are those of the cluster's version: a pinned one has its own defaults.
+    """
+    version, _, reported = (own.rules or kubernetes).partition(" ")
     try:
         gates = {**parse_gates(reported), **parse_gates(own.gates or "")}
-        return rules_text(own.rules or version or CURRENT_TEXT, gates)
+        return rules_text(version or CURRENT_TEXT, gates)
     except UnknownRulesError:
         return CURRENT_TEXT
 

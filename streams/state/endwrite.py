@@ -13,6 +13,7 @@ from streams.hpa.complete import complete
 from streams.hpa.evaluation import ReconcileResult, ScaleApplied, ScaleFailed
 from streams.hpa.metrics import evaluate_metric, tolerance_band
 from streams.hpa.observation import Scale
+from streams.hpa.rules import CURRENT_TEXT, rules_named
 from streams.state import records as decisionrecords
 from streams.state.brakes import give_back, leave_budget
 from streams.state.clustersettings import Effective
@@ -52,7 +53,7 @@ def end_write(state: State, hpa: Hpa, write: PendingWrite) -> list[Draft]:
         state.probe(_write_ended(state, hpa, write, applied, bool(restart)))
     error = _why_missing(state, hpa) if outcome is None else outcome.error or _OUTCOME_TEXTS.get(outcome.result, "")
     end = ScaleApplied() if applied else ScaleFailed(error)
-    rules = state.settings(hpa.id.cluster).controller.rules
+    rules = rules_named(write.rules or CURRENT_TEXT)
     result = complete(write.pending, own_status(hpa), row.history, end, state.now_ms, write.evaluated_ms, rules)
     row.history, row.pending = result.history, None
     if write.uid == row.uid:

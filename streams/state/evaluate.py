@@ -346,7 +346,8 @@ def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Li
         row.full_decision, row.full_ms, row.full_digest = name, state.now_ms, recorded.digest
     if wanted is not None:
         current, expires_ms = decided.evaluation.current_replicas or 0, state.now_ms + WRITE_TTL_MS
-        row.pending = PendingWrite(name, row.uid, wanted, state.now_ms, expires_ms, current, subject.evaluated_ms)
+        rules, evaluated_ms = subject.settings.rules, subject.evaluated_ms
+        row.pending = PendingWrite(name, row.uid, wanted, state.now_ms, expires_ms, current, evaluated_ms, rules)
 
 
 def probed(subject: Subject, observed: Observed) -> EvaluationInputs:

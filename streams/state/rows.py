@@ -66,6 +66,8 @@ class PendingWrite(Struct, array_like=True, frozen=True, gc=False):
     current_replicas: int
     evaluated_ms: int = 0
     """Time as of which it was wanted: that of its scale event."""
+    rules: str = ""
+    """The rules of its evaluation (`Effective.rules`), by which it ends also after an upgrade of the cluster."""
 
 
 class BudgetEntry(Struct, array_like=True, frozen=True, gc=False):

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from schemas.entries import Outcome
 from schemas.observed import Answers, AutoscalerList, Heartbeat, PodList
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.hpa.rules import rules_of
@@ -48,6 +49,24 @@ def decided(log: LogBuilder) -> dict[str, Any]:
         pytest.param("v1.32.4", {"rules": "1.33"}, None, "1.33", id="also a newer one"),
         pytest.param("v1.36.3 HPAScaleToZero=true", {}, None, "1.36 HPAScaleToZero=true", id="gates that are read"),
         pytest.param("v1.36.3", {"gates": "HPAScaleToZero=true"}, None, "1.36 HPAScaleToZero=true", id="stated gates"),
+        pytest.param("v1.37.1", {"gates": "HPAConfigurableTolerance=false"}, None, None, id="a gate that is locked on"),
+        pytest.param(
+            "v1.36.3 HPAConfigurableTolerance=false",
+            {"rules": "1.37"},
+            None,
+            None,
+            id="one that the pinned version locks",
+        ),
+        pytest.param(
+            "v1.36.3 PodLevelResources=true", {"rules": "1.33"}, None, "1.33", id="a pinned version has its own gates"
+        ),
+        pytest.param(
+            "v1.36.3",
+            {"rules": "1.33", "gates": "PodLevelResources=true"},
+            None,
+            "1.33 PodLevelResources=true",
+            id="unless settings state them",
+        ),
         pytest.param("v1.26.1", {}, 3, "1.26", id="a version before the oldest known one decides as that"),
         pytest.param("v9", {}, None, None, id="what is no version changes nothing"),
     ],
@@ -69,6 +88,29 @@ def test_an_upgrade_changes_the_rules_at_one_record_of_the_log() -> None:
     assert (before["rules"], after["rules"]) == ("1.32", "1.33")
     assert (before.get("wants"), after.get("wants")) == (3, None)
     assert fold(log.records)[1] == [decision.value for decision in log.decisions]
+
+
+def test_an_upgrade_to_a_version_that_locks_a_stated_gate_does_not_stop_the_partition() -> None:
+    log = observed("v1.36.1", gates="HPAConfigurableTolerance=false")
+    before = decided(log)
+    beat(log, "v1.37.0")
+    log.ticks(20)
+
+    assert before["rules"] == "1.36 HPAConfigurableTolerance=false"
+    assert decided(log).get("rules") is None
+
+
+def test_a_write_that_an_upgrade_overtakes_ends_by_the_rules_of_its_evaluation() -> None:
+    log = observed("v1.32.1")
+    wanted = decided(log)
+    beat(log, "v1.37.0")
+    log.ticks(1)
+    done = Outcome(decision=wanted["id"], name="web", uid=wanted["uid"], result="applied", spec_replicas=3)
+    (ended,) = log.add(done)
+
+    assert (wanted["rules"], ended["completes"]) == ("1.32", wanted["id"])
+    # From 1.36 on each write sets the condition ScaledToZero.
+    assert {each["type"] for each in ended["status"]["conditions"]}.isdisjoint({"ScaledToZero"})
 
 
 def test_a_session_that_is_not_followed_does_not_change_the_rules() -> None:
