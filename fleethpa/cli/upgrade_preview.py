@@ -18,7 +18,7 @@ from fleethpa.frame.options import ConditionMeasure, parse_fail_if
 from fleethpa.frame.session import Session, command_options, html_option, output_option
 from fleethpa.questions.upgradereport import changed, report
 from streams.analysis.upgrade import UpgradeReader
-from streams.history.evaluations import readers_by_hpa
+from streams.history.evaluations import MOST_COUNTED, readers_by_hpa
 from streams.hpa.rules import UnknownRulesError, minor_of, parse_gates, rules_of, rules_text
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ async def _previews(session: Session, selection: Selection, window: tuple[int, i
         views = chosen(await read_state(past), selection)
         made: dict[object, Preview] = {}
         wanted = {view.id for view in views}
-        async with aclosing(readers_by_hpa(past, wanted, window, partial(UpgradeReader, target=rules))) as parts:
+        reader = partial(UpgradeReader, target=rules)
+        async with aclosing(readers_by_hpa(past, wanted, window, reader, MOST_COUNTED)) as parts:
             async for readers in parts:
                 made |= {hpa: reader.preview() for hpa, reader in readers.items()}
     found = [each for view in views if (each := made[view.id]).evaluations]

@@ -33,6 +33,7 @@ from streams.hpa.observation import (
     pod_samples,
 )
 from streams.hpa.requests import PodTemplate
+from streams.hpa.rules import Rules
 from streams.state.lostmetrics import EvaluationInputs
 
 DEFAULT_MS = 30_000
@@ -177,11 +178,11 @@ class ClosedLoop:
         for pod in ranked[: len(self.pods) - replicas]:
             self.pods.remove(pod)
 
-    def _rows(self, now_ms: int) -> TargetPods:
+    def _rows(self, now_ms: int, rules: Rules) -> TargetPods:
         for pod in self.pods:
             if pod.row.ready != "True" and pod.takes_load_ms <= now_ms:
                 pod.row = structs.replace(pod.row, ready="True", ready_at_ms=pod.takes_load_ms)
-        return TargetPods(tuple(pod.row for pod in self.pods))
+        return TargetPods(tuple(pod.row for pod in self.pods), rules)
 
     def _serving(self, at_ms: int | None, now_ms: int) -> list[str]:
         upto = now_ms if at_ms is None else min(at_ms, now_ms)
@@ -197,7 +198,7 @@ class ClosedLoop:
             self._answer(spec, given, changed.observation.pods, now_ms)
             for spec, given in zip(changed.autoscaler.metrics, changed.observation.answers, strict=False)
         )
-        return Observation(own, self._rows(now_ms), answers, changed.observation.ambiguous)
+        return Observation(own, self._rows(now_ms, changed.settings.rules), answers, changed.observation.ambiguous)
 
     def _answer(
         self, spec: MetricSpec, given: MetricReading | None, pods: TargetPods, now_ms: int

@@ -13,7 +13,8 @@ from msgspec import structs
 from schemas.keys import HpaId
 from streams.analysis.answer import Answer, answer
 from streams.hpa import autoscaler as kinds
-from streams.hpa.autoscaler import compile_autoscaler
+from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
+from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import Scale, TargetPods
 from streams.hpa.rules import RULES, Rules
 from streams.state.lostmetrics import EvaluationInputs
@@ -62,6 +63,9 @@ class UpgradeReader:
         self._applied: Counter[str] = Counter()
         self._edges = 0
         self._last: EvaluationInputs | None = None
+        self._compiled_from: Autoscaler | None = None
+        self._compiled: Autoscaler | None = None
+        """What the recorded one is for the target: compiled once per spec, not per evaluation."""
 
     def add(self, inputs: EvaluationInputs) -> None:
         """Take in an evaluation; one at which the scale was unknown is left out."""
@@ -69,11 +73,13 @@ class UpgradeReader:
             return
         self._count += 1
         self._last = inputs
-        recorded = answer(inputs)
-        self._edges += any(_is_on_edge(metric.calculation) for metric in recorded.evaluation.metrics)
         if inputs.settings.rules == self._target:
             return
-        other = answer(with_rules(inputs, self._target))
+        recorded = answer(inputs)
+        self._edges += _is_at_edge(inputs, self._target, recorded)
+        if self._compiled is None or self._compiled_from is not inputs.autoscaler:
+            self._compiled_from, self._compiled = inputs.autoscaler, _compiled(inputs, self._target)
+        other = answer(_replaced(inputs, self._target, self._compiled))
         if other.final == recorded.final:
             return
         rule = changing_rule(inputs, self._target, recorded)
@@ -94,14 +100,21 @@ def with_rules(inputs: EvaluationInputs, rules: Rules) -> EvaluationInputs:
 
     An answer of a metrics API keeps the form that it got: whether a pod's sample lacked the container is not known.
     """
+    return _replaced(inputs, rules, _compiled(inputs, rules))
+
+
+def _compiled(inputs: EvaluationInputs, rules: Rules) -> Autoscaler:
     metadata = {"namespace": inputs.hpa.namespace, "name": inputs.hpa.name, "generation": inputs.generation}
+    return compile_autoscaler({"metadata": metadata, "spec": inputs.spec}, rules)
+
+
+def _replaced(inputs: EvaluationInputs, rules: Rules, autoscaler: Autoscaler) -> EvaluationInputs:
     observation = inputs.observation
-    return structs.replace(
-        inputs,
-        autoscaler=compile_autoscaler({"metadata": metadata, "spec": inputs.spec}, rules),
-        settings=structs.replace(inputs.settings, rules=rules),
-        observation=structs.replace(observation, pods=TargetPods(observation.pods.rows, rules)),
-    )
+    if rules.succeeded_ignored != inputs.settings.rules.succeeded_ignored:
+        # Otherwise both count the same pods, and what was worked out of them is kept per rules.
+        observation = structs.replace(observation, pods=TargetPods(observation.pods.rows, rules))
+    settings = structs.replace(inputs.settings, rules=rules)
+    return structs.replace(inputs, autoscaler=autoscaler, settings=settings, observation=observation)
 
 
 def changing_rule(inputs: EvaluationInputs, target: Rules, recorded: Answer) -> str:
@@ -119,14 +132,23 @@ def differing(now: Rules, target: Rules) -> list[str]:
     return [name for name in RULES if getattr(now, name) != getattr(target, name)]
 
 
-def _is_on_edge(calculation: object) -> bool:
-    return getattr(calculation, "ratio", None) == 1.1
+def _is_at_edge(inputs: EvaluationInputs, target: Rules, recorded: Answer) -> bool:
+    """Whether only one of both controllers takes a metric to be within the tolerance, because of how it compares."""
+    now = inputs.settings.rules
+    if now.tolerance_is_band == target.tolerance_is_band:
+        return False
+    alone = structs.replace(now, tolerance_is_band=target.tolerance_is_band)
+    bands = [tolerance_band(inputs.autoscaler, structs.replace(inputs.settings, rules=rules)) for rules in (now, alone)]
+    ratios = [each.calculation.ratio for each in recorded.evaluation.metrics if each.calculation is not None]
+    return any(len({low <= ratio <= high for low, high in bands}) > 1 for ratio in ratios)
 
 
 def _findings(inputs: EvaluationInputs, target: Rules, edges: int) -> Iterator[UpgradeFinding]:
     """Give what concerns the HPA as it is at its last evaluation, for each rule that the upgrade changes."""
     looks: dict[str, Callable[[EvaluationInputs], str]] = {
-        "tolerance_is_band": lambda _: f"evaluations with a metric at exactly +10 %: {edges}" if edges else "",
+        "tolerance_is_band": lambda _: (
+            f"evaluations with a metric exactly at the edge of the tolerance: {edges}" if edges else ""
+        ),
         "tolerance_field": _own_tolerance,
         "container_must_exist": _without_container,
         "sidecars_request": _sidecars,
@@ -159,17 +181,23 @@ def _without_container(inputs: EvaluationInputs) -> str:
 
 
 def _sidecars(inputs: EvaluationInputs) -> str:
-    pods = [
-        row.name
-        for row in inputs.observation.pods.rows
-        if any(each.sidecar and each.requests for each in row.template.init_containers)
-    ]
-    return f"sidecar containers of its pods have requests: {_named(pods)}" if pods else ""
+    if not _uses_pod_requests(inputs):
+        return ""
+    rows = inputs.observation.pods.rows
+    pods = [row.name for row in rows if any(each.sidecar for each in row.template.init_containers)]
+    return f"its pods have sidecar containers, each of which needs a request: {_named(pods)}" if pods else ""
 
 
 def _pod_level(inputs: EvaluationInputs) -> str:
+    if not _uses_pod_requests(inputs):
+        return ""
     pods = [row.name for row in inputs.observation.pods.rows if row.template.pod_requests]
     return f"its pods have pod-level requests: {_named(pods)}" if pods else ""
+
+
+def _uses_pod_requests(inputs: EvaluationInputs) -> bool:
+    """Whether a metric compares the use of whole pods with what they request."""
+    return any(each.calculation == kinds.UTILIZATION and not each.container for each in inputs.autoscaler.metrics)
 
 
 def _at_zero(inputs: EvaluationInputs) -> str:

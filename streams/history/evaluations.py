@@ -213,6 +213,8 @@ MOST_HELD = 300_000
 """Evaluations that are held at a time, some 4 KB each: a week of seven HPAs at 15 s."""
 MOST_REDUCED = 1_000_000
 """The same where a reader keeps some 500 bytes of each."""
+MOST_COUNTED = 1 << 62
+"""The same where a reader keeps nothing of each."""
 
 
 class Reader(Protocol):
@@ -227,18 +229,19 @@ R = TypeVar("R", bound=Reader)
 
 
 def readers_by_hpa(
-    past: Past, wanted: set[HpaId], window: tuple[int, int], reader: Callable[[HpaId], R]
+    past: Past, wanted: set[HpaId], window: tuple[int, int], reader: Callable[[HpaId], R], most: int = MOST_REDUCED
 ) -> AsyncGenerator[dict[HpaId, R], None]:
     """Readers that have taken in the evaluations of HPAs, some at a time, in the order of log partitions and names.
 
-    `window`: from a log time to before another. Raises LogGoneError: the log does not reach back.
+    `window`: from a log time to before another. `most`: evaluations that may be held at a time. Raises LogGoneError:
+    the log does not reach back.
     """
 
     def take(found: R, event: HpaEvent) -> None:
         if isinstance(event, Evaluated):
             found.add(event.inputs)
 
-    return _by_hpa(past, wanted, window, reader, take, MOST_REDUCED, native=False)
+    return _by_hpa(past, wanted, window, reader, take, most, native=False)
 
 
 def events_by_hpa(

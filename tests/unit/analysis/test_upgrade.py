@@ -52,7 +52,41 @@ def test_an_upgrade_that_changes_no_decision_says_so() -> None:
 
 
 def test_how_often_a_metric_was_at_the_edge_is_found_before_the_upgrade() -> None:
-    assert [each.text for each in previewed(33).findings] == ["evaluations with a metric at exactly +10 %: 1"]
+    assert [each.text for each in previewed(33).findings] == [
+        "evaluations with a metric exactly at the edge of the tolerance: 1"
+    ]
+
+
+def test_another_tolerance_has_another_edge() -> None:
+    inputs = [structs.replace(each, settings=structs.replace(each.settings, tolerance=0.2)) for each in recorded()]
+
+    assert previewed(33, *inputs).findings == []
+
+
+@pytest.mark.parametrize(
+    ("target", "found"),
+    [
+        pytest.param({"type": "Utilization", "averageUtilization": 50}, True, id="a share of what pods request"),
+        pytest.param({"type": "AverageValue", "averageValue": "50m"}, False, id="no requests needed"),
+    ],
+)
+def test_sidecars_are_found_where_requests_count_also_without_a_request(target: dict[str, Any], found: bool) -> None:
+    last = recorded("v1.28.1")[-1]
+    template = PodTemplate(
+        [ContainerRequests("main", {"cpu": "100m"})], init_containers=[ContainerRequests("mesh", {}, sidecar=True)]
+    )
+    rows = tuple(structs.replace(row, template=template) for row in last.observation.pods.rows)
+    spec = last.spec | {"metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]}
+    inputs = structs.replace(
+        last,
+        spec=spec,
+        autoscaler=compile_autoscaler({"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}),
+        observation=structs.replace(last.observation, pods=type(last.observation.pods)(rows)),
+    )
+
+    texts = [each.text for each in previewed(29, inputs).findings if each.rule == "sidecars_request"]
+    expected = ["its pods have sidecar containers, each of which needs a request: web-0, web-1"]
+    assert texts == (expected if found else [])
 
 
 def test_rules_that_differ_come_in_the_order_of_their_versions() -> None:
