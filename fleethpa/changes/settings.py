@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -18,7 +18,7 @@ from schemas.guardrails import Guardrails, problems
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.observed import MetricType
 from schemas.settings import MAPS, MINIMA, MOST_REPLICAS, SETTING_NAMES, ClusterSettings, parse_budget
-from streams.hpa.rules import minor_of, parse_gates, rules_of
+from streams.hpa.rules import NEWEST, RELEASED, UnknownRulesError, minor_of, parse_gates, rules_of
 
 
 def read_guardrails(file: Path) -> tuple[Guardrails | None, list[str]]:
@@ -213,15 +213,31 @@ def _setting(name: str) -> str | tuple[str, str]:
 
 
 def remarks(changes: Changes) -> list[str]:
-    """What is likely not meant."""
+    """What is likely not meant, or has less effect than its words."""
+    found = [*_rules_remarks(changes.values.get("rules"), changes.values.get("gates") or "")]
     tolerance = changes.values.get("tolerance")
     if tolerance is not None and float(tolerance) >= 1:
         share = float(tolerance)
-        return [
+        found.append(
             f"tolerance {tolerance} is {share:.0%}: nothing is scaled down, and up only above {1 + share:g} times the "
             f"target; {tolerance} % is {share / 100:g}"
-        ]
-    return []
+        )
+    return found
+
+
+def _rules_remarks(rules: str | None, gates: str) -> Iterator[str]:
+    if rules is None:
+        return
+    minor = minor_of(rules)
+    if minor > NEWEST:
+        yield f"the rules of Kubernetes {rules} are not known: it decides as 1.{NEWEST}, the newest known version"
+    elif minor > RELEASED:
+        yield f"Kubernetes {rules} is not released: its rules are the changes that are merged for it"
+    for name, on in parse_gates(gates).items():
+        try:
+            rules_of(minor, {name: on})
+        except UnknownRulesError as error:
+            yield f"gates={name}={str(on).lower()} has no effect: {error}"
 
 
 def written_settings(settings: ClusterSettings) -> list[tuple[str, str]]:

@@ -18,6 +18,8 @@ from fleethpa.show.times import age, rfc3339
 from fleethpa.show.words import one_line
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.shape import Json
+from streams.hpa.rules import CURRENT_TEXT, NEWEST, OLDEST, UnknownRulesError, minor_of, rules_text
+from streams.state.clustersettings import effective
 
 if TYPE_CHECKING:
     from fleethpa.fleet.views import ClusterView
@@ -45,6 +47,7 @@ def _columns() -> list[Column[ClusterView]]:
         Column("ENFORCE", lambda c: str(c.modes.get("enforce", 0))),
         Column("SHADOW", lambda c: str(c.modes.get("shadow", 0))),
         Column("OFF", lambda c: str(c.modes.get("off", 0))),
+        Column("KUBERNETES", _kubernetes, wide=True),
         Column("BY", _by, wide=True),
         Column("NATIVE CONTROLLER", lambda c: c.settings.native_controller or "unknown"),
         Column("PROBLEMS", _problem_text),
@@ -78,6 +81,23 @@ def _by(cluster: ClusterView) -> str:
     return f"agent {cluster.agent.incarnation}"
 
 
+def _kubernetes(cluster: ClusterView) -> str:
+    """Its version, and where that is not the same, the version by whose rules its HPAs are decided."""
+    rules, version = decided_as(cluster), cluster.kubernetes or "unknown"
+    try:
+        is_own = rules == rules_text(version, {})
+    except UnknownRulesError:
+        is_own = False
+    return version if is_own else f"{version}, decided as {rules}"
+
+
+def decided_as(cluster: ClusterView) -> str:
+    """The rules that decide its HPAs: a known version and the feature gates that differ from its defaults."""
+    rules = effective({cluster.name: cluster.settings}, cluster.name, cluster.kubernetes).rules or CURRENT_TEXT
+    version, _, gates = rules.partition(" ")
+    return f"1.{min(max(minor_of(version), OLDEST), NEWEST)} {gates}".rstrip()
+
+
 def _problem_text(cluster: ClusterView) -> str:
     texts = [trouble.text for trouble in cluster.troubles]
     if not cluster.reports:  # they name all of it, each cause once
@@ -90,6 +110,8 @@ def _document(cluster: ClusterView) -> dict[str, Any]:
         "name": cluster.name,
         "state": _state(cluster),
         "reported": None if cluster.reported_ms is None else rfc3339(cluster.reported_ms),
+        "kubernetes": cluster.kubernetes,
+        "rules": decided_as(cluster),
         "namespaces": cluster.namespaces,
         "hpas": cluster.hpas,
         "hands": [

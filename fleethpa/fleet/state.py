@@ -251,6 +251,9 @@ def _take_words(found: Mapping[str, ClusterView], row: PartitionRow) -> None:
     for name, agent in row.agents.items():
         if name in found:
             found[name].agent = agent
+    for name, version in row.kubernetes.items():
+        if name in found:
+            found[name].kubernetes = version
     for name, hands in row.hands.items():
         if name in found:
             found[name].hands = hands

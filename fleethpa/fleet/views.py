@@ -195,6 +195,8 @@ class ClusterView:
     """Who is and was in charge of it; None: always the hub."""
     refused: dict[str, RefusedRow] = field(default_factory=dict)
     """Namespace and limit -> what was not stored because of it."""
+    kubernetes: str = ""
+    """Version of its API server, as its observer reported it; empty: not known."""
     agent: AgentRow | None = None
     """Its agent, which may have left; None: it never had one."""
 
