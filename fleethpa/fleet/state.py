@@ -253,7 +253,7 @@ def _take_words(found: Mapping[str, ClusterView], row: PartitionRow) -> None:
             found[name].agent = agent
     for name, version in row.kubernetes.items():
         if name in found:
-            found[name].kubernetes = version
+            found[name].kubernetes = version.version
     for name, hands in row.hands.items():
         if name in found:
             found[name].hands = hands

@@ -13,7 +13,7 @@ from streams.analysis.upgrade import SEVERAL
 from streams.hpa.rules import RELEASED, RULES, minor_of
 
 if TYPE_CHECKING:
-    from streams.analysis.upgrade import FirstDifference, Preview
+    from streams.analysis.upgrade import Preview
 
 _NOTES: Final = (
     "Each recorded evaluation was decided again with the inputs that it had. After the first different write the "
@@ -77,17 +77,13 @@ def _first(previews: Sequence[Preview]) -> Grid:
             str(each.hpa),
             rfc3339(first.time_ms),
             f"{first.current} → {first.recorded}",
-            _other(first),
+            f"{first.current} → {first.other}",
             sentence(first.rule),
         )
         for each in previews
         if (first := each.first) is not None
     ]
-    return Grid([("HPA", "TIME", "DECIDED", "WOULD BE", "BECAUSE SINCE THEN"), *rows])
-
-
-def _other(first: FirstDifference) -> str:
-    return f"{first.current} → {first.other}"
+    return Grid([("HPA", "TIME", "DECIDED", "WOULD BE", "BECAUSE"), *rows])
 
 
 def _findings(previews: Sequence[Preview]) -> Grid:

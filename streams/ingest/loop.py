@@ -9,6 +9,7 @@ import asyncio
 import heapq
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -179,7 +180,7 @@ class Item(NamedTuple):
     found: Conversion
 
 
-class SourceWorker:
+class SourceWorker(ABC):
     """Reads topics into the log, as a member of a consumer group: it reads, converts, writes and commits.
 
     One cycle comes after the other, and no rebalance within a cycle.
@@ -202,17 +203,17 @@ class SourceWorker:
 
     # --- what differs from worker to worker ---------------------------------------------------------------------------
 
+    @abstractmethod
     def converted(self, record: ConsumerRecord) -> Item | None:
         """Convert a record; None: it is passed over."""
-        raise NotImplementedError
 
+    @abstractmethod
     def went_back(self, tp: TopicPartition, offset: int, read: int) -> None:
         """Handle that a topic was deleted and created again: the consumer silently continues at its first offset."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def take(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
         """The records to write now, in their order."""
-        raise NotImplementedError
 
     def beats(self, places: Iterable[TopicPartition], batches: Iterable[Batch]) -> Iterator[Batch]:
         """What else the log gets beside these batches."""

@@ -19,10 +19,12 @@ from streams.state.guards import asked_mode, standing
 from streams.state.hpastate import Hpa, made_uid
 from streams.state.moves import take_native_status
 from streams.state.namespace import Namespace, advance
-from streams.state.partitionrow import ObserverSession
+from streams.state.partitionrow import ObserverSession, VersionRow
 from streams.state.rows import DirectoryEntry, DirectoryKey, ListProgress, Pause, TargetName, WatchRow
 from streams.state.samples import State
 
+VERSION_KEPT_MS = 60_000
+"""So long a reported version of a cluster stays before another one is taken (log time)."""
 SILENCE_MS = 30_000
 """After this much silence of the observer session that is followed, another one takes over; a later session of the same
 instance does at once.
@@ -98,15 +100,21 @@ class Folding:
                 namespace.watches[watch] = WatchRow(body.session, reported_ms, problem, reason, self.now_ms)
         if not body.watches and not body.problems:
             self._release(body.session)
-        elif body.kubernetes and body.kubernetes != self.state.row.kubernetes.get(namespace.cluster, ""):
+        elif body.kubernetes and body.kubernetes != self.state.version_of(namespace.cluster):
             self._take_version(body)
 
     def _take_version(self, body: Heartbeat) -> None:
-        """Store the version of the cluster, as the session that is followed reports it: other rules may decide now."""
+        """Store the version of the cluster, as the session that is followed reports it: other rules may decide now.
+
+        It looks at all HPAs of the cluster, so that a session whose heartbeats contradict each other is not followed
+        in each of them.
+        """
         state, cluster = self.state, self.namespace.cluster
-        followed = state.row.sessions.get(f"{cluster}/autoscalers")
-        if followed is not None and followed.session == body.session:
-            state.put_bounded(limits.ALL_VERSIONS, state.row.kubernetes, cluster, [body.kubernetes])
+        followed, known = state.row.sessions.get(f"{cluster}/autoscalers"), state.row.kubernetes.get(cluster)
+        is_too_soon = known is not None and state.now_ms - known.since_ms < VERSION_KEPT_MS
+        if followed is not None and followed.session == body.session and not is_too_soon:
+            row = VersionRow(body.kubernetes, state.now_ms)
+            state.put_bounded(limits.ALL_VERSIONS, state.row.kubernetes, cluster, [row])
             state.settings_changed(cluster)
 
     def _release(self, session: str) -> None:

@@ -62,6 +62,13 @@ class HandsRow(Struct, array_like=True, frozen=True, gc=False):
     restart_offset: int = NOTHING_APPLIED
 
 
+class VersionRow(Struct, array_like=True, frozen=True, gc=False):
+    """The version of a cluster, as an observer reported it (`schemas.observed.Heartbeat`), since when (log time)."""
+
+    version: str
+    since_ms: int
+
+
 class IndexRow(Struct, array_like=True, frozen=True, gc=False):
     """One piece of the index.
 
@@ -118,5 +125,5 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     """Timestamp of the record at `offset`, as the broker gives it."""
     last_hash: bytes = b""
     """SHA-256 of that record's value."""
-    kubernetes: dict[str, str] = {}
-    """Cluster -> its version, as an observer reported it (`schemas.observed.Heartbeat`)."""
+    kubernetes: dict[str, VersionRow] = {}
+    """Cluster -> its version."""

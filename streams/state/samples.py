@@ -88,13 +88,16 @@ class State:
             return known
         return InputPosition(partition=known.partition, offset=known.offset, hash=known.hash, sources=sources)
 
+    def version_of(self, cluster: str) -> str:
+        """Version of a cluster as an observer reported it; empty: none was reported."""
+        known = self.row.kubernetes.get(cluster)
+        return "" if known is None else known.version
+
     def settings(self, cluster: str) -> Effective:
         """Settings of a cluster as of this record."""
         known = self._settings.get(cluster)
         if known is None:
-            known = self._settings[cluster] = effective(
-                self.row.settings, cluster, self.row.kubernetes.get(cluster, "")
-            )
+            known = self._settings[cluster] = effective(self.row.settings, cluster, self.version_of(cluster))
         return known
 
     def namespace(self, cluster: str, name: str) -> Namespace:

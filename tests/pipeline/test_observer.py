@@ -108,6 +108,9 @@ async def test_a_cluster_is_told_whole_and_then_as_it_changes(tmp_path: Path) ->
             await topics.until(lambda: any(a.usages for a in answered(made, "resource")), "usages of pods")
             beat = (await topics.until(lambda: topics.of(Heartbeat), "a heartbeat"))[-1]
             assert beat.watches == ["pods", "autoscalers", "scales"]
+            await topics.until(
+                lambda: any(each.kubernetes.startswith("v1.37") for each in topics.of(Heartbeat)), "the version"
+            )
 
             sim.apply(deployment("web", 4), manager="kubectl-edit")
             changed = await topics.until(

@@ -1,5 +1,6 @@
 """A cluster's HPAs are decided by the rules of its version, which its observer reports in heartbeats."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -30,6 +31,13 @@ def observed(version: str, **settings: Any) -> LogBuilder:
 def beat(log: LogBuilder, version: str, session: str = "s") -> None:
     watches = ["pods", "scales", "autoscalers"]
     log.add(Heartbeat(session=session, watches=watches, kubernetes=version))
+
+
+def a_minute(log: LogBuilder, version: str) -> None:
+    """Heartbeats of a minute: after that another version may be taken."""
+    for _ in range(6):
+        log.now_ms += 10_000
+        beat(log, version)
 
 
 def decided(log: LogBuilder) -> dict[str, Any]:
@@ -81,6 +89,7 @@ def test_the_rules_of_a_cluster(version: str, settings: dict[str, str], wants: i
 def test_an_upgrade_changes_the_rules_at_one_record_of_the_log() -> None:
     log = observed("v1.32.1", max_step=1)
     before = decided(log)
+    log.now_ms += 60_000
     beat(log, "v1.33.0")
     log.ticks(20)
     after = decided(log)
@@ -93,6 +102,7 @@ def test_an_upgrade_changes_the_rules_at_one_record_of_the_log() -> None:
 def test_an_upgrade_to_a_version_that_locks_a_stated_gate_does_not_stop_the_partition() -> None:
     log = observed("v1.36.1", gates="HPAConfigurableTolerance=false")
     before = decided(log)
+    log.now_ms += 60_000
     beat(log, "v1.37.0")
     log.ticks(20)
 
@@ -102,6 +112,7 @@ def test_an_upgrade_to_a_version_that_locks_a_stated_gate_does_not_stop_the_part
 
 def test_a_write_that_an_upgrade_overtakes_ends_by_the_rules_of_its_evaluation() -> None:
     log = observed("v1.32.1")
+    a_minute(log, "v1.32.1")
     wanted = decided(log)
     beat(log, "v1.37.0")
     log.ticks(1)
@@ -113,8 +124,20 @@ def test_a_write_that_an_upgrade_overtakes_ends_by_the_rules_of_its_evaluation()
     assert {each["type"] for each in ended["status"]["conditions"]}.isdisjoint({"ScaledToZero"})
 
 
+def test_heartbeats_that_contradict_each_other_change_the_rules_once_a_minute() -> None:
+    log = observed("v1.32.1")
+    changes = []
+    for number in range(130):
+        log.now_ms += 1_000
+        beat(log, f"v1.{33 + number % 2}.0")
+        changes.append(log.partition.state.version_of("eu"))
+
+    assert sum(before != after for before, after in pairwise(changes)) == 2
+
+
 def test_a_session_that_is_not_followed_does_not_change_the_rules() -> None:
     log = observed("v1.32.1")
+    a_minute(log, "v1.32.1")
     beat(log, "v1.37.0", session="another")
 
     assert decided(log)["rules"] == "1.32"
