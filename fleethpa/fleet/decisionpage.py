@@ -14,6 +14,7 @@ from fleethpa.show.words import alike, cause, one_line, threshold
 from runtime.log import clean
 from schemas.decisions import Decision, MetricDecision, Step
 from schemas.kubernetes.gotimes import parse_time_ms
+from streams.hpa.rules import rules_in_words
 
 if TYPE_CHECKING:
     from fleethpa.fleet.troubles import ClusterTrouble
@@ -274,7 +275,7 @@ def _head(found: Explanation, now_ms: int, time_style: str, color: bool) -> Iter
     who = f"{decision.cluster}  {decision.namespace}/{decision.name} → {target.get('kind')}/{target.get('name')}"
     yield "Decision", f"{decision.id}   {who}   mode {decision.mode} ({decision.origin})"
     when = f"{shown(found.time_ms, time_style, now_ms)}  ({age(max(0, now_ms - found.time_ms))} ago)"
-    rules = f"   rules of Kubernetes {decision.rules}" if decision.rules else ""
+    rules = f"   rules of Kubernetes {rules_in_words(decision.rules)}" if decision.rules else ""
     yield "Evaluated", f"{when}  spec generation {decision.generation}   engine {decision.engine}{rules}"
     what = paint(found.verdict, _style(decision), color=color)
     yield "Result", "    ".join(filter(None, (what, found.winner and f"winner: {found.winner}", found.ended)))

@@ -16,6 +16,7 @@ from fleethpa.show.times import rfc3339, span
 from fleethpa.show.words import counted, one_line
 from schemas.entries import HUB_HOLDER
 from schemas.observed import REFUSED_PART, ObserverTrouble
+from streams.hpa.rules import CURRENT_TEXT, NEWEST, OLDEST, RELEASED, UnknownRulesError, minor_of
 from streams.state.partitionrow import HandsRow, ReportRow, ServedRow
 from streams.state.rows import RefusedRow
 
@@ -32,13 +33,13 @@ RIVALS: Final = "scaledobjects"
 Kind = Literal[
     "observerSilent", "apiServerAway", "watchForbidden", "watchFailing", "metricsFailing", "canaryFailing",
     "reconcilerSilent", "reconcilerFailing", "standIn", "rivalsUnseen", "left", "unhealthy",
-    "reportsRefused", "nativeEvidence", "overLimit",
+    "reportsRefused", "nativeEvidence", "overLimit", "versionTooOld", "versionUnknown",
 ]  # fmt: skip
 _STALE: Final[frozenset[Kind]] = frozenset(
     {"observerSilent", "apiServerAway", "watchForbidden", "watchFailing", "left"}
 )
 _MINOR: Final[frozenset[Kind]] = frozenset(
-    {"canaryFailing", "rivalsUnseen", "unhealthy", "reportsRefused", "nativeEvidence", "overLimit"}
+    {"canaryFailing", "rivalsUnseen", "unhealthy", "reportsRefused", "nativeEvidence", "overLimit", "versionUnknown"}
 )
 
 
@@ -77,6 +78,7 @@ def troubles_of(
     by_agent: bool = False,
     hands: HandsRow | None = None,
     refused: Mapping[str, RefusedRow] = MappingProxyType({}),
+    kubernetes: str = "",
 ) -> list[ClusterTrouble]:
     """Give what is wrong in a cluster, the gravest first.
 
@@ -89,13 +91,14 @@ def troubles_of(
         by_agent: whether an agent observes and writes it.
         hands: who is and was in charge of it; None: always the hub.
         refused: namespace and limit -> what was not stored because of it.
+        kubernetes: version of the cluster, where it decides which rules do; empty: another is pinned, or none is known.
     """
     found = list(_observed(cluster, now_ms, reported_ms, list(reports)))
     if any(trouble.kind == "left" for trouble in found):
         return found
     in_charge = list(_stood_in(cluster, now_ms, hands, served, enforced))
     found += in_charge or _written(cluster, now_ms, served, enforced)
-    found += _over_limits(cluster, now_ms, refused)
+    found += [*_unknown_version(cluster, kubernetes), *_over_limits(cluster, now_ms, refused)]
     return [replace(trouble, next_step=_look_at_agent(cluster, trouble)) for trouble in found] if by_agent else found
 
 
@@ -233,6 +236,25 @@ def _written(cluster: str, now_ms: int, served: ServedRow | None, enforced: int)
     elif served.problem:
         text = f"its reconciler cannot write: {one_line(served.problem)}"
         yield ClusterTrouble("reconcilerFailing", None, text, f"kubectl --context {cluster} get --raw /readyz")
+
+
+def _unknown_version(cluster: str, kubernetes: str) -> Iterator[ClusterTrouble]:
+    """A version whose rules are not known: an older one must not be enforced, a newer one is decided as the newest."""
+    if not kubernetes:
+        return
+    pin = f"fleethpa settings {cluster} rules=1."
+    try:
+        minor = minor_of(kubernetes)
+    except UnknownRulesError:
+        text = f"its version {one_line(kubernetes)} is not known: its HPAs are decided as {CURRENT_TEXT}"
+        yield ClusterTrouble("versionUnknown", None, text, f"{pin}{RELEASED}")
+        return
+    if minor < OLDEST:
+        text = f"Kubernetes 1.{minor} is older than 1.{OLDEST}, the oldest known version: its HPAs are not enforced"
+        yield ClusterTrouble("versionTooOld", None, text, f"{pin}{OLDEST}")
+    elif minor > NEWEST:
+        text = f"Kubernetes 1.{minor} is newer than every known version: its HPAs are decided as 1.{NEWEST}"
+        yield ClusterTrouble("versionUnknown", None, text, f"{pin}{NEWEST}")
 
 
 # --- not stored -------------------------------------------------------------------------------------------------------

@@ -223,6 +223,7 @@ class ClusterView:
             by_agent=self.agent is not None and not self.agent.left,
             hands=self.hands,
             refused=self.refused,
+            kubernetes="" if self.settings.rules else self.kubernetes,
         )
 
     @property

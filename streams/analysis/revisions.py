@@ -5,7 +5,7 @@ no spec, mode or observer session follows from them.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, structs
 
@@ -19,6 +19,7 @@ from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, C
 from schemas.settings import EngineSet, SettingsSet, WatermarkReset
 from streams.analysis.candidate import metric_key
 from streams.archive.segments import PlainRecord
+from streams.hpa.rules import CURRENT_TEXT, UnknownRulesError, minor_of, rules_in_words
 from streams.state.fold import EntryFold
 from streams.state.guards import asked_mode, trip_reason
 from streams.state.log import FoldedEntry, read_record
@@ -63,8 +64,9 @@ def _is_of(entry: FoldedEntry, cluster: str) -> bool:
 _WORDS = (b'"autoscaler', b'"command"', b'"handsChanged"', b'"breaker"', b'"guardrailResume"')
 
 
-What = Literal["created", "spec", "deleted", "adopted", "released", "mode", "pause", "resume", "hands"]
-"""What happened. `hands`: who is in charge of the cluster changed, at the time that its agent reports.
+What = Literal["created", "spec", "deleted", "adopted", "released", "mode", "pause", "resume", "hands", "rules"]
+"""What happened. `hands`: who is in charge of the cluster changed, at the time that its agent reports. `rules`: its
+observer reported another version of Kubernetes, or its settings name other rules, by which its HPAs are decided.
 `adopted`: a central HPA took over from the cluster's of its name; `released`: it gave back to it.
 """
 
@@ -99,6 +101,13 @@ class _Spec(Struct, frozen=True):
     """The mode asked for: its own, or that of its surroundings."""
 
 
+class _Version(NamedTuple):
+    """What decides by which rules: the version of the cluster as it was reported, and the rules."""
+
+    kubernetes: str
+    rules: str
+
+
 class RevisionReader:
     """Folds what the log says of specs, record by record, and notes every change of one HPA.
 
@@ -111,6 +120,18 @@ class RevisionReader:
 
     def take(self, record: PlainRecord) -> list[Revision]:
         """The changes that the next record brings. Raises LogError, UnknownEngineError: it cannot be folded."""
+        before = self._version()
+        found = self._changes(record)
+        after = self._version()
+        if after == before or _known(self._partition, self._hpa) is None:
+            return found
+        return [*found, *_upgrade(before, after, self._hpa.cluster, self._partition.clock_ms, record[0])]
+
+    def _version(self) -> _Version:
+        state, cluster = self._partition.state, self._hpa.cluster
+        return _Version(state.version_of(cluster), state.settings(cluster).rules)
+
+    def _changes(self, record: PlainRecord) -> list[Revision]:
         partition, hpa = self._partition, self._hpa
         offset, _, value = record
         if not any(word in value for word in _WORDS):
@@ -147,6 +168,28 @@ def _change(before: "_Spec | None", after: "_Spec | None", now_ms: int, offset: 
     if after.spec != before.spec:
         return _revision("spec", now_ms, offset, after, differences(before.spec, after.spec))
     return None
+
+
+def _upgrade(before: _Version, after: _Version, cluster: str, now_ms: int, offset: int) -> Iterator[Revision]:
+    """Another version of the cluster, unless it is a patch of the same, or other rules."""
+    changes = []
+    if _minor(after.kubernetes) != _minor(before.kubernetes) and (before.kubernetes or after.rules != before.rules):
+        was = f", before {before.kubernetes}" if before.kubernetes else ""
+        changes.append(f"cluster {cluster} runs Kubernetes {after.kubernetes or 'of an unknown version'}{was}")
+    if after.rules != before.rules:
+        was, now = (rules_in_words(each or CURRENT_TEXT) for each in (before.rules, after.rules))
+        changes.append(f"rules {was}→{now}")
+    elif changes:
+        changes.append(f"the rules stay those of {rules_in_words(after.rules or CURRENT_TEXT)}")
+    if changes:
+        yield Revision(what="rules", time=now_ms, offset=offset, changes=changes)
+
+
+def _minor(version: str) -> int | None:
+    try:
+        return minor_of(version)
+    except UnknownRulesError:
+        return None
 
 
 def _entries(value: bytes, hpa: HpaId) -> list[Entry]:

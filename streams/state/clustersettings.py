@@ -9,7 +9,7 @@ from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.observed import Mode
 from schemas.settings import Budget, ClusterSettings, parse_budget, settings_of
 from streams.hpa.autoscaler import ControllerSettings
-from streams.hpa.rules import CURRENT_TEXT, UnknownRulesError, parse_gates, rules_named, rules_text
+from streams.hpa.rules import CURRENT_TEXT, OLDEST, UnknownRulesError, minor_of, parse_gates, rules_named, rules_text
 from streams.state.budget import NO_BUDGETS, Budgets
 
 DEFAULT_SYNC_PERIOD_MS = 15_000
@@ -40,6 +40,10 @@ class Effective(Struct, frozen=True):
     """
     rules: str = ""
     """The rules that decide, as a record names them (`streams.hpa.rules.rules_text`); empty: those of v1.37."""
+    too_old: str = ""
+    """The version that its observer reported, where its rules are not known since it is older than every known one, and
+    none is pinned: its HPAs must not write. Empty: they may.
+    """
 
 
 def effective(known: dict[str, ClusterSettings], cluster: str, kubernetes: str = "") -> Effective:
@@ -49,6 +53,7 @@ def effective(known: dict[str, ClusterSettings], cluster: str, kubernetes: str =
     return Effective(
         controller=_controller(own, rules),
         rules="" if rules == CURRENT_TEXT else rules,
+        too_old="" if own.rules or minor_of(rules) >= OLDEST else f"1.{minor_of(rules)}",
         sync_period_ms=own.sync_period_ms if own.sync_period_ms and own.sync_period_ms > 0 else DEFAULT_SYNC_PERIOD_MS,
         sample_age_limit_ms=_or(own.sample_age_limit_ms, DEFAULT_SAMPLE_AGE_LIMIT_MS),
         sources={str(kind): source for kind, source in (own.sources or {}).items()},

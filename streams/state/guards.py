@@ -16,6 +16,7 @@ from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.limits import ERROR, shortened
 from schemas.observed import Mode
 from streams.hpa.evaluation import Calculation, Evaluation
+from streams.hpa.rules import OLDEST
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
@@ -151,6 +152,12 @@ def ignored(hpa: Hpa, asked: Mode, settings: Effective, why: str) -> Standing:
 def _refusal(namespace: Namespace, hpa: Hpa, settings: Effective) -> tuple[str, str]:
     """Give the reason why an HPA must not write, and the command that changes this; both empty if it may."""
     cluster, origin, target = hpa.id.cluster, hpa.row.origin, hpa.target
+    if settings.too_old:
+        return (
+            f"cluster {cluster} runs Kubernetes {settings.too_old}, whose rules are not known: "
+            f"the oldest known are those of 1.{OLDEST}; to enforce by these",
+            f"fleethpa settings {cluster} rules=1.{OLDEST}",
+        )
     if origin == "cluster" and settings.native_evidence:
         return (
             f"a native HPA controller runs in cluster {cluster}: {settings.native_evidence}; switch it off there and "

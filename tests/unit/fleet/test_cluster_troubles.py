@@ -76,6 +76,11 @@ def trouble(part: str, reason: Any = "failing", **fields: Any) -> ObserverTroubl
             id="its stand-in is in charge, so that the hub cannot write",
         ),
         pytest.param({"hands": HandsRow([(NOW_MS, "hub/main/1", 5)])}, [], id="the hub has it back"),
+        pytest.param({"kubernetes": "v1.27.16"}, [], id="the oldest known version of Kubernetes"),
+        pytest.param({"kubernetes": "v1.26.9"}, ["versionTooOld"], id="one whose rules are not known"),
+        pytest.param({"kubernetes": "v1.38.0"}, [], id="the newest known one"),
+        pytest.param({"kubernetes": "v1.39.0"}, ["versionUnknown"], id="one that is newer than every known one"),
+        pytest.param({"kubernetes": "v9"}, ["versionUnknown"], id="what is no version of Kubernetes"),
     ],
 )
 def test_each_cause_is_named_once(given: dict[str, Any], kinds: list[str]) -> None:

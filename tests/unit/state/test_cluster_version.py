@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 
 from schemas.entries import Outcome
+from schemas.keys import HpaId
 from schemas.observed import Answers, AutoscalerList, Heartbeat, PodList
 from schemas.settings import ClusterSettings, SettingsSet
+from streams.analysis.revisions import history
 from streams.hpa.rules import rules_of
 from streams.state.clustersettings import effective
+from streams.state.partition import Partition
 from tests.partition_kit import LogBuilder, cpu_answer, fold, make_hpa, make_pod, scale
 
 TEN_PERCENT_ABOVE = {f"web-{index}": 55 for index in range(2)}
@@ -75,7 +78,8 @@ def decided(log: LogBuilder) -> dict[str, Any]:
             "1.33 PodLevelResources=true",
             id="unless settings state them",
         ),
-        pytest.param("v1.26.1", {}, 3, "1.26", id="a version before the oldest known one decides as that"),
+        pytest.param("v1.26.1", {"rules": "1.27"}, 3, "1.27", id="a pinned version where the own one is too old"),
+        pytest.param("v1.39.0", {}, None, "1.39", id="a version after the newest known one decides as that"),
         pytest.param("v9", {}, None, None, id="what is no version changes nothing"),
     ],
 )
@@ -84,6 +88,68 @@ def test_the_rules_of_a_cluster(version: str, settings: dict[str, str], wants: i
 
     assert decision.get("wants") == wants
     assert decision.get("rules") == rules
+
+
+def test_a_cluster_whose_rules_are_not_known_is_not_enforced_until_a_version_is_pinned() -> None:
+    log = observed("v1.26.1")
+    refused = decided(log)
+    log.add(SettingsSet(cluster="eu", settings=ClusterSettings(rules="1.27")))
+    enforced = decided(log)
+
+    assert (refused.get("mode"), refused.get("wants"), refused["finalDesiredReplicas"]) == (None, None, 3)
+    assert "runs Kubernetes 1.26, whose rules are not known: the oldest known are those of 1.27" in refused["refused"]
+    assert refused["refused"].endswith("fleethpa settings eu rules=1.27")
+    assert (enforced["mode"], enforced["wants"], enforced.get("refused", "")) == ("enforce", 3, "")
+
+
+@pytest.mark.parametrize(
+    ("then", "changes"),
+    [
+        pytest.param(
+            "v1.33.0", ["cluster eu runs Kubernetes v1.33.0, before v1.32.1", "rules 1.32→1.33"], id="upgrade"
+        ),
+        pytest.param(
+            "v1.40.0",
+            [
+                "cluster eu runs Kubernetes v1.40.0, before v1.32.1",
+                "rules 1.32→1.38 (the newest that are known: those of 1.40 are not)",
+            ],
+            id="to a version that is newer than every known one",
+        ),
+        pytest.param("v1.32.9", [], id="a patch of the same version"),
+    ],
+)
+def test_the_history_of_an_hpa_shows_the_upgrade_of_its_cluster(then: str, changes: list[str]) -> None:
+    log = observed("v1.32.1")
+    a_minute(log, "v1.32.1")
+    before = len(log.records)
+    beat(log, then)
+
+    assert _rules_changes(log, before) == ([changes] if changes else [])
+
+
+def test_the_history_of_an_hpa_shows_that_a_version_was_pinned_and_that_an_upgrade_then_changes_nothing() -> None:
+    log = observed("v1.32.1")
+    before = len(log.records)
+    log.add(SettingsSet(cluster="eu", settings=ClusterSettings(rules="1.32", gates="")))
+    log.add(SettingsSet(cluster="eu", settings=ClusterSettings(rules="1.34")))
+    a_minute(log, "v1.32.1")
+    beat(log, "v1.33.0")
+
+    assert _rules_changes(log, before) == [
+        ["rules 1.32→1.34"],
+        ["cluster eu runs Kubernetes v1.33.0, before v1.32.1", "the rules stay those of 1.34"],
+    ]
+
+
+def _rules_changes(log: LogBuilder, begin: int) -> list[list[str]]:
+    """What the history shows of rules from a record on."""
+    partition = Partition.empty(log.partition.number)
+    records = [(each.offset, each.timestamp_ms, each.value) for each in log.records]
+    for record in records[:begin]:
+        partition.apply(*record)
+    found = history(partition, records[begin:], HpaId("eu", "shop", "web"))
+    return [each.changes for each in found if each.what == "rules"]
 
 
 def test_an_upgrade_changes_the_rules_at_one_record_of_the_log() -> None:
