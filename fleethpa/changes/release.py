@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from fleethpa.changes.handover import Place, Plan
 from fleethpa.changes.writing import Concern
 from fleethpa.frame.errors import CommandError
@@ -15,7 +17,10 @@ from schemas.inforce import is_in_force
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec
 from schemas.kubernetes.shape import Json
+from schemas.settings import settings_of
 from streams.analysis.revisions import differences
+from streams.analysis.upgrade import differing
+from streams.hpa.rules import RULES
 from streams.state.clustersettings import effective
 
 if TYPE_CHECKING:
@@ -196,11 +201,35 @@ def with_status(native: Json, carried: Json) -> Json:
     return native | {"status": carried | own | {"conditions": list(conditions.values())}}
 
 
-def concerns(plan: ReleasePlan, place: Place) -> list[Concern]:
+def native_differences(state: FleetState, cluster: str) -> list[str]:
+    """What the cluster's native controller does otherwise than the rules that settings pin, one sentence per rule."""
+    own = settings_of(state.settings, cluster)
+    if not own.rules:
+        return []
+    view = state.clusters.get(cluster)
+    version = view.kubernetes if view is not None else ""
+    if not version:
+        return [
+            f"the version of cluster {cluster} is not known: its controller may not decide by the rules {own.rules}"
+        ]
+    pinned = effective(state.settings, cluster, version).controller.rules
+    # Stated gates are those of the pinned version.
+    native = effective({cluster: structs.replace(own, rules=None, gates=None)}, cluster, version).controller.rules
+    who = f"the native controller of {version.partition(' ')[0]}"
+    return [
+        f"{who} {'does' if getattr(native, name) else 'does not do'} what the rules {own.rules} "
+        f"{'do not' if getattr(native, name) else 'do'}: {RULES[name].change}"
+        for name in differing(pinned, native)
+    ]
+
+
+def concerns(plan: ReleasePlan, place: Place, otherwise: Sequence[str] = ()) -> list[Concern]:
+    """What a user must agree to. `otherwise`: what the native controller does otherwise (`native_differences`)."""
     count = counted(len(plan.moved), "HPA")
     found = [
         Concern(f"release gives {count} of {place} back to the native controller of {place.cluster}"),
         Concern("each of them is scaled by nobody for some seconds and one sync period of the native controller"),
+        *(Concern(text, harmful=True) for text in otherwise),
     ]
     if plan.held:
         listed = [f"{hpa} ({why})" for hpa, why in list(plan.held.items())[:5]]

@@ -40,6 +40,7 @@ from fleethpa.changes.release import (
     carried_status,
     concerns,
     manifest_to_create,
+    native_differences,
     release_plan,
     with_status,
 )
@@ -107,7 +108,7 @@ async def _release(session: Session, place: Place, include_held: bool, native_s:
         natives = await native_objects(hpas, Place(place.cluster, place.namespace))
         plan = release_plan(state, views, natives, include_held)
         await _try(hpas, plan)
-        plan.concerns = concerns(plan, place)
+        plan.concerns = concerns(plan, place, native_differences(state, place.cluster))
         return await _Release(session, place, hpas, state, written, plan=plan, native_s=native_s).climb(plan)
 
 

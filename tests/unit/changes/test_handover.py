@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from msgspec import structs
 
 from fleethpa.changes import handover
 from fleethpa.changes.handover import Place, place_of
@@ -18,9 +19,10 @@ from reconciler.core.hpaobjects import STAND_IN_LABEL
 from schemas.agents import AgentSet
 from schemas.entries import WHOLE_PARTITION_KEY, Body
 from schemas.keys import HpaId
-from schemas.observed import AutoscalerList, AutoscalerSet, Command
+from schemas.observed import AutoscalerList, AutoscalerSet, Command, Heartbeat
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.analysis.revisions import history
+from streams.hpa.rules import RULES
 from streams.state.foldhpas import ownership
 from streams.state.guards import pause_in_force
 from streams.state.partition import Partition
@@ -292,6 +294,25 @@ def test_a_dry_run_asks_the_api_server_and_changes_nothing(cluster: Cluster) -> 
     assert "hpa east/shop/web: create the native HPA" in result.stdout
     assert cluster.run("release", "-C", "east", "-A").exit_code == 1
     assert (set(cluster.real), cluster.central(), cluster.writing()) == ({"web"}, {"api"}, {"api"})
+
+
+def test_release_names_what_the_native_controller_does_otherwise_than_the_pinned_rules(cluster: Cluster) -> None:
+    cluster.add_native("web")
+    cluster.run("adopt", "east/shop/web")
+    cluster.fleet.append(Heartbeat(session="s", watches=["autoscalers"], kubernetes="v1.34.2"))
+    pinned = SettingsSet(cluster="east", settings=ClusterSettings(native_controller="present", rules="1.33"))
+    cluster.fleet.append(pinned, key=WHOLE_PARTITION_KEY)
+    cluster.fleet.checkpoint()
+    asked = cluster.run("release", "east/shop/web", "--dry-run").stderr
+    cluster.fleet.append(structs.replace(pinned, settings=ClusterSettings(native_controller="present", rules="")))
+    cluster.fleet.checkpoint()
+
+    does = "the native controller of v1.34.2 does what the rules 1.33 do not: "
+    assert [line.partition(does)[2] for line in asked.splitlines() if does in line] == [
+        RULES[name].change
+        for name in ("memory_is_binary", "conflicts_retried", "external_average_saturates", "pod_level_requests")
+    ]
+    assert does not in cluster.run("release", "east/shop/web", "--dry-run").stderr
 
 
 def test_release_asks(cluster: Cluster) -> None:
