@@ -166,7 +166,7 @@ ALL_HANDS = Limit(
     "changes of hands", 96 * 1024, "bytes stored in one log partition", "fold", "the older changes are left out"
 )
 ALL_VERSIONS = Limit("versions of all clusters", 96 * 1024, "bytes stored in one log partition", "fold", _SHOWN)
-VERSION = Limit("version of a cluster", 128, "characters", "ingest", REJECTED)
+VERSION = Limit("version and feature gates of a cluster", 160, "characters", "ingest", REJECTED)
 
 # --- records ----------------------------------------------------------------------------------------------------------
 

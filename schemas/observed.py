@@ -4,7 +4,7 @@ pushed samples, and the reports of observers and reconcilers about themselves.
 
 from functools import lru_cache
 from sys import intern
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct, structs
@@ -249,13 +249,18 @@ class Serving(EntryBody, frozen=True, gc=False, kw_only=True):
     problems: dict[str, str] = {}
 
 
+HPA_GATES: Final = ("HPAConfigurableTolerance", "HPAGeneration", "HPAScaleToZero", "PodLevelResources")
+"""Feature gates that change decisions of the HPA controller, as a heartbeat may state them."""
+
+
 class Heartbeat(EntryBody, frozen=True, gc=False, kw_only=True):
     """The observer session is alive and what it sent about this namespace still holds. Every 10 s per session and
     namespace.
 
     `watches`: what it watches (`pods`, `autoscalers`, `scales`); `problems`: watch → error, where a watch is down or
     forbidden; `reasons`: watch → why, for each of the problems. `kubernetes`: version of the cluster's API server, such
-    as `v1.36.3`, and feature gates behind it where they are known, such as `HPAScaleToZero=true`; empty: not known.
+    as `v1.36.3`, and behind it, where they could be read, those of `HPA_GATES` that it has, such as
+    `v1.36.3 HPAConfigurableTolerance=true,HPAScaleToZero=false`; empty: not known.
     """
 
     session: str

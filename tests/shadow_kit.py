@@ -27,6 +27,7 @@ from streams.hpa.observation import TargetPods as Pods
 from streams.hpa.reconcile import decide
 from streams.hpa.requests import ContainerRequests as Requests
 from streams.hpa.requests import PodTemplate
+from streams.hpa.rules import RELEASED, rules_of
 from tests.partition_kit import START_MS, LogBuilder, make_hpa
 
 TEMPLATE = PodTemplate([Requests("main", {"cpu": "500m"})])
@@ -47,6 +48,8 @@ class ShadowWorld:
         native_sees: what the native controller reads for a usage.
         native_away: seconds in which the native controller does not sync.
         noise: by which share usages differ from pod to pod and from moment to moment.
+        minor: minor version of Kubernetes by whose rules the native controller decides.
+        reported: the version that the observer reports.
     """
 
     def __init__(
@@ -57,11 +60,14 @@ class ShadowWorld:
         native_sees: Callable[[int], int] = lambda milli: milli,
         native_away: range = range(0),
         noise: float = 0.02,
+        minor: int = RELEASED,
+        reported: str = "",
     ) -> None:
         self.log = LogBuilder()
         profile = PodProfile(schedule_ms=1_000, ready_ms=14_000, noise=noise)
         self.workload = SimulatedWorkload("web", START_MS, 4, load or SineLoad(400, 250, 1_800), profile)
-        self.native = compile_autoscaler(make_hpa(**(SPEC | (native_spec or {}))))
+        self.rules, self.reported = rules_of(minor), reported
+        self.native = compile_autoscaler(make_hpa(**(SPEC | (native_spec or {}))), self.rules)
         self.native_sees, self.native_away = native_sees, native_away
         self.history, self.status = EMPTY_HISTORY, dict[str, Any]()
         self.hand: dict[int, int] = {}
@@ -89,7 +95,8 @@ class ShadowWorld:
             if second % 15 == 9 and self.workload.samples:
                 self._observe()
             elif second % 5 == 0:
-                self.log.add(Heartbeat(session="s", watches=["pods", "autoscalers", "scales"]))
+                watches = ["pods", "autoscalers", "scales"]
+                self.log.add(Heartbeat(session="s", watches=watches, kubernetes=self.reported))
         return self.log
 
     def _native_sync(self) -> None:
@@ -97,12 +104,13 @@ class ShadowWorld:
         used = {name: (self.native_sees(u.cpu_milli), sample.time_ms, 15_000) for name, u in sample.pods.items()}
         scale = Scale(self.workload.replicas, len(self.workload.alive()), "app=web")
         observation = Observation(scale, Pods(tuple(map(self._row, self._pods()))), (pod_samples(used),))
-        made = decide(self.native, self.status, observation, self.history, ControllerSettings(), now_ms)
+        settings = ControllerSettings(rules=self.rules)
+        made = decide(self.native, self.status, observation, self.history, settings, now_ms)
         self.history = made.history
         if made.result is not None:
             self.status = made.result.status
         if made.pending is not None:
-            ended = complete(made.pending, self.status, self.history, ScaleApplied(), now_ms)
+            ended = complete(made.pending, self.status, self.history, ScaleApplied(), now_ms, rules=self.rules)
             self.history, self.status = ended.history, ended.status
             self.workload.replicas, self.manager = made.pending.desired_replicas, "kube-controller-manager"
             self._tell_hpa()

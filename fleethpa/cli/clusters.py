@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from importlib.metadata import version as installed
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import yaml
@@ -21,11 +21,21 @@ from fleethpa.frame.errors import OK, SuggestingGroup, not_found, usage
 from fleethpa.frame.session import Session, command_options, output_option
 from fleethpa.frame.sources import client_settings, connecting
 from fleethpa.show.formats import render
-from reconciler.clusters.manifests import AGENT, SECRET, AgentPlace, agent_manifests, inventory_manifests, manifests
+from reconciler.clusters.manifests import (
+    AGENT,
+    SECRET,
+    AgentPlace,
+    agent_manifests,
+    gates_manifests,
+    inventory_manifests,
+    manifests,
+)
 from reconciler.standin.objects import fence_manifests
 from schemas.agents import AgentSet
 from schemas.kubernetes.objectmeta import dns_label_errors, dns_subdomain_errors
 from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES
+
+_READ_GATES: Final = "Also allow reading the API server's metrics, for its feature gates."
 
 
 @click.group(cls=SuggestingGroup)
@@ -126,6 +136,7 @@ def prove(session: Session, /, name: str, canary_namespace: str, canary_wait: st
     metavar="NAMESPACE",
     help="Print Roles for finding clusters by ClusterProfiles of this namespace instead; repeatable.",
 )
+@click.option("--read-gates", is_flag=True, help=_READ_GATES)
 @click.option("--service-account", default="fleethpa", show_default=True, help="Who gets the role.")
 @click.option("--service-account-namespace", "home", default="fleethpa-system", show_default=True)
 @command_options()
@@ -137,6 +148,7 @@ def rbac(
     custom: tuple[str, ...],
     secrets_in: tuple[str, ...],
     clusterprofiles_in: tuple[str, ...],
+    read_gates: bool,
     service_account: str,
     home: str,
 ) -> None:
@@ -171,6 +183,7 @@ def rbac(
             home=home,
             custom=custom,
         )
+        documents += gates_manifests(service_account=service_account, home=home) if read_gates else []
         documents += fence_manifests(home=home, service_account=service_account) if stand_in else []
     session.out(yaml.safe_dump_all(documents, sort_keys=False).rstrip())
 
@@ -214,6 +227,7 @@ def _check_custom(custom: tuple[str, ...]) -> None:
 @click.option("--no-acls", is_flag=True, help="Give no permissions on Kafka; only print them.")
 @click.option("--namespace", "namespaces", multiple=True, help="It watches only this namespace; repeatable.")
 @click.option("--for", "custom", multiple=True, metavar="PLURAL.GROUP", help="A custom resource that is scaled.")
+@click.option("--read-gates", is_flag=True, help=_READ_GATES)
 @click.option("--home", default="fleethpa-system", show_default=True, help="The namespace it runs in.")
 @click.option("--image", default=f"fleethpa:{installed('fleet-hpa')}", show_default=True)
 @click.option("-o", "--output", "path", type=click.Path(dir_okay=False), help="Write the manifests to this file.")
@@ -261,6 +275,7 @@ def add(session: Session, /, name: str, path: str | None, **options: Any) -> int
         home=options["home"],
         namespaces=options["namespaces"],
         custom=options["custom"],
+        read_gates=options["read_gates"],
     )
     text = yaml.safe_dump_all(agent_manifests(place), sort_keys=False).rstrip()
     if path is None or options["dry_run"]:

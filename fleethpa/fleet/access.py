@@ -15,7 +15,6 @@ from reconciler.core.objectbodies import DERIVED_KINDS
 if TYPE_CHECKING:
     from reconciler.clusters.client import ClusterClient, ClusterConfig
 
-REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 OPTIONAL_GROUPS: Final = ("custom.metrics.k8s.io", "external.metrics.k8s.io", "keda.sh")
 """Without these fleethpa works; what needs them does not."""
 _AT_ONCE: Final = 8
@@ -132,13 +131,9 @@ async def _custom_resources(client: ClusterClient, namespace: str) -> list[str]:
 
 
 async def _allowed(client: ClusterClient, each: Permission, namespace: str) -> bool:
+    from reconciler.clusters.access import may
+
     name, _, sub = each.resource.partition("/")
     attributes = {"group": each.group, "resource": name, "verb": each.verb}
     attributes |= ({"subresource": sub} if sub else {}) | ({"namespace": namespace} if namespace else {})
-    body: dict[str, Any] = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    }
-    answer = await client.request("POST", REVIEWS, body=body)
-    return bool((answer.get("status") or {}).get("allowed"))
+    return await may(client, resourceAttributes=attributes)

@@ -18,7 +18,7 @@ from fleethpa.show.times import age, rfc3339
 from fleethpa.show.words import one_line
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.shape import Json
-from streams.hpa.rules import CURRENT_TEXT, NEWEST, OLDEST, UnknownRulesError, minor_of, rules_text
+from streams.hpa.rules import CURRENT_TEXT, NEWEST, OLDEST, UnknownRulesError, known_gates, minor_of, rules_text
 from streams.state.clustersettings import effective
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def _columns() -> list[Column[ClusterView]]:
         Column("SHADOW", lambda c: str(c.modes.get("shadow", 0))),
         Column("OFF", lambda c: str(c.modes.get("off", 0))),
         Column("KUBERNETES", _kubernetes, wide=True),
+        Column("GATES", _gates, wide=True),
         Column("BY", _by, wide=True),
         Column("NATIVE CONTROLLER", lambda c: c.settings.native_controller or "unknown"),
         Column("PROBLEMS", _problem_text),
@@ -83,12 +84,23 @@ def _by(cluster: ClusterView) -> str:
 
 def _kubernetes(cluster: ClusterView) -> str:
     """Its version, and where that is not the same, the version by whose rules its HPAs are decided."""
-    rules, version = decided_as(cluster), cluster.kubernetes or "unknown"
+    rules, version = decided_as(cluster), cluster.kubernetes.partition(" ")[0] or "unknown"
     try:
         is_own = rules == rules_text(version, {})
     except UnknownRulesError:
         is_own = False
     return version if is_own else f"{version}, decided as {rules}"
+
+
+def _gates(cluster: ClusterView) -> str:
+    """Those of its feature gates that differ from its version's defaults, of those that change decisions."""
+    version, _, gates = cluster.kubernetes.partition(" ")
+    if not gates:
+        return "not read"
+    try:
+        return rules_text(version, known_gates(gates)).partition(" ")[2] or "default"
+    except UnknownRulesError:
+        return gates
 
 
 def decided_as(cluster: ClusterView) -> str:
@@ -110,7 +122,8 @@ def _document(cluster: ClusterView) -> dict[str, Any]:
         "name": cluster.name,
         "state": _state(cluster),
         "reported": None if cluster.reported_ms is None else rfc3339(cluster.reported_ms),
-        "kubernetes": cluster.kubernetes,
+        "kubernetes": cluster.kubernetes.partition(" ")[0],
+        "gates": known_gates(cluster.kubernetes.partition(" ")[2]) or None,
         "rules": decided_as(cluster),
         "namespaces": cluster.namespaces,
         "hpas": cluster.hpas,

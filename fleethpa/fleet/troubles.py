@@ -240,6 +240,7 @@ def _written(cluster: str, now_ms: int, served: ServedRow | None, enforced: int)
 
 def _unknown_version(cluster: str, kubernetes: str) -> Iterator[ClusterTrouble]:
     """A version whose rules are not known: an older one must not be enforced, a newer one is decided as the newest."""
+    kubernetes = kubernetes.partition(" ")[0]
     if not kubernetes:
         return
     pin = f"fleethpa settings {cluster} rules=1."

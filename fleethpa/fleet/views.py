@@ -196,7 +196,7 @@ class ClusterView:
     refused: dict[str, RefusedRow] = field(default_factory=dict)
     """Namespace and limit -> what was not stored because of it."""
     kubernetes: str = ""
-    """Version of its API server, as its observer reported it; empty: not known."""
+    """Version of its API server and the feature gates that were read (`schemas.observed.Heartbeat`); empty: unknown."""
     agent: AgentRow | None = None
     """Its agent, which may have left; None: it never had one."""
 

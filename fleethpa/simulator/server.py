@@ -22,22 +22,24 @@ from schemas.kubernetes.shape import Json
 HEALTH: Final = ("/healthz", "/livez", "/readyz")
 OPEN: Final = (*HEALTH, "/version")
 """Paths that need no token."""
+METRICS: Final = "/metrics"
 USER: Final = "fleethpa"
 """Who the cluster's token belongs to."""
 
 
-def document(path: str, metrics_entries: Callable[[str], list[Json]]) -> Json | str:
+def document(path: str, kubernetes: str, metrics_entries: Callable[[str], list[Json]]) -> Json | str:
     """Return what a path that names no resource shows: health, version, discovery, OpenAPI.
 
-    `metrics_entries` lists the metrics of a metrics API group. Raises StatusError: 404.
+    `kubernetes`: its version, such as `v1.37.1`. `metrics_entries` lists the metrics of a metrics API group. Raises
+    StatusError: 404.
     """
     found: Json | str | None = None
     match path.strip("/").split("/"):
         case [_] if path in HEALTH:
             found = "ok"
         case ["version"]:
-            major, minor, _ = resources.VERSION.removeprefix("v").split(".")
-            version = f"{resources.VERSION}+simulated"
+            major, minor, _ = kubernetes.removeprefix("v").split(".")
+            version = f"{kubernetes}+simulated"
             found = {"major": major, "minor": minor, "gitVersion": version, "platform": "linux/amd64"}
         case ["api"]:
             found = {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
@@ -98,6 +100,10 @@ class SimulatedApiServer:
         self, store: Store, writes: Writes, metrics: SimulatedMetricsApi, now_ms: Callable[[], int], token: str
     ) -> None:
         self._store, self._writes, self._metrics, self.now_ms, self._token = store, writes, metrics, now_ms, token
+        self.kubernetes = resources.VERSION
+        """The version that it serves."""
+        self.gates: dict[str, bool] | None = None
+        """The feature gates that its metrics show; None: reading metrics is granted to nobody."""
         self.bookmark_s = 30.0
         self._transports: set[asyncio.BaseTransport] = set()
 
@@ -143,8 +149,10 @@ class SimulatedApiServer:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Return the answer. Raises StatusError: the request fails."""
         user, ask = self.user(request), parse(request.method, request.path, request.query)
+        if ask is None and request.path == METRICS:
+            return json(self._own_metrics(user))
         if ask is None:
-            return json(document(request.path, self._metrics.entries))
+            return json(document(request.path, self.kubernetes, self._metrics.entries))
         if ask.group in resources.METRICS_GROUPS:
             self.check(user, ask)
             return json(self._metrics.answer(ask))
@@ -211,8 +219,19 @@ class SimulatedApiServer:
                 raise StatusError(405, "the server does not allow this method on the requested resource")
         raise not_served()
 
+    def _own_metrics(self, user: str) -> str:
+        """The metrics of the API server itself. Raises StatusError: 403."""
+        if self.gates is None:
+            raise StatusError(403, f'forbidden: User "{user}" cannot get path "{METRICS}"')
+        lines = [
+            f'kubernetes_feature_enabled{{name="{name}",stage="BETA"}} {int(on)}' for name, on in self.gates.items()
+        ]
+        return "\n".join(["# TYPE kubernetes_feature_enabled gauge", *lines, ""])
+
     async def _review(self, request: web.Request, user: str) -> web.Response:
         body = parse_body(request.content_type, await request.read())
+        if path := ((body.get("spec") or {}).get("nonResourceAttributes") or {}).get("path"):
+            return json(body | {"status": {"allowed": path != METRICS or self.gates is not None}}, 201)
         asked = (body.get("spec") or {}).get("resourceAttributes") or {}
         sub = f"/{asked['subresource']}" if asked.get("subresource") else ""
         resource = f"{asked.get('resource', '')}{sub}"

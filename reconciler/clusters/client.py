@@ -115,6 +115,10 @@ class ClusterClient:
         """GET."""
         return await self.request("GET", path, timeout_s=timeout_s)
 
+    async def get_bytes(self, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S) -> bytes:
+        """GET of what is no JSON, such as metrics."""
+        return await self._answered("GET", path, timeout_s=timeout_s)
+
     async def get_patiently(self, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
         """GET that retries after the time that the server names, for at most `timeout_s`.
 

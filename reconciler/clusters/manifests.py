@@ -9,6 +9,7 @@ from schemas.kubernetes.shape import Json
 
 NAME = "fleethpa"
 INVENTORY_NAME = "fleethpa-inventory"
+GATES_NAME = "fleethpa-gates"
 _PARENTS = ["deployments", "statefulsets", "replicasets"]
 
 
@@ -34,6 +35,12 @@ def manifests(
     if not namespaces:
         return [*_pair("ClusterRole", "", rules, subject), *own]
     return [*(each for namespace in namespaces for each in _pair("Role", namespace, rules, subject)), *own]
+
+
+def gates_manifests(*, service_account: str = NAME, home: str = "fleethpa-system") -> list[Json]:
+    """A ClusterRole and its binding that let an observer or agent read the API server's metrics, and so its gates."""
+    subject = {"kind": "ServiceAccount", "name": service_account, "namespace": home}
+    return list(_pair("ClusterRole", "", gates_rules(), subject, GATES_NAME))
 
 
 def inventory_manifests(
@@ -89,6 +96,11 @@ def observing_rules() -> list[Json]:
         _rule("external.metrics.k8s.io", ["*"], ["list"]),
         _rule("keda.sh", ["scaledobjects"], ["list", "watch"]),
     ]
+
+
+def gates_rules() -> list[Json]:
+    """Read which feature gates are on: optional, as the API server's metrics show much else."""
+    return [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
 
 
 def enforcing_rules() -> list[Json]:
@@ -149,7 +161,7 @@ _FOLDER = "/etc/fleethpa/kafka"
 
 class AgentPlace(NamedTuple):
     """Where and how an agent runs. `namespaces`: the ones that it watches; empty: all. `custom`: custom resources that
-    are scaled, as `widgets.example.com`.
+    are scaled, as `widgets.example.com`. `read_gates`: it may read the API server's feature gates.
     """
 
     topics: AgentTopics
@@ -157,6 +169,7 @@ class AgentPlace(NamedTuple):
     home: str = "fleethpa-system"
     namespaces: tuple[str, ...] = ()
     custom: tuple[str, ...] = ()
+    read_gates: bool = False
 
 
 def agent_manifests(place: AgentPlace) -> list[Json]:
@@ -171,6 +184,7 @@ def agent_manifests(place: AgentPlace) -> list[Json]:
         home=place.home,
         custom=place.custom,
     )
+    roles += gates_manifests(service_account=AGENT, home=place.home) if place.read_gates else []
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place.home}}
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(place)}
     fence = fence_manifests(home=place.home, service_account=AGENT)

@@ -25,6 +25,7 @@ from reconciler.core.hpaobjects import (
     rival,
 )
 from reconciler.core.objectbodies import pod_body
+from reconciler.observer.clusterversion import ClusterVersion
 from reconciler.observer.clusterview import (
     CANARY,
     MEMBERSHIP,
@@ -61,11 +62,8 @@ from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES
 log = logging.getLogger(__name__)
 
 LOOK_FOR_KEDA_S = 300.0
-VERSION_EVERY_S = 300.0
-"""How often the version of the API server is read again: an upgrade changes what its HPA controller decides."""
 PODS_API = "/api/v1"
 SOON_S = 0.2
-VERSION_CHARACTERS = 40
 
 
 def collection(base: str, plural: str, namespace: str) -> str:
@@ -106,8 +104,7 @@ class ClusterObserver:
         self._troubles = Troubles(config.clock, self._report_due.set)
         self._state, self._note = ClusterState(self._troubles), note
         self._lists = self._answers = 0
-        self._kubernetes = ""
-        """Version of the API server, as heartbeats state it; empty: not read yet."""
+        self._version = ClusterVersion(client)
         self._soon: set[str] = set()
         self._watching = Watching(client, metrics, WatchLimits(config.list_limit, config.watch_s))
         self.native = NativeWatch(
@@ -150,7 +147,7 @@ class ClusterObserver:
             group.create_task(self._timetable.run())
             group.create_task(self._api.watch())
             group.create_task(self._report())
-            group.create_task(self._follow_version())
+            group.create_task(self._version.follow())
             group.create_task(after_own_start(self.resend_all, self._may_be_preceded))
             group.create_task(self._mirror(hpa_path, hpas))
             group.create_task(self._mirror(lambda ns: collection(PODS_API, "pods", ns), pods))
@@ -172,18 +169,6 @@ class ClusterObserver:
             seen_namespaces=seen_namespaces,
             wanted=wanted or set,
         ).run()
-
-    async def _follow_version(self) -> None:
-        """Read the version of the API server, again every few minutes, until cancelled."""
-        while True:
-            try:
-                version = str((await self._client.get("/version")).get("gitVersion", ""))[:VERSION_CHARACTERS]
-                if version != self._kubernetes:
-                    self._kubernetes = version
-                    log.info("version of Kubernetes", extra={"cluster": self.name, "version": version})
-            except ClusterError as error:
-                log.info("the version cannot be read", extra={"cluster": self.name, "error": str(error)})
-            await asyncio.sleep(VERSION_EVERY_S)
 
     async def _seen_namespaces(self) -> list[str]:
         """Namespaces that exist, or where that is forbidden those that central HPAs name."""
@@ -364,7 +349,7 @@ class ClusterObserver:
             watches=list(WATCHES),
             problems={watch: problem.text for watch, problem in problems.items()},
             reasons={watch: problem.reason for watch, problem in problems.items()},
-            kubernetes=self._kubernetes,
+            kubernetes=self._version.text,
         )
         await self._reports.put(SCALES, self.name, namespace, [beat])
 

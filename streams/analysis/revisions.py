@@ -129,7 +129,7 @@ class RevisionReader:
 
     def _version(self) -> _Version:
         state, cluster = self._partition.state, self._hpa.cluster
-        return _Version(state.version_of(cluster), state.settings(cluster).rules)
+        return _Version(state.version_of(cluster).partition(" ")[0], state.settings(cluster).rules)
 
     def _changes(self, record: PlainRecord) -> list[Revision]:
         partition, hpa = self._partition, self._hpa

@@ -6,6 +6,7 @@ rules, which come with its binary, and gate rules, which follow its feature gate
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Annotated, Final, NamedTuple
 
@@ -216,6 +217,15 @@ def parse_gates(text: str) -> dict[str, bool]:
             )
         gates[name] = value == "true"
     return gates
+
+
+def known_gates(text: str) -> dict[str, bool]:
+    """Read the same, without what is no known gate: a newer observer may report more than this version knows."""
+    found: dict[str, bool] = {}
+    for item in text.split(","):
+        with suppress(UnknownRulesError):
+            found |= parse_gates(item)
+    return found
 
 
 def minor_of(version: str) -> int:

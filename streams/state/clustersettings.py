@@ -9,7 +9,7 @@ from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.observed import Mode
 from schemas.settings import Budget, ClusterSettings, parse_budget, settings_of
 from streams.hpa.autoscaler import ControllerSettings
-from streams.hpa.rules import CURRENT_TEXT, OLDEST, UnknownRulesError, minor_of, parse_gates, rules_named, rules_text
+from streams.hpa.rules import CURRENT_TEXT, OLDEST, UnknownRulesError, known_gates, minor_of, rules_named, rules_text
 from streams.state.budget import NO_BUDGETS, Budgets
 
 DEFAULT_SYNC_PERIOD_MS = 15_000
@@ -96,7 +96,7 @@ def _rules(own: ClusterSettings, kubernetes: str) -> str:
     """
     version, _, reported = (own.rules or kubernetes).partition(" ")
     try:
-        gates = {**parse_gates(reported), **parse_gates(own.gates or "")}
+        gates = {**known_gates(reported), **known_gates(own.gates or "")}
         return rules_text(version or CURRENT_TEXT, gates)
     except UnknownRulesError:
         return CURRENT_TEXT

@@ -14,7 +14,14 @@ from typing import Any, Final
 
 import yaml
 
-from reconciler.clusters.manifests import enforcing_rules, home_rules, lease_rules, observing_rules, stand_in_rules
+from reconciler.clusters.manifests import (
+    enforcing_rules,
+    gates_rules,
+    home_rules,
+    lease_rules,
+    observing_rules,
+    stand_in_rules,
+)
 from reconciler.standin.objects import fence_manifests
 from runtime.topicadmin import ACLS, STRIMZI_API, Acl, strimzi, wanted
 from tests.kubernetes import binaries
@@ -44,6 +51,7 @@ def chart_files() -> dict[str, str]:
         "observe": observing_rules(),
         "enforce": enforcing_rules(),
         "standIn": stand_in_rules(),
+        "gates": gates_rules(),
         "home": lease_rules() + home_rules(),
     }
     fence = fence_manifests(home=HOME_MARK, service_account=ACCOUNT_MARK)

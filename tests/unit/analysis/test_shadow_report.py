@@ -131,3 +131,19 @@ def test_what_is_missing_says_how_long_it_will_take() -> None:
     made = report(ShadowWorld().run(5))
     lacking = 40 - made.decisions
     assert f"about {-(-lacking // 4)} minutes more" in made.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("reported", "agreed"),
+    [
+        pytest.param("v1.32.4", 1, id="the version of the cluster is known"),
+        pytest.param("", 0, id="it is not known, so that 1.37 decides"),
+    ],
+)
+def test_it_compares_by_the_rules_of_the_clusters_version(reported: str, agreed: int) -> None:
+    """At exactly 10 % above the target 1.32 scales up, and 1.33 does not."""
+    world = ShadowWorld(StepLoad(200, 256, 300), noise=0.0, minor=32, reported=reported)
+    made = report(world.run(10))
+
+    assert (made.rescales, made.rescales_agreed) == (1, agreed)
+    assert bool(made.differences) is not bool(agreed)

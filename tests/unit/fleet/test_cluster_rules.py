@@ -10,6 +10,31 @@ from schemas.settings import ClusterSettings
 
 
 @pytest.mark.parametrize(
+    ("version", "gates", "document"),
+    [
+        pytest.param("v1.36.1", "not read", None, id="no right to read them"),
+        pytest.param("", "not read", None, id="nothing is known"),
+        pytest.param("v1.36.1 HPAScaleToZero=false", "default", {"HPAScaleToZero": False}, id="as by default"),
+        pytest.param("v1.36.1 HPAScaleToZero=true", "HPAScaleToZero=true", {"HPAScaleToZero": True}, id="another"),
+        pytest.param(
+            "v1.36.1 HPALater=true,HPAScaleToZero=true",
+            "HPAScaleToZero=true",
+            {"HPAScaleToZero": True},
+            id="one that a newer observer reports",
+        ),
+    ],
+)
+def test_the_gates_of_a_cluster(version: str, gates: str, document: dict[str, bool] | None) -> None:
+    view = ClusterView("eu", kubernetes=version)
+    listing = cluster_listing([view])
+
+    (column,) = [each for each in listing.columns if each.header == "GATES"]
+    assert column.cell(view) == gates
+    assert listing.document(view)["gates"] == document
+    assert listing.document(view)["kubernetes"] == version.partition(" ")[0]
+
+
+@pytest.mark.parametrize(
     ("version", "settings", "shown", "rules"),
     [
         pytest.param("v1.33.4", {}, "v1.33.4", "1.33", id="its own rules"),
