@@ -4,6 +4,7 @@ A bounded pool of workers for one cluster, so that a slow or dead cluster delays
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
@@ -19,15 +20,17 @@ V = TypeVar("V")
 
 
 class WorkerPool(Generic[K, V]):
-    """Works on the items of a queue, oldest first, at most `workers` at once and never on two of one key: an older one
-    that is slow would undo what a newer one has done.
+    """Works on the items of a queue, at most `workers` at once and never on two of one key: an older one that is slow
+    would undo what a newer one has done. It takes the oldest first, or with `newest_first` the newest.
 
     An exception of the work ends the pool, and with it the process: work reports its troubles in other ways.
     """
 
-    def __init__(self, work: Callable[[V], Awaitable[None]], *, workers: int, limit: int) -> None:
-        self._work, self._workers, self._limit = work, workers, limit
-        self._queue: dict[K, V] = {}
+    def __init__(
+        self, work: Callable[[V], Awaitable[None]], *, workers: int, limit: int, newest_first: bool = False
+    ) -> None:
+        self._work, self._workers, self._limit, self._newest_first = work, workers, limit, newest_first
+        self._queue: OrderedDict[K, V] = OrderedDict()  # a dict takes longer to its first key the more were taken
         self._arrived = asyncio.Event()
         self._busy: set[K] = set()
         self._ended = asyncio.Event()
@@ -89,7 +92,8 @@ class WorkerPool(Generic[K, V]):
                 self._arrived.set()  # what waits under this key may go now
 
     def _next(self) -> K | None:
-        return next((key for key in self._queue if key not in self._busy), None)
+        keys = reversed(self._queue) if self._newest_first else iter(self._queue)
+        return next((key for key in keys if key not in self._busy), None)
 
 
 Lines = Callable[[], list[str]]

@@ -116,8 +116,8 @@ class Actuator:
         return action
 
     async def _hpa(self, decision: Decision, timeout_s: float) -> ObservedHpa | Missing | None:
-        if decision.origin == "central":
-            return None
+        if decision.origin == "central" or self._clock() >= (decision.expires or 0):
+            return None  # once it has expired, only whether it was made already is looked at
         found = await NativeHpas(self._client, timeout_s=timeout_s).get(decision.namespace, decision.name)
         return Missing() if found is None else observed_hpa(found)
 

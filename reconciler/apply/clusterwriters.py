@@ -28,37 +28,65 @@ from schemas.kubernetes.gotimes import time_ms
 from schemas.topics import Headers
 
 STRETCH_S: Final = 5.0
-"""Statuses wait no longer than this, however long scales keep coming or a cluster gives no answer."""
+"""Statuses wait no longer than this at a time, however long scales keep coming or a cluster gives no answer."""
+TURN_S: Final = 1.0
+"""Then they are written for this long, whatever else waits."""
+LATE_MS: Final = 5_000
+"""A decision that is older than this when it is read is late: the whole way from samples to decisions is overloaded."""
+LATE_STATUS_MS: Final = 60_000
+"""How often a status in which only metric values have changed is written while decisions are late: the processor time
+that this saves goes to those that are to catch up. A wanted write that is late by its time to live is lost."""
 
 
 class ScalesFirst:
-    """Lets statuses and Events wait while scales are to be written: they share one processor core.
+    """Lets statuses and Events wait while decisions are to be read or scales to be written: they share one processor
+    core.
 
     Args:
-        writes: the queues of wanted writes, of all clusters.
+        writes: the queues of wanted writes, of all clusters that answer.
     """
 
     def __init__(
         self, writes: Callable[[], Iterable[WorkerPool[Any, Any]]], clock_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._writes, self._clock_s = writes, clock_s
-        self._since_s = 0.0
+        self._since_s, self._newest_s = -STRETCH_S, -STRETCH_S
+        """When statuses began to wait, and when the newest scale was queued."""
+        self._caught_up = asyncio.Event()
+        self._caught_up.set()
 
     def begin(self) -> None:
         """Note that a scale is about to be queued."""
-        if not any(len(pool) for pool in self._writes()):
-            self._since_s = self._clock_s()
+        self._newest_s = self._clock_s()
+
+    def read(self, *, more: bool) -> None:
+        """Note that decisions were read, and whether more of them wait."""
+        if more:
+            self._caught_up.clear()
+        else:
+            self._caught_up.set()
 
     async def wait(self) -> None:
-        """Wait until no scale is to be written, or until scales have been written for `STRETCH_S`."""
-        busy = [pool for pool in self._writes() if len(pool)]
-        left_s = self._since_s + STRETCH_S - self._clock_s()
-        if not busy or left_s <= 0:
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(left_s):
-                for pool in busy:
-                    await pool.idle()
+        """Wait until no decision is to be read and no scale to be written, or until it is the statuses' turn."""
+        while (busy := self._busy()) is not None and (left_s := self._left_s()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._caught_up.wait()
+                    for pool in busy:
+                        await pool.idle()
+
+    def _busy(self) -> list[WorkerPool[Any, Any]] | None:
+        """The queues to wait for; None: there is nothing to wait for. What has been queued for long holds nobody up."""
+        busy: list[WorkerPool[Any, Any]] = []
+        if self._clock_s() - self._newest_s < STRETCH_S:
+            busy = [pool for pool in self._writes() if len(pool)]
+        return busy if busy or not self._caught_up.is_set() else None
+
+    def _left_s(self) -> float:
+        now_s = self._clock_s()
+        if now_s - self._since_s >= STRETCH_S + TURN_S:
+            self._since_s = now_s
+        return self._since_s + STRETCH_S - now_s
 
 
 log = logging.getLogger(__name__)
@@ -151,7 +179,9 @@ class ClusterWriters:
         self._inbox, self._full = Inbox(), FullRecords()
         self._workers: dict[str, _ClusterWorker] = {}
         self._group: asyncio.TaskGroup | None = None
-        self._scales_first = ScalesFirst(lambda: [worker.writes for worker in self._workers.values()])
+        self._scales_first = ScalesFirst(
+            lambda: [worker.writes for worker in self._workers.values() if not worker.actuator.trouble]
+        )
 
     @property
     def clusters(self) -> list[str]:
@@ -187,7 +217,10 @@ class ClusterWriters:
         )
         status_writer = StatusWriter(client, metrics=self._metrics, clock=self._clock)
         writes: WorkerPool[str, WantedWrite] = WorkerPool(
-            partial(self._carry_out, actuator), workers=self._limits.workers, limit=self._limits.queue
+            partial(self._carry_out, actuator),
+            workers=self._limits.workers,
+            limit=self._limits.queue,
+            newest_first=True,  # where more are wanted than can be made, those that are made are made in time
         )
         status_writes: WorkerPool[HpaId, StatusWrite] = WorkerPool(
             partial(self._write_status, status_writer, client.name),
@@ -244,6 +277,10 @@ class ClusterWriters:
             shown = self._full.take(decision, position.partition, self._clock())
             self._accept(self._workers[decision.cluster], decision, shown, position)
 
+    def read(self, *, more: bool) -> None:
+        """Note that decisions were read, and whether more of them wait: statuses and Events wait for these."""
+        self._scales_first.read(more=more)
+
     def learn(self, decision: Decision, partition: int) -> None:
         """Remember a full record, which short ones repeat, without carrying it out."""
         if decision.cluster in self._workers:
@@ -266,7 +303,11 @@ class ClusterWriters:
         worker = self._workers.get(shown.hpa.cluster) if shown is not None else None
         if shown is None or worker is None:
             return
-        is_due = worker.status_writer.is_due(shown.hpa, self._status_every_ms(shown.hpa.cluster))
+        every_ms = self._status_every_ms(shown.hpa.cluster)
+        now_ms = self._clock()
+        if now_ms - (time_ms(short.time) or now_ms) > LATE_MS:
+            every_ms = max(every_ms, LATE_STATUS_MS)
+        is_due = worker.status_writer.is_due(shown.hpa, every_ms)
         if (is_due and shown.has_status) or shown.has_events:
             self._queue_status(worker, shown, None, status=is_due)
 

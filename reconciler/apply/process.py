@@ -111,6 +111,8 @@ LEARN_BACK_MS = 660_000
 """How far back the full records are read that short ones repeat: the decider writes one every 10 minutes per HPA."""
 LEARN_BACK_RECORDS = 2_000
 """This many records are read back where the broker cannot look up a time, as the embedded broker cannot."""
+FEW = 500
+"""So many decisions may wait to be read while statuses are written: about as many as one fetch brings."""
 SHUTDOWN_GRACE_S = 2.0
 """How long a process that ends waits for the writes that it has begun."""
 
@@ -267,9 +269,16 @@ class Reconciler:
                     self.went_back(partition, (await kafkaclients.bounds_of(consumer, [partition]))[partition].end)
                 for record in records:
                     await self._take(partition.partition, record)
+            self._writers.read(more=self._unread(consumer) > FEW)
             await self._member.commit(only_if_due=True)
             for name, count in self._writers.waiting().items():
                 self._metrics.waiting.labels(name).set(count)
+
+    def _unread(self, consumer: AIOKafkaConsumer) -> int:
+        """How many records wait on the brokers, as far as their last answers show."""
+        progress = {partition: self._progress.get(partition.partition) for partition in consumer.assignment()}
+        known = [(consumer.highwater(each) or 0, at.next) for each, at in progress.items() if at is not None]
+        return sum(max(0, end - at) for end, at in known)
 
     def went_back(self, partition: TopicPartition, end: int) -> None:
         """Handle that reading went back in a partition that ends at `end`.

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import math
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -377,7 +378,10 @@ async def steady(app: App, **changes: Any) -> Decision:
     return await app.decided(wants=None, status=status, metrics=[CPU], **changes)
 
 
-async def test_the_status_is_as_fresh_as_the_evaluations_that_repeat_the_last_full_record(app: App) -> None:
+async def test_the_status_is_as_fresh_as_the_evaluations_that_repeat_the_last_full_record(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconciler.apply.clusterwriters.LATE_MS", math.inf)  # decisions are of a fixed day
     full = await app.made.decider.publish(await steady(app, events=FAILED))
     for number, percent in enumerate((60, 70, 70, 121)):
         await app.made.decider.repeat(full, f"2026-11-21T12:01:{15 * number:02}.000Z", (2 * percent, percent, 2, "1.0"))
@@ -396,6 +400,7 @@ async def test_a_reconciler_that_begins_learns_the_full_records_that_short_ones_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runtime.groups.LOOK_BACK", 0)
+    monkeypatch.setattr("reconciler.apply.clusterwriters.LATE_MS", math.inf)
     async with rig(tmp_path) as made:
         app = App(made, "web")
         app.sim.apply(deployment("web"))

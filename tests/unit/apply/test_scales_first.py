@@ -1,12 +1,39 @@
-"""Statuses wait for scales, but not for long."""
+"""Statuses wait for reading and for scales, but not for long; where more scales are wanted than can be written, those
+that are written are written soon.
+"""
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
 
+import msgspec
 import pytest
+from msgspec import structs
+from prometheus_client import CollectorRegistry
 
-from reconciler.apply import clusterwriters as scalesfirst
-from reconciler.apply.clusterwriters import STRETCH_S, ScalesFirst
+from reconciler.apply import clusterwriters
+from reconciler.apply.clusterwriters import (
+    LATE_MS,
+    LATE_STATUS_MS,
+    STRETCH_S,
+    TURN_S,
+    ClusterWriters,
+    ScalesFirst,
+    WriterLimits,
+)
+from reconciler.apply.statuswriter import ReconcilerMetrics
+from reconciler.core.guardsettings import WriteGuards
+from reconciler.core.inbox import Position
+from reconciler.core.statusplan import HpaAnswer
 from runtime.process import WorkerPool
+from schemas.codec import encode
+from schemas.decisions import Decision, InputPosition, ShortDecision
+from schemas.entries import Outcome
+from schemas.keys import HpaId
+from schemas.kubernetes.gotimes import time_ms
+from schemas.observed import Target
 
 
 class World:
@@ -44,6 +71,18 @@ async def test_a_status_waits_until_all_scales_are_written() -> None:
         working.cancel()
 
 
+async def test_a_status_waits_until_all_decisions_are_read_and_the_scales_that_they_want_are_written() -> None:
+    world = World()
+    world.first.read(more=True)
+    status = asyncio.create_task(world.first.wait())
+    assert not await is_let_through(status)
+    world.scale("web")
+    world.first.read(more=False)
+    assert not await is_let_through(status)
+    world.writes.take_all()
+    assert await is_let_through(status)
+
+
 async def test_a_status_does_not_wait_where_no_scale_is_to_be_written() -> None:
     world = World()
     await asyncio.wait_for(world.first.wait(), 5)
@@ -63,18 +102,229 @@ async def test_a_status_does_not_wait_for_a_scale_that_was_taken_back() -> None:
     assert await is_let_through(status)
 
 
-async def test_a_cluster_that_gives_no_answer_delays_statuses_by_one_stretch_only() -> None:
+async def test_a_scale_that_has_waited_for_a_stretch_holds_no_status_up() -> None:
     world = World()
     world.scale("web")
-    world.now_s += STRETCH_S / 2
-    world.scale("api")  # one more within the stretch does not make it longer
-    world.now_s += STRETCH_S / 2
+    world.now_s += STRETCH_S
     await asyncio.wait_for(world.first.wait(), 5)
+
+
+async def test_statuses_have_their_turn_however_long_scales_keep_coming() -> None:
+    world, let_through = World(), []
+    for _ in range(4 * 8 * round(STRETCH_S + TURN_S)):
+        world.scale("web")
+        status = asyncio.create_task(world.first.wait())
+        let_through.append(await is_let_through(status))
+        status.cancel()
+        world.now_s += 0.125
+    waiting, turn = [False] * round(8 * STRETCH_S), [True] * round(8 * TURN_S)
+    assert let_through == [*waiting, *turn] * 4
 
 
 async def test_the_wait_ends_with_the_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scalesfirst, "STRETCH_S", 0.01)
+    monkeypatch.setattr(clusterwriters, "STRETCH_S", 0.01)
     world = World()
+    first = ScalesFirst(lambda: [world.writes])
     world.scale("web")
-    await asyncio.wait_for(world.first.wait(), 5)
+    first.begin()
+    await asyncio.wait_for(first.wait(), 5)
     assert len(world.writes) == 1
+
+
+# --- a cluster whose API server takes its time ------------------------------------------------------------------------
+
+STATUS = {
+    "currentReplicas": 3,
+    "currentMetrics": [{"type": "Resource", "resource": {"name": "cpu", "current": {"averageValue": "100m"}}}],
+}
+
+
+def moment(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+class SlowCluster:
+    """A client of a cluster in which each request takes `request_ms`, one after the other, and the books of its writes.
+
+    `arrive` is called as time passes.
+    """
+
+    name = "east"
+
+    def __init__(self, *, workers: int = 1, request_ms: int = 0) -> None:
+        self.now_ms, self.request_ms = 1_700_000_000_000, request_ms
+        self.arrive: Callable[[], None] = lambda: None
+        self.written: list[str] = []
+        """Names of the HPAs whose statuses, and of the targets whose scales were written, in order."""
+        self.ended: list[tuple[Decision, Outcome, int]] = []
+        self.replicas: dict[str, int] = {}
+        self.writers = ClusterWriters(
+            self,
+            ReconcilerMetrics(CollectorRegistry()),
+            limits=WriterLimits(workers=workers, queue=5_000, request_timeout_s=5.0),
+            clock=lambda: self.now_ms,
+            guards=lambda cluster: WriteGuards(),
+            status_every_ms=lambda cluster: 0,
+        )
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[None]:
+        async with asyncio.TaskGroup() as group:
+            tasks = self.writers.open(self, group)  # type: ignore[arg-type]
+            yield
+            for task in tasks:
+                task.cancel()
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not done():
+                await asyncio.sleep(0)
+
+    # --- what a client does
+
+    async def get_object(self, path: str, **_: Any) -> dict[str, Any]:
+        await self._passes()
+        return {
+            "metadata": {"resourceVersion": "1", "uid": "u"},
+            "spec": {"replicas": self.replicas.get(path, 3)},
+            "status": {"replicas": 3, "selector": "app=web"},
+        }
+
+    async def put(self, path: str, body: dict[str, Any], **_: Any) -> dict[str, Any]:
+        await self._passes()
+        self.replicas[path] = body["spec"]["replicas"]
+        self.written.append(path.split("/")[-2])
+        return body
+
+    async def get_as(self, form: type[HpaAnswer], path: str) -> HpaAnswer:
+        await self._passes()
+        name = path.split("/")[-1]
+        answer = {"metadata": {"uid": f"u-{name}", "resourceVersion": "1"}, "spec": {}, "status": {}}
+        return msgspec.json.decode(encode(answer), type=form)
+
+    async def put_as(self, form: type[HpaAnswer], path: str, body: dict[str, Any]) -> HpaAnswer:
+        await self._passes()
+        self.written.append(path.split("/")[-2])
+        return msgspec.json.decode(encode(body), type=form)
+
+    async def _passes(self) -> None:
+        self.now_ms += self.request_ms
+        self.arrive()
+        await asyncio.sleep(0)
+
+    # --- what the books do
+
+    def begin(self, position: Position) -> None: ...
+
+    def done(self, position: Position) -> None: ...
+
+    def is_ours(self, position: Position) -> bool:
+        return True
+
+    async def publish(self, decision: Decision, ended: Outcome, now_ms: int) -> None:
+        self.ended.append((decision, ended, now_ms))
+
+    # --- decisions
+
+    def decision(self, seq: int, name: str, **fields: Any) -> Decision:
+        made: dict[str, Any] = {
+            "id": f"0-{seq}-u-{name}",
+            "seq": seq,
+            "prev": "",
+            "cluster": "east",
+            "namespace": "shop",
+            "name": name,
+            "uid": f"u-{name}",
+            "time": moment(self.now_ms),
+            "input": InputPosition(partition=0, offset=seq, hash=""),
+            "scale_target_ref": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "target": Target(kind="Deployment", name=name, group="apps"),
+            "mode": "enforce",
+            "current_replicas": 3,
+            "max_replicas": 9,
+            "status": STATUS,
+        }
+        return Decision(**made | fields)
+
+    def short(self, seq: int, full: str, late_ms: int) -> ShortDecision:
+        time, position = moment(self.now_ms - late_ms), InputPosition(partition=0, offset=seq, hash="")
+        return ShortDecision(id=f"0-{seq}-u-web", seq=seq, prev="", same_as=full, time=time, input=position)
+
+    def want(self, seq: int, name: str) -> None:
+        wanted = self.decision(seq, name, origin="central", wants=5, expires=self.now_ms + 10_000, status=None)
+        self.writers.take(wanted, Position(0, seq))
+
+
+async def test_a_scale_that_arrives_while_thousands_of_statuses_wait_is_written_before_them() -> None:
+    cluster = SlowCluster(workers=8)
+
+    def arrive() -> None:
+        if len(cluster.written) == 1_000 and not cluster.ended and not cluster.writers.waiting()["east"]:
+            cluster.want(4_000, "urgent")
+
+    cluster.arrive = arrive
+    async with cluster.served():
+        for seq in range(1, 3_001):
+            cluster.writers.take(cluster.decision(seq, f"web-{seq}"), Position(0, seq))
+        await cluster.until(lambda: len(cluster.written) == 3_001)
+    before = cluster.written.index("urgent")
+    assert before <= 1_000 + 8, "only what was being written when it arrived comes before it"
+    assert [ended.result for _, ended, _ in cluster.ended] == ["applied"]
+
+
+async def test_no_status_is_written_while_decisions_wait_to_be_read() -> None:
+    cluster = SlowCluster(workers=8)
+    async with cluster.served():
+        cluster.writers.read(more=True)
+        for seq in range(1, 101):
+            cluster.writers.take(cluster.decision(seq, f"web-{seq}"), Position(0, seq))
+        cluster.want(200, "urgent")
+        await cluster.until(lambda: bool(cluster.ended))
+        assert cluster.written == ["urgent"]
+        cluster.writers.read(more=False)
+        await cluster.until(lambda: len(cluster.written) == 101)
+
+
+async def test_where_twice_as_many_scales_are_wanted_as_can_be_written_those_that_are_written_are_written_soon() -> (
+    None
+):
+    # Oldest first, each would be written when its time to live is over, and half of the requests would be in vain.
+    cluster = SlowCluster(request_ms=100)
+    wanted = 0
+
+    def arrive() -> None:
+        nonlocal wanted
+        wanted += 1
+        cluster.want(wanted, f"web-{wanted}")
+
+    cluster.arrive = arrive  # with each request, of which a write takes two
+    async with cluster.served():
+        arrive()
+        await cluster.until(lambda: wanted >= 600)
+    ages_ms = [at - (time_ms(decision.time) or 0) for decision, ended, at in cluster.ended if ended.result == "applied"]
+    assert len(ages_ms) > 280
+    assert max(ages_ms) <= 500
+
+
+async def test_while_decisions_come_late_values_are_shown_once_a_minute_and_news_at_once() -> None:
+    cluster = SlowCluster()
+
+    def waits(decision: Decision | ShortDecision) -> bool:
+        pool = cluster.writers._workers["east"].status_writes
+        cluster.writers.take(decision, Position(0, decision.seq))
+        return pool.take_back(HpaId("east", "shop", "web")) is not None
+
+    async with cluster.served():
+        cluster.writers.take(cluster.decision(1, "web"), Position(0, 1))
+        await cluster.until(lambda: len(cluster.written) == 1)
+        began_ms = cluster.now_ms
+        for seq, after_ms, late_ms, is_written in [
+            (2, 15_000, LATE_MS + 1, False),
+            (3, 15_000, LATE_MS, True),
+            (4, LATE_STATUS_MS - 1, LATE_MS + 1, False),
+            (5, LATE_STATUS_MS, LATE_MS + 1, True),
+        ]:
+            cluster.now_ms = began_ms + after_ms
+            assert waits(cluster.short(seq, "0-1-u-web", late_ms)) == is_written, (after_ms, late_ms)
+        news = structs.replace(cluster.decision(6, "web"), time=moment(cluster.now_ms - LATE_MS - 1))
+        assert waits(news)
