@@ -223,7 +223,9 @@ def check_point(point: Point) -> None:
 
 
 def fitted_answer(answer: MetricAnswer) -> MetricAnswer:
-    """Give an answer whose error text is within the limit."""
+    """Give an answer whose texts are within their limits."""
+    if answer.promql:
+        answer = _changed(answer, promql=shortened(answer.promql, limits.PROMQL))
     return answer if answer.error is None else _changed(answer, error=shortened(answer.error, limits.ERROR))
 
 

@@ -98,6 +98,24 @@ LABELS = Limit("labels", 4 * 1024, "characters", "ingest, fold", "the sample is 
 ANSWER_PARTS = Limit("parts of an answer, chunks of a list", 10_000, "parts", "ingest", REJECTED)
 POINTS = Limit("samples in one entry of the log", 500, "samples", "ingest", "nothing: more samples make more entries")
 
+# --- a Prometheus as metric source ------------------------------------------------------------------------------------
+
+_PROM = "observer"
+PROM_SERIES = Limit(
+    "series in one answer of a Prometheus", 10_000, "series", _PROM, "the answer is an error that names the limit"
+)
+PROM_BYTES = Limit(
+    "one answer of a Prometheus", 16 * 1024 * 1024, "bytes", _PROM, "the answer is an error that names the limit"
+)
+PROM_QUERIES = Limit(
+    "queriesPerSecond in the file of `--prometheus`", 1_000, "a second", _PROM, "the process does not start"
+)
+PROM_TIMEOUT = Limit("timeout in the file of `--prometheus`", 60_000, "ms", _PROM, "the process does not start")
+PROM_NAMES = Limit(
+    "pods named in one query of a Prometheus", 500, "pods", _PROM, "nothing: the query is for all pods of the namespace"
+)
+PROMQL = Limit("PromQL text of an answer", 2 * 1024, _JSON, "ingest", SHORTENED)
+
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 ERROR = Limit("error of a metrics API, of `/scale` or of a write", 4 * 1024, _JSON, _ALL, SHORTENED)

@@ -275,7 +275,8 @@ class ObserverTrouble(Struct, frozen=True, gc=False, kw_only=True, rename="camel
 
     `part`: `apiServer`; a watch (`pods`, `autoscalers`, `scaledobjects`, or of what HPAs scale, by kind and group:
     `scales/Widget.example.com`); reads of `/scale` (`scales`, and `scaleReads/Widget.example.com` where the right is
-    missing); a metrics API (`metrics.k8s.io`, `custom.metrics.k8s.io`, `external.metrics.k8s.io`); `canary`, the proof
+    missing); a metrics API (`metrics.k8s.io`, `custom.metrics.k8s.io`, `external.metrics.k8s.io`); `prometheus`, which
+    is asked in place of one; `canary`, the proof
     that no native controller runs; `nativeEvidence`, something written in the native controller's name although it was
     proven absent; or `membership`, what the object that names the cluster reports of it, in a last report why it left;
     `refusedReports`, which ingest adds: what it refused lately of an agent's reports. `since`: when it began, by the
@@ -367,6 +368,9 @@ class MetricAnswer(AnswerIdentity, frozen=True, gc=False, kw_only=True, rename="
     An answer that is too large for one record comes in `parts` of one `answerId`, which no other answer has, numbered
     by `part` from 0, each with a share of the items. It replaces the former answer when all parts have come; one that
     lacks a part replaces nothing.
+
+    `promql`: the query that a Prometheus was asked in place of the metrics API; without the names of pods, which
+    change. No decision depends on it.
     """
 
     error: str | None = None
@@ -378,6 +382,7 @@ class MetricAnswer(AnswerIdentity, frozen=True, gc=False, kw_only=True, rename="
     answer_id: str = ""
     part: int = 0
     parts: int = 1
+    promql: str = ""
 
 
 def query_of(answer: MetricAnswer) -> tuple[str, str, str, str, str, str]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from fleethpa.fleet.members import fixed_options, found_options
+from fleethpa.fleet.members import fixed_options, found_options, prometheus_option
 from fleethpa.frame.errors import OK, SuggestingGroup, usage
 from fleethpa.frame.options import DurationMs
 from fleethpa.frame.session import Session, command_options, web_options
@@ -85,6 +85,7 @@ def run_ingest(session: Session, /, **options: Any) -> int:
 @_ALL_PODS
 @_PROVE_NATIVE_ABSENT
 @_INSTANCE
+@prometheus_option
 @found_options
 @fixed_options
 @_common
@@ -138,6 +139,7 @@ def run_reconciler(session: Session, /, **options: Any) -> int:
     hidden=True,
     help="The brokers stamp no append time: use this clock.",
 )
+@prometheus_option
 @fixed_options
 @_common
 @command_options()
@@ -216,6 +218,7 @@ def run_decider(session: Session, /, *, rebuild: bool, archive: str | None, **op
 @_NAMESPACES
 @_PROVE_NATIVE_ABSENT
 @_INSTANCE
+@prometheus_option
 @found_options
 @fixed_options
 @_common

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fleethpa.show import words
@@ -362,10 +363,12 @@ def _ending(decision: Decision, ending: Decision | None, made_ms: int) -> str:
 def _steps(decision: Decision) -> Iterator[StepRow]:
     known = words.scale_is_known(decision)
     yield StepRow("current", str(decision.current_replicas) if known else "-", _current(decision))
-    for metric in decision.metrics:
+    for metric, promql in zip_longest(decision.metrics, decision.observed.get("promql", ())[: len(decision.metrics)]):
         proposal = "-" if metric.proposal is None else str(metric.proposal)
         detail = _metric_detail(decision, metric)
         yield StepRow(words.short_name(metric), proposal, detail, _is_winner(decision, metric))
+        if promql:
+            yield StepRow("query", "", promql)
     if len(decision.metrics) > 1 and decision.raw_desired_replicas is not None:
         yield StepRow("max of metrics", str(decision.raw_desired_replicas), "")
     for step in decision.steps:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from fleethpa.frame.session import Session
     from reconciler.clusters.client import ClusterConfig
     from reconciler.clusters.clusterfinder import ClusterSources
+    from reconciler.core.promsettings import PromConnections
 
 
 def member_clusters(config: Config, in_cluster_name: str = "") -> tuple[ClusterConfig, ...]:
@@ -88,6 +90,40 @@ def found_options(function: Callable[..., R]) -> Callable[..., R]:
     for name, (metavar, help_) in reversed(_FINDING.items()):
         function = click.option(name, default="", metavar=metavar, help=help_)(function)
     return function
+
+
+prometheus_option: Final = click.option(
+    "--prometheus",
+    default="",
+    metavar="FILE",
+    help="Which Prometheus is asked for metrics in place of the metrics APIs, per cluster (docs/prometheus.md).",
+)
+
+
+def prometheus_connections(options: Mapping[str, Any]) -> PromConnections:
+    """What --prometheus names; the files that it names are looked for beside it.
+
+    Raises CommandError: it cannot be used (exit 2).
+    """
+    from reconciler.core.promrules import RulesError
+    from reconciler.core.promsettings import NO_PROMETHEUS, parse_prometheus_file
+
+    path = options.get("prometheus") or ""
+    if not path:
+        return NO_PROMETHEUS
+
+    def read(name: str) -> str:
+        try:
+            return Path(name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise RulesError(f"{name}: {error}") from error
+
+    try:
+        return parse_prometheus_file(read(path), path, read, str(Path(path).parent))
+    except RulesError as error:
+        raise usage(
+            f"--prometheus {path} cannot be used", cause=str(error), next_step="see docs/prometheus.md for its fields"
+        ) from error
 
 
 def fixed_members(session: Session, options: Mapping[str, Any]) -> tuple[ClusterConfig, ...]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from fleethpa.fleet.members import cluster_sources, fixed_members
+from fleethpa.fleet.members import cluster_sources, fixed_members, prometheus_connections
 from fleethpa.frame.errors import CommandError, unreachable, usage
 from fleethpa.frame.session import Session
 from runtime import ending
@@ -249,6 +249,7 @@ def observer_part(session: Session, /, **options: Any) -> Part:
     from reconciler.observer.process import run_observer
 
     members = _members(session, options)
+    members["prometheus"] = prometheus_connections(options)
     return _part("observer", run_observer, configured(ObserverConfig, options, kafka=session.config.kafka(), **members))
 
 
@@ -273,7 +274,8 @@ def agent_part(session: Session, /, **options: Any) -> Part:
             cause=f"These are meant: {', '.join(member.name for member in members)}.",
             next_step="add --in-cluster NAME, or --contexts NAME",
         )
-    config = configured(AgentConfig, options, kafka=session.config.kafka(), cluster=members[0])
+    given = {"cluster": members[0], "prometheus": prometheus_connections(options)}
+    config = configured(AgentConfig, options, kafka=session.config.kafka(), **given)
     return _part("agent", run_agent, config, [StandIns()] if options["stand_in"] else [])
 
 

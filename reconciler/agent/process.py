@@ -26,6 +26,7 @@ from reconciler.core.guardsettings import WriteGuards, guards_of
 from reconciler.core.inbox import Position
 from reconciler.core.knowledge import KnowledgeFold, Learnt
 from reconciler.core.lease import MAX_AGE_S, RETRY_S, BrokerTime
+from reconciler.core.promsettings import NO_PROMETHEUS, PromConnections
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ERROR_CHARACTERS, ObserverMetrics
 from reconciler.observer.native import Evidence, ObserverConfig
@@ -64,6 +65,7 @@ class AgentConfig:
     kafka: KafkaSettings
     cluster: ClusterConfig
     incarnation: int
+    prometheus: PromConnections = NO_PROMETHEUS
     namespaces: tuple[str, ...] = ()
     all_pods: bool = False
     home: str = HOME
@@ -165,6 +167,7 @@ class AgentTerm:
         observing = ObserverConfig(
             kafka=config.kafka,
             clusters=(config.cluster,),
+            prometheus=config.prometheus,
             instance=self.session.instance,
             namespaces=config.namespaces,
             all_pods=config.all_pods,

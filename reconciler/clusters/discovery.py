@@ -80,6 +80,14 @@ class Discovery:
             raise UnknownKindError(kind, group)
         return kinds[kind]
 
+    async def of_metric(self, group_kind: str) -> Resource:
+        """The resource of what an Object metric describes. Raises ClusterError: as `resource`, with upstream's text."""
+        kind, _, group = group_kind.partition(".")
+        try:
+            return await self.resource(kind, group)
+        except UnknownKindError as error:
+            raise ClusterError(f"unable to map kind {group_kind} to resource: {error}") from error
+
     async def served(
         self, kind: str, group: str, *, look_every_s: float, failed: Callable[[ClusterError], None] = lambda error: None
     ) -> Resource:

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 
 from reconciler.clusters.answers import ClusterError, reading
@@ -25,6 +25,7 @@ from reconciler.core.hpaobjects import (
     rival,
 )
 from reconciler.core.objectbodies import pod_body
+from reconciler.core.promrules import ObjectResource
 from reconciler.observer.clusterversion import ClusterVersion
 from reconciler.observer.clusterview import (
     CANARY,
@@ -39,6 +40,7 @@ from reconciler.observer.clusterview import (
 )
 from reconciler.observer.metricpolls import MetricsPoller, Timetable
 from reconciler.observer.native import Canary, NativeWatch, NoteCanary, ObserverConfig, native_status_write
+from reconciler.observer.prometheuspolls import PrometheusPoller
 from reconciler.observer.publisher import ReportPublisher, answer_records, autoscaler_lists, pod_lists
 from reconciler.observer.reflector import Listener, Mirror, Watching, WatchLimits
 from reconciler.observer.scaleobserver import ScaleWatcher
@@ -46,12 +48,14 @@ from reconciler.observer.topicreaders import after_own_start
 from schemas.entries import Body
 from schemas.keys import SessionName
 from schemas.kubernetes.shape import Json
+from schemas.metricqueries import Query
 from schemas.observed import (
     Answers,
     AutoscalerDeleted,
     AutoscalerSet,
     ClusterReport,
     Heartbeat,
+    MetricAnswer,
     Pod,
     PodDeleted,
     PodSet,
@@ -126,6 +130,19 @@ class ClusterObserver:
             at_once=config.metrics_at_once,
             answers=self._api.answers,
         )
+        connection = config.prometheus.of(client.name)
+        self._prometheus = None
+        if connection is not None:
+            self._prometheus = PrometheusPoller(
+                client.name,
+                connection,
+                resources=self._resource_of,
+                pods=lambda namespace: self._state.known_pods(namespace),
+                period_ms=sync_period_ms,
+                clock=config.clock,
+                metrics=metrics,
+                troubles=self._troubles,
+            )
         self._scales = ScaleWatcher(
             self._watching, self._discovery, self._state, self._report_scale, session=self.session, mirror=self._mirror
         )
@@ -141,7 +158,10 @@ class ClusterObserver:
         hpas = Listener(self._hpas_listed, self._hpa_changed, partial(self._problem, "autoscalers"), self._hpa_listed)
         # A raw pod is ten times as large as what is needed of it, and a cluster may have a hundred thousand.
         pods = Listener(self._pods_listed, self._pod_changed, partial(self._problem, "pods"), _pod_of)
-        async with asyncio.TaskGroup() as group:
+        async with AsyncExitStack() as stack:
+            if self._prometheus is not None:
+                stack.push_async_callback(self._prometheus.close)
+            group = await stack.enter_async_context(asyncio.TaskGroup())
             self._group = group
             group.create_task(self._scales.run(group))
             group.create_task(self._timetable.run())
@@ -386,13 +406,27 @@ class ClusterObserver:
         asked = metricanswers.queries(state.all_hpas(), state.selectors(), self._pushed())
         if not asked:
             return
-        found = await self._poller.ask(namespace, asked)
+        found = await self._ask(namespace, asked)
         if not found:
             return
         self._answers += 1
         records = answer_records(found, f"{self.session}-{self._answers}")
         bodies: list[Body] = [Answers(items=items, session=self.session) for items in records]
         await self._reports.put(SAMPLES, self.name, namespace, bodies)
+
+    async def _ask(self, namespace: str, asked: Sequence[Query]) -> list[MetricAnswer]:
+        """Ask the metrics APIs, and the Prometheus that is asked in place of some of them."""
+        prometheus = self._prometheus
+        if prometheus is None:
+            return await self._poller.ask(namespace, asked)
+        of_prometheus = [query for query in asked if prometheus.answers(query)]
+        of_apis = [query for query in asked if not prometheus.answers(query)]
+        found = await asyncio.gather(self._poller.ask(namespace, of_apis), prometheus.ask(namespace, of_prometheus))
+        return [answer for answers in found for answer in answers]
+
+    async def _resource_of(self, group_kind: str) -> ObjectResource:
+        resource = await self._discovery.of_metric(group_kind)
+        return ObjectResource(resource.plural, resource.kind.lower(), resource.group)
 
     async def _report(self) -> None:
         """Report on the whole cluster: at each heartbeat, and when a trouble begins or ends."""

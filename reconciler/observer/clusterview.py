@@ -278,6 +278,10 @@ class ClusterState:
         """Whether the namespace's pods have been listed."""
         return "" in self._pods_listed or namespace in self._pods_listed
 
+    def known_pods(self, namespace: str) -> dict[str, Pod] | None:
+        """The pods of a namespace; None: they have not been listed."""
+        return self.namespace(namespace).pods if self.pods_known(namespace) else None
+
     # --- HPAs ---------------------------------------------------------------------------------------------------------
 
     def replace_hpas(self, scope: str, hpas: Iterable[tuple[str, str, KeptHpa]]) -> set[str]:

@@ -210,11 +210,7 @@ class MetricsPoller:
         version = await self._version()
         if query.api == "pods" or query.group_kind == "Namespace":
             return metricanswers.custom_path(query, namespace, version)
-        kind, _, group = query.group_kind.partition(".")
-        try:
-            resource = await self._discovery.resource(kind, group)
-        except UnknownKindError as error:
-            raise ClusterError(f"unable to map kind {query.group_kind} to resource: {error}") from error
+        resource = await self._discovery.of_metric(query.group_kind)
         return metricanswers.custom_path(query, namespace, version, resource.qualified)
 
     async def _version(self) -> str:

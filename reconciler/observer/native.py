@@ -21,6 +21,7 @@ from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.clusters.clusterfinder import FIXED, ClusterSources
 from reconciler.clusters.nativehpas import HEAD, NativeHpas
 from reconciler.core.hpaobjects import CANARY_LABEL
+from reconciler.core.promsettings import NO_PROMETHEUS, PromConnections
 from reconciler.observer.clusterview import ReadProblem, problem_of
 from runtime.log import Clock, wall_clock_ms
 from schemas.connection import KafkaSettings
@@ -61,12 +62,13 @@ class ObserverConfig:
     these (empty: the whole cluster; where that is forbidden, each namespace that may be seen). `all_pods`: report pods
     of namespaces without HPAs, too. `sync_period_ms` holds where the settings topic has none. `instance`: name of
     this observer, which stays over restarts; two that run at once need different ones. `prove_native_absent`: run the
-    canary, in `canary_namespace`, for `canary_wait_s`.
+    canary, in `canary_namespace`, for `canary_wait_s`. `prometheus`: what is asked in place of metrics APIs.
     """
 
     kafka: KafkaSettings
     clusters: tuple[ClusterConfig, ...]
     found: ClusterSources = FIXED
+    prometheus: PromConnections = NO_PROMETHEUS
     instance: str = field(default_factory=socket.gethostname)
     namespaces: tuple[str, ...] = ()
     all_pods: bool = False

@@ -22,6 +22,7 @@ from streams.state import records
 from streams.state.brakes import budget_left, count_size, limited, reserve
 from streams.state.budget import Way
 from streams.state.clustersettings import Effective
+from streams.state.gather import asked_of_prometheus
 from streams.state.guards import pause_in_force
 from streams.state.hpastate import WRITE_TTL_MS, Hpa
 from streams.state.ledger import Draft, StateError
@@ -228,7 +229,8 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
     facts = _facts(subject, evaluation, limits_)
     guarded = subject.standing.mode == "enforce" and subject.settings.budgets.is_set
     scale = observed.observation.scale
-    shown = records.observed(scale, observed.change, observed.restart, observed.ready if guarded else None)
+    promql = asked_of_prometheus(subject.namespace, hpa.queries)
+    shown = records.observed(scale, observed.change, observed.restart, observed.ready if guarded else None, promql)
     final = facts.final_desired_replicas
     shape = records.shape_of(evaluation, final, result.status)
     rules = subject.settings.rules

@@ -153,6 +153,19 @@ def _of_api(
     return compile_answer(answer, query.resource, query.container, namespace.name, rules), parts[-1].source
 
 
+def asked_of_prometheus(namespace: Namespace, queries: Sequence[MetricQuery]) -> list[str]:
+    """Give the PromQL of each metric's answer, empty for one of a metrics API; nothing, if no Prometheus was asked."""
+    texts = [_promql(in_force(namespace.answers.get(each.query, ()))) if each.query else "" for each in queries]
+    return texts if any(texts) else []
+
+
+def _promql(parts: Sequence[AnswerRow]) -> str:
+    # It is the last field of an answer: most need not be decoded to see that they have none.
+    if not parts or not parts[-1].json.endswith(b'"}') or b'"promql":' not in parts[-1].json:
+        return ""
+    return parts[-1].answer.promql
+
+
 def newest_sample_ms(namespace: Namespace, query: MetricQuery) -> int | None:
     """Give the time of the newest sample known for a metric, Unix milliseconds; None if there is no sample."""
     if query.query is not None:

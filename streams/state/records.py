@@ -64,11 +64,12 @@ def direction(current: int, desired: int) -> Direction:
 
 
 def observed(
-    scale: Scale | ScaleFailure, change: dict[str, Any], restart: str, ready: int | None = None
+    scale: Scale | ScaleFailure, change: dict[str, Any], restart: str, ready: int | None, promql: list[str]
 ) -> dict[str, Any]:
     """Give what was observed, without the scale's resource version, which may change with every record.
 
     `ready`: pods that are ready; they are recorded where they are fewer than half of the replicas. None: nobody asks.
+    `promql`: the query of each metric for which a Prometheus was asked; empty: for none.
     """
     made: dict[str, Any] = {}
     if isinstance(scale, Scale):
@@ -83,6 +84,8 @@ def observed(
         made["change"] = change
     if restart:
         made["restart"] = restart
+    if promql:
+        made["promql"] = promql
     return made
 
 

@@ -1,0 +1,177 @@
+"""The client of one Prometheus-compatible HTTP API: instant queries and names of series, within bounds.
+
+Files with a token, a password or certificates are read again each minute, and at once after a 401.
+"""
+
+import asyncio
+import base64
+import ssl
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from reconciler.clusters.answers import ApiError, ClusterError, ConfigError, NoAnswerError, UnreadableError
+from reconciler.core.promanswers import PromResult, read_names, read_result, stated_error
+from reconciler.core.promsettings import PromConnection
+from schemas.limits import PROM_BYTES
+
+CONNECT_TIMEOUT_S: Final = 3.0
+RELOAD_S: Final = 60.0
+BURST_S: Final = 1.0
+"""So much of a second's queries may come at once."""
+_AT_ONCE: Final = 16
+_CHUNK_BYTES: Final = 2**16
+_NO_ANSWER = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError, OSError)
+
+
+class Pace:
+    """Spreads requests so that there are no more than so many a second."""
+
+    def __init__(self, per_second: int) -> None:
+        self._gap_s, self._next_s = 1 / per_second, 0.0
+
+    def wait_s(self, now_s: float, most_s: float) -> float | None:
+        """How long the next request waits, whose turn is taken; None: longer than `most_s`, so it is not sent."""
+        turn_s = max(self._next_s, now_s - BURST_S)
+        if turn_s - now_s > most_s:
+            return None
+        self._next_s = turn_s + self._gap_s
+        return max(0.0, turn_s - now_s)
+
+
+class PromClient:
+    """Asks one Prometheus. Errors are those of a member cluster's client."""
+
+    def __init__(self, connection: PromConnection) -> None:
+        self._connection = connection
+        self._pace = Pace(connection.queries_per_second)
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._session: aiohttp.ClientSession | None = None
+        self._headers: dict[str, str] = {}
+        self._ssl: ssl.SSLContext | bool = True
+        self._read_at = -RELOAD_S
+
+    async def query(self, text: str) -> PromResult:
+        """The result of an instant query.
+
+        Raises ApiError: it was refused. Raises NoAnswerError: no answer came in time. Raises UnreadableError: the
+        answer is not one, or exceeds a bound. Raises ConfigError: a file that it needs cannot be read.
+        """
+        data = {"query": text, "timeout": f"{self._connection.timeout_s:g}s"}
+        body = await self._ask("POST", "/api/v1/query", data=data)
+        try:
+            result = read_result(body)
+        except ValueError as error:
+            raise UnreadableError(f"the answer of {self._connection.url} cannot be read: {error}") from error
+        most = self._connection.max_series
+        if len(result.samples) > most:
+            raise UnreadableError(f"the query gives {len(result.samples)} series, the limit is {most}")
+        return result
+
+    async def names(self, selector: str, since_s: int) -> list[str]:
+        """The names of the series that a selector matched since a time (Unix seconds), sorted. Raises: as `query`."""
+        params = {"match[]": selector, "start": str(since_s)}
+        body = await self._ask("GET", "/api/v1/label/__name__/values", params=params)
+        try:
+            return read_names(body)
+        except ValueError as error:
+            raise UnreadableError(f"the answer of {self._connection.url} cannot be read: {error}") from error
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _ask(self, method: str, path: str, **sent: Any) -> bytes:
+        timeout_s = self._connection.timeout_s
+        wait_s = self._pace.wait_s(time.monotonic(), timeout_s)
+        if wait_s is None:
+            raise ClusterError(f"not asked: over {self._connection.queries_per_second} queries per second are due")
+        await asyncio.sleep(wait_s)
+        async with self._slots:
+            status, body = await self._answered(method, path, timeout_s, sent)
+        if status == 401:
+            self._read_at = -RELOAD_S
+        if not 200 <= status < 300:
+            raise ApiError(status, f"{path}: {stated_error(body) or _first_words(status, body)}")
+        if error := stated_error(body):
+            raise ApiError(422, f"{path}: {error}")
+        return body
+
+    async def _answered(self, method: str, path: str, timeout_s: float, sent: Mapping[str, Any]) -> tuple[int, bytes]:
+        if time.monotonic() - self._read_at >= RELOAD_S:
+            self._read_files()
+        if self._session is None:
+            self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), trust_env=True)
+        url, name = f"{self._connection.url}{path}", self._connection.tls.server_name or None
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
+        was_connected = False
+        try:
+            async with self._session.request(
+                method,
+                url,
+                headers=self._headers,
+                timeout=timeout,
+                ssl=self._ssl,
+                server_hostname=name,
+                allow_redirects=False,
+                **sent,
+            ) as response:
+                was_connected = True
+                return response.status, await _bounded(response)
+        except _NO_ANSWER as error:
+            why = f"no answer within {timeout_s:g} s" if isinstance(error, asyncio.TimeoutError) else str(error)
+            raise NoAnswerError(f"{url}: {why or type(error).__name__}", was_connected=was_connected) from error
+
+    def _read_files(self) -> None:
+        """Read token, password and certificates. Raises ConfigError: one cannot be read."""
+        connection = self._connection
+        headers = {"Accept": "application/json", "User-Agent": "fleethpa", **connection.headers}
+        try:
+            if connection.bearer_token_file:
+                headers["Authorization"] = f"Bearer {_text(connection.bearer_token_file)}"
+            if connection.basic is not None:
+                password = _text(connection.basic.password_file)
+                pair = f"{connection.basic.username}:{password}".encode()
+                headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+            self._ssl = self._context() if connection.url.startswith("https:") else True
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            raise ConfigError(f"the credentials for {connection.url} cannot be read: {error}") from error
+        self._headers, self._read_at = headers, time.monotonic()
+
+    def _context(self) -> ssl.SSLContext:
+        tls = self._connection.tls
+        context = ssl.create_default_context(cafile=tls.ca_file or None)
+        if tls.insecure_skip_verify:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if tls.cert_file:
+            context.load_cert_chain(tls.cert_file, tls.key_file)
+        return context
+
+
+async def _bounded(response: aiohttp.ClientResponse) -> bytes:
+    """The body. Raises UnreadableError: it is too large."""
+    parts, size = [], 0
+    async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+        size += len(chunk)
+        if size > PROM_BYTES.most:
+            raise UnreadableError(f"the answer has more than {PROM_BYTES.most} bytes, the limit")
+        parts.append(chunk)
+    return b"".join(parts)
+
+
+def _text(path: str) -> str:
+    """The text of a file with a secret, which must fit into a header."""
+    text = Path(path).read_text(encoding="utf-8").strip()
+    if not text or not text.isprintable():
+        raise ValueError(f"{path} must hold one line of text")
+    return text
+
+
+def _first_words(status: int, body: bytes) -> str:
+    words = " ".join(body[:200].decode(errors="replace").split())
+    return f"HTTP status {status}{': ' if words else ''}{words}"

@@ -1,0 +1,424 @@
+"""The rules of prometheus-adapter: parsed from its file unchanged, and from a rule and a question the PromQL text.
+
+Source: prometheus-adapter v0.12.0, pkg/config/config.go, pkg/naming/{metric_namer,metrics_query,resource_converter}.go.
+Regular expressions are Python's, which read what such files have in them as Go's do.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from schemas.kubernetes.fielderrors import go_quote
+from schemas.kubernetes.gotimes import parse_duration_ms
+from schemas.kubernetes.manifests import YamlTextError, parse_yaml
+from schemas.kubernetes.selectors import DOES_NOT_EXIST, EXISTS, Requirement, Selector
+
+T = TypeVar("T")
+
+
+class RulesError(ValueError):
+    """A file of rules, or a rule for a question, cannot be used. The text names the file or the rule, and why."""
+
+
+class ObjectResource(NamedTuple):
+    """The resource that a custom metric describes."""
+
+    plural: str
+    singular: str
+    group: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+PODS: Final = ObjectResource("pods", "pod")
+NAMESPACES: Final = ObjectResource("namespaces", "namespace")
+ANY: Final = ".+"
+"""In place of names: every object that has a label of the resource."""
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+class _Part(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """As prometheus-adapter, a field that is not known is an error."""
+
+
+class _Filter(_Part, frozen=True):
+    is_: str = msgspec.field(name="is", default="")
+    is_not: str = ""
+
+
+class _GroupResource(_Part, frozen=True):
+    resource: str = ""
+    group: str = ""
+
+
+class _Resources(_Part, frozen=True):
+    template: str = ""
+    overrides: dict[str, _GroupResource] = {}
+    namespaced: bool | None = None
+
+
+class _Name(_Part, frozen=True):
+    matches: str = ""
+    as_: str = msgspec.field(name="as", default="")
+
+
+class _DiscoveryRule(_Part, frozen=True):
+    series_query: str = ""
+    series_filters: list[_Filter] = []
+    resources: _Resources = _Resources()
+    name: _Name = _Name()
+    metrics_query: str = ""
+
+
+class _ResourceRule(_Part, frozen=True):
+    container_query: str = ""
+    node_query: str = ""
+    resources: _Resources = _Resources()
+    container_label: str = ""
+
+
+class _ResourceRules(_Part, frozen=True):
+    cpu: _ResourceRule = _ResourceRule()
+    memory: _ResourceRule = _ResourceRule()
+    window: str = "0s"
+
+
+class _File(_Part, frozen=True):
+    rules: list[_DiscoveryRule] = []
+    external_rules: list[_DiscoveryRule] = []
+    resource_rules: _ResourceRules | None = None
+
+
+# --- templates --------------------------------------------------------------------------------------------------------
+
+_ACTION = re.compile(r"(\s*<<- |<<)\s*(.*?)\s*( ->>\s*|>>)", re.DOTALL)
+_FIELD = re.compile(r"\.(\w+)")
+_INDEX = re.compile(r"index\s+\.(\w+)\s+(?:\"([^\"]*)\"|(\d+))")
+
+
+class Template:
+    """A text with Go's template actions between `<<` and `>>`: fields, and `index` of a field that is a map or a list.
+
+    Raises RulesError: it has another action, or one of a field that is not there.
+    """
+
+    def __init__(self, text: str, fields: Sequence[str]) -> None:
+        self._parts: list[str | tuple[str, str | int | None]] = []
+        at = 0
+        for found in _ACTION.finditer(text):
+            self._parts += [text[at : found.start()], self._action(found[2], fields)]
+            at = found.end()
+        self._parts.append(text[at:])
+        if any(isinstance(part, str) and "<<" in part for part in self._parts):
+            raise RulesError("a template action is not closed by >>")
+
+    @staticmethod
+    def _action(action: str, fields: Sequence[str]) -> tuple[str, str | int | None]:
+        if found := _FIELD.fullmatch(action):
+            name, key = found[1], None
+        elif found := _INDEX.fullmatch(action):
+            name, key = found[1], int(found[3]) if found[3] else found[2]
+        else:
+            raise RulesError(f"template action <<{action}>> is not supported: use a field, or index of one")
+        if name not in fields:
+            raise RulesError(f"template field .{name} is not known: there are {', '.join(fields)}")
+        return name, key
+
+    def fill(self, values: Mapping[str, Any]) -> str:
+        """The text with its actions replaced by values, which are printed as Go prints them."""
+        return "".join(part if isinstance(part, str) else _printed(values[part[0]], part[1]) for part in self._parts)
+
+
+def _printed(value: Any, key: str | int | None) -> str:
+    if isinstance(value, Mapping):
+        if key is not None:
+            return str(value.get(key, ""))
+        return f"map[{' '.join(f'{name}:{value[name]}' for name in sorted(value))}]"
+    if isinstance(value, str):
+        return value
+    if isinstance(key, int):
+        return str(value[key]) if key < len(value) else ""
+    return f"[{' '.join(value)}]"
+
+
+_QUERY_FIELDS: Final = ("Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice")
+_NOT_IN_LABELS = re.compile("[.-]")
+
+
+@dataclass(frozen=True)
+class ResourceLabels:
+    """Which label of a series names the object of a resource."""
+
+    overrides: tuple[tuple[str, str, str], ...]
+    """Label, resource and group: of several labels for one resource the first counts."""
+    template: Template | None
+
+    def of(self, resource: ObjectResource) -> str:
+        """The label of a resource. Raises RulesError: the rule has none for it."""
+        for label, name, group in self.overrides:
+            if name in (resource.plural, resource.singular) and resource.group.startswith(group):
+                return label
+        if self.template is None:
+            raise RulesError(f"its rule has no label for {resource}: add one under resources.overrides")
+        group = _NOT_IN_LABELS.sub("_", resource.group)
+        return self.template.fill({"Resource": resource.singular, "Group": group})
+
+
+@dataclass(frozen=True)
+class QueryRule:
+    """How a question about objects, or an external metric, becomes PromQL. `matchers`: labels that all series have."""
+
+    labels: ResourceLabels
+    query: Template
+    matchers: tuple[tuple[str, str], ...] = ()
+    namespaced: bool = True
+
+    def of_objects(
+        self,
+        series: str,
+        resource: ObjectResource,
+        namespace: str,
+        selector: Selector,
+        names: Sequence[str],
+        group_by: Sequence[str] = (),
+    ) -> str:
+        """The query for objects by name. `namespace`: empty for what is in none; `names`: `(ANY,)` for all of them.
+
+        Raises RulesError: the rule has no label for it, or PromQL no matcher for the selector.
+        """
+        matchers, values = _selected(selector)
+        if namespace:
+            self._match(self.labels.of(NAMESPACES), namespace, matchers, values)
+        label, joined = self.labels.of(resource), "|".join(names)
+        matchers.append(f"{label}{'=' if len(names) == 1 and joined != ANY else '=~'}{go_quote(joined)}")
+        values[label] = joined
+        return self._text(series, matchers, values, [label, *group_by])
+
+    def of_external(self, series: str, namespace: str, selector: Selector) -> str:
+        """The query for an external metric. Raises RulesError: as `of_objects`."""
+        matchers, values = _selected(selector)
+        if self.namespaced and namespace:
+            self._match(self.labels.of(NAMESPACES), namespace, matchers, values)
+        return self._text(series, matchers, values, [])
+
+    @staticmethod
+    def _match(label: str, value: str, matchers: list[str], values: dict[str, str]) -> None:
+        matchers.append(f"{label}={go_quote(value)}")
+        values[label] = value
+
+    def _text(self, series: str, matchers: list[str], values: dict[str, str], group_by: list[str]) -> str:
+        for label, value in self.matchers:
+            self._match(label, value, matchers, values)
+        found = self.query.fill(
+            {
+                "Series": series,
+                "LabelMatchers": ",".join(matchers),
+                "LabelValuesByName": values,
+                "GroupBy": ",".join(group_by),
+                "GroupBySlice": group_by,
+            }
+        )
+        if not found:
+            raise RulesError("its rule's query is empty")
+        return found
+
+
+_OPERATORS: Final = {"=": "=", "==": "=", "!=": "!=", "in": "=~", "notin": "!~", EXISTS: "!=", DOES_NOT_EXIST: "="}
+
+
+def _selected(selector: Selector) -> tuple[list[str], dict[str, str]]:
+    """Matchers of a metric's selector, and its values by label. Values are passed on as they are, as regular
+    expressions too, which is the adapter's.
+    """
+    matchers, values = [], {}
+    for each in selector.requirements or ():
+        matchers.append(f"{each.key}{_operator(each)}{go_quote(joined := '|'.join(sorted(each.values)))}")
+        values[each.key] = joined
+    return matchers, values
+
+
+def _operator(requirement: Requirement) -> str:
+    if requirement.operator not in _OPERATORS:
+        raise RulesError(f"operator not supported by prometheus: {requirement}")
+    return _OPERATORS[requirement.operator]
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SeriesRule(QueryRule):
+    """A rule of `rules` or `externalRules`: which series it is about, and the metric that each of them is."""
+
+    series_query: str = ""
+    filters: tuple[tuple[re.Pattern[str], bool], ...] = ()
+    """What a series name must match, or (False) must not."""
+    matches: re.Pattern[str] = re.compile(".*")
+    as_: str = "$0"
+
+    def selector(self, resource: ObjectResource | None) -> str:
+        """The series selector of what the rule is about; of a resource, only of series that have a label of it.
+
+        Raises RulesError: the rule has no label for it.
+        """
+        wanted = [f"{label}={go_quote(value)}" for label, value in self.matchers]
+        if resource is not None:
+            wanted.append(f'{self.labels.of(resource)}!=""')
+        text = self.series_query.strip()
+        head = text[:-1].rstrip() if text.endswith("}") else f"{text}{{"
+        return f"{head}{'' if head.endswith(('{', ',')) else ','}{','.join(wanted)}}}" if wanted else text
+
+    def series_of(self, metric: str, names: Sequence[str]) -> str | None:
+        """The last of the series names that are this metric; None: none is."""
+        return next((name for name in reversed(names) if self.metric_of(name) == metric), None)
+
+    def metric_of(self, series: str) -> str | None:
+        """The metric that a series is; None: the rule is not about it."""
+        if any((pattern.search(series) is not None) != wanted for pattern, wanted in self.filters):
+            return None
+        found = self.matches.search(series)
+        return None if found is None else _expanded(self.as_, found)
+
+
+_REFERENCE = re.compile(r"\$(?:(\$)|(\w+)|\{(\w+)\})")
+
+
+def _expanded(template: str, found: re.Match[str]) -> str:
+    """A text with `$1`, `${1}` and names replaced by groups, as Go's `Regexp.Expand` does: unknown ones are empty."""
+
+    def value(reference: re.Match[str]) -> str:
+        if reference[1]:
+            return "$"
+        name = reference[2] or reference[3]
+        group: int | str = int(name) if name.isdecimal() else name
+        try:
+            return found[group] or ""
+        except IndexError:
+            return ""
+
+    return _REFERENCE.sub(value, template)
+
+
+@dataclass(frozen=True)
+class ResourceRules:
+    """The queries of `resourceRules` for containers; `window_ms`: what they are a rate over."""
+
+    cpu: QueryRule
+    memory: QueryRule
+    cpu_container: str
+    """The label that names the container."""
+    memory_container: str
+    window_ms: int
+
+
+@dataclass(frozen=True)
+class PromRules:
+    """A file of rules."""
+
+    custom: tuple[SeriesRule, ...] = ()
+    external: tuple[SeriesRule, ...] = ()
+    resource: ResourceRules | None = None
+
+
+def parse_rules(text: str, origin: str, matchers: Mapping[str, str] | None = None) -> PromRules:
+    """Read a file of rules.
+
+    Args:
+        origin: the file, as errors name it.
+        matchers: labels and values that all queries ask for, beside what a rule asks.
+
+    Raises:
+        RulesError: it is not YAML, has a field that is not known, or a rule that cannot be used.
+    """
+    try:
+        file = msgspec.convert(_without_nulls(parse_yaml(text)) or {}, _File)
+    except YamlTextError as error:
+        raise RulesError(f"{origin}: not YAML: {' '.join(str(error).split())}") from error
+    except msgspec.ValidationError as error:
+        raise RulesError(f"{origin}: {error}") from error
+    fixed = tuple((matchers or {}).items())
+    return PromRules(
+        tuple(_series_rule(each, f"{origin}: rules[{i}]", fixed) for i, each in enumerate(file.rules)),
+        tuple(_series_rule(each, f"{origin}: externalRules[{i}]", fixed) for i, each in enumerate(file.external_rules)),
+        None if file.resource_rules is None else _resource_rules(file.resource_rules, origin, fixed),
+    )
+
+
+def _without_nulls(value: Any) -> Any:
+    """A document without the fields that it leaves empty, which Go takes for zero."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+LabelPairs = tuple[tuple[str, str], ...]
+
+
+def _series_rule(rule: _DiscoveryRule, where: str, matchers: LabelPairs) -> SeriesRule:
+    if not rule.series_query.strip():
+        raise RulesError(f"{where}.seriesQuery: Required value")
+    filters = []
+    for i, each in enumerate(rule.series_filters):
+        if bool(each.is_) == bool(each.is_not):
+            raise RulesError(f"{where}.seriesFilters[{i}]: needs either is or isNot")
+        pattern = _pattern(each.is_ or each.is_not, f"{where}.seriesFilters[{i}]")
+        filters.append((pattern, bool(each.is_)))
+    matches = _pattern(rule.name.matches or ".*", f"{where}.name.matches")
+    if not rule.name.as_ and matches.groups > 1:
+        raise RulesError(f"{where}.name.as: Required value, as name.matches has several groups")
+    return SeriesRule(
+        labels=_labels(rule.resources, where),
+        query=_template(rule.metrics_query, _QUERY_FIELDS, f"{where}.metricsQuery"),
+        matchers=matchers,
+        namespaced=rule.resources.namespaced is not False,
+        series_query=rule.series_query,
+        filters=tuple(filters),
+        matches=matches,
+        as_=rule.name.as_ or ("$1" if matches.groups else "$0"),
+    )
+
+
+def _resource_rules(rules: _ResourceRules, origin: str, matchers: LabelPairs) -> ResourceRules:
+    made = []
+    for name, rule in (("cpu", rules.cpu), ("memory", rules.memory)):
+        where = f"{origin}: resourceRules.{name}"
+        query = _template(rule.container_query, _QUERY_FIELDS, f"{where}.containerQuery")
+        if not rule.container_label:
+            raise RulesError(f"{where}.containerLabel: Required value")
+        made.append(QueryRule(_labels(rule.resources, where), query, matchers))
+    try:
+        window_ms = parse_duration_ms(rules.window)
+    except ValueError as error:
+        raise RulesError(f"{origin}: resourceRules.window: {error}") from error
+    return ResourceRules(made[0], made[1], rules.cpu.container_label, rules.memory.container_label, window_ms)
+
+
+def _labels(resources: _Resources, where: str) -> ResourceLabels:
+    template = None
+    if resources.template:
+        template = _template(resources.template, ("Resource", "Group"), f"{where}.resources.template")
+    overrides = tuple((label, each.resource.lower(), each.group) for label, each in resources.overrides.items())
+    return ResourceLabels(overrides, template)
+
+
+def _template(text: str, fields: Sequence[str], where: str) -> Template:
+    if not text.strip():
+        raise RulesError(f"{where}: Required value")
+    try:
+        return Template(text, fields)
+    except RulesError as error:
+        raise RulesError(f"{where}: {error}") from error
+
+
+def _pattern(text: str, where: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise RulesError(f"{where}: not a regular expression: {error}") from error

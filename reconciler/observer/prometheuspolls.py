@@ -1,0 +1,258 @@
+"""Ask a cluster's Prometheus in place of its metrics APIs: at most one request per distinct query and sync period."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import structs
+
+from reconciler.clusters.answers import ApiError, ClusterError, NoAnswerError
+from reconciler.clusters.prometheus import PromClient
+from reconciler.core import promanswers
+from reconciler.core.metricanswers import failed, next_poll_ms
+from reconciler.core.promanswers import PromResult, not_found
+from reconciler.core.promrules import ANY, NAMESPACES, PODS, ObjectResource, QueryRule, RulesError, SeriesRule
+from reconciler.core.promsettings import PromConnection
+from reconciler.observer.clusterview import ObserverMetrics, ReadProblem, Troubles, problem_of
+from runtime.log import Clock
+from schemas.kubernetes.selectors import SelectorError, parse_selector
+from schemas.limits import PROM_NAMES
+from schemas.metricqueries import Query, is_root_scoped
+from schemas.observed import MetricAnswer, Pod
+
+log = logging.getLogger(__name__)
+
+PROMETHEUS: Final = "prometheus"
+"""The part of a trouble."""
+LOOK_AGAIN_MS: Final = 60_000
+"""Series names are looked up again this soon where a metric is asked for that none of them is."""
+LOOK_EVERY_MS: Final = 600_000
+"""How often they are looked up, and how old a series may be: the adapter's --metrics-relist-interval."""
+FAILED_MS: Final = 15_000
+"""How soon they are looked up again after a failure."""
+
+Resources = Callable[[str], Awaitable[ObjectResource]]
+"""The resource of a `Kind.group`. Raises ClusterError: the cluster has none, or cannot be asked."""
+Pods = Callable[[str], Mapping[str, Pod] | None]
+"""The pods of a namespace by name; None: they are not known yet."""
+AskedOfPods = tuple[Query, Collection[str]]
+"""A question about pods, and the names of those."""
+
+
+class SharedResults:
+    """Results of queries, each asked for at most once per period; whoever asks meanwhile shares it, errors too."""
+
+    def __init__(self, client: PromClient, clock: Clock, period_ms: Callable[[], int]) -> None:
+        self._client, self._clock, self._period_ms = client, clock, period_ms
+        self._kept: dict[str, tuple[int, asyncio.Task[PromResult]]] = {}
+        """Query → when its period ends, and its result."""
+
+    async def result(self, text: str) -> PromResult:
+        """The result of a query in its present period. Raises ClusterError: as `PromClient.query`."""
+        now_ms, period_ms = self._clock(), self._period_ms()
+        until_ms, task = self._kept.get(text, (0, None))
+        if task is None or not now_ms < until_ms <= now_ms + period_ms:
+            self._kept = {key: kept for key, kept in self._kept.items() if kept[0] > now_ms or not kept[1].done()}
+            task = asyncio.create_task(self._client.query(text))
+            self._kept[text] = next_poll_ms(text, period_ms, now_ms), task
+        # Shielded: one who gives up must not take the answer from the others.
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """End what is still being asked."""
+        running = [task for _, task in self._kept.values()]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        self._kept.clear()
+
+
+class SeriesNames:
+    """The names of series that selectors match, looked up seldom. What was found stays while a look-up fails."""
+
+    def __init__(self, client: PromClient, clock: Clock) -> None:
+        self._client, self._clock = client, clock
+        self._known: dict[str, tuple[int, list[str] | None, ClusterError | None]] = {}
+        """Selector → when it was looked up last, the names found last, and why the last look-up found none."""
+        self._looking = asyncio.Lock()
+
+    async def find(self, metric: str, rules: Sequence[tuple[SeriesRule, str]]) -> tuple[SeriesRule, str] | None:
+        """The rule and the series of a metric, of several rules the last; None: no series of these selectors is it.
+
+        Raises ClusterError: a selector's names were never known, and cannot be looked up.
+        """
+        for oldest_ms in (LOOK_EVERY_MS, LOOK_AGAIN_MS):
+            for rule, selector in reversed(rules):
+                series = rule.series_of(metric, await self._names(selector, oldest_ms))
+                if series is not None:
+                    return rule, series
+        return None
+
+    async def _names(self, selector: str, oldest_ms: int) -> list[str]:
+        async with self._looking:
+            now_ms = self._clock()
+            looked_ms, names, error = self._known.get(selector, (0, None, None))
+            if not 0 <= now_ms - looked_ms < (oldest_ms if error is None else FAILED_MS):
+                try:
+                    names, error = await self._client.names(selector, (now_ms - LOOK_EVERY_MS) // 1000), None
+                except ClusterError as failure:
+                    log.warning("series not looked up", extra={"selector": selector, "error": str(failure)})
+                    error = failure
+                self._known[selector] = now_ms, names, error
+        if names is None and error is not None:
+            raise error
+        return names or []
+
+
+class PrometheusPoller:
+    """Answers the questions for which a cluster's Prometheus is asked; what it cannot do becomes a trouble."""
+
+    def __init__(
+        self,
+        cluster: str,
+        connection: PromConnection,
+        *,
+        resources: Resources,
+        pods: Pods,
+        period_ms: Callable[[], int],
+        clock: Clock,
+        metrics: ObserverMetrics,
+        troubles: Troubles,
+    ) -> None:
+        self.answers = connection.answers
+        self._cluster, self._connection, self._rules = cluster, connection, connection.rules
+        self._resources, self._pods, self._clock = resources, pods, clock
+        self._metrics, self._troubles = metrics, troubles
+        self._client = PromClient(connection)
+        self._shared, self._names = SharedResults(self._client, clock, period_ms), SeriesNames(self._client, clock)
+
+    async def ask(self, namespace: str, asked: Sequence[Query]) -> list[MetricAnswer]:
+        """Answer the questions of a namespace; those about pods that are not known yet are left out."""
+        pods = self._pods(namespace)
+        about_pods = [query for query in asked if query.api in ("resource", "pods")]
+        groups: dict[tuple[str, str, str], list[AskedOfPods]] = {}
+        work: list[Coroutine[Any, Any, list[MetricAnswer]]] = []
+        problems: list[ReadProblem] = []
+        for query in about_pods if pods is not None else ():
+            try:
+                selector = parse_selector(query.selector)
+            except SelectorError as error:
+                work.append(_given(failed(query, str(error))))
+                continue
+            names = [name for name, pod in (pods or {}).items() if selector.matches(pod.labels)]
+            groups.setdefault((query.api, query.metric, query.metric_selector), []).append((query, names))
+        for (api, _, _), group in groups.items():
+            made = self._usages(namespace, group) if api == "resource" else self._of_pods(namespace, group)
+            work.append(self._tried([query for query, _ in group], made, problems))
+        for query in asked:
+            if query.api in ("object", "external"):
+                made = self._object(namespace, query) if query.api == "object" else self._external(namespace, query)
+                work.append(self._tried([query], made, problems))
+        found = [answer for answers in await asyncio.gather(*work) for answer in answers]
+        for (api, outcome), count in Counter((each.api, "error" if each.error else "ok") for each in found).items():
+            self._metrics.answers.labels(self._cluster, api, outcome).inc(count)
+        self._troubles.note(PROMETHEUS, namespace, problems[0] if problems else None)
+        return found
+
+    async def close(self) -> None:
+        """End the requests and close the connections."""
+        await self._shared.close()
+        await self._client.close()
+
+    async def _tried(
+        self, asked: Sequence[Query], made: Coroutine[Any, Any, list[MetricAnswer]], problems: list[ReadProblem]
+    ) -> list[MetricAnswer]:
+        """The answers; an error is the answer to all of the questions. `problems` takes those of the Prometheus."""
+        try:
+            return await made
+        except RulesError as error:
+            return [failed(query, f"unable to fetch metrics from prometheus: {error}") for query in asked]
+        except (ClusterError, ValueError) as error:
+            if not (isinstance(error, ApiError) and error.status in (400, 404, 422)):
+                problems.append(_problem(error))
+            return [failed(query, f"unable to fetch metrics from prometheus: {error}") for query in asked]
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    async def _of_pods(self, namespace: str, group: Sequence[AskedOfPods]) -> list[MetricAnswer]:
+        query, names = group[0][0], _all_names(group)
+        rule, series = await self._found(query, PODS) if names else (None, "")
+        if rule is None:
+            why = self._no_series() if names else "no pod matches the selector"
+            return [failed(each, not_found(query.metric, "pods", why)) for each, _ in group]
+        selector = parse_selector(query.metric_selector)
+        text, shown = (rule.of_objects(series, PODS, namespace, selector, each) for each in (names, (ANY,)))
+        result = await self._shared.result(text)
+        answers = promanswers.pod_answers(group, result, rule.labels.of(PODS), self._clock())
+        return _with_query(answers, shown)
+
+    async def _usages(self, namespace: str, group: Sequence[AskedOfPods]) -> list[MetricAnswer]:
+        rules, names = self._rules.resource, _all_names(group)
+        assert rules is not None  # checked where the settings are read
+        if not names:
+            return [query for query, _ in group]
+
+        def text(rule: QueryRule, container: str, pods: Sequence[str]) -> str:
+            return rule.of_objects("", PODS, namespace, parse_selector(""), pods, [container])
+
+        both = (rules.cpu, rules.cpu_container), (rules.memory, rules.memory_container)
+        cpu, memory = await asyncio.gather(*(self._shared.result(text(*each, names)) for each in both))
+        answers = promanswers.usage_answers(group, cpu, memory, rules)
+        return _with_query(answers, text(*both[0], (ANY,)))
+
+    async def _object(self, namespace: str, query: Query) -> list[MetricAnswer]:
+        root = is_root_scoped(query)
+        try:
+            resource = NAMESPACES if root else await self._resources(query.group_kind)
+        except NoAnswerError:
+            return []  # the API server is away: the observer's own outage, as for the metrics APIs
+        except ClusterError as error:
+            return [failed(query, str(error))]
+        name = namespace if root else query.object
+        rule, series = await self._found(query, resource)
+        if rule is None:
+            return [failed(query, not_found(query.metric, f"{resource} {name}", self._no_series()))]
+        inside, selector = "" if root else namespace, parse_selector(query.metric_selector)
+        text = rule.of_objects(series, resource, inside, selector, [name])
+        result, label = await self._shared.result(text), rule.labels.of(resource)
+        return _with_query([promanswers.object_answer(query, result, label, name, resource, self._clock())], text)
+
+    async def _external(self, namespace: str, query: Query) -> list[MetricAnswer]:
+        rules = [(rule, rule.selector(None)) for rule in self._rules.external]
+        found = await self._names.find(query.metric, rules)
+        if found is None:
+            return [failed(query, not_found(query.metric, f"namespace {namespace}", self._no_series()))]
+        text = found[0].of_external(found[1], namespace, parse_selector(query.metric_selector))
+        return _with_query([promanswers.external_answer(query, await self._shared.result(text))], text)
+
+    async def _found(self, query: Query, resource: ObjectResource) -> tuple[SeriesRule | None, str]:
+        rules = []
+        for rule in self._rules.custom:
+            try:
+                rules.append((rule, rule.selector(resource)))
+            except RulesError:
+                continue  # a rule without a label for the resource has no metric of it, as in the adapter
+        return await self._names.find(query.metric, rules) or (None, "")
+
+    def _no_series(self) -> str:
+        return f"no rule of {self._connection.rules_file} makes it of a series"
+
+
+async def _given(answer: MetricAnswer) -> list[MetricAnswer]:
+    return [answer]
+
+
+def _all_names(group: Sequence[AskedOfPods]) -> list[str]:
+    """The names of the pods of all questions; of too many for one query, what stands for every pod."""
+    names = sorted({name for _, each in group for name in each})
+    return names if len(names) <= PROM_NAMES.most else [ANY]
+
+
+def _with_query(answers: Sequence[MetricAnswer], text: str) -> list[MetricAnswer]:
+    return [structs.replace(answer, promql=" ".join(text.split())) for answer in answers]
+
+
+def _problem(error: Exception) -> ReadProblem:
+    return problem_of(error) if isinstance(error, ClusterError) else ReadProblem("failing", str(error))

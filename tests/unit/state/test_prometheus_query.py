@@ -1,0 +1,54 @@
+"""A decision names the query that a Prometheus was asked for each metric, and depends on it in nothing else."""
+
+from typing import Any
+
+import msgspec
+
+from fleethpa.fleet.decisionpage import explained, explanation_lines
+from schemas.decisions import Decision
+from schemas.observed import Answers, AutoscalerSet, MetricAnswer, PodList
+from schemas.settings import SettingsSet
+from tests.partition_kit import ENFORCING, LogBuilder, make_hpa, make_pod, scale
+
+QUERY = 'sum(queue_depth{namespace="shop"})'
+
+
+def decided(*promql: str) -> list[dict[str, Any]]:
+    """The decisions of an HPA of CPU and a queue after an answer with each of the queries."""
+    log, target = LogBuilder(), {"type": "AverageValue", "averageValue": "5"}
+    metrics = make_hpa()["spec"]["metrics"] + [
+        {"type": "External", "external": {"metric": {"name": "queue"}, "target": target}}
+    ]
+    log.add(SettingsSet(cluster="*", settings=ENFORCING), AutoscalerSet(hpa=make_hpa(metrics=metrics)))
+    log.add(scale(), PodList(list_id="a", pods=[make_pod("web-0"), make_pod("web-1")]))
+    made = []
+    for text in promql:
+        failed = MetricAnswer(api="resource", selector="app=web", error="no metrics-server")
+        queue = MetricAnswer(api="external", metric="queue", items=[(9_000, log.now_ms)], promql=text)
+        made += log.add(Answers(items=[failed, queue]), after_ms=15_000)
+    return made
+
+
+def test_a_decision_and_its_explanation_name_the_query() -> None:
+    (made,) = decided(QUERY)
+    assert made["observed"]["promql"] == ["", QUERY]
+    decision = msgspec.convert(made, Decision)
+    lines = explanation_lines(explained(decision), now_ms=0)
+    (named,) = [line for line in lines if QUERY in line]
+    assert named.split()[0] == "query"
+    assert lines[lines.index(named) - 1].startswith("queue")
+
+
+def test_nothing_else_of_a_decision_depends_on_the_query() -> None:
+    (with_query,), (without,) = decided(QUERY), decided("")
+    assert "promql" not in without["observed"]
+    assert with_query["observed"].pop("promql")
+    # The answer is another text, so that the log has another hash.
+    assert with_query["input"].pop("hash") != without["input"].pop("hash")
+    assert with_query == without
+
+
+def test_another_query_is_a_full_record() -> None:
+    _, first, same, other = decided(QUERY, QUERY, QUERY, "sum(queue_depth)")
+    assert same["sameAs"] == first["id"]
+    assert other["observed"]["promql"] == ["", "sum(queue_depth)"]
