@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
@@ -16,13 +15,17 @@ from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found, usage
 from fleethpa.frame.options import ConditionMeasure, parse_fail_if
 from fleethpa.frame.session import Session, command_options, html_option, output_option
+from fleethpa.frame.sources import jobs_for, progress
 from fleethpa.questions.upgradereport import changed, report
-from streams.analysis.upgrade import UpgradeReader
-from streams.history.evaluations import MOST_COUNTED, readers_by_hpa
+from streams.analysis.upgrade import PreviewTask, previews, read_previews
+from streams.history.parallel import ReplayPool
 from streams.hpa.rules import UnknownRulesError, minor_of, parse_gates, rules_of, rules_text
 
 if TYPE_CHECKING:
+    from fleethpa.fleet.views import HpaView
+    from schemas.keys import HpaId
     from streams.analysis.upgrade import Preview
+    from streams.history.past import Past
     from streams.hpa.rules import Rules
 
 _MEASURES: Final = {"changed": ConditionMeasure("changed")}
@@ -65,21 +68,25 @@ def upgrade_preview(
         raise usage(f"--to {to} cannot be compared with", cause=str(error)) from error
     gate = None if fail_if is None else parse_fail_if(fail_if, _MEASURES)
     window = closed_window(since, until, session.now_ms())
-    previews = session.run(_previews(session, selection, window, rules))
-    session.publish(report(previews, name), output, html=html)
-    counts = _Counts(changed(previews))
+    found = session.run(_previews(session, selection, window, rules))
+    session.publish(report(found, name), output, html=html)
+    counts = _Counts(changed(found))
     return ANSWER_IS_NO if gate is not None and gate.holds(_Counts(0), counts) else OK
 
 
 async def _previews(session: Session, selection: Selection, window: tuple[int, int], rules: Rules) -> list[Preview]:
     async with session.past() as past:
         views = chosen(await read_state(past), selection)
-        made: dict[object, Preview] = {}
-        wanted = {view.id for view in views}
-        reader = partial(UpgradeReader, target=rules)
-        async with aclosing(readers_by_hpa(past, wanted, window, reader, MOST_COUNTED)) as parts:
-            async for readers in parts:
-                made |= {hpa: reader.preview() for hpa, reader in readers.items()}
+        made: dict[HpaId, Preview] = {}
+        tasks, jobs = _tasks(past, views, window, rules), jobs_for(past)
+        if len(tasks) == 1 or jobs == 1:
+            for task in tasks:
+                made |= await previews(task)
+        else:
+            pool = ReplayPool(read_previews, jobs)
+            async with progress(session, "reading", pool):
+                async for part in pool.run(tasks):
+                    made |= part
     found = [each for view in views if (each := made[view.id]).evaluations]
     if not found:
         raise not_found(
@@ -88,3 +95,12 @@ async def _previews(session: Session, selection: Selection, window: tuple[int, i
             next_step="fleethpa decisions -A --since 30d, to see when there are some",
         )
     return found
+
+
+def _tasks(past: Past, views: Sequence[HpaView], window: tuple[int, int], rules: Rules) -> list[PreviewTask]:
+    """One task per log partition, those with the most HPAs first: partitions are read beside each other."""
+    hpas: dict[int, list[HpaId]] = {}
+    for view in views:
+        hpas.setdefault(view.partition, []).append(view.id)
+    ordered = sorted(hpas.values(), key=len, reverse=True)
+    return [PreviewTask(past, frozenset(each), window, rules) for each in ordered]

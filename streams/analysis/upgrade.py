@@ -4,14 +4,20 @@ Each evaluation is decided twice with the inputs that it had (open loop). After 
 recorded load and replicas no longer are those that the other version would have seen, so only the first counts as sure.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import aclosing
+from functools import partial
 from typing import Final, NamedTuple
 
 from msgspec import structs
 
 from schemas.keys import HpaId
 from streams.analysis.answer import Answer, answer
+from streams.history.evaluations import MOST_COUNTED, readers_by_hpa
+from streams.history.parallel import reported
+from streams.history.past import Past
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
 from streams.hpa.metrics import tolerance_band
@@ -21,6 +27,8 @@ from streams.state.lostmetrics import EvaluationInputs
 
 SEVERAL: Final = "several"
 """Named instead of a rule where no single one changes the answer."""
+_REPORTED_EVERY: Final = 500
+"""Evaluations of an HPA after which progress is reported."""
 _MOST_NAMED: Final = 3
 """Pods that a finding names."""
 
@@ -72,6 +80,8 @@ class UpgradeReader:
         if not isinstance(inputs.observation.scale, Scale):
             return
         self._count += 1
+        if self._count % _REPORTED_EVERY == 0:
+            reported(0, _REPORTED_EVERY)
         self._last = inputs
         if inputs.settings.rules == self._target:
             return
@@ -93,6 +103,30 @@ class UpgradeReader:
         """Give what was found."""
         findings = [] if self._last is None else list(_findings(self._last, self._target, self._edges))
         return Preview(self._hpa, self._count, self._first, dict(self._applied), findings)
+
+
+class PreviewTask(NamedTuple):
+    """HPAs of one log partition whose past is to be compared. `window`: from a log time to before another."""
+
+    past: Past
+    hpas: frozenset[HpaId]
+    window: tuple[int, int]
+    target: Rules
+
+
+async def previews(task: PreviewTask) -> dict[HpaId, Preview]:
+    """Read a partition and compare. Raises LogGoneError: the log does not reach back."""
+    made: dict[HpaId, Preview] = {}
+    reader = partial(UpgradeReader, target=task.target)
+    async with aclosing(readers_by_hpa(task.past, set(task.hpas), task.window, reader, MOST_COUNTED)) as parts:
+        async for readers in parts:
+            made |= {hpa: found.preview() for hpa, found in readers.items()}
+    return made
+
+
+def read_previews(task: PreviewTask) -> dict[HpaId, Preview]:
+    """The same, in a process of its own."""
+    return asyncio.run(previews(task))
 
 
 def with_rules(inputs: EvaluationInputs, rules: Rules) -> EvaluationInputs:
