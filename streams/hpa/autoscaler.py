@@ -24,6 +24,9 @@ EXTERNAL_PER_POD: Final = "externalPerPod"
 INVALID: Final = "invalid"
 """How a metric's replicas are calculated. `invalid`: the spec itself is the error, the metric is never asked for."""
 
+OF_PODS: Final = (UTILIZATION, RAW_AVERAGE, PODS)
+"""Calculations from a sample of each pod."""
+
 
 class ControllerSettings(Struct, frozen=True, kw_only=True):
     """The controller's flags and version, as far as they take part in a decision; the defaults are those of v1.37."""

@@ -9,7 +9,6 @@ from functools import lru_cache
 
 from msgspec import structs
 
-from streams.hpa.autoscaler import ControllerSettings
 from streams.hpa.evaluation import Calculation
 from streams.hpa.gofloat import (
     MAX_INT32,
@@ -23,9 +22,8 @@ from streams.hpa.gofloat import (
     wrap32,
     wrap64,
 )
-from streams.hpa.grouping import NO_PODS_ERROR, Groups, MetricError, group
-from streams.hpa.observation import PodSamples, TargetPods
-from streams.hpa.requests import RequestTable
+from streams.hpa.grouping import NO_PODS_ERROR, Groups, MetricError
+from streams.hpa.observation import SeenPods
 from streams.hpa.rules import CURRENT, Rules
 
 ToleranceBand = tuple[float, float]
@@ -54,37 +52,25 @@ def _edge(tolerance: float, outside: float) -> float:
     return inside
 
 
-def utilization(
-    current: int,
-    target: int,
-    pods: TargetPods,
-    answer: PodSamples,
-    resource: str,
-    container: str,
-    band: ToleranceBand,
-    settings: ControllerSettings,
-    now_ms: int,
-) -> Calculation:
+def utilization(current: int, target: int, groups: Groups, band: ToleranceBand, rules: Rules) -> Calculation:
     """Propose replicas for a target of `target` percent of what the pods request.
 
     Raises MetricError: no pods, no samples left, a pod without a request, or requests that sum up to 0.
     """
-    rules = settings.rules
-    requests = pods.requests(resource, container, rules)
-    groups = group(pods, answer, resource == "cpu", requests, settings, now_ms)
-    if requests.error:
-        raise MetricError(requests.error)
+    if (groups.request_error or not groups.ready) and (fault := groups.fault()):
+        raise MetricError(fault)
     usage, request = groups.ready_milli, groups.ready_request
     percent, wrapped = _percent(usage, request)
     average = trunc_div(wrap64(usage), groups.ready)
     ratio = divide(float(percent), float(target))
     if _is_plain(ratio, groups):
-        return _marked(wrapped, _plain(current, percent, ratio, average, groups, band, rules))
+        plain = _plain(current, percent, ratio, average, groups, band, rules)
+        return _marked(wrapped, plain) if wrapped else plain
     if ratio < 1.0 or ratio > 1.0:
         # NaN (0 % of a target of 0) is neither: nothing is filled in then.
         request += groups.missing_request
     if ratio < 1.0:
-        usage += _fallback(pods, answer, requests, max(100, target))
+        usage += groups.missing_fallback
     if ratio > 1.0:
         request += groups.unready_request
     final_percent, also_wrapped = _percent(usage, request)
@@ -93,23 +79,14 @@ def utilization(
     return _marked(wrapped or also_wrapped, _filled(current, percent, ratio, average, final, size, groups, band, rules))
 
 
-def raw_average(
-    current: int,
-    target_milli: int,
-    pods: TargetPods,
-    answer: PodSamples,
-    cpu: bool,
-    band: ToleranceBand,
-    settings: ControllerSettings,
-    now_ms: int,
-) -> Calculation:
+def raw_average(current: int, target_milli: int, groups: Groups, band: ToleranceBand, rules: Rules) -> Calculation:
     """Propose replicas for a target average per pod; samples of unknown names are averaged in.
 
     Raises MetricError: no pods, or no samples left.
     """
-    rules = settings.rules
-    groups = group(pods, answer, cpu, None, settings, now_ms)
-    total = answer.total_milli - groups.removed_milli
+    if (groups.request_error or not groups.ready) and (fault := groups.fault()):
+        raise MetricError(fault)
+    total = groups.kept_milli
     count = groups.ready + groups.strays
     average = trunc_div(wrap64(total), count)
     ratio = divide(float(average), float(target_milli))
@@ -126,7 +103,7 @@ def raw_average(
 
 
 def object_value(
-    current: int, target_milli: int, usage_milli: int, pods: TargetPods, band: ToleranceBand, rules: Rules
+    current: int, target_milli: int, usage_milli: int, pods: SeenPods, band: ToleranceBand, rules: Rules
 ) -> Calculation:
     """Propose replicas for a target total of an Object metric.
 
@@ -136,7 +113,7 @@ def object_value(
 
 
 def external_value(
-    current: int, target_milli: int, values: Sequence[int], pods: TargetPods, band: ToleranceBand, rules: Rules
+    current: int, target_milli: int, values: Sequence[int], pods: SeenPods, band: ToleranceBand, rules: Rules
 ) -> Calculation:
     """Propose replicas for a target total of an External metric, whose series are summed up to MaxInt64.
 
@@ -263,37 +240,27 @@ def _calculation(
         ratio,
         average,
         final,
-        used=groups.ready,
-        not_ready=groups.unready,
-        missing=groups.missing,
-        ignored=groups.ignored,
-        strays=groups.strays,
-        kept=kept,
-    )
-
-
-def _fallback(pods: TargetPods, answer: PodSamples, table: RequestTable, percent: int) -> int:
-    """Sum what missing pods count as when scaling down: `percent` of their request each, truncated pod by pod."""
-    samples = answer.samples
-    return sum(
-        trunc_div(wrap64(request * percent), 100)
-        for pod, request in zip(pods.active, table.active, strict=True)
-        if pod.name not in samples
+        groups.ready,
+        groups.unready,
+        groups.missing,
+        groups.ignored,
+        groups.strays,
+        kept,
     )
 
 
 def _total(
-    current: int, target_milli: int, usage_milli: int, pods: TargetPods, band: ToleranceBand, rules: Rules
+    current: int, target_milli: int, usage_milli: int, pods: SeenPods, band: ToleranceBand, rules: Rules
 ) -> Calculation:
     ratio = divide(float(usage_milli), float(target_milli))
     if current == 0:
         return Calculation(_ceil32(ratio, rules), usage_milli, ratio)
     if band[0] <= ratio <= band[1]:
         return Calculation(current, usage_milli, ratio, kept="withinTolerance")
-    if not pods.rows:
+    if not len(pods):
         raise MetricError(f"unable to calculate ready pods: {NO_PODS_ERROR}")
     proposal = _ceil32(ratio * float(pods.running_ready), rules, rules.totals_saturate)
-    not_ready = len(pods.rows) - pods.running_ready
+    not_ready = len(pods) - pods.running_ready
     return Calculation(proposal, usage_milli, ratio, None, None, pods.running_ready, not_ready)
 
 

@@ -1,12 +1,16 @@
 """Sort a target's pods into counted, not ready, missing and ignored, and sum what the formulas need of each group.
 
 Sums are Python integers: where upstream wraps (int64) the caller wraps the total, which gives the same low 64 bits in
-any order. Source: upstream `groupPods` (v1.37.1: a Succeeded pod is not ignored).
+any order, so that the groups of the parts of a target, added up, are the groups of the whole (`join`).
+Source: upstream `groupPods` (v1.37.1: a Succeeded pod is not ignored).
 """
+
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from streams.hpa.autoscaler import ControllerSettings
+from streams.hpa.gofloat import MAX_INT64, trunc_div, wrap64
 from streams.hpa.observation import PodRow, PodSamples, TargetPods
 from streams.hpa.requests import RequestTable
 
@@ -20,7 +24,7 @@ NO_SAMPLES_ERROR = "did not receive metrics for targeted pods (pods might be unr
 
 
 class Groups(Struct, frozen=True, gc=False):
-    """Counts and sums of the groups. Requests are 0 where no request table was given."""
+    """Counts and sums of the groups, each pod being in one. Requests are 0 where no request table was given."""
 
     ready: int
     ready_milli: int
@@ -30,11 +34,24 @@ class Groups(Struct, frozen=True, gc=False):
     unready: int
     unready_request: int
     ignored: int
-    removed: int
-    """Samples of ignored and unready pods: they leave the map of samples."""
-    removed_milli: int
     strays: int
-    """Samples of no listed pod: they stay in the map."""
+    """Samples of no listed pod: they stay in the map. The samples of ignored and unready pods leave it."""
+    kept_milli: int
+    """Sum of the samples in the map."""
+    oldest_ms: int | None
+    newest_ms: int | None
+    """Times of the samples, all of them; None: there is none."""
+    missing_fallback: int = 0
+    """What missing pods count as when scaling down from a utilization: `percent` of their request each, truncated pod
+    by pod."""
+    request_error: str = ""
+    """Error of the request table, naming the first pod without a request."""
+
+    def fault(self) -> str:
+        """Say why nothing can be calculated; empty: it can."""
+        if not self.ready + self.missing + self.unready + self.ignored:
+            return NO_PODS_ERROR
+        return self.request_error if self.ready + self.strays else NO_SAMPLES_ERROR
 
 
 def group(
@@ -44,34 +61,76 @@ def group(
     requests: RequestTable | None,
     settings: ControllerSettings,
     now_ms: int,
+    percent: int = 100,
 ) -> Groups:
     """Group `pods` by the samples of one metric.
 
-    `cpu` (resource exactly `cpu`, whole pod or container) makes readiness and age count.
-
-    Raises MetricError: no pods, or no sample is left to calculate with.
+    `cpu` (resource exactly `cpu`, whole pod or container) makes readiness and age count. `percent` is what missing
+    pods use of their requests when scaling down: the target, at least 100.
     """
-    if not pods.rows:
-        raise MetricError(NO_PODS_ERROR)
-    if _all_count(pods, answer, cpu, settings, now_ms):
-        return _of_all(pods, answer, requests)
-    return group_by_pod(pods, answer, cpu, requests, settings, now_ms)
-
-
-def _all_count(pods: TargetPods, answer: PodSamples, cpu: bool, settings: ControllerSettings, now_ms: int) -> bool:
-    """Tell whether the samples are those of the active pods, one each, and all of them count."""
     samples = answer.samples
-    if not samples or len(samples) != len(pods.active) or not all(map(samples.__contains__, pods.active_names)):
-        return False
-    return not cpu or pods.are_settled(settings.cpu_initialization_period_ms, now_ms)
+    if (
+        samples
+        and len(samples) == len(pods.active)
+        and all(map(samples.__contains__, pods.active_names))
+        and (not cpu or pods.are_settled(settings.cpu_initialization_period_ms, now_ms))
+    ):
+        # The samples are those of the active pods, one each, and all of them count.
+        return _of_all(pods, answer, requests)
+    return group_by_pod(pods, answer, cpu, requests, settings, now_ms, percent)
+
+
+def join(parts: Sequence[Groups]) -> Groups:
+    """Add up the groups of the parts of a target, as if one controller had grouped all pods."""
+    if len(parts) == 1:
+        return parts[0]
+    return Groups(
+        ready=sum(each.ready for each in parts),
+        ready_milli=sum(each.ready_milli for each in parts),
+        ready_request=sum(each.ready_request for each in parts),
+        missing=sum(each.missing for each in parts),
+        missing_request=sum(each.missing_request for each in parts),
+        unready=sum(each.unready for each in parts),
+        unready_request=sum(each.unready_request for each in parts),
+        ignored=sum(each.ignored for each in parts),
+        strays=sum(each.strays for each in parts),
+        kept_milli=sum(each.kept_milli for each in parts),
+        oldest_ms=min((each.oldest_ms for each in parts if each.oldest_ms is not None), default=None),
+        newest_ms=max((each.newest_ms for each in parts if each.newest_ms is not None), default=None),
+        missing_fallback=sum(each.missing_fallback for each in parts),
+        request_error=min((each.request_error for each in parts if each.request_error), key=_order, default=""),
+    )
+
+
+def _order(request_error: str) -> tuple[int, str]:
+    """Order errors by the pod that they name at their end, with web-2 before web-10: parts have no order of a list."""
+    pod = request_error.rpartition(" ")[2]
+    return len(pod), pod
 
 
 def _of_all(pods: TargetPods, answer: PodSamples, requests: RequestTable | None) -> Groups:
     """Group without looking at each pod: the sums are known."""
-    active_request, pending_request = (0, 0) if requests is None else (requests.active_total, requests.pending_total)
-    ready, pending = len(pods.active), len(pods.pending)
-    ignored = len(pods.ignored)
-    return Groups(ready, answer.total_milli, active_request, 0, 0, pending, pending_request, ignored, 0, 0, 0)
+    ready, total, pending, ignored = len(pods.active), answer.total_milli, len(pods.pending), len(pods.ignored)
+    oldest, newest = answer.oldest_ms, answer.newest_ms
+    if requests is None:
+        return Groups(ready, total, 0, 0, 0, pending, 0, ignored, 0, total, oldest, newest)
+    active_request, pending_request = requests.active_total, requests.pending_total
+    return Groups(
+        ready,
+        total,
+        active_request,
+        0,
+        0,
+        pending,
+        pending_request,
+        ignored,
+        0,
+        total,
+        oldest,
+        newest,
+        0,
+        requests.error,
+    )
 
 
 def group_by_pod(
@@ -81,11 +140,12 @@ def group_by_pod(
     requests: RequestTable | None,
     settings: ControllerSettings,
     now_ms: int,
+    percent: int = 100,
 ) -> Groups:
-    """Do what `group` does, pod by pod. Raises MetricError: no sample is left to calculate with."""
+    """Do what `group` does, pod by pod."""
     samples = answer.samples
     removed, removed_milli = _inactive(pods, samples)
-    ready = ready_milli = ready_request = missing = missing_request = unready = unready_request = 0
+    ready = ready_milli = ready_request = missing = missing_request = fallback = unready = unready_request = 0
     wanted = requests.active if requests is not None and not requests.error else (0,) * len(pods.active)
     init_ms, delay_ms = settings.cpu_initialization_period_ms, settings.initial_readiness_delay_ms
     for pod, request in zip(pods.active, wanted, strict=True):
@@ -93,6 +153,8 @@ def group_by_pod(
         if sample is None:
             missing += 1
             missing_request += request
+            used = request * percent
+            fallback += used // 100 if 0 <= used <= MAX_INT64 else trunc_div(wrap64(used), 100)
         elif cpu and is_unready(pod, sample, init_ms, delay_ms, now_ms):
             unready += 1
             unready_request += request
@@ -102,22 +164,21 @@ def group_by_pod(
             ready += 1
             ready_milli += sample[0]
             ready_request += request
-    pending = len(pods.pending)
-    in_map = len(samples) - removed
-    if not in_map:
-        raise MetricError(NO_SAMPLES_ERROR)
     return Groups(
         ready,
         ready_milli,
         ready_request,
         missing,
         missing_request,
-        unready + pending,
+        unready + len(pods.pending),
         unready_request + (requests.pending_total if requests is not None else 0),
         len(pods.ignored),
-        removed,
-        removed_milli,
-        in_map - ready,
+        len(samples) - removed - ready,
+        answer.total_milli - removed_milli,
+        answer.oldest_ms,
+        answer.newest_ms,
+        fallback,
+        "" if requests is None else requests.error,
     )
 
 

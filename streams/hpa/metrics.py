@@ -14,20 +14,33 @@ from streams.hpa import calculator
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings, MetricSpec
 from streams.hpa.calculator import ToleranceBand
 from streams.hpa.evaluation import Calculation, Event, MetricEvaluation, MetricResult
-from streams.hpa.grouping import MetricError
+from streams.hpa.grouping import Groups, MetricError, group
 from streams.hpa.observation import (
     ExternalSamples,
     MetricFailure,
     MetricReading,
     ObjectSample,
     Observation,
+    PodCounts,
     PodSamples,
     Scale,
+    ScaleFailure,
+    SeenPods,
     TargetPods,
 )
 from streams.hpa.status import Conditions
 
 _format = lru_cache(maxsize=8192)(format_milli)
+
+
+class JoinedObservation(Struct, frozen=True, gc=False):
+    """What one evaluation reads of a target whose parts were added up (`streams.hpa.parts`)."""
+
+    scale: Scale | ScaleFailure
+    pods: PodCounts
+    answers: tuple[Groups | ObjectSample | ExternalSamples | MetricFailure | None, ...]
+    """One per `spec.metrics` item, same order."""
+    ambiguous: tuple[str, ...] = ()
 
 
 class Combined(Struct, frozen=True, gc=False):
@@ -58,7 +71,7 @@ NO_METRICS = Combined()
 
 def combine(
     autoscaler: Autoscaler,
-    observation: Observation,
+    observation: Observation | JoinedObservation,
     scale: Scale,
     reported_replicas: int,
     settings: ControllerSettings,
@@ -118,9 +131,9 @@ def action(desired: int, current: int) -> str:
 
 def evaluate_metric(
     spec: MetricSpec,
-    answer: MetricReading | None,
+    answer: MetricReading | Groups | None,
     scale: Scale,
-    pods: TargetPods,
+    pods: SeenPods,
     band: ToleranceBand,
     settings: ControllerSettings,
     now_ms: int,
@@ -143,36 +156,46 @@ def evaluate_metric(
 
 def _calculate(
     spec: MetricSpec,
-    answer: MetricReading | None,
+    answer: MetricReading | Groups | None,
     scale: Scale,
-    pods: TargetPods,
+    pods: SeenPods,
     band: ToleranceBand,
     settings: ControllerSettings,
     now_ms: int,
 ) -> Calculation:
-    how, current, target = spec.calculation, scale.spec_replicas, spec.target
-    if type(answer) is PodSamples:
+    how, current, target, rules = spec.calculation, scale.spec_replicas, spec.target, settings.rules
+    if type(answer) is PodSamples and type(pods) is TargetPods:
+        answer = grouped(spec, answer, pods, settings, now_ms)
+    if type(answer) is Groups:
         if how == kinds.UTILIZATION:
-            return calculator.utilization(
-                current, target, pods, answer, spec.resource, spec.container, band, settings, now_ms
-            )
+            return calculator.utilization(current, target, answer, band, rules)
         if how in (kinds.RAW_AVERAGE, kinds.PODS):
-            return calculator.raw_average(current, target, pods, answer, spec.resource == "cpu", band, settings, now_ms)
+            return calculator.raw_average(current, target, answer, band, rules)
     elif type(answer) is ObjectSample:
         if how == kinds.OBJECT_VALUE:
-            return calculator.object_value(current, target, answer.value_milli, pods, band, settings.rules)
+            return calculator.object_value(current, target, answer.value_milli, pods, band, rules)
         if how == kinds.OBJECT_PER_POD:
-            return calculator.object_per_pod(scale.status_replicas, target, answer.value_milli, band, settings.rules)
+            return calculator.object_per_pod(scale.status_replicas, target, answer.value_milli, band, rules)
     elif type(answer) is ExternalSamples:
         if how == kinds.EXTERNAL_VALUE:
-            return calculator.external_value(current, target, answer.values_milli, pods, band, settings.rules)
+            return calculator.external_value(current, target, answer.values_milli, pods, band, rules)
         if how == kinds.EXTERNAL_PER_POD:
-            return calculator.external_per_pod(scale.status_replicas, target, answer.values_milli, band, settings.rules)
+            return calculator.external_per_pod(scale.status_replicas, target, answer.values_milli, band, rules)
     raise TypeError(f"{type(answer).__name__} is not an answer for metric {spec.name!r} ({how})")
 
 
-def _ages(answer: MetricReading | None) -> tuple[int | None, int | None]:
-    if type(answer) is PodSamples or type(answer) is ExternalSamples:
+def grouped(
+    spec: MetricSpec, answer: PodSamples, pods: TargetPods, settings: ControllerSettings, now_ms: int
+) -> Groups:
+    """Group the pods for a metric that is calculated from a sample of each pod."""
+    if spec.calculation == kinds.UTILIZATION:
+        requests = pods.requests(spec.resource, spec.container, settings.rules)
+        return group(pods, answer, spec.resource == "cpu", requests, settings, now_ms, max(100, spec.target))
+    return group(pods, answer, spec.resource == "cpu", None, settings, now_ms)
+
+
+def _ages(answer: MetricReading | Groups | None) -> tuple[int | None, int | None]:
+    if type(answer) is PodSamples or type(answer) is ExternalSamples or type(answer) is Groups:
         return answer.oldest_ms, answer.newest_ms
     if type(answer) is ObjectSample:
         return answer.time_ms, answer.time_ms

@@ -112,6 +112,18 @@ def _but_pending(pods: list[PodRow]) -> tuple[PodRow, ...]:
 NO_PODS = TargetPods(())
 
 
+class PodCounts(Struct, frozen=True, gc=False):
+    """What a calculation reads of pods beside their groups, where only that is known of them."""
+
+    count: int = 0
+    running_ready: int = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+
+SeenPods = TargetPods | PodCounts
+
 _MILLI, _TIME_MS = itemgetter(0), itemgetter(1)
 
 

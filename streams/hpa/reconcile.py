@@ -21,7 +21,7 @@ from streams.hpa.evaluation import (
     Status,
     new_status,
 )
-from streams.hpa.metrics import NO_METRICS, Combined, combine, set_scaling_active
+from streams.hpa.metrics import NO_METRICS, Combined, JoinedObservation, combine, set_scaling_active
 from streams.hpa.normalize import normalize
 from streams.hpa.observation import Observation, Scale, ScaleFailure
 from streams.hpa.status import Conditions, set_limited, set_stabilized
@@ -34,7 +34,7 @@ BELOW_MIN = "Current number of replicas below Spec.MinReplicas"
 def decide(
     autoscaler: Autoscaler,
     status: Status,
-    observation: Observation,
+    observation: Observation | JoinedObservation,
     history: History,
     settings: ControllerSettings,
     now_ms: int,
@@ -72,7 +72,7 @@ class _Case(Struct, frozen=True, gc=False):
 
     autoscaler: Autoscaler
     status: Status
-    observation: Observation
+    observation: Observation | JoinedObservation
     scale: Scale
     current: int
     history: History

@@ -26,6 +26,7 @@ _WIDTH = 300
 @click.option("--show", type=click.IntRange(0), default=10, show_default=True, help="Number of differences to print.")
 @click.option("--as", "version", metavar="1.NN", help="Answer recordings as this version of Kubernetes.")
 @click.option("--gates", default="", metavar="NAME=true,…", help="Feature gates of that version.")
+@click.option("--split", type=click.IntRange(1), default=1, metavar="K", help="Split the pods over K clusters.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.pass_context
 def conformance(
@@ -36,16 +37,18 @@ def conformance(
     show: int,
     version: str | None,
     gates: str,
+    split: int,
     output: str,
 ) -> None:
     """Compare the engine with upstream's recorded answers.
 
     FILES hold cases of any kind (recognized by content), or the syncs of a recording (NAME-syncs.jsonl.gz, its siblings
-    beside it). Exit 1 when any case differs.
+    beside it). With --split every case is decided from what the reports of K clusters add up to. Exit 1 when any case
+    differs.
     """
     try:
         rules = rules_of(minor_of(version), parse_gates(gates)) if version else None
-        report = run(files, jobs, limit, show, rules)
+        report = run(files, jobs, limit, show, rules, split)
     except UnknownRulesError as error:
         raise click.BadParameter(str(error), param_hint="--as, --gates") from error
     except InputError as error:

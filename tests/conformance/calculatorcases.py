@@ -6,24 +6,25 @@ from typing import Any
 from msgspec import structs
 
 from schemas.kubernetes.shape import Json
-from streams.hpa.autoscaler import ControllerSettings, MetricSpec, compile_autoscaler
+from streams.hpa.autoscaler import Autoscaler, ControllerSettings, compile_autoscaler
 from streams.hpa.calculator import bounds
 from streams.hpa.evaluation import MetricEvaluation
 from streams.hpa.metrics import evaluate_metric
-from streams.hpa.observation import Scale
+from streams.hpa.observation import Observation, Scale
 from streams.hpa.rules import Rules
 from tests.conformance.caseinputs import EPOCH_MS, NamespacePods, answer, rules_of_case, template
 from tests.conformance.compare import AnswerDifference, differences
+from tests.conformance.splitting import split_and_join
 
 
-def check(cases: Iterable[Json]) -> Iterator[tuple[int, list[AnswerDifference]]]:
-    """Give (1, differences) of each case."""
+def check(cases: Iterable[Json], members: int = 1) -> Iterator[tuple[int, list[AnswerDifference]]]:
+    """Give (1, differences) of each case, its pods split over `members` clusters."""
     for case in cases:
-        ours = _out(case, _evaluate(case))
+        ours = _out(case, _evaluate(case, members))
         yield 1, list(differences(case["out"], ours, "out"))
 
 
-def _evaluate(case: Json) -> MetricEvaluation:
+def _evaluate(case: Json, members: int) -> MetricEvaluation:
     rules = rules_of_case(case)
     settings = ControllerSettings(
         rules=rules,
@@ -34,16 +35,13 @@ def _evaluate(case: Json) -> MetricEvaluation:
     templates = [template(shape) for shape in case["templates"]]
     pods = NamespacePods(case.get("pods") or [], templates, case["labels"], rules)
     scale = Scale(case["currentReplicas"], case["currentReplicas"], case["selector"])
-    spec = _spec(case, rules)
-    return evaluate_metric(
-        spec,
-        answer(case["metric"], spec.type),
-        scale,
-        pods.select(case["selector"]),
-        band,
-        settings,
-        EPOCH_MS + case["now"],
-    )
+    autoscaler = _autoscaler(case, rules)
+    spec, now_ms = autoscaler.metrics[0], EPOCH_MS + case["now"]
+    seen = Observation(scale, pods.select(case["selector"]), (answer(case["metric"], spec.type),))
+    if members > 1:
+        whole = split_and_join(autoscaler, seen, members, settings, now_ms)
+        return evaluate_metric(spec, whole.answers[0], scale, whole.pods, band, settings, now_ms)
+    return evaluate_metric(spec, seen.answers[0], scale, seen.pods, band, settings, now_ms)
 
 
 def _out(case: Json, metric: MetricEvaluation) -> Json:
@@ -56,7 +54,7 @@ def _out(case: Json, metric: MetricEvaluation) -> Json:
     return out
 
 
-def _spec(case: Json, rules: Rules) -> MetricSpec:
+def _autoscaler(case: Json, rules: Rules) -> Autoscaler:
     """Compile a metric of this kind; the calculator is below the layer that puts text before its errors."""
     hpa = {
         "metadata": {"name": "hpa", "namespace": "ns"},
@@ -66,7 +64,9 @@ def _spec(case: Json, rules: Rules) -> MetricSpec:
             "metrics": [_metric(case)],
         },
     }
-    return structs.replace(compile_autoscaler(hpa, rules).metrics[0], target=case["target"], inner_prefix="")
+    compiled = compile_autoscaler(hpa, rules)
+    spec = structs.replace(compiled.metrics[0], target=case["target"], inner_prefix="")
+    return structs.replace(compiled, metrics=(spec,))
 
 
 def _metric(case: Json) -> Json:

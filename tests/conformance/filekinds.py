@@ -8,18 +8,18 @@ from tests.conformance.compare import AnswerDifference
 from tests.conformance.vectorerrors import UnknownFileKindError
 
 FileCheck = Callable[[Iterable[Json]], Iterator[tuple[int, list[AnswerDifference]]]]
+SplitCheck = Callable[[Iterable[Json], int], Iterator[tuple[int, list[AnswerDifference]]]]
 
 RECORDING = "recording"
 API_KINDS = ("quantity", "defaulting", "validation", "conversion", "selectors", "kubectl")
 
-CHECKS: dict[str, FileCheck] = {
-    "controller": scenarios.check,
-    "calculator": calculatorcases.check,
-    "metrics-client": metricsclientcases.check,
-}
-"""Kinds of the controller and what is below it."""
+SPLIT_CHECKS: dict[str, SplitCheck] = {"controller": scenarios.check, "calculator": calculatorcases.check}
+"""Kinds of the controller whose cases have pods, which can be split over so many clusters."""
 
-STANDALONE = frozenset({*CHECKS, "quantity", "defaulting", "validation", "conversion"})
+CHECKS: dict[str, FileCheck] = {"metrics-client": metricsclientcases.check}
+"""Kinds below the controller, without pods."""
+
+STANDALONE = frozenset({*SPLIT_CHECKS, *CHECKS, "quantity", "defaulting", "validation", "conversion"})
 """Kinds whose cases stand alone, so that chunks of a file can be checked by different processes."""
 
 

@@ -22,7 +22,7 @@ from streams.hpa.rules import Rules
 from tests.conformance import recordedsyncs
 from tests.conformance.api import API_CHECKS, EXPLANATIONS
 from tests.conformance.compare import AnswerDifference, broken
-from tests.conformance.filekinds import API_KINDS, CHECKS, RECORDING, STANDALONE, kind_of
+from tests.conformance.filekinds import API_KINDS, CHECKS, RECORDING, SPLIT_CHECKS, STANDALONE, kind_of
 from tests.conformance.vectorerrors import InputError, MissingFileError, UnknownFileKindError
 
 CHUNKS_PER_JOB = 8
@@ -85,7 +85,12 @@ _Apply = Callable[[Callable[[_Chunk], _Part], Iterable[_Chunk]], Iterable[_Part]
 
 
 def run(
-    files: Sequence[Path], jobs: int | None = None, limit: int | None = None, show: int = 10, rules: Rules | None = None
+    files: Sequence[Path],
+    jobs: int | None = None,
+    limit: int | None = None,
+    show: int = 10,
+    rules: Rules | None = None,
+    members: int = 1,
 ) -> ConformanceReport:
     """Check files.
 
@@ -95,6 +100,7 @@ def run(
         limit: at most so many cases of each file.
         show: keep so many first differences per file.
         rules: answer recordings with these; None: with those of the version that was recorded.
+        members: split the pods of every case over so many clusters, and decide on what their reports add up to.
 
     Raises:
         MissingFileError: a file does not exist.
@@ -106,18 +112,24 @@ def run(
         if jobs > 1:
             context = multiprocessing.get_context("spawn")
             apply = stack.enter_context(ProcessPoolExecutor(jobs, mp_context=context)).map
-        return ConformanceReport(tuple(_check_file(Path(file), jobs, limit, show, apply, rules) for file in files))
+        return ConformanceReport(
+            tuple(_check_file(Path(file), jobs, limit, show, apply, rules, members) for file in files)
+        )
 
 
-def _check_file(path: Path, jobs: int, limit: int | None, show: int, apply: _Apply, rules: Rules | None) -> FileReport:
+def _check_file(
+    path: Path, jobs: int, limit: int | None, show: int, apply: _Apply, rules: Rules | None, members: int
+) -> FileReport:
     started = time.perf_counter()
     lines = _lines(path)
     kind = _kind(path, lines)
+    if members > 1 and kind not in SPLIT_CHECKS:
+        raise InputError(f"{path}: cases of kind {kind} have no pods to split; give files of {', '.join(SPLIT_CHECKS)}")
     if kind == RECORDING:
         parts = [_check_recording(path, limit, show, rules)]
     elif kind in STANDALONE:
         chunks = _chunks(lines[:limit], jobs * CHUNKS_PER_JOB)
-        parts = list(apply(partial(_check_chunk, str(path), kind, show), chunks))
+        parts = list(apply(partial(_check_chunk, str(path), kind, show, members), chunks))
     else:
         parts = [_check_api(path, kind, lines, limit, show)]
     cases, different = sum(part.cases for part in parts), sum(part.different for part in parts)
@@ -179,14 +191,14 @@ def _chunks(lines: list[bytes], count: int) -> Iterator[_Chunk]:
         yield start + 1, lines[start : start + size]
 
 
-def _check_chunk(path: str, kind: str, show: int, chunk: _Chunk) -> _Part:
+def _check_chunk(path: str, kind: str, show: int, members: int, chunk: _Chunk) -> _Part:
     """Check cases that stand alone; runs in a process of its own."""
     ticks, found = 0, []
     explained: Counter[str] = Counter()
     for number, line in enumerate(chunk[1], chunk[0]):
         case = _decode(path, number, line)
         try:
-            each_ticks, differences, reason = _check_case(kind, case)
+            each_ticks, differences, reason = _check_case(kind, case, members)
         # An engine that breaks on a case differs from upstream there; the other cases still count.
         except Exception as error:
             each_ticks, differences, reason = 0, [broken(error)], None
@@ -197,8 +209,10 @@ def _check_chunk(path: str, kind: str, show: int, chunk: _Chunk) -> _Part:
     return _part(ticks, found, dict(explained), show)
 
 
-def _check_case(kind: str, case: Json) -> tuple[int, list[AnswerDifference], str | None]:
+def _check_case(kind: str, case: Json, members: int) -> tuple[int, list[AnswerDifference], str | None]:
     """Give ticks, unexplained differences, and the class of what is explained."""
+    if kind in SPLIT_CHECKS:
+        return *next(SPLIT_CHECKS[kind]([case], members)), None
     if kind in CHECKS:
         return *next(CHECKS[kind]([case])), None
 

@@ -16,11 +16,13 @@ from streams.hpa.evaluation import (
     ScaleFailed,
     ScaleOutcome,
 )
+from streams.hpa.metrics import JoinedObservation
 from streams.hpa.observation import NO_PODS, Observation, Scale, ScaleFailure, TargetPods
 from streams.hpa.reconcile import decide
 from streams.state.membership import is_selector
 from tests.conformance.caseinputs import EPOCH_MS, NamespacePods, answer, rules_of_case, template
 from tests.conformance.compare import AnswerDifference, differences
+from tests.conformance.splitting import split_and_join
 
 MAPPED_KINDS = {("apps", "Deployment"), ("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("", "ReplicationController")}
 """Scale targets that the scenarios' API server knows, as (group, kind)."""
@@ -29,15 +31,15 @@ MAX_ATTEMPTS = 5
 EMPTY_STATUS: Json = {"desiredReplicas": 0, "currentMetrics": None}
 
 
-def check(cases: Iterable[Json]) -> Iterator[tuple[int, list[AnswerDifference]]]:
-    """Give (ticks, differences) of each scenario."""
+def check(cases: Iterable[Json], members: int = 1) -> Iterator[tuple[int, list[AnswerDifference]]]:
+    """Give (ticks, differences) of each scenario, its pods split over `members` clusters."""
     for case in cases:
-        yield len(case["ticks"]), list(check_scenario(case))
+        yield len(case["ticks"]), list(check_scenario(case, members))
 
 
-def check_scenario(case: Json) -> Iterator[AnswerDifference]:
+def check_scenario(case: Json, members: int = 1) -> Iterator[AnswerDifference]:
     """Run one scenario and compare every tick and the memory it leaves."""
-    scenario = Scenario(case)
+    scenario = Scenario(case, members)
     for index, tick in enumerate(case["ticks"]):
         ours = scenario.tick(tick["in"])
         if ours != tick["out"]:
@@ -50,7 +52,8 @@ def check_scenario(case: Json) -> Iterator[AnswerDifference]:
 class Scenario:
     """The world of one scenario between ticks: HPA object, pods, and the engine's memory."""
 
-    def __init__(self, case: Json) -> None:
+    def __init__(self, case: Json, members: int = 1) -> None:
+        self.members = members
         controller = case["controller"]
         self.rules = rules_of_case(case)
         self.settings = ControllerSettings(
@@ -77,7 +80,11 @@ class Scenario:
             self.history = EMPTY_HISTORY
             return {"deleted": True, "action": "", "errorLabel": ""}
         now_ms = EPOCH_MS + given["t"]
-        evaluation = decide(self.autoscaler, self.status, self._observe(given), self.history, self.settings, now_ms)
+        whole = self._observe(given)
+        seen: Observation | JoinedObservation = whole
+        if self.members > 1:
+            seen = split_and_join(self.autoscaler, whole, self.members, self.settings, now_ms)
+        evaluation = decide(self.autoscaler, self.status, seen, self.history, self.settings, now_ms)
         attempts, result = self._write(evaluation, given, now_ms)
         out = self._write_status(result, given)
         self.history = result.history

@@ -1,0 +1,107 @@
+"""A target in parts: what each part of its pods contributes to one decision, and the parts added up.
+
+The law: for every way to split the pods of a target into parts, `decide` on the joined parts gives what it gives on the
+whole (`python -m tests.conformance --split K`).
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from streams.hpa import autoscaler as kinds
+from streams.hpa.autoscaler import Autoscaler, ControllerSettings, MetricSpec
+from streams.hpa.grouping import Groups, join
+from streams.hpa.metrics import JoinedObservation, grouped
+from streams.hpa.observation import (
+    ExternalSamples,
+    MetricFailure,
+    MetricReading,
+    ObjectSample,
+    Observation,
+    PodCounts,
+    PodSamples,
+    Scale,
+    ScaleFailure,
+    TargetPods,
+    pod_samples,
+)
+
+
+class UnreadGroups(Struct, frozen=True, gc=False):
+    """Pods whose metric could not be read: all of them are missing. `error`: the text of the metrics client."""
+
+    groups: Groups
+    error: str
+
+
+PartReading = Groups | UnreadGroups | ObjectSample | ExternalSamples | MetricFailure | None
+"""What a part knows of one metric; None: its spec is invalid, so nobody asked."""
+
+
+class PartObservation(Struct, frozen=True, gc=False):
+    """An observation with sums in place of pods: what a member reports."""
+
+    scale: Scale | ScaleFailure
+    pods: PodCounts
+    answers: tuple[PartReading, ...]
+    """One per `spec.metrics` item, same order."""
+    ambiguous: tuple[str, ...] = ()
+
+
+def summed(autoscaler: Autoscaler, seen: Observation, settings: ControllerSettings, now_ms: int) -> PartObservation:
+    """Sum up what one part of the pods contributes to a decision at `now_ms`."""
+    answers = tuple(
+        [
+            _summed(spec, answer, seen.pods, settings, now_ms)
+            for spec, answer in zip(autoscaler.metrics, seen.answers, strict=True)
+        ]
+        if seen.answers
+        else ()
+    )
+    return PartObservation(seen.scale, PodCounts(len(seen.pods), seen.pods.running_ready), answers, seen.ambiguous)
+
+
+def _summed(
+    spec: MetricSpec, answer: MetricReading | None, pods: TargetPods, settings: ControllerSettings, now_ms: int
+) -> PartReading:
+    if isinstance(answer, PodSamples):
+        return grouped(spec, answer, pods, settings, now_ms)
+    if isinstance(answer, MetricFailure) and spec.calculation in kinds.OF_PODS:
+        return UnreadGroups(grouped(spec, pod_samples({}), pods, settings, now_ms), answer.error)
+    return answer
+
+
+def joined(parts: Sequence[PartObservation]) -> JoinedObservation:
+    """Add up the parts of a target, one at least, in their order: replicas, pods and groups.
+
+    A part whose scale could not be read contributes nothing, one that could not read a metric has its pods missing
+    there, as upstream counts pods without a sample; where every part failed, the first failure is that of the whole.
+    An Object or External value is one of the whole: the first part that read it counts.
+    """
+    present = [each for each in parts if isinstance(each.scale, Scale)] or parts[:1]
+    scales = [each.scale for each in present if isinstance(each.scale, Scale)]
+    answers = zip(*[each.answers for each in present], strict=True)
+    return JoinedObservation(
+        Scale(
+            sum([each.spec_replicas for each in scales]),
+            sum([each.status_replicas for each in scales]),
+            scales[0].selector,
+        )
+        if scales
+        else present[0].scale,
+        PodCounts(sum([each.pods.count for each in present]), sum([each.pods.running_ready for each in present])),
+        tuple([_joined(each) for each in answers]),
+        tuple(sorted({name for each in present for name in each.ambiguous})),
+    )
+
+
+def _joined(readings: Sequence[PartReading]) -> Groups | ObjectSample | ExternalSamples | MetricFailure | None:
+    groups = [each for each in readings if isinstance(each, Groups)]
+    unread = [each for each in readings if isinstance(each, UnreadGroups)]
+    if groups:
+        return join(groups + [each.groups for each in unread])
+    if unread:
+        return MetricFailure(unread[0].error)
+    values = [each for each in readings if isinstance(each, (ObjectSample, ExternalSamples))]
+    failures = [each for each in readings if isinstance(each, MetricFailure)]
+    return next(iter([*values, *failures]), None)
