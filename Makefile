@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-slow test-kafka test-hostile test-kubernetes test-kubernetes-short acceptance test-page screenshots chaos mutate check format bench bench-fleet bench-policies manifests sbom lock clean
+.PHONY: help setup demo dev test test-pythons test-pythons-short test-slow test-kafka test-hostile test-kubernetes test-kubernetes-short acceptance test-page screenshots chaos mutate check format bench bench-fleet bench-policies manifests dist docs lock clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -12,7 +12,7 @@ help:  ## Show this help
 setup: $(STAMP)  ## Create .venv with the locked dependencies; the command is .venv/bin/fleethpa
 
 $(STAMP): requirements/dev.lock pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fleethpa needs Python 3.11 or newer; try: make PYTHON=python3.11 setup")'
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fleethpa needs Python 3.11 or newer; try: make PYTHON=python3.13 setup")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
@@ -28,6 +28,12 @@ dev: setup  ## Keep the demo stack up for your own commands (kubectl included); 
 # modules are cached, also where the environment forbids Python to: half of what collecting costs.
 test: setup  ## The fast tier: unit, conformance and pipeline tests
 	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q -m 'not kafka and not slow and not page' --ignore tests/kafka --ignore tests/kubernetes --ignore tests/page --ignore tests/slow -n 4 --dist loadfile --no-loadscope-reorder
+
+test-pythons: setup  ## The fast tier on each further Python, 3.11 to 3.14, that is here, and: the same log gives the same bytes on all
+	$(BIN)/python -m tests.pythons
+
+test-pythons-short: setup  ## The same with a part of the tests, in less than four minutes; .ci/run runs this
+	$(BIN)/python -m tests.pythons --short --limit-s 150
 
 test-slow: setup  ## What is too slow for the fast tier: random damage to archives, closed-loop scores, long laws
 	$(BIN)/pytest -q -m "slow and not kafka and not kubernetes and not page"

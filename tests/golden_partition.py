@@ -63,7 +63,7 @@ def write(kind: str) -> None:
 
 
 def digest() -> str:
-    """SHA-256 over decisions made in one go and with a restore after every tenth record."""
+    """SHA-256 over decisions made in one go, then over decisions and state rows, restored after every tenth record."""
     logs = [log for kind in GOLDEN for log in read_golden(kind)[0]]
     total = sha256(b"".join(decisions_of(logs)))
     for log in logs:
@@ -73,7 +73,9 @@ def digest() -> str:
             for decision in partition.apply(*record):
                 total.update(decision.value)
             if record.offset % 10 == 0:
-                merge_rows(rows, partition.checkpoint())
+                written = partition.checkpoint()
+                merge_rows(rows, written)
+                total.update(repr(written).encode())
                 partition = Partition.restore(0, rows)
     return total.hexdigest()
 

@@ -6,6 +6,7 @@ Which kinds of entries each public topic may carry, so that writers of samples c
 """
 
 from collections.abc import Sequence
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -144,7 +145,18 @@ PUBLISHED: dict[str, Any] = {
 def schema(name: str) -> bytes:
     """The published text of one schema."""
     made = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | msgspec.json.schema(PUBLISHED[name])
-    return orjson.dumps(made, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n"
+    return orjson.dumps(_unindented(made), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n"
+
+
+def _unindented(part: Any) -> Any:
+    """Take the indentation of the source out of descriptions, which Python does by itself only from 3.13."""
+    if isinstance(part, dict):
+        return {key: cleandoc(value) if _is_text(key, value) else _unindented(value) for key, value in part.items()}
+    return [_unindented(item) for item in part] if isinstance(part, list) else part
+
+
+def _is_text(key: str, value: Any) -> bool:
+    return key == "description" and isinstance(value, str)
 
 
 def write() -> None:
