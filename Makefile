@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-pythons test-pythons-short test-slow test-kafka test-hostile test-kubernetes test-kubernetes-short acceptance test-page screenshots chaos mutate check format bench bench-fleet bench-policies manifests dist docs lock clean
+.PHONY: help setup demo dev test test-pythons test-pythons-short test-slow test-kafka test-hostile test-kubernetes test-kubernetes-short acceptance test-page screenshots chaos mutate check format bench bench-fleet bench-policies manifests dist lock clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,10 +100,8 @@ bench-policies: setup  ## Specs that people deploy by habit over recorded loads,
 manifests: setup  ## What in compose/ follows from the code: the chart's files and the plain manifests (helm, or go to build it)
 	$(BIN)/python -m tests.kubernetes.manifests
 
-sbom:  ## build/fleethpa.cdx.json: a CycloneDX list of what the image holds, from requirements/run.lock
-	$(PYTHON) -m venv build/sbom
-	build/sbom/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0
-	build/sbom/bin/cyclonedx-py requirements requirements/run.lock --pyproject pyproject.toml --output-reproducible --validate -o build/fleethpa.cdx.json
+dist: setup  ## dist/: wheel, source, chart, image context, list of packages (CycloneDX) and checksums of the last commit
+	$(BIN)/python -m tests.dist
 
 lock:  ## Renew the lock files from pyproject.toml (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q pyproject.toml -o requirements/run.lock
@@ -111,4 +109,4 @@ lock:  ## Renew the lock files from pyproject.toml (needs uv)
 	$(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'])" | uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q -c requirements/dev.lock - -o requirements/build.lock
 
 clean:  ## Remove the virtual environment and build products
-	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache

@@ -1,8 +1,8 @@
-"""The binaries of a Kubernetes control plane, and helm, built from Go modules once and kept in the user's cache.
+"""The binaries of a Kubernetes control plane, helm and actionlint, built once from Go modules and kept in a cache.
 
-`go.mod` and `go.sum` in `build/` and `helm/` pin everything, so the same binaries are built everywhere. A cold build of
-the control plane takes about nine minutes on two cores, and helm one more. `python -m tests.kubernetes.binaries` builds
-what is missing and prints the folders; with the word `helm` only helm.
+`go.mod` and `go.sum` in the folders beside this file pin everything, so the same binaries are built everywhere. A cold
+build of the control plane takes about nine minutes on two cores, and helm one more. `python -m
+tests.kubernetes.binaries` builds what is missing and prints the folders; with the word `helm` only helm.
 """
 
 import fcntl
@@ -47,6 +47,9 @@ CONTROL_PLANE: Final = Build(
     ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"),
 )
 HELM: Final = Build("helm", "v4.3.1", _HERE / "helm", {"helm": "helm.sh/helm/v4/cmd/helm"}, ())
+ACTIONLINT: Final = Build(
+    "actionlint", "v1.7.12", _HERE / "actionlint", {"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"}, ()
+)
 
 
 class BuildError(Exception):

@@ -4,9 +4,11 @@
 """
 
 import json
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -66,6 +68,13 @@ def chart_files() -> dict[str, str]:
     }
 
 
+def chart_yaml() -> str:
+    """The chart's description, with the version of pyproject.toml."""
+    version = tomllib.loads((COMPOSE.parent / "pyproject.toml").read_text())["project"]["version"]
+    text = re.sub(r"(?m)^version: .*$", f"version: {version}", (CHART / "Chart.yaml").read_text())
+    return re.sub(r"(?m)^appVersion: .*$", f'appVersion: "{version}"', text)
+
+
 def _config(topic: Json) -> Json:
     """A topic's settings, without the one that follows from the replication factor."""
     return {name: value for name, value in topic["spec"]["config"].items() if name != "min.insync.replicas"}
@@ -90,13 +99,17 @@ def find_helm() -> str:
     return shutil.which("helm") or ""
 
 
-def render(helm: str, *values: str, namespace: str = NAMESPACE, release: str = RELEASE) -> list[Json]:
-    """The chart's manifests with these values, given as for `--set`, or the path of a file with values.
+def render(
+    helm: str, *values: str, namespace: str = NAMESPACE, release: str = RELEASE, chart: Path = CHART
+) -> list[Json]:
+    """The manifests of the chart, a folder or a package.
+
+    `values`: each as for `--set`, or the path of a file with values.
 
     Raises:
         AssertionError: helm refuses; has what it printed.
     """
-    command = [helm, "template", release, str(CHART), "--namespace", namespace]
+    command = [helm, "template", release, str(chart), "--namespace", namespace]
     done = subprocess.run([*command, *_sets(values)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)} {values}:\n{done.stderr}"
     return [document for document in yaml.safe_load_all(done.stdout) if document]
@@ -124,6 +137,7 @@ def _without_helm(document: Json) -> Json:
 
 def main() -> None:
     """Write everything."""
+    (CHART / "Chart.yaml").write_text(chart_yaml())
     for name, text in chart_files().items():
         (CHART / "files" / name).write_text(text)
     if not find_helm() and shutil.which("go"):

@@ -4,6 +4,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import yaml
 
 from fleethpa.cli.main import cli
 from reconciler.clusters.manifests import manifests
-from tests.kubernetes.manifests import CHART, chart_files, find_helm, plain
+from tests.dist import IMAGE
+from tests.kubernetes.manifests import CHART, chart_files, chart_yaml, find_helm, plain
 
 ROOT = Path(__file__).parents[3]
 COMPOSE = ROOT / "compose"
@@ -127,9 +129,9 @@ def test_the_values_of_the_chart_are_as_their_schema_says() -> None:
 
 
 def test_the_release_of_the_chart_is_this_one() -> None:
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert chart["appVersion"] == project["version"]
+    assert (CHART / "Chart.yaml").read_text() == chart_yaml(), "run `make manifests`"
+    chart = yaml.safe_load(chart_yaml())
+    assert chart["version"] == chart["appVersion"] == installed("fleet-hpa")
 
 
 @pytest.mark.skipif(not find_helm(), reason="no helm on this machine")
@@ -165,11 +167,11 @@ def test_both_stages_of_the_image_have_the_base_that_the_build_names() -> None:
     assert [line.split()[1] for line in lines if line.startswith("FROM ")] == ["${BASE}", "${BASE}"]
 
 
-def test_what_the_dockerfile_copies_exists() -> None:
-    for line in (COMPOSE / "Dockerfile").read_text().splitlines():
-        if line.startswith("COPY ") and "--from" not in line:
-            for source in line.split()[1:-1]:
-                assert (ROOT / source).exists(), line
+def test_the_image_context_of_a_release_is_what_the_dockerfile_copies() -> None:
+    lines = [line.split()[1:-1] for line in (COMPOSE / "Dockerfile").read_text().splitlines() if line[:5] == "COPY "]
+    copied = [source for sources in lines for source in sources if not source.startswith(("--from", "/"))]
+    assert sorted(IMAGE) == sorted(["compose/Dockerfile", *copied])
+    assert all((ROOT / source).exists() for source in IMAGE)
 
 
 def metrics_and_labels() -> dict[str, set[str]]:
