@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, field, structs
 
-from schemas.kubernetes.quantity import format_milli
+from schemas.kubernetes.quantity import Format, format_milli
 from schemas.observed import Mode, Origin, Target
 from schemas.topics import Headers
 
@@ -287,13 +287,18 @@ def _shown(shown: dict[str, Any], metric: MetricDecision) -> dict[str, Any]:
     key = next((key for key in shown if key != "type"), None)
     if key is None or metric.value is None:
         return shown
-    # Upstream prints the averages of resource memory in BinarySI, everything else in DecimalSI.
-    name = shown[key].get("name")
-    text = format_milli(metric.value, "BinarySI" if name == "memory" else "DecimalSI")
+    text = format_milli(metric.value, format_of(shown[key]))
     values: dict[str, Any] = {name: text for name in shown[key]["current"] if name != "averageUtilization"}
     if metric.utilization is not None:
         values["averageUtilization"] = metric.utilization
     return {**shown, key: {**shown[key], "current": values}}
+
+
+def format_of(shown: dict[str, Any]) -> Format:
+    """How the values of a metric of a status are printed: upstream prints the averages of resource memory in BinarySI,
+    everything else in DecimalSI.
+    """
+    return "BinarySI" if shown.get("name") == "memory" else "DecimalSI"
 
 
 # --- outlines ---------------------------------------------------------------------------------------------------------

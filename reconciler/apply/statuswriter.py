@@ -19,7 +19,8 @@ from reconciler.clusters.nativehpas import NativeHpas
 from reconciler.core import statusplan
 from reconciler.core.guardsettings import Retry, after_trouble
 from reconciler.core.inbox import Position, ShownDecision, TargetKey, target_key
-from reconciler.core.statusplan import EventBudget, EventCorrelator, EventWrite, LiveHpa
+from reconciler.core.livehpas import LiveHpa, status_update, with_values
+from reconciler.core.statusplan import EventBudget, EventCorrelator, EventWrite
 from runtime.log import Clock
 from schemas.decisions import Decision
 from schemas.keys import HpaId
@@ -131,8 +132,8 @@ class StatusWriter:
         shown = status_write.status
         if shown is not None:
             self._written_ms[shown.hpa] = now_ms
-            write = partial(self._write_status, hpa=shown.hpa, has_news=status_write.has_news)
-            await self._try("status", write, shown.whole(), deadline_ms)
+            write = partial(self._write_status, has_news=status_write.has_news)
+            await self._try("status", write, shown, deadline_ms)
         for each in status_write.events:
             for event in await self._events(each.whole(), status_write.has_news):
                 await self._try("event", self._write_event, event, deadline_ms)
@@ -171,21 +172,28 @@ class StatusWriter:
     def _count(self, what: str, result: str) -> None:
         self._metrics.status_writes.labels(self._client.name, what, result).inc()
 
-    async def _write_status(self, decision: Decision, *, hpa: HpaId, has_news: bool) -> None:
+    async def _write_status(self, shown: ShownDecision, *, has_news: bool) -> None:
         # Upstream's controller takes the object from its informer, too: an outdated one is refused with a conflict and
         # then read again.
-        live = self._written.pop(hpa, None)
+        hpa, live = shown.hpa, self._written.pop(shown.hpa, None)
+        if live is None or shown.short is None or has_news or (now := with_values(live, shown.short)) is None:
+            now = await self._news(shown, live, has_news=has_news)
+        elif now.values != live.values:
+            now = await self._hpas.show(hpa.namespace, hpa.name, now)
+        self._written[hpa] = now
+
+    async def _news(self, shown: ShownDecision, live: LiveHpa | None, *, has_news: bool) -> LiveHpa:
+        hpa, decision = shown.hpa, shown.whole()
+        full_id = decision.id if shown.short is None else shown.short.same_as
         is_known = live is not None and live.uid == decision.uid
         if live is None or not is_known:
-            live = await self._hpas.live(decision.namespace, decision.name)
-        body = statusplan.status_update(decision, live)
-        if body is None and has_news and is_known:
+            live = await self._hpas.live(hpa.namespace, hpa.name)
+        now = status_update(decision, live, full_id)
+        if now is None and has_news and is_known:
             # Nothing differs from what was written last, but others may have changed that since.
-            live = await self._hpas.live(decision.namespace, decision.name)
-            body = statusplan.status_update(decision, live)
-        if body is not None:
-            live = await self._hpas.show(decision.namespace, decision.name, body)
-        self._written[hpa] = live
+            live = await self._hpas.live(hpa.namespace, hpa.name)
+            now = status_update(decision, live, full_id)
+        return live if now is None else await self._hpas.show(hpa.namespace, hpa.name, now)
 
     async def _events(self, decision: Decision, has_news: bool) -> list[EventWrite]:
         target_uid = await self._target_uid(decision, has_news) if decision.origin == "central" else ""

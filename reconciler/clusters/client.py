@@ -79,6 +79,8 @@ __all__ = ["IN_CLUSTER", "ClusterClient", "ClusterConfig", "clusters_of", "resou
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+Body = Mapping[str, Any] | bytes
+"""What a request carries: an object, or its JSON."""
 
 REQUEST_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 3.0
@@ -170,7 +172,7 @@ class ClusterClient:
         """PUT."""
         return await self.request("PUT", path, body=body, timeout_s=timeout_s)
 
-    async def put_as(self, form: type[T], path: str, body: Mapping[str, Any]) -> T:
+    async def put_as(self, form: type[T], path: str, body: bytes) -> T:
         """PUT whose answer is read straight into a type: what that does not name never becomes an object.
 
         Raises ValueError: the answer is a JSON object, but not of this form.
@@ -204,7 +206,7 @@ class ClusterClient:
         method: str,
         path: str,
         *,
-        body: Mapping[str, Any] | None = None,
+        body: Body | None = None,
         content_type: str = "application/json",
         timeout_s: float,
     ) -> bytes:
@@ -256,7 +258,12 @@ class ClusterClient:
                 await session.close()
 
     async def _send(
-        self, method: str, path: str, body: Mapping[str, Any] | None, content_type: str, timeout: aiohttp.ClientTimeout
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | bytes | None,
+        content_type: str,
+        timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
         api, session = await self._client()
         headers = {**_HEADERS, "Content-Type": content_type}
@@ -264,7 +271,7 @@ class ClusterClient:
         if method != "GET":
             path = _for_writing(path, method)
         url = api.configuration.host.rstrip("/") + path
-        data = None if body is None else encoded(body)
+        data = body if body is None or isinstance(body, bytes) else encoded(body)
         try:
             return await session.request(method, url, headers=headers, data=data, timeout=timeout, **self._route)
         except _NO_ANSWER as error:

@@ -1,11 +1,13 @@
 """The native HPAs of one member cluster: every request of fleethpa about objects of kind HorizontalPodAutoscaler."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlencode
 
 from reconciler.clusters.answers import ClusterError, UnreachableError, reading
 from reconciler.clusters.client import REQUEST_TIMEOUT_S, ClusterClient
-from reconciler.core.statusplan import HpaAnswer, LiveHpa, live_hpa
+from reconciler.core.livehpas import HpaAnswer, LiveHpa, VersionAnswer, body_of, live_hpa, written
 from schemas.kubernetes.shape import Json, JsonView
 
 HEAD: Json = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
@@ -83,19 +85,23 @@ class NativeHpas:
 
     async def live(self, namespace: str, name: str) -> LiveHpa:
         """An HPA as it is kept for the next write of its status."""
-        return _live(await self._client.get_as(HpaAnswer, hpa_path(namespace, name)))
+        with _an_hpa():
+            return live_hpa(await self._client.get_as(HpaAnswer, hpa_path(namespace, name)))
 
-    async def show(self, namespace: str, name: str, hpa: JsonView) -> LiveHpa:
-        """Replace the status of an HPA that is kept encoded."""
-        return _live(await self._client.put_as(HpaAnswer, f"{hpa_path(namespace, name)}/status", hpa))
+    async def show(self, namespace: str, name: str, hpa: LiveHpa) -> LiveHpa:
+        """Write the status of an HPA that is kept; gives it with its new resource version."""
+        with _an_hpa():
+            answer = await self._client.put_as(VersionAnswer, f"{hpa_path(namespace, name)}/status", body_of(hpa))
+            return written(hpa, answer)
+
+
+@contextmanager
+def _an_hpa() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise UnreachableError(f"the answer is not an HPA: {error}") from error
 
 
 def _path_of(hpa: JsonView) -> str:
     return hpa_path(hpa["metadata"]["namespace"], hpa["metadata"]["name"])
-
-
-def _live(answer: HpaAnswer) -> LiveHpa:
-    try:
-        return live_hpa(answer)
-    except ValueError as error:
-        raise UnreachableError(f"the answer is not an HPA: {error}") from error

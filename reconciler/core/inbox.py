@@ -23,7 +23,7 @@ _NOWHERE = InputPosition(partition=0, offset=0, hash="")
 class ShownDecision(Struct, frozen=True, gc=False):
     """A decision as it waits for its turn, without what only explains it: encoded, a fifth of the size of its objects.
 
-    `full`: the full record, or the one that `short` repeats (empty: it is a full one). `has_status`, `has_events`:
+    `full`: the full record, or the one that `short` repeats (None: it is a full one). `has_status`, `has_events`:
     whether its status, and its Events, are fleethpa's to write.
     """
 
@@ -31,12 +31,12 @@ class ShownDecision(Struct, frozen=True, gc=False):
     has_status: bool
     has_events: bool
     full: bytes
-    short: bytes = b""
+    short: ShortDecision | None = None
 
     def whole(self) -> Decision:
         """The decision with all that its status and Events show."""
         full = decode(self.full, Decision)
-        return expand(decode(self.short, ShortDecision), full) if self.short else full
+        return full if self.short is None else expand(self.short, full)
 
 
 def shown_decision(decision: Decision, hpa: HpaId | None = None) -> ShownDecision | None:
@@ -87,8 +87,8 @@ class FullRecords:
         kept = self._kept.get(short.same_as)
         if kept is None:
             return None
-        own = structs.replace(short, prev="", input=_NOWHERE, newest=[])
-        return structs.replace(kept.shown, short=encode_to_keep(own))
+        shown = kept.shown
+        return ShownDecision(shown.hpa, shown.has_status, shown.has_events, shown.full, short)
 
     def forget(self, partitions: set[int]) -> None:
         """Forget the records of these partitions of the decisions topic."""

@@ -1,4 +1,4 @@
-"""Which writes bring an HPA's status and Events in line with a decision.
+"""Whether a decision is to be shown in its HPA's status, and which Events it brings.
 
 Which Events reach the API server, and with which count: upstream's correlator of similar events.
 
@@ -10,12 +10,9 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from typing import Any, Generic, TypeVar
 
-import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Struct, structs
 
-from schemas.codec import encode_to_keep
 from schemas.decisions import Decision
-from schemas.kubernetes.quantity import QuantityError, equal_quantity_text
 from schemas.kubernetes.shape import JsonView
 
 COMPONENT = "horizontal-pod-autoscaler"
@@ -27,7 +24,6 @@ REFILL_MS = 300_000
 
 Source: client-go tools/record `NewEventCorrelator` (defaultSpamBurst, defaultSpamQPS).
 """
-_QUANTITIES = frozenset({"value", "averageValue"})
 
 
 def wants_status(decision: Decision) -> bool:
@@ -43,97 +39,6 @@ def wants_events(decision: Decision) -> bool:
 def _has_result(decision: Decision) -> bool:
     """Whether status and Events of the HPA are fleethpa's to write."""
     return decision.mode == "enforce" or decision.shows_refusal
-
-
-class HpaAnswer(Struct, frozen=True, gc=False):
-    """An HPA in an answer of an API server, of which only the names of its metadata are decoded."""
-
-    metadata: dict[str, Raw]
-    spec: Raw = Raw(b"{}")
-    status: Raw = Raw(b"null")
-
-
-class LiveHpa(Struct, frozen=True, gc=False):
-    """An HPA as it is kept for the next write of its status: encoded, a quarter of the size of its objects."""
-
-    uid: str
-    metadata: bytes
-    spec: bytes
-    status: bytes
-
-
-def live_hpa(answer: HpaAnswer) -> LiveHpa:
-    """Keep an HPA without its managed fields, which are half of it.
-
-    The API server takes those of the stored object at a write of a subresource, whatever is sent. Source: apimachinery
-    pkg/util/managedfields/internal/fieldmanager.go `decodeLiveOrNew`.
-
-    Raises ValueError: it is not an object of Kubernetes: it has no uid or no resource version.
-    """
-    metadata = {name: value for name, value in answer.metadata.items() if name != "managedFields"}
-    uid, version = (msgspec.json.decode(metadata.get(name, Raw(b"null"))) for name in ("uid", "resourceVersion"))
-    if not (isinstance(uid, str) and version):
-        raise ValueError("it has no uid or no resource version")
-    return LiveHpa(uid, encode_to_keep(metadata), bytes(answer.spec), bytes(answer.status))
-
-
-def status_update(decision: Decision, live: LiveHpa) -> dict[str, Any] | None:
-    """The HPA to PUT to `/status`, with the resource version just read; None where nothing is to be written.
-
-    An HPA of another uid is another HPA: nothing is written to it.
-    """
-    if decision.status is None or live.uid != decision.uid:
-        return None
-    if same_status(_decoded(live.status) or {}, decision.status):
-        return None
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": Raw(live.metadata),
-        "spec": Raw(live.spec),
-        "status": decision.status,
-    }
-
-
-def _decoded(status: bytes) -> Any:
-    try:
-        return msgspec.json.decode(status)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None  # fleethpa writes valid UTF-8 only, so somebody else wrote this status
-
-
-def same_status(left: Any, right: Any) -> bool:
-    """Whether two statuses mean the same: an absent, null and empty field are one, quantities equal by value."""
-    if left == right:  # as most parts of most statuses are, from one write to the next
-        return True
-    if isinstance(left, Mapping) and isinstance(right, Mapping):
-        for key in {**left, **right}:
-            a, b = left.get(key), right.get(key)
-            if a != b and not _same_field(key, a, b):
-                return False
-        return True
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same_status, left, right))
-    return _is_empty(left) and _is_empty(right)
-
-
-def _same_field(key: str, left: Any, right: Any) -> bool:
-    if not (left and right):
-        return _is_empty(left) and _is_empty(right)
-    if key in _QUANTITIES and isinstance(left, str) and isinstance(right, str):
-        return _same_quantity(left, right)
-    return same_status(left, right)
-
-
-def _same_quantity(left: str, right: str) -> bool:
-    try:
-        return equal_quantity_text(left, right)
-    except QuantityError:
-        return False  # none that fleethpa writes
-
-
-def _is_empty(value: Any) -> bool:
-    return value in (None, [], {}, 0)
 
 
 # --- events -----------------------------------------------------------------------------------------------------------

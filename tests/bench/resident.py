@@ -1,22 +1,26 @@
-"""What observer and reconciler keep of an HPA: `python -m tests.bench.resident observer|behind [--hpas N]`.
+"""What observer and reconciler keep of an HPA: `python -m tests.bench.resident observer|behind|statuses [--hpas N]`.
 
 The measured part runs in this process without Kafka clients, against the servers of the fleet bench in another one.
 `observer`: the observers of all clusters, when everything was listed and asked for once, and a while later. `behind`:
 the reconciler's queues when no request was answered yet: of each HPA a full decision and two short ones wait; then,
 with `--write`, all is written. Figures are resident memory above that of the idle process, and with `--trace` what
 Python objects of which lines hold it (that makes the run several times as slow, and its resident memory another).
+`statuses`: the processor time of a status in the steady state, from the bytes of a short record to the answer of the
+API server, over TLS: all HPAs in `--rounds` rounds, the lowest and the middle one.
 """
 
 import argparse
 import asyncio
+import base64
 import gc
 import multiprocessing
 import os
+import statistics
 import sys
 import time
 import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -25,6 +29,7 @@ import orjson
 from msgspec import structs
 from prometheus_client import CollectorRegistry
 
+from fleethpa.simulator.cluster import local_identity
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
 from reconciler.apply.statuswriter import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
@@ -54,9 +59,13 @@ SELDOM_MS, SETTLE_S = 600_000, 35.0
 # --- the fleet --------------------------------------------------------------------------------------------------------
 
 
-async def _serve(world: World, pipe: Connection) -> None:
-    server = await asyncio.get_running_loop().create_server(lambda: Server(world), "127.0.0.1", 0)
-    pipe.send(server.sockets[0].getsockname()[1])
+async def _serve(world: World, pipe: Connection, *, tls: bool) -> None:
+    context = local_identity().context if tls else None
+    server = await asyncio.get_running_loop().create_server(lambda: Server(world), "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    pipe.send(
+        (f"https://127.0.0.1:{port}", local_identity().certificate_pem) if tls else (f"http://127.0.0.1:{port}", b"")
+    )
     await asyncio.Event().wait()
 
 
@@ -66,12 +75,12 @@ def _fleet(given: argparse.Namespace, pipe: Connection) -> None:
     managers = managed_fields("fleethpa", "2026-11-22T00:00:00Z")
     for one in world.all:
         one.hpa_status, one.hpa_managers = status, managers
-    asyncio.run(_serve(world, pipe))
+    asyncio.run(_serve(world, pipe, tls=given.part == "statuses"))
 
 
 @contextmanager
-def _served(given: argparse.Namespace) -> Iterator[int]:
-    """The servers of a fleet in a process of its own; gives their port."""
+def _served(given: argparse.Namespace) -> Iterator[tuple[str, bytes]]:
+    """The servers of a fleet in a process of its own; gives their address, and the certificate where they have one."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_fleet, args=(given, theirs), daemon=True)
@@ -83,11 +92,17 @@ def _served(given: argparse.Namespace) -> Iterator[int]:
         process.join()
 
 
-def _client(port: int, cluster: str) -> ClusterClient:
+def _client(place: tuple[str, bytes], cluster: str) -> ClusterClient:
+    address, certificate = place
+    server = {"server": f"{address}/{cluster}"}
+    if certificate:
+        server["certificate-authority-data"] = base64.b64encode(certificate).decode()
     document: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": cluster, "cluster": {"server": f"http://127.0.0.1:{port}/{cluster}"}}],
+        "clusters": [
+            {"name": cluster, "cluster": server if certificate else server | {"certificate-authority-data": ""}}
+        ],
         "users": [{"name": "bench", "user": {"token": "bench"}}],
         "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": "bench"}}],
         "current-context": cluster,
@@ -151,14 +166,14 @@ class _NoBrokers:
         return done
 
 
-async def observer(port: int, given: argparse.Namespace) -> None:
+async def observer(place: tuple[str, bytes], given: argparse.Namespace) -> None:
     """Observe until everything was listed and every namespace was asked for its metrics once, and a while longer."""
     measured = Measured(given)
     producer, metrics = _NoBrokers(), ObserverMetrics(CollectorRegistry())
     names = [f"c{number}" for number in range(given.clusters)]
     config = ObserverConfig(kafka=KafkaSettings(bootstrap_servers="-"), clusters=())
     reports = RecordPublisher(Publisher(producer, waits_for_room=True), metrics, wall_clock_ms)
-    clients = [_client(port, name) for name in names]
+    clients = [_client(place, name) for name in names]
     namespaces = (given.hpas + 9) // 10
     try:
         async with asyncio.TaskGroup() as group:
@@ -238,18 +253,13 @@ def _records(one: Workload, number: int, full: Decision, short: ShortDecision) -
         yield msgspec.json.encode(again), SHORT_TYPE
 
 
-async def behind(port: int, given: argparse.Namespace) -> None:
-    """Take a full decision and two short ones of each HPA in before any is written; then write them, if asked to."""
-    full, short = _templates()
-    full = structs.replace(full, status={**(full.status or {}), "currentReplicas": 99})  # another than the fleet shows
-    world = World(given.hpas, given.clusters, 0)
-    registry = CollectorRegistry()
+@asynccontextmanager
+async def _writing(place: tuple[str, bytes], given: argparse.Namespace) -> AsyncIterator[ClusterWriters]:
     limits = WriterLimits(workers=8, queue=given.hpas, request_timeout_s=30.0)
-    clients = [_client(port, name) for name in world.clusters]
-    measured = Measured(given)
+    clients = [_client(place, f"c{number}") for number in range(given.clusters)]
     writers = ClusterWriters(
         _NoOffsets(),
-        ReconcilerMetrics(registry),
+        ReconcilerMetrics(CollectorRegistry()),
         limits=limits,
         clock=wall_clock_ms,
         guards=lambda cluster: WriteGuards(),
@@ -258,18 +268,7 @@ async def behind(port: int, given: argparse.Namespace) -> None:
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [task for client in clients for task in writers.open(client, group)]
-            for number, one in enumerate(world.all):
-                for value, kind in _records(one, number, full, short):
-                    headers = [("ce_type", kind.encode()), source_header(one.cluster)]
-                    decision = writers.decode(value, headers, "")
-                    assert decision is not None
-                    writers.take(decision, Position(0, number))
-            measured.report("three decisions of each HPA wait")
-            if given.write:
-                await asyncio.sleep(LOOK_S)
-                while any(worker.status_writes for worker in writers._workers.values()):
-                    await asyncio.sleep(LOOK_S)
-                measured.report("all statuses are written")
+            yield writers
             for task in tasks:
                 task.cancel()
     finally:
@@ -277,14 +276,65 @@ async def behind(port: int, given: argparse.Namespace) -> None:
             await client.close()
 
 
+def _take(writers: ClusterWriters, cluster: str, number: int, value: bytes, kind: str) -> None:
+    decision = writers.decode(value, [("ce_type", kind.encode()), source_header(cluster)], "")
+    assert decision is not None
+    writers.take(decision, Position(0, number))
+
+
+async def _all_written(writers: ClusterWriters, look_s: float) -> None:
+    while any(len(worker.status_writes) for worker in writers._workers.values()):
+        await asyncio.sleep(look_s)
+
+
+async def behind(place: tuple[str, bytes], given: argparse.Namespace) -> None:
+    """Take a full decision and two short ones of each HPA in before any is written; then write them, if asked to."""
+    full, short = _templates()
+    full = structs.replace(full, status={**(full.status or {}), "currentReplicas": 99})  # another than the fleet shows
+    measured = Measured(given)
+    async with _writing(place, given) as writers:
+        for number, one in enumerate(World(given.hpas, given.clusters, 0).all):
+            for value, kind in _records(one, number, full, short):
+                _take(writers, one.cluster, number, value, kind)
+        measured.report("three decisions of each HPA wait")
+        if given.write:
+            await asyncio.sleep(LOOK_S)
+            await _all_written(writers, LOOK_S)
+            measured.report("all statuses are written")
+
+
+async def statuses(place: tuple[str, bytes], given: argparse.Namespace) -> None:
+    """Write the status of each HPA by short records, round by round."""
+    full, short = _templates()
+    short = structs.replace(short, time="2100-01-01T00:00:00.000Z")  # never late
+    fleet = World(given.hpas, given.clusters, 0).all
+    found = []
+    async with _writing(place, given) as writers:
+        for turn in range(given.rounds + 1):
+            moved = structs.replace(short, m=_moved(short, turn))
+            records = [(one.cluster, list(_records(one, n, full, moved))) for n, one in enumerate(fleet)]
+            began_s = time.process_time()
+            for number, (cluster, (whole, again, _)) in enumerate(records):
+                _take(writers, cluster, number, *(again if turn else whole))
+            await _all_written(writers, 0.02)
+            found.append((time.process_time() - began_s) / given.hpas * 1e6)
+    lowest, middle = min(found[1:]), statistics.median(found[1:])
+    sys.stdout.write(f"{lowest:.1f} / {middle:.1f} µs of CPU per status, lowest / middle round\n")
+
+
+def _moved(short: ShortDecision, turn: int) -> list[tuple[int | None, int | None, int | None, str]]:
+    return [((value or 0) + turn, used, proposal, ratio) for value, used, proposal, ratio in short.m]
+
+
 def options(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.resident", description=__doc__)
-    parser.add_argument("part", choices=("observer", "behind"))
+    parser.add_argument("part", choices=("observer", "behind", "statuses"))
     parser.add_argument("--hpas", type=int, default=10_000)
     parser.add_argument("--clusters", type=int, default=20)
     parser.add_argument("--pods", type=int, default=5)
     parser.add_argument("--write", action="store_true", help="behind: write what waits")
+    parser.add_argument("--rounds", type=int, default=8, help="statuses: how often each HPA is shown")
     parser.add_argument("--trace", action="store_true", help="which lines made what is held")
     parser.add_argument("--group", default="lineno", help="with --trace: lineno or traceback")
     return parser.parse_args(arguments)
@@ -293,9 +343,10 @@ def options(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> None:
     """Measure one part."""
     given = options(arguments)
-    with _served(given) as port:
+    parts = {"observer": observer, "behind": behind, "statuses": statuses}
+    with _served(given) as place:
         look_for_cycles_seldom()
-        asyncio.run((observer if given.part == "observer" else behind)(port, given))
+        asyncio.run(parts[given.part](place, given))
 
 
 if __name__ == "__main__":

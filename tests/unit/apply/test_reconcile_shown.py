@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from reconciler.apply.statuswriter import DOWN_FOR_MS, GIVE_UP_MS, ReconcilerMetrics, StatusWrite, StatusWriter
 from reconciler.clusters.answers import ApiError, UnreachableError
 from reconciler.core.inbox import Position, ShownDecision, shown_decision
-from reconciler.core.statusplan import HpaAnswer
+from reconciler.core.livehpas import HpaAnswer, VersionAnswer
 from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition
 
@@ -83,9 +83,9 @@ class Counting(Silent):
         self.requests.append("get")
         return msgspec.json.decode(encode(self.live), type=form)
 
-    async def put_as(self, form: type[HpaAnswer], path: str, body: dict[str, Any]) -> HpaAnswer:
+    async def put_as(self, form: type[VersionAnswer], path: str, body: bytes) -> VersionAnswer:
         self.requests.append("put")
-        sent = msgspec.json.decode(encode(body))
+        sent = msgspec.json.decode(body)
         self.sent.append(sent["metadata"])
         if sent["metadata"]["resourceVersion"] != self.live["metadata"]["resourceVersion"]:
             raise ApiError(409, "the object has been modified", reason="Conflict")

@@ -26,7 +26,7 @@ from reconciler.apply.clusterwriters import (
 from reconciler.apply.statuswriter import ReconcilerMetrics
 from reconciler.core.guardsettings import WriteGuards
 from reconciler.core.inbox import Position
-from reconciler.core.statusplan import HpaAnswer
+from reconciler.core.livehpas import HpaAnswer, VersionAnswer
 from runtime.process import WorkerPool
 from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition, ShortDecision
@@ -202,10 +202,10 @@ class SlowCluster:
         answer = {"metadata": {"uid": f"u-{name}", "resourceVersion": "1"}, "spec": {}, "status": {}}
         return msgspec.json.decode(encode(answer), type=form)
 
-    async def put_as(self, form: type[HpaAnswer], path: str, body: dict[str, Any]) -> HpaAnswer:
+    async def put_as(self, form: type[VersionAnswer], path: str, body: bytes) -> VersionAnswer:
         await self._passes()
         self.written.append(path.split("/")[-2])
-        return msgspec.json.decode(encode(body), type=form)
+        return msgspec.json.decode(body, type=form)
 
     async def _passes(self) -> None:
         self.now_ms += self.request_ms
