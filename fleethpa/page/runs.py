@@ -52,12 +52,17 @@ _PERCENT: Final = re.compile(r"(\d+)% ")
 
 @dataclass
 class Run:
-    """A command that a browser has started. `command`: the same for a terminal. `messages`: the end of its stderr."""
+    """A command that a browser has started.
+
+    `command`: the same for a terminal. `messages`: the end of its stderr. `until_ms`: the end of the record when it
+    began, where it verifies the whole of it; 0: it does not.
+    """
 
     folder: Path
     command: str
     began_s: float
     process: asyncio.subprocess.Process
+    until_ms: int = 0
     messages: str = ""
     cancelled: bool = False
     too_long: bool = False
@@ -125,14 +130,20 @@ class Runs:
         if len(self._starting) + sum(not run.ended for run in self._runs.values()) >= MOST_RUNS:
             raise usage(f"{MOST_RUNS} runs are running already", cause="Try again when one has ended.")
 
+    @property
+    def verified_ms(self) -> int:
+        """Until when the whole record was verified by a run that is still known; 0: none has."""
+        return max((run.until_ms for run in self._runs.values() if run.succeeded), default=0)
+
     async def start(
-        self, browser: str, kind: str, words: Sequence[str], *, file: str = "", report: bool = False
+        self, browser: str, kind: str, words: Sequence[str], *, file: str = "", report: bool = False, until_ms: int = 0
     ) -> None:
         """Start a fleethpa command.
 
         Args:
             words: the command; `hpa.yaml` in it stands for a file with the text `file`.
             report: it also writes an HTML report.
+            until_ms: as in `Run`.
 
         Raises:
             CommandError: as `check_room`.
@@ -143,6 +154,7 @@ class Runs:
         self._starting.add(key)  # before anything is awaited: others may ask meanwhile
         try:
             run = await self._started(words, folder, file, report)
+            run.until_ms = until_ms
         except BaseException:  # raised again; a cancellation leaves no folder behind, either
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -313,6 +325,11 @@ class RunViews:
             web.get("/try/report", self.report),
         ]
 
+    @property
+    def verified_ms(self) -> int:
+        """Until when the whole record was verified on this page; 0: it was not, or that run is no longer known."""
+        return self._runs.verified_ms
+
     async def close(self) -> None:
         """End all runs."""
         await self._runs.close()
@@ -329,7 +346,9 @@ class RunViews:
         try:
             if since:
                 moment(since, self._reader.now_ms(), "since")
-            await self._runs.start(browser, "audit", ["audit", "verify", *([f"--since={since}"] if since else [])])
+            words = ["audit", "verify", *([f"--since={since}"] if since else [])]
+            end_ms = (await self._reader.state_at(None)).clock_ms
+            await self._runs.start(browser, "audit", words, until_ms=0 if since else end_ms)
         except CommandError as error:
             return await self._auditing(request, since=since, mistake=error)
         return self._remember(request, await self._auditing(request, browser, since), browser)
@@ -405,7 +424,7 @@ class RunViews:
 
     async def names(self, request: web.Request) -> web.Response:
         """The names that a text may mean, as a part of the view."""
-        found = names_of(await self._reader.state_at(None), request.query.get("hpa", ""))
+        found = names_of(await self._reader.state_at(None), request.query.get("hpa") or request.query.get("q", ""))
         text = self._templates.get_template("hpanames.html").render(names=found)
         return web.Response(text=text, content_type="text/html", headers={"Cache-Control": "no-store"})
 

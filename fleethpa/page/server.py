@@ -20,7 +20,7 @@ import msgspec
 from aiohttp import web
 from jinja2 import Environment
 
-from fleethpa.fleet.finding import no_such_hpa
+from fleethpa.fleet.finding import asked_id, no_such_hpa
 from fleethpa.fleet.lists import cluster_listing
 from fleethpa.fleet.selection import Ref
 from fleethpa.fleet.views import FleetState
@@ -48,7 +48,7 @@ from fleethpa.page.hpaview import (
     span_of,
 )
 from fleethpa.page.livereader import LiveReader
-from fleethpa.page.runs import RunViews
+from fleethpa.page.runs import RunViews, names_of
 from fleethpa.show.html import templates
 from fleethpa.show.times import LATEST_MS, rfc3339
 from schemas.codec import WireError
@@ -69,6 +69,8 @@ VIEWS: Final = (
     "/try",
     "/audit",
 )
+SECTIONS: Final = {"hpa": "/", "decision": "/changes", "diff": "/changes", "rollout": "/rollouts"}
+"""The view in the navigation to which the first word of an address belongs, where it is not one itself."""
 
 
 def time_flag(name: str, at_ms: int | None) -> str:
@@ -127,6 +129,21 @@ def hpa_url(hpa: HpaId, **query: Any) -> str:
 def decision_url(id_: str, **query: Any) -> str:
     """The address of a decision's view."""
     return url(f"/decision/{quote(id_, safe='')}", **query)
+
+
+def found_address(state: FleetState, text: str, at: str) -> str:
+    """The address of what a text names; of the fleet, filtered by the text, where it names nothing or several."""
+    if not text:
+        return url("/", at=at)
+    if asked_id(text) is not None:
+        return decision_url(text)
+    if text in state.clusters:
+        return url("/", q=f"cluster:{text}", at=at)
+    likely = names_of(state, text)
+    exact = next((hpa for hpa in likely if str(hpa) == text), None)
+    if exact is not None or len(likely) == 1:
+        return hpa_url(exact or likely[0], at=at)
+    return url("/", q=text, at=at)
 
 
 def url(path: str, **query: Any) -> str:
@@ -196,6 +213,7 @@ class PageServer:
         app.add_routes(
             [
                 web.get("/", self.fleet),
+                web.get("/find", self.find),
                 web.get("/hpa/{cluster}/{namespace}/{name}", self.hpa),
                 web.get("/hpa/{cluster}/{namespace}/{name}/series", self.series),
                 web.get("/hpa/{cluster}/{namespace}/{name}/spec", self.spec),
@@ -239,6 +257,13 @@ class PageServer:
         found = fleet_view(state, query, 1 if number is None else number, self._now_ms(at_ms))
         command = command_line("get hpa -A", found["flags"], time_flag("--at", at_ms))
         return self._html(request, "fleet.html", state, found, command=command)
+
+    async def find(self, request: web.Request) -> web.Response:
+        """Send the browser to what the search names: a decision, an HPA, a cluster, or the HPAs that fit."""
+        at_ms, text = self._at(request), request.query.get("q", "").strip()
+        at = request.query.get("at", "").strip()
+        address = found_address(await self.reader.state_at(at_ms), text, at)
+        return web.Response(status=303, headers={"Location": address})
 
     async def hpa(self, request: web.Request) -> web.Response:
         """One HPA at one moment."""
@@ -420,6 +445,8 @@ class PageServer:
             dict(found)
             | {
                 "path": request.path,
+                "section": SECTIONS.get(request.path.split("/")[1], ""),
+                "verified_ms": self._run_views.verified_ms,
                 "asked": request.query,
                 "at": request.query.get("at", "").strip(),
                 "at_ms": at_ms,

@@ -9,11 +9,13 @@ import argparse
 import asyncio
 import itertools
 import multiprocessing
+import random
 import statistics
 import time
 import urllib.request
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +26,8 @@ import pytest
 from aiohttp import web
 from playwright.sync_api import Browser, sync_playwright
 
+from fleethpa.fleet.state import read_state
+from fleethpa.fleet.views import FleetState
 from fleethpa.frame.configuration import Config
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.server import PageServer
@@ -31,10 +35,12 @@ from runtime.log import look_for_cycles_seldom
 from schemas.codec import decode, encode
 from schemas.decisions import Decision
 from schemas.entries import Body, Entry, LogRecord, Outcome
-from schemas.observed import AutoscalerList
+from schemas.observed import AutoscalerList, Mode
 from schemas.settings import ClusterSettings
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord
+from streams.history.past import Past
+from streams.state.moves import Move
 from tests.archive_kit import Topics, as_record, write_archive
 from tests.generated_log import Fleet as GeneratedFleet
 from tests.generated_log import generate
@@ -137,8 +143,47 @@ def large_fleet(hpas: int) -> Fleet:
     return fleet
 
 
-def serve(hpas: int, grows: bool, pipe: Connection) -> None:
+def varied(state: FleetState) -> FleetState:
+    """A fleet in which HPAs are at other places between min and max, have moved in the last day, and have problems.
+
+    For pictures: the generated log has only half a minute, in which nothing moves.
+    """
+    chance = random.Random(1)
+    for name, cluster in state.clusters.items():
+        cluster.hpas = sum(hpa.cluster == name for hpa in state.hpas)
+    for id_, view in state.hpas.items():
+        most = chance.choice((4, 6, 10, 12, 20, 40))
+        count = min(most, 2 + int((most - 2) * chance.random() ** 1.6 * 1.15))
+        moves: list[Move] = []
+        at_ms = state.clock_ms
+        for _ in range(chance.choice((0, 1, 3, 8, 8))):
+            at_ms -= int(chance.expovariate(1 / 5_400_000))
+            before = max(2, min(most, (moves[0].before if moves else count) + chance.choice((-2, -1, 1, 2))))
+            moves.insert(0, Move(at_ms, before, moves[0].before if moves else count, "fleethpa"))
+        status: dict[str, Any] = {"currentReplicas": count, "desiredReplicas": count, "conditions": []}
+        paused = ""
+        if id_.cluster == "c3" and chance.random() < 0.3:
+            text = "unable to get metrics for resource cpu: the server is currently unable to handle the request"
+            failed = {"type": "ScalingActive", "status": "False", "reason": "FailedGetResourceMetric", "message": text}
+            status["conditions"] = [failed]
+        elif chance.random() < 0.01:
+            paused = chance.choice(("by anna: INC-42", "by ben: INC-43"))
+        spec = view.spec | {"minReplicas": 2, "maxReplicas": most}
+        mode: Mode = "shadow" if id_.cluster == "c4" else "enforce"
+        state.hpas[id_] = replace(
+            view, hpa=view.hpa | {"spec": spec, "status": status}, moves=tuple(moves), paused=paused, mode=mode
+        )
+    return state
+
+
+def serve(hpas: int, grows: bool, is_varied: bool, pipe: Connection) -> None:
     """Serve a generated fleet; it may grow while it is served."""
+    if is_varied:
+
+        async def read(past: Past) -> FleetState:
+            return varied(await read_state(past))
+
+        pytest.MonkeyPatch().setattr("fleethpa.page.livereader.read_state", read)
     fleet = small_fleet(hpas) if grows else large_fleet(hpas)
     fleet.checkpoint()
     over(fleet, pytest.MonkeyPatch())
@@ -164,10 +209,10 @@ def serve(hpas: int, grows: bool, pipe: Connection) -> None:
 class Served:
     """A page in a process of its own."""
 
-    def __init__(self, hpas: int, *, grows: bool = False) -> None:
+    def __init__(self, hpas: int, *, grows: bool = False, varied: bool = False) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(hpas, grows, theirs), daemon=True)
+        self.process = context.Process(target=serve, args=(hpas, grows, varied, theirs), daemon=True)
         self.process.start()
         self.address = self._pipe.recv()
 

@@ -1,4 +1,4 @@
-// The charts, the pause button, and nothing that HTML can do by itself.
+// The charts, the frozen view, keys, and nothing that HTML can do by itself.
 "use strict";
 
 (() => {
@@ -63,6 +63,19 @@
     lost = 0;
     link.hidden = true;
     document.querySelectorAll("[data-live]").forEach((each) => htmx.trigger(each, "sse:changed"));
+  });
+
+  // --- keys -------------------------------------------------------------------------------------------------------------
+  const pressed = {
+    "/": () => document.getElementById("find")?.focus(),
+    "?": () => document.getElementById("keys")?.togglePopover(),
+    f: () => pause?.click(),
+  };
+  document.addEventListener("keydown", (event) => {
+    const isText = event.target.closest?.("input:not([type=range]), textarea, select");
+    if (isText || event.ctrlKey || event.metaKey || event.altKey || !pressed[event.key]) return;
+    event.preventDefault();
+    pressed[event.key]();
   });
 
   // --- charts -----------------------------------------------------------------------------------------------------------

@@ -138,6 +138,24 @@ async def test_the_list_of_changes_says_that_there_are_newer_ones(fleet: Fleet) 
             assert (await client.get(f"/changes/newer?after={odd}")).status == 200
 
 
+@pytest.mark.parametrize(
+    ("asked", "address"),
+    [
+        ("east/shop/checkout", "/hpa/east/shop/checkout"),
+        ("CHECK", "/hpa/east/shop/checkout"),
+        ("east", "/?q=cluster%3Aeast"),
+        ("1-10-dc03866d-1fa3-47df-8fe8-5606ba92925d", "/decision/1-10-dc03866d-1fa3-47df-8fe8-5606ba92925d"),
+        ("nothing here", "/?q=nothing+here"),
+        ("//evil.example", "/?q=%2F%2Fevil.example"),
+        ("", "/"),
+    ],
+)
+async def test_the_search_leads_to_what_it_names(fleet: Fleet, asked: str, address: str) -> None:
+    async with browsing() as client:
+        answer = await client.get("/find", params={"q": asked}, allow_redirects=False)
+        assert (answer.status, answer.headers["Location"]) == (303, address)
+
+
 async def test_the_receipt_derives_the_decision_again(fleet: Fleet, run: Cli) -> None:
     id_ = fleet.decisions()[0].decision.id
     found = await shown(f"/decision/{id_}/verify")
