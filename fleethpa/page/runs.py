@@ -1,4 +1,4 @@
-"""Commands that browsers start on the page (`/audit`, `/try`): their forms, their processes, and their reports.
+"""Commands that browsers start (`/audit`, `/try`, `/upgrade`): their forms, their processes, and their reports.
 
 Each runs in a process of its own, so it can be cancelled and prints what a terminal would show. A browser sees its own
 runs only.
@@ -39,6 +39,7 @@ from fleethpa.show.formats import to_yaml
 from fleethpa.show.html import script_source
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of
+from streams.hpa.rules import NEWEST, OLDEST, RELEASED
 
 MOST_RUNS: Final = 2
 """Runs at a time, of all browsers together."""
@@ -106,7 +107,7 @@ class Run:
 
 
 class Runs:
-    """The runs of all browsers: at most one at a time for each browser and kind (`try`, `verify`)."""
+    """The runs of all browsers: at most one at a time for each browser and kind (`try`, `audit`, `upgrade`)."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
@@ -286,6 +287,24 @@ def _check(hpa: HpaId, text: str) -> None:
         raise usage(f"the manifest is of {'/'.join(map(str, named))}", cause=f"It is tried on the past of {hpa}.")
 
 
+UPGRADES: Final = [f"1.{minor}" for minor in range(OLDEST + 1, NEWEST + 1)]
+"""The versions of Kubernetes that a preview can be of."""
+
+
+def upgrade_words(state: FleetState, given: Mapping[str, str]) -> list[str]:
+    """The words of the command that previews an upgrade, of one cluster or of all.
+
+    Raises CommandError: there is no such version or cluster, or the time is none.
+    """
+    to, since, cluster = given.get("to", ""), given.get("since", "").strip(), given.get("cluster", "").strip()
+    if to not in UPGRADES:
+        raise usage(f"there is no version {to!r}", cause=f"The versions are {', '.join(UPGRADES)}.")
+    if cluster and cluster not in state.clusters:
+        raise usage(f"no cluster {cluster!r}", cause=f"There are {', '.join(sorted(state.clusters)) or 'none'}.")
+    parse_duration_ms(since, "since")
+    return ["upgrade-preview", "-A", f"--to={to}", f"--since={since}", *(["-C", cluster] if cluster else [])]
+
+
 BROWSER: Final = "fleethpa-browser"
 """The cookie by which a browser's runs are known to be its own."""
 MOST_NAMES: Final = 30
@@ -320,9 +339,11 @@ class RunViews:
             web.get("/try", self.try_form),
             web.post("/try", self.try_it),
             web.get("/try/hpas", self.names),
-            web.get("/{kind:try|audit}/run", self.run),
-            web.post("/{kind:try|audit}/cancel", self.cancel),
-            web.get("/try/report", self.report),
+            web.get("/upgrade", self.upgrade),
+            web.post("/upgrade", self.preview),
+            web.get("/{kind:try|audit|upgrade}/run", self.run),
+            web.post("/{kind:try|audit|upgrade}/cancel", self.cancel),
+            web.get("/{kind:try|upgrade}/report", self.report),
         ]
 
     @property
@@ -365,6 +386,38 @@ class RunViews:
             **self._run_of(browser or request.cookies.get(BROWSER, ""), "audit"),
         }
         return self._html(request, "audit.html", state, found, command="audit verify")
+
+    # --- another version of Kubernetes on the past ------------------------------------------------------------------
+
+    async def upgrade(self, request: web.Request) -> web.Response:
+        """Which version to compare with, of which clusters, and how the newest preview of this browser goes."""
+        return await self._upgrading(request, request.query)
+
+    async def preview(self, request: web.Request) -> web.Response:
+        """Start a preview, or say why it cannot be started."""
+        given = {name: str(value) for name, value in (await request.post()).items()}
+        browser = request.cookies.get(BROWSER) or secrets.token_hex(16)
+        try:
+            words = upgrade_words(await self._reader.state_at(None), given)
+            await self._runs.start(browser, "upgrade", words, report=True)
+        except CommandError as error:
+            return await self._upgrading(request, given, error)
+        return self._remember(request, await self._upgrading(request, given, browser=browser), browser)
+
+    async def _upgrading(
+        self, request: web.Request, given: Mapping[str, str], mistake: CommandError | None = None, browser: str = ""
+    ) -> web.Response:
+        state = await self._reader.state_at(None)
+        found = {
+            "versions": UPGRADES,
+            "to": given.get("to") or f"1.{RELEASED}",
+            "since": given.get("since") or "1d",
+            "cluster": given.get("cluster", ""),
+            "known": sorted(state.clusters),
+            "mistake": mistake,
+            **self._run_of(browser or request.cookies.get(BROWSER, ""), "upgrade"),
+        }
+        return self._html(request, "upgrade.html", state, found, command=f"upgrade-preview -A --to {found['to']}")
 
     # --- another spec on the past -----------------------------------------------------------------------------------
 
@@ -449,7 +502,7 @@ class RunViews:
 
     async def report(self, request: web.Request) -> web.Response:
         """The report of this browser's run: a self-contained page."""
-        found = self._runs.of(request.cookies.get(BROWSER, ""), "try")
+        found = self._runs.of(request.cookies.get(BROWSER, ""), request.match_info["kind"])
         if found is None or found.report is None:
             raise not_found("no run of this browser has a report", next_step="")
         text = found.report.read_text(encoding="utf-8")

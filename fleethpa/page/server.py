@@ -68,6 +68,7 @@ VIEWS: Final = (
     "/rollouts",
     "/try",
     "/audit",
+    "/upgrade",
 )
 SECTIONS: Final = {"hpa": "/", "decision": "/changes", "diff": "/changes", "rollout": "/rollouts"}
 """The view in the navigation to which the first word of an address belongs, where it is not one itself."""

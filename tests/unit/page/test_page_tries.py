@@ -28,6 +28,16 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_archive(tmp_path_factory.mktemp("archive") / "a", FLEET, segment_ms=600_000)
 
 
+async def ended(client: TestClient[Any, Any], kind: str) -> str:
+    """The view of this browser's run, once it frames its report."""
+    until_s = time.monotonic() + DEADLINE_S
+    while f"/{kind}/report" not in (text := await (await client.get(f"/{kind}/run")).text()):
+        assert "progress" in text, text
+        assert time.monotonic() < until_s, text
+        await asyncio.sleep(0.1)
+    return text
+
+
 async def reported(client: TestClient[Any, Any], question: str) -> tuple[str, str]:
     """Ask a question on the page: the view at the end of the run, and the report that it frames."""
     form = await (await client.get(f"/try?hpa={APP}")).text()
@@ -36,12 +46,27 @@ async def reported(client: TestClient[Any, Any], question: str) -> tuple[str, st
     data = {"hpa": APP, "manifest": manifest, "since": "1h", "model": "closed", "question": question}
     answer = await client.post("/try", data=data)
     assert answer.status == 200, await answer.text()
-    until_s = time.monotonic() + DEADLINE_S
-    while "/try/report" not in (text := await (await client.get("/try/run")).text()):
-        assert "progress" in text, text
-        assert time.monotonic() < until_s, text
-        await asyncio.sleep(0.1)
-    return text, await (await client.get("/try/report")).text()
+    return await ended(client, "try"), await (await client.get("/try/report")).text()
+
+
+async def test_the_page_shows_what_an_upgrade_would_change(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    source = str(archive)
+    server = PageServer(LiveReader(source, Config(brokers="none:1")), LOCAL, {"source": source}, "none:1")
+    async with TestClient(TestServer(server.app())) as client:
+        assert 'href="/upgrade"' in await (await client.get("/clusters")).text()
+        refused = await client.post("/upgrade", data={"to": "1.20", "since": "1h"})
+        assert "there is no version" in await refused.text()
+        refused = await client.post("/upgrade", data={"to": "1.37", "since": "1h", "cluster": "nowhere"})
+        assert "There are c0." in Shown(await refused.text()).text
+        answer = await client.post("/upgrade", data={"to": "1.38", "since": "1h", "cluster": "c0"})
+        assert answer.status == 200, await answer.text()
+        view = await ended(client, "upgrade")
+        shown = await (await client.get("/upgrade/report")).text()
+    assert f"fleethpa upgrade-preview -A --to=1.38 --since=1h -C c0 --from {source}" in Shown(view).text
+    assert "Kubernetes 1.38 is not released" in shown
 
 
 @pytest.mark.slow
