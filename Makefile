@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-pythons test-pythons-short test-slow test-kafka test-hostile test-kubernetes test-kubernetes-short acceptance test-page screenshots chaos mutate check format bench bench-fleet bench-policies manifests dist lock clean
+.PHONY: help setup demo dev test test-pythons test-pythons-short test-slow test-kafka test-hostile test-prometheus test-kubernetes test-kubernetes-short acceptance test-page screenshots chaos mutate check format bench bench-fleet bench-policies manifests dist lock clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,7 @@ dev: setup  ## Keep the demo stack up for your own commands (kubectl included); 
 # Files in their order: those of processes that mostly wait come early, and the short ones fill the gaps. Rewritten test
 # modules are cached, also where the environment forbids Python to: half of what collecting costs.
 test: setup  ## The fast tier: unit, conformance and pipeline tests
-	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q -m 'not kafka and not slow and not page' --ignore tests/kafka --ignore tests/kubernetes --ignore tests/page --ignore tests/slow -n 4 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q -m 'not kafka and not slow and not page' --ignore tests/kafka --ignore tests/kubernetes --ignore tests/page --ignore tests/prometheus --ignore tests/slow -n 4 --dist loadfile --no-loadscope-reorder
 
 test-pythons: setup  ## The fast tier on each further Python, 3.11 to 3.14, that is here, and: the same log gives the same bytes on all
 	$(BIN)/python -m tests.pythons
@@ -40,6 +40,9 @@ test-slow: setup  ## What is too slow for the fast tier: random damage to archiv
 
 test-kafka: setup  ## The tests that need a real Apache Kafka (from Maven Central; needs a JDK and mvn), a short chaos run among them
 	$(BIN)/pytest -q -m "kafka and not hostile" tests/kafka
+
+test-prometheus: setup  ## HPAs decided from a real Prometheus (needs the binary; on Debian apt-get install prometheus)
+	$(BIN)/pytest -q -m prometheus tests/prometheus
 
 test-hostile: setup  ## A fleet under attack on a real Apache Kafka with permissions: tenants, producers, stolen credentials (JDK and mvn)
 	$(BIN)/pytest -q -m hostile tests/kafka

@@ -56,6 +56,7 @@ _GROUPS: Final = {
             "cli.guardrails:guardrails",
             "Rules over removals of replicas: check a file of them, or try it on recorded decisions.",
         ),
+        "metrics": ("cli.metrics:metrics", "Try a metric of a Prometheus: see what an HPA would see."),
         "shadow-report": (
             "cli.shadow_report:shadow_report",
             "Compare fleethpa in shadow mode with the cluster's own controller; tell which HPAs are ready to enforce.",

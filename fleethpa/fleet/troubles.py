@@ -29,6 +29,7 @@ CANARY: Final = "canary"
 NATIVE_EVIDENCE: Final = "nativeEvidence"
 MEMBERSHIP: Final = "membership"
 RIVALS: Final = "scaledobjects"
+PROMETHEUS: Final = "prometheus"
 
 Kind = Literal[
     "observerSilent", "apiServerAway", "watchForbidden", "watchFailing", "metricsFailing", "canaryFailing",
@@ -160,10 +161,15 @@ def _reported(cluster: str, now_ms: int, troubles: list[ObserverTrouble]) -> Ite
 def _part(cluster: str, now_ms: int, trouble: ObserverTrouble) -> ClusterTrouble:
     rest = f"{_where(trouble)}{since(trouble.since, now_ms)}{_lacking(trouble)}{_error(trouble)}"
     check = f"fleethpa clusters check {cluster}"
-    if _is_metrics(trouble):
+    if trouble.part.endswith("metrics.k8s.io"):
         word = "is forbidden to the observer" if trouble.reason == "forbidden" else "fails"
         step = check if trouble.reason == "forbidden" else f"kubectl --context {cluster} get apiservices"
         return ClusterTrouble("metricsFailing", trouble.since, f"metrics API {trouble.part} {word}{rest}", step)
+    if trouble.part == PROMETHEUS:
+        what = {"unreachable": "is away", "forbidden": "refuses the observer"}.get(trouble.reason, "fails")
+        text = f"its Prometheus {what}{_where(trouble)}{since(trouble.since, now_ms)}{_error(trouble)}"
+        step = f"fleethpa metrics try 'vector(1)' --prometheus FILE -C {cluster}"
+        return ClusterTrouble("metricsFailing", trouble.since, text, step)
     if trouble.part == CANARY:
         text = f"it cannot be proven that no native HPA controller runs{rest}"
         return ClusterTrouble("canaryFailing", trouble.since, text, check)
@@ -186,7 +192,7 @@ def _part(cluster: str, now_ms: int, trouble: ObserverTrouble) -> ClusterTrouble
 
 
 def _is_metrics(trouble: ObserverTrouble) -> bool:
-    return trouble.part.endswith("metrics.k8s.io")
+    return trouble.part == PROMETHEUS or trouble.part.endswith("metrics.k8s.io")
 
 
 def _where(trouble: ObserverTrouble) -> str:

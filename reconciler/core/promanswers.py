@@ -27,6 +27,10 @@ class PromSample(Struct, frozen=True, gc=False):
     metric: dict[str, str] = {}
     value: tuple[float, str] | None = None
 
+    def __str__(self) -> str:
+        labels = ",".join(f'{name}="{value}"' for name, value in sorted(self.metric.items()))
+        return f"{{{labels}}}"
+
     @property
     def number(self) -> float:
         """Its number; NaN for a histogram. Raises ValueError: it is no number."""
@@ -155,8 +159,7 @@ def external_answer(query: Query, result: PromResult) -> MetricAnswer:
     for sample in result.samples:
         milli = milli_of(sample.number)
         if milli is None:
-            labels = ",".join(f'{name}="{value}"' for name, value in sorted(sample.metric.items()))
-            return failed(query, f"the value {sample.number:g} of series {{{labels}}} is no quantity")
+            return failed(query, f"the value {sample.number:g} of series {sample} is no quantity")
         items.append((milli, sample.time_ms))
     return structs.replace(query, items=items)
 

@@ -170,7 +170,7 @@ READ: Final[dict[str, tuple[str, ...]]] = {
 NOT_READ: Final = {
     *("backtest", "tune", "guardrails", "page"),  # numbers of recorded decisions; the page escapes what it shows
     *("doctor", "lint", "diff", "apply", "delete", "adopt", "release", "rollback", "pause", "resume", "mode"),
-    *("settings", "topics", "ingest", "clusters", "archive", "run", "dev", "demo", "config"),
+    *("settings", "topics", "ingest", "clusters", "archive", "run", "dev", "demo", "config", "metrics"),
     *("completion", "version"),
 }
 """Verbs that do not show a recorded fleet, or show it as others do; what they print passes the same function."""

@@ -65,6 +65,11 @@ def trouble(part: str, reason: Any = "failing", **fields: Any) -> ObserverTroubl
             ["watchForbidden", "metricsFailing"],
             id="watches before metrics",
         ),
+        pytest.param(
+            {"reports": [report(trouble("prometheus", "unreachable"), trouble("scaledobjects"))]},
+            ["rivalsUnseen", "metricsFailing"],
+            id="a Prometheus that is away hides nothing of the cluster",
+        ),
         pytest.param({"reports": [report(trouble("canary"))]}, ["canaryFailing"], id="the canary"),
         pytest.param({"served": None}, ["reconcilerSilent"], id="no reconciler"),
         pytest.param({"served": None, "enforced": 0}, [], id="no reconciler, and none is needed"),
