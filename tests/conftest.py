@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from streams.state import memo
+
 # A time limit for one example would measure the machine; pytest's time-out bounds every test as a whole.
 settings.register_profile("fleethpa", deadline=None)
 settings.load_profile("fleethpa")
@@ -17,7 +19,8 @@ GC_THRESHOLDS = (50_000, 20, 20)
 
 
 def pytest_configure() -> None:
-    """Look for cycles of garbage less often; let Ctrl-C reach the processes that tests start in background jobs, too.
+    """Compare every evaluation on the fast path with the general one. Look for cycles of garbage less often; let Ctrl-C
+    reach the processes that tests start in background jobs, too.
 
     A shell starts such a job with SIGINT ignored, and what is ignored stays so in every process that it starts: a
     test that interrupts one would wait for it in vain.
@@ -25,6 +28,7 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.set_threshold(*GC_THRESHOLDS)
+    memo.CHECK_EVERY, memo.RAISES = 1, True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,6 +2,7 @@
 
 A fleet of namespaces with Deployments, pods, HPAs and an answer of the metrics API every sync period. Load
 follows a slow wave with noise. Wanted writes get no outcome here: an enforcing HPA waits until its write times out.
+`tests.bench.steady` applies them.
 """
 
 import math
@@ -69,7 +70,9 @@ class GeneratedRecord(NamedTuple):
 
 
 @dataclass
-class _Workload:
+class GeneratedWorkload:
+    """A Deployment with its pods and its HPA. `phase`: of its load's wave."""
+
     cluster: str
     namespace: str
     name: str
@@ -89,7 +92,7 @@ class _Workload:
 
 def generate(fleet: Fleet) -> Iterator[GeneratedRecord]:
     """Make the records of all partitions in the order of their times; offsets are dense in each partition."""
-    return _Generator(fleet).run()
+    return LogGenerator(fleet).run()
 
 
 def partition_log(fleet: Fleet, partition: int = 0) -> list[tuple[int, int, bytes]]:
@@ -97,7 +100,9 @@ def partition_log(fleet: Fleet, partition: int = 0) -> list[tuple[int, int, byte
     return [record[1:] for record in generate(fleet) if record.partition == partition]
 
 
-class _Generator:
+class LogGenerator:
+    """Makes the records of a fleet one after the other; a subclass may let the fleet react to its decisions."""
+
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
         self.random = random.Random(fleet.seed)
@@ -105,14 +110,14 @@ class _Generator:
         self.offsets = [0] * fleet.partitions
         self.sources: dict[tuple[str, int], int] = {}
         self.workloads = [self._workload(index) for index in range(fleet.hpas)]
-        self.by_namespace: dict[str, list[_Workload]] = {}
+        self.by_namespace: dict[str, list[GeneratedWorkload]] = {}
         for workload in self.workloads:
             self.by_namespace.setdefault(workload.key, []).append(workload)
 
-    def _workload(self, index: int) -> _Workload:
+    def _workload(self, index: int) -> GeneratedWorkload:
         fleet = self.fleet
         place = index % fleet.namespaces
-        return _Workload(
+        return GeneratedWorkload(
             cluster=f"c{place % fleet.clusters}",
             namespace=f"ns{place}",
             name=f"app{index}",
@@ -179,7 +184,7 @@ class _Generator:
         bodies.append((SAMPLES, Answers(items=[a for w in workloads for a in self._answers(w)], session=_SESSION)))
         yield self._batch(key, bodies)
 
-    def _change(self, workload: _Workload) -> list[tuple[str, Body]]:
+    def _change(self, workload: GeneratedWorkload) -> list[tuple[str, Body]]:
         """One pod is replaced or its readiness changes."""
         at = self.random.randrange(len(workload.pods))
         if self.random.random() < 0.5:
@@ -191,10 +196,9 @@ class _Generator:
         workload.pods[at] = pod
         return [(PODS, PodSet(pod=pod, session=_SESSION))]
 
-    def _answers(self, workload: _Workload) -> list[MetricAnswer]:
+    def _answers(self, workload: GeneratedWorkload) -> list[MetricAnswer]:
         time_ms = self.now_ms // 1000 * 1000
-        minutes = (self.now_ms - self.fleet.start_ms) / 60_000
-        load = 0.5 + 0.4 * math.sin(workload.phase + minutes / 3)
+        load = self._load(workload)
         usages = []
         for pod in workload.pods:
             cpu = round(400 * load * self.random.uniform(0.9, 1.1))
@@ -206,7 +210,12 @@ class _Generator:
             answers.append(MetricAnswer(api="external", metric=f"queue-{workload.name}", items=[(depth, time_ms)]))
         return answers
 
-    def _pod(self, workload: _Workload) -> Pod:
+    def _load(self, workload: GeneratedWorkload) -> float:
+        """Give the load of each pod now: 1 is 400m of CPU."""
+        minutes = (self.now_ms - self.fleet.start_ms) / 60_000
+        return 0.5 + 0.4 * math.sin(workload.phase + minutes / 3)
+
+    def _pod(self, workload: GeneratedWorkload) -> Pod:
         workload.born += 1
         born_ms = self.now_ms // 1000 * 1000
         return Pod(
@@ -220,7 +229,7 @@ class _Generator:
             owner=f"ReplicaSet/{workload.name}",
         )
 
-    def _scale(self, workload: _Workload) -> ScaleSet:
+    def _scale(self, workload: GeneratedWorkload) -> ScaleSet:
         return ScaleSet(
             target=Target(group="apps", kind="Deployment", name=workload.name),
             spec_replicas=workload.replicas,
@@ -250,7 +259,7 @@ class _Generator:
         return GeneratedRecord(partition, offset, self.now_ms, encode(LogRecord(v=1, entries=entries)))
 
 
-def hpa(workload: _Workload, fleet: Fleet) -> dict[str, Any]:
+def hpa(workload: GeneratedWorkload, fleet: Fleet) -> dict[str, Any]:
     """Make a defaulted autoscaling/v2 HPA for a workload."""
     metrics: list[dict[str, Any]] = [_resource("cpu", 80)]
     if fleet.metrics > 1:

@@ -9,20 +9,21 @@ Counts of published decisions for Prometheus: how many of which kind, and how ol
 
 from __future__ import annotations
 
+import logging
 import platform
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter as Counted
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from schemas.decisions import ENGINE, cluster_of, is_short
+from schemas.decisions import ENGINE, Decision, ShortDecision, cluster_of
 from schemas.kubernetes.hpa import metric_name, metric_source
 from schemas.kubernetes.quantity import parse_quantity
 from schemas.limits import UNKNOWN_NAMESPACES
@@ -34,6 +35,8 @@ from streams.state.moves import FIGHT_TURNS, fight_now
 from streams.state.namespace import Namespace
 from streams.state.observe import own_status
 from streams.state.partition import Partition
+
+log = logging.getLogger("fleethpa.decider")
 
 HPA = ("cluster", "namespace", "hpa")
 FAMILIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -137,26 +140,6 @@ ACTIONS = {"ScaleUp": "scale_up", "ScaleDown": "scale_down", "None": "none"}
 """Upstream's words for a direction."""
 
 
-class _Metric(Struct, frozen=True, gc=False):
-    newest: int | None = None
-
-
-class _Outcome(Struct, frozen=True, gc=False):
-    result: str = ""
-
-
-class _Seen(Struct, frozen=True, rename="camel"):
-    """The fields of a full or a short record that are counted."""
-
-    mode: str = "shadow"
-    direction: str = "None"
-    reason: str = ""
-    constraints_applied: list[str] = []
-    metrics: list[_Metric] = []
-    newest: list[int | None] = []
-    outcome: _Outcome | None = None
-
-
 class EvaluationResult(Struct, frozen=True, gc=False):
     """Labels of a decision."""
 
@@ -167,18 +150,11 @@ class EvaluationResult(Struct, frozen=True, gc=False):
 
 
 _SELECTOR = re.compile(r"\((&LabelSelector\{.*\}|nil)\)")
-_SEEN = msgspec.json.Decoder(_Seen)
-
-
-def kind_of(decision: DecisionRecord) -> str:
-    """`completion`, or the form of an evaluation's record: `full` or `short`."""
-    if decision.id.endswith("-c"):
-        return "completion"
-    return "short" if is_short(decision.headers) else "full"
+_UNKNOWN = EvaluationResult()
 
 
 class Results:
-    """Counts decisions. A short record is counted as the full one that it repeats, if that was made here."""
+    """Counts decisions, once per take. A short record counts as the full one that it repeats, if that was made here."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._decisions = Counter(
@@ -202,35 +178,41 @@ class Results:
         self._full: dict[bytes, EvaluationResult] = {}
         self._results: dict[EvaluationResult, EvaluationResult] = {}
 
-    def count(self, decision: DecisionRecord, now_s: float | None = None) -> str:
-        """Count one published decision; gives its kind."""
-        kind, seen = kind_of(decision), _SEEN.decode(decision.value)
-        subject = dict(decision.headers)["ce_subject"]
-        result = self._full.get(subject, EvaluationResult()) if kind == "short" else _result(seen)
-        if kind == "full":
-            # Results are few: each HPA's own texts of them would take a quarter of a kilobyte.
-            self._full[subject] = self._results.setdefault(result, result)
-        self._decisions.labels(kind, result.action, result.reason, result.limited_by, result.mode).inc()
-        if seen.outcome is not None:
-            self._writes.labels(cluster_of(decision.headers), seen.outcome.result).inc()
-        if kind != "completion":
-            newest = _newest_counts(seen.newest if kind == "short" else [metric.newest for metric in seen.metrics])
-            if newest is not None:
-                self._lag.observe(max(0.0, (time.time() if now_s is None else now_s) - newest / 1000))
-        return kind
+    def count(self, decisions: Iterable[DecisionRecord], now_s: float) -> Counted[str]:
+        """Count the decisions that were published now (Unix seconds); gives how many there were of each kind."""
+        results: Counted[tuple[str, EvaluationResult]] = Counted()
+        for decision in decisions:
+            body, subject = decision.body, dict(decision.headers)["ce_subject"]
+            if isinstance(body, ShortDecision):
+                results["short", self._full.get(subject, _UNKNOWN)] += 1
+                self._observe(body.newest, now_s)
+            elif body.kind == "completion":
+                results["completion", _result(body)] += 1
+                self._writes.labels(cluster_of(decision.headers), body.outcome["result"]).inc()
+            else:
+                result = _result(body)
+                # Results are few: each HPA's own texts of them would take a quarter of a kilobyte.
+                self._full[subject] = self._results.setdefault(result, result)
+                results["full", result] += 1
+                self._observe([metric.newest for metric in body.metrics], now_s)
+        kinds: Counted[str] = Counted()
+        for (kind, result), count in results.items():
+            self._decisions.labels(kind, result.action, result.reason, result.limited_by, result.mode).inc(count)
+            kinds[kind] += count
+        return kinds
+
+    def _observe(self, times: Iterable[int | None], now_s: float) -> None:
+        newest_ms = max([time_ms for time_ms in times if time_ms is not None], default=None)
+        if newest_ms is not None:
+            self._lag.observe(max(0.0, now_s - newest_ms / 1000))
 
 
-def _result(seen: _Seen) -> EvaluationResult:
+def _result(body: Decision) -> EvaluationResult:
     # The selector of a metric says little, is long, and would make a series of its own.
-    reason = _SELECTOR.sub("", seen.reason)
-    return EvaluationResult(ACTIONS.get(seen.direction, "none"), reason, ",".join(seen.constraints_applied), seen.mode)
+    reason = _SELECTOR.sub("", body.reason)
+    return EvaluationResult(ACTIONS.get(body.direction, "none"), reason, ",".join(body.constraints_applied), body.mode)
 
 
-def _newest_counts(times: Iterable[int | None]) -> int | None:
-    return max((time_ms for time_ms in times if time_ms is not None), default=None)
-
-
-_CHANGE = re.compile(rb'"change":\{"from":\d+,"to":\d+,"by":"(\w+)"')
 TAKE_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 CHECKPOINT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -249,6 +231,19 @@ class Metrics:
         self.evaluations = Counter("fleethpa_evaluations", "Evaluations published", registry=registry)
         self.duplicates = Counter(
             "fleethpa_duplicates_suppressed", "Recomputed decisions that were already recorded", registry=registry
+        )
+        self.fast = Counter(
+            "fleethpa_fast_evaluations", "Evaluations that repeated the one before on the fast path", registry=registry
+        )
+        self.fast_checks = Counter(
+            "fleethpa_fast_checks",
+            "Evaluations that were made on the fast path and on the general one, to compare them",
+            registry=registry,
+        )
+        self.fast_differences = Counter(
+            "fleethpa_fast_differences",
+            "Checks in which the fast path and the general one differed: the general result was recorded",
+            registry=registry,
         )
         self.reread = Counter("fleethpa_reread_records", "Log records folded again after a restart", registry=registry)
         self.log_records = Counter("fleethpa_log_records", "Log records taken", registry=registry)
@@ -292,13 +287,13 @@ class Metrics:
         self.log_records.inc(records)
         self.take_size.observe(records)
 
-    def decided(self, decision: DecisionRecord) -> None:
-        """Count a published decision."""
-        kind = self.results.count(decision)
-        if kind != "completion":
-            self.evaluations.inc()
-        if kind == "full" and (seen := _CHANGE.search(decision.value)):
-            self.changes.labels(seen[1].decode()).inc()
+    def decided(self, decisions: Sequence[DecisionRecord]) -> None:
+        """Count the decisions that were published at once."""
+        kinds = self.results.count(decisions, time.time())
+        self.evaluations.inc(kinds["full"] + kinds["short"])
+        for decision in decisions:
+            if isinstance(decision.body, Decision) and (change := decision.body.observed.get("change")):
+                self.changes.labels(change["by"]).inc()
 
     def checkpointed(self, seconds: float, row_bytes: int) -> None:
         """Count a checkpoint."""
@@ -306,10 +301,16 @@ class Metrics:
         self.row_bytes.inc(row_bytes)
 
     def refolded(self, owned: OwnedPartition) -> None:
-        """Count what was folded again, and the decisions that were already published."""
+        """Count what was folded again, the decisions that were already published, and those of the fast path."""
         reread, suppressed = owned.drain_counts()
         self.reread.inc(reread)
         self.duplicates.inc(suppressed)
+        found, checked, differences = owned.partition.state.fast.drain()
+        self.fast.inc(found)
+        self.fast_checks.inc(checked)
+        self.fast_differences.inc(len(differences))
+        for text in differences:
+            log.error("the fast path gave another result than the general one, which was recorded; %s", text)
 
     def positions(self, owned: Mapping[int, OwnedPartition], ends: Mapping[int, int]) -> None:
         """Show how far each owned partition is."""

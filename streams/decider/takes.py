@@ -116,8 +116,7 @@ class Takes:
         for owned, decision in pending:
             by_partition.setdefault(owned.number, []).append((owned, decision))
         await asyncio.gather(*map(self._publish_partition, by_partition.values()))
-        for _, decision in pending:
-            self._metrics.decided(decision)
+        self._metrics.decided([decision for _, decision in pending])
         self._faults.reach("after-publish")
 
     async def _publish_partition(self, pending: Sequence[tuple[OwnedPartition, DecisionRecord]]) -> None:

@@ -3,6 +3,7 @@
 Source: upstream `computeReplicasForMetrics`, v1.37.1.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -86,17 +87,14 @@ def combine(
     statuses: list[dict[str, Any]] = []
     results: list[MetricResult] = []
     invalid: list[MetricEvaluation] = []
-    best, selected = 0, ""
     for spec, answer in zip(autoscaler.metrics, observation.answers, strict=True):
         metric = evaluate_metric(spec, answer, scale, observation.pods, band, settings, now_ms)
         metrics.append(metric)
-        statuses.append(_status(metric))
+        statuses.append(status_of(metric))
         results.append(_result(metric, reported_replicas))
-        calculation = metric.calculation
-        if calculation is None:
+        if metric.calculation is None:
             invalid.append(metric)
-        elif best == 0 or calculation.proposal > best:
-            best, selected = calculation.proposal, spec.name
+    best, selected = largest(metrics)
     usable = len(invalid) < len(metrics) and not (invalid and best < scale.spec_replicas)
     return Combined(
         best if usable else None,
@@ -108,6 +106,19 @@ def combine(
         _error(invalid, len(metrics)) if invalid else "",
         bool(invalid) and invalid[0].spec.spec_fault and settings.rules.unknown_metric_is_spec_fault,
     )
+
+
+def largest(metrics: Sequence[MetricEvaluation]) -> tuple[int, str]:
+    """Give the largest proposal and the name of its metric; (0, "") where no metric was calculated.
+
+    Upstream takes the next one also after a proposal of 0.
+    """
+    best, selected = 0, ""
+    for metric in metrics:
+        calculation = metric.calculation
+        if calculation is not None and (best == 0 or calculation.proposal > best):
+            best, selected = calculation.proposal, metric.spec.name
+    return best, selected
 
 
 def _result(metric: MetricEvaluation, reported_replicas: int) -> MetricResult:
@@ -226,7 +237,8 @@ def set_scaling_active(conditions: Conditions, combined: Combined) -> None:
         conditions.set("", "", "", "")
 
 
-def _status(metric: MetricEvaluation) -> dict[str, Any]:
+def status_of(metric: MetricEvaluation) -> dict[str, Any]:
+    """Give the item of `currentMetrics`; for a metric that has failed the empty one, as upstream does."""
     spec, calculation = metric.spec, metric.calculation
     if calculation is None:
         return {"type": ""}

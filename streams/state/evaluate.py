@@ -15,14 +15,22 @@ from schemas.decisions import IGNORED_REASON, REFUSAL_REASON, Decision, Step
 from schemas.limits import OverLimitError
 from streams.hpa import reconcile
 from streams.hpa.complete import complete
-from streams.hpa.evaluation import Evaluation, History, Pending, ReconcileResult, ScaleApplied, new_status
+from streams.hpa.evaluation import (
+    Evaluation,
+    History,
+    MetricEvaluation,
+    Pending,
+    ReconcileResult,
+    ScaleApplied,
+    new_status,
+)
 from streams.hpa.observation import NO_PODS, Scale
 from streams.hpa.status import Conditions
-from streams.state import records
+from streams.state import fastpath, records
 from streams.state.brakes import budget_left, count_size, limited, reserve
 from streams.state.budget import Way
 from streams.state.clustersettings import Effective
-from streams.state.gather import asked_of_prometheus
+from streams.state.fastpath import Repeated
 from streams.state.guards import pause_in_force
 from streams.state.hpastate import WRITE_TTL_MS, Hpa
 from streams.state.ledger import Draft, StateError
@@ -37,6 +45,7 @@ from streams.state.lostmetrics import (
     partial_view,
     with_fallback,
 )
+from streams.state.memo import Memo
 from streams.state.namespace import Namespace
 from streams.state.observe import Observed, Subject, observe, register, subject_of, take_restart
 from streams.state.rows import PendingWrite
@@ -84,19 +93,57 @@ def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) 
     count_size(subject, observed)
     if state.probe is not None and not subject.ignores:
         state.probe(probed(subject, observed))
+    memo, name = hpa.memo, decision_id(subject)
+    repeated = None if memo is None else fastpath.find(memo, subject, observed, name)
+    if memo is not None and repeated is not None and state.fast.takes():
+        return _repeat(subject, observed, memo, repeated, name)
     decided = decide(subject, observed)
     _register(subject, observed, decided.evaluation)
     limits_ = limit(subject, observed, decided)
     try:
-        recorded = record(subject, observed, decided, limits_)
+        recorded = record(subject, observed, decided, limits_, name)
     except OverLimitError as error:
         subject = subject.too_large(f"fleethpa ignores this HPA: {error}")
         nothing = _ignored(observed, decided.evaluation.history, hpa.row.generation)
         decided = Decided(nothing, decided.failures)
         limits_ = limit(subject, observed, decided)
-        recorded = record(subject, observed, decided, limits_)
+        recorded = record(subject, observed, decided, limits_, name)
+    if repeated is not None:
+        _check(subject, repeated, decided, limits_, recorded)
+    hpa.memo = _memo_of(subject, observed, decided, limits_, recorded)
     remember(subject, observed, decided, limits_, recorded)
     return recorded.draft
+
+
+def _repeat(subject: Subject, observed: Observed, memo: Memo, repeated: Repeated, name: str) -> Draft:
+    """End an evaluation on the fast path."""
+    hpa, row = subject.hpa, subject.hpa.row
+    register(subject, memo.scale.selector)
+    failures = 0 if row.annotations else row.failures
+    _note(subject, observed, repeated.history, failures, repeated.metrics, name)
+    reserve(subject, None, None)
+    row.paused, row.shadow_status = "", {}
+    row.status = memo.status = repeated.status
+    return Draft(name, subject.namespace.key, hpa.headers, repeated.record)
+
+
+def _check(subject: Subject, repeated: Repeated, decided: Decided, limits_: Limited, recorded: DraftRecord) -> None:
+    """Compare what the fast path gives with the general result; one difference ends the fast path of the HPA."""
+    made = (recorded.draft.body, decided.evaluation.metrics, decided.evaluation.history, limits_.result.status)
+    found = fastpath.difference(repeated, *made)
+    if found:
+        subject.hpa.is_fast = False
+        subject.state.fast.differs(f"HPA {subject.hpa.id}, decision {recorded.draft.id}: {found}")
+
+
+def _memo_of(
+    subject: Subject, observed: Observed, decided: Decided, limits_: Limited, recorded: DraftRecord
+) -> Memo | None:
+    """Keep an evaluation for the fast path once it gave the second short record in a row: a miss costs a tenth."""
+    hpa = subject.hpa
+    if recorded.digest is not None or hpa.row.last_decision == hpa.row.full_decision or not hpa.is_fast:
+        return None
+    return fastpath.learn(subject, observed, decided.evaluation, limits_.result.status)
 
 
 def inputs_now(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> EvaluationInputs:
@@ -221,23 +268,22 @@ def _with_refusal(subject: Subject, result: ReconcileResult, before: dict[str, A
 # --- record -----------------------------------------------------------------------------------------------------------
 
 
-def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limited) -> DraftRecord:
-    """Make the record. Raises OverLimitError: it is larger than a decision may be."""
+def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limited, name: str) -> DraftRecord:
+    """Make the record of this id. Raises OverLimitError: it is larger than a decision may be."""
     state, hpa, row = subject.state, subject.hpa, subject.hpa.row
     evaluation, wanted, result = decided.evaluation, limits_.wanted, limits_.result
-    name = decision_id(subject)
     facts = _facts(subject, evaluation, limits_)
     guarded = subject.standing.mode == "enforce" and subject.settings.budgets.is_set
     scale = observed.observation.scale
-    promql = asked_of_prometheus(subject.namespace, hpa.queries)
-    shown = records.observed(scale, observed.change, observed.restart, observed.ready if guarded else None, promql)
+    ready = observed.ready if guarded else None
+    shown = records.observed(scale, observed.change, observed.restart, ready, observed.promql)
     final = facts.final_desired_replicas
     shape = records.shape_of(evaluation, final, result.status)
     rules = subject.settings.rules
     own = (facts, shown, shape, row.spec_hash, row.origin, row.generation, state.row.engine)
     digest = records.digest((*own, rules) if rules else own)
     if wanted is None and records.repeats(row, digest, state.now_ms):
-        short = records.short_record(state, name, row.full_decision, evaluation)
+        short = records.short_record(state, name, row.full_decision, evaluation.metrics, evaluation.proposal)
         return DraftRecord(Draft(name, subject.namespace.key, hpa.headers, short))
     steps = records.steps_to(evaluation, final, limits_.brake)
     version = subject.scale_row.resource_version if subject.scale_row else ""
@@ -324,32 +370,45 @@ def _facts(subject: Subject, evaluation: Evaluation, limits_: Limited) -> record
 
 def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Limited, recorded: DraftRecord) -> None:
     """Note in the HPA's row what later evaluations read."""
-    state, row, wanted = subject.state, subject.hpa.row, limits_.wanted
-    follows_native = subject.follows_native
-    take_restart(state, subject.hpa)
-    row.history, row.failures, row.moves = decided.evaluation.history, decided.failures, observed.moves
+    state, row, wanted, name = subject.state, subject.hpa.row, limits_.wanted, recorded.draft.id
+    evaluation, follows_native = decided.evaluation, subject.follows_native
+    _note(subject, observed, evaluation.history, decided.failures, evaluation.metrics, name)
     reserve(subject, wanted, limits_.claim)
+    row.paused = limits_.held
     row.shadow_status = limits_.result.status if follows_native else {}
     if follows_native:
         row.status = None
     elif wanted is None:
         row.status = limits_.result.status
-    if observed.replicas is not None:
-        row.seen_replicas = observed.replicas
-    row.evaluated_ms, row.early_ms = subject.evaluated_ms, 0
-    calculations = [each.calculation for each in decided.evaluation.metrics]
-    ratios = tuple([None if each is None else each.ratio for each in calculations])
-    row.ratios = () if subject.settings.sample_floor_ms is None else ratios
-    row.native_moves, row.written = (), None
-    row.mode, row.refused, row.paused = subject.standing.mode, subject.standing.refused, limits_.held
-    name = recorded.draft.id
-    row.last_decision, row.last_decision_ms, row.last_offset = name, state.now_ms, state.offset
     if recorded.digest is not None:
         row.full_decision, row.full_ms, row.full_digest = name, state.now_ms, recorded.digest
     if wanted is not None:
-        current, expires_ms = decided.evaluation.current_replicas or 0, state.now_ms + WRITE_TTL_MS
+        current, expires_ms = evaluation.current_replicas or 0, state.now_ms + WRITE_TTL_MS
         rules, evaluated_ms = subject.settings.rules, subject.evaluated_ms
         row.pending = PendingWrite(name, row.uid, wanted, state.now_ms, expires_ms, current, evaluated_ms, rules)
+
+
+def _note(
+    subject: Subject,
+    observed: Observed,
+    history: History,
+    failures: int,
+    metrics: tuple[MetricEvaluation, ...],
+    name: str,
+) -> None:
+    """Note what every evaluation leaves, beside its status, in the HPA's row."""
+    state, row = subject.state, subject.hpa.row
+    take_restart(state, subject.hpa)
+    row.history, row.failures, row.moves = history, failures, observed.moves
+    if observed.replicas is not None:
+        row.seen_replicas = observed.replicas
+    row.evaluated_ms, row.early_ms = subject.evaluated_ms, 0
+    row.ratios = ()
+    if subject.settings.sample_floor_ms is not None:
+        row.ratios = tuple([None if each.calculation is None else each.calculation.ratio for each in metrics])
+    row.native_moves, row.written = (), None
+    row.mode, row.refused = subject.standing.mode, subject.standing.refused
+    row.last_decision, row.last_decision_ms, row.last_offset = name, state.now_ms, state.offset
 
 
 def probed(subject: Subject, observed: Observed) -> EvaluationInputs:

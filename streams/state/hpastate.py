@@ -18,6 +18,7 @@ from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
 from streams.hpa.rules import CURRENT, Rules
 from streams.state.gather import MetricQuery
 from streams.state.ledger import StateError
+from streams.state.memo import Memo
 from streams.state.rowcodec import hpa_key
 from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, TargetName
 
@@ -42,7 +43,9 @@ class Hpa:
         "headers",
         "id",
         "ignored",
+        "is_fast",
         "key",
+        "memo",
         "outcome",
         "polled",
         "queries",
@@ -64,6 +67,10 @@ class Hpa:
         )
         """Headers that all decisions of this HPA share."""
         self.dirty = False
+        self.memo: Memo | None = None
+        """The evaluation before, if the next one may take the fast path."""
+        self.is_fast = True
+        """No evaluation of it has differed between the fast path and the general one."""
         self.deadline = 0
         self.outcome: Outcome | None = None
         self.queries: tuple[MetricQuery, ...] = ()

@@ -60,6 +60,8 @@ class DecisionRecord(Struct, frozen=True, gc=False):
     seq: int
     value: bytes
     headers: list[tuple[str, bytes]]
+    body: Decision | ShortDecision
+    """What `value` is the JSON of."""
 
 
 class Draft(Struct, frozen=True, gc=False):
@@ -136,4 +138,4 @@ class Ledger:
             ("ce_time", draft.body.time.encode()),
             _JSON,
         ]
-        return DecisionRecord(draft.id, draft.key, self.seq, value, headers)
+        return DecisionRecord(draft.id, draft.key, self.seq, value, headers, draft.body)

@@ -12,7 +12,7 @@ from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import EMPTY_HISTORY, History
 from streams.hpa.observation import NO_PODS, Observation, Scale, TargetPods
 from streams.state.clustersettings import Effective
-from streams.state.gather import observe_metric, observe_scale
+from streams.state.gather import asked_of_prometheus, observe_metric, observe_scale
 from streams.state.guards import Standing, asked_mode, ignored, standing
 from streams.state.hpastate import Hpa
 from streams.state.moves import Stored, attribute, with_observation
@@ -78,6 +78,8 @@ class Observed(Struct, frozen=True, gc=False):
     """A restart of the log since the evaluation before, for which `history` is empty."""
     replicas: int | None
     """What the scale shows; None: it could not be read."""
+    promql: list[str]
+    """The query of each metric for which a Prometheus was asked; empty: for none."""
 
     @property
     def ready(self) -> int:
@@ -111,7 +113,8 @@ def observe(subject: Subject) -> Observed:
         moves = with_observation(moves, subject.state.now_ms, replicas, change, written, scale_row.manager)
     _, restart = restart_since(subject.state, subject.hpa)
     history = EMPTY_HISTORY if restart else row.history
-    return Observed(seen, sources, subject.status, history, change, moves, restart, replicas)
+    promql = asked_of_prometheus(subject.namespace, subject.hpa.queries)
+    return Observed(seen, sources, subject.status, history, change, moves, restart, replicas, promql)
 
 
 def _observation(subject: Subject) -> tuple[Observation, list[str]]:

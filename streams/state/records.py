@@ -1,6 +1,6 @@
 """Decision records of evaluations and completions, full or short, and what every visit of an HPA needs for them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
@@ -328,7 +328,12 @@ def labels(result: ReconcileResult) -> dict[str, Any]:
 
 def repeats(row: HpaRow, digest: bytes, now_ms: int) -> bool:
     """Tell whether a record differs from the last full one in values only, and that one is not too old."""
-    return bool(row.full_decision) and now_ms - row.full_ms < FULL_EVERY_MS and row.full_digest == digest
+    return is_recent(row, now_ms) and row.full_digest == digest
+
+
+def is_recent(row: HpaRow, now_ms: int) -> bool:
+    """Tell whether there is a full record that a short one may name: one that is not too old."""
+    return bool(row.full_decision) and now_ms - row.full_ms < FULL_EVERY_MS
 
 
 def target_of(autoscaler: Autoscaler) -> Target:
@@ -360,7 +365,9 @@ def identity(state: State, hpa: Hpa, decision: str) -> dict[str, Any]:
     }
 
 
-def short_record(state: State, decision: str, same_as: str, evaluation: Evaluation) -> ShortDecision:
+def short_record(
+    state: State, decision: str, same_as: str, metrics: Sequence[MetricEvaluation], proposal: int | None
+) -> ShortDecision:
     """Make the record of an evaluation that differs from a full one, `same_as`, in the values of its metrics only."""
     return ShortDecision(
         id=decision,
@@ -369,7 +376,7 @@ def short_record(state: State, decision: str, same_as: str, evaluation: Evaluati
         same_as=same_as,
         time=print_time(state.now_ms),
         input=state.input_position([]),
-        m=list(map(values_of, evaluation.metrics)),
-        raw_desired_replicas=evaluation.proposal,
-        newest=[metric.newest_ms for metric in evaluation.metrics],
+        m=list(map(values_of, metrics)),
+        raw_desired_replicas=proposal,
+        newest=[metric.newest_ms for metric in metrics],
     )

@@ -12,6 +12,7 @@ from streams.state.gather import plan
 from streams.state.held import Room, encoded_size, part_of, refused_again
 from streams.state.hpastate import Hpa, Schedule, remembered
 from streams.state.lostmetrics import Probe, look_at_view
+from streams.state.memo import FastPath
 from streams.state.namespace import EXPIRY_SLOTS, Namespace
 from streams.state.partitionrow import AgentRow, PartitionRow
 from streams.state.rowcodec import RowIndex
@@ -46,6 +47,8 @@ class State:
         """A row holds so much of the time since the last checkpoint that the next one comes before another record."""
         self.probe: Probe | None = None
         """Called with the inputs of each evaluation of this record, or None."""
+        self.fast = FastPath()
+        """How often evaluations took the fast path, and the differences that its self-check found."""
         self.budget = BudgetBook()
         """Removals and additions of this partition's HPAs; empty while no budget is set."""
         self.views: set[str] = set()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import orjson
 
-from tests.bench import core, pipeline, present, replay, stored
+from tests.bench import core, pipeline, present, replay, steady, stored
 
 Measure = Callable[[], Iterator[tuple[str, float, str]]]
 
@@ -19,6 +19,7 @@ MEASURES: dict[str, Measure] = {
     "decide": core.decide_alone,
     "fold": core.fold_samples,
     "partition": core.partition_decisions,
+    "steady": steady.steady_state,
     "bytes": core.decision_bytes,
     "memory": core.memory_of_state,
     "disk": core.disk_of_topics,

@@ -8,10 +8,13 @@ import orjson
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from schemas.codec import encode
+from schemas.decisions import Decision, InputPosition
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
 from streams.decider.metrics import HpaCollector, Metrics, Results
 from streams.decider.owned import OwnedPartition
+from streams.state import memo
 from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition
 from tests.generated_log import START_MS, Fleet, partition_log
@@ -106,24 +109,31 @@ def test_decisions_are_counted_by_what_they_came_to_and_a_short_one_as_the_one_i
     _, made = folded
     registry = CollectorRegistry()
     results = Results(registry)
-    kinds = [results.count(decision, START_MS / 1000 + 360) for decision in made]
+    kinds = results.count(made, START_MS / 1000 + 360)
     found = {name: value for name, value in exposed(registry).items() if name.startswith("fleethpa_decisions_total")}
     assert {"full", "short", "completion"} == set(kinds)
+    assert kinds["short"] == sum(b'"sameAs"' in decision.value for decision in made)
     assert sum(found.values()) == len(made)
     for kind in ("full", "short", "completion"):
         of_kind = {name: value for name, value in found.items() if f'kind="{kind}"' in name}
-        assert sum(of_kind.values()) == kinds.count(kind)
+        assert sum(of_kind.values()) == kinds[kind]
         assert all('mode="enforce"' in name and "reason=" in name for name in of_kind)
     assert any('action="scale_up"' in name or 'action="scale_down"' in name for name in found)
 
 
+def record(**fields: Any) -> DecisionRecord:
+    """A full decision of one HPA."""
+    headers = [("ce_subject", b"/c/n/horizontalpodautoscaler/web"), ("ce_source", b"/clusters/c")]
+    made: dict[str, Any] = {"id": "0-1-u", "seq": 1, "prev": "", "time": "", "cluster": "c", "namespace": "n"}
+    made |= {"name": "web", "uid": "u", "input": InputPosition(partition=0, offset=1, hash="")}
+    body = Decision(**made, **fields)
+    return DecisionRecord("0-1-u", "c/n", 1, encode(body), headers, body)
+
+
 def test_writes_are_counted_by_cluster_and_by_how_they_ended() -> None:
     registry = CollectorRegistry()
-    results = Results(registry)
-    headers = [("ce_subject", b"/c/n/horizontalpodautoscaler/web"), ("ce_source", b"/clusters/c")]
-    for ended in (b"timeout", b"applied", b"timeout"):
-        value = b'{"kind":"completion","outcome":{"result":"%s"}}' % ended
-        results.count(DecisionRecord("0-1-u-c", "c/n", 1, value, cast(Any, headers)))
+    ended = [record(kind="completion", outcome={"result": each}) for each in ("timeout", "applied", "timeout")]
+    Results(registry).count(ended, 0)
     found = {name: value for name, value in exposed(registry).items() if name.startswith("fleethpa_writes_ended_total")}
     assert found == {
         'fleethpa_writes_ended_total{cluster="c",result="applied"}': 1,
@@ -134,39 +144,62 @@ def test_writes_are_counted_by_cluster_and_by_how_they_ended() -> None:
 def test_a_completion_of_the_engine_says_how_its_write_ended(folded: tuple[Partition, list[DecisionRecord]]) -> None:
     _, made = folded
     registry = CollectorRegistry()
-    results = Results(registry)
-    completions = [results.count(decision) for decision in made].count("completion")
+    completions = Results(registry).count(made, 0)["completion"]
     found = {name: value for name, value in exposed(registry).items() if name.startswith("fleethpa_writes_ended_total")}
     assert sum(found.values()) == completions > 0
     assert all('cluster="c0"' in name for name in found)
 
 
-def test_lag_is_from_the_newest_sample_to_the_record(folded: tuple[Partition, list[DecisionRecord]]) -> None:
+@pytest.mark.parametrize("form", [b'"sameAs"', b'"finalDesiredReplicas"'], ids=["short", "full"])
+def test_lag_is_from_the_newest_sample_to_the_record(
+    form: bytes, folded: tuple[Partition, list[DecisionRecord]]
+) -> None:
     _, made = folded
-    decision = next(one for one in made if b'"newest":' in one.value and b'"sameAs"' not in one.value)
-    found = re.search(rb'"newest":(\d+)', decision.value)
-    assert found
+    decision = next(one for one in made if form in one.value and b'"newest":' in one.value)
     registry = CollectorRegistry()
-    Results(registry).count(decision, int(found[1]) / 1000 + 7)
+    Results(registry).count([decision], max(_newest_used(orjson.loads(decision.value))) / 1000 + 7)
     assert exposed(registry)["fleethpa_decision_lag_seconds_sum"] == pytest.approx(7)
 
 
 def test_the_selector_of_a_metric_is_no_label() -> None:
     reason = "external metric queue(&LabelSelector{MatchLabels:map[string]string{queue: a,},}) above target"
-    headers = [("ce_subject", b"/c/n/horizontalpodautoscaler/web")]
     registry = CollectorRegistry()
-    value = b'{"reason":"%s"}' % reason.encode()
-    Results(registry).count(DecisionRecord("0-1-u", "c/n", 1, value, cast(Any, headers)))
+    Results(registry).count([record(reason=reason)], 0)
     assert any('reason="external metric queue above target"' in name for name in exposed(registry))
 
 
 def test_a_completion_is_counted_but_has_no_lag() -> None:
-    headers = [("ce_subject", b"/c/n/horizontalpodautoscaler/web"), ("ce_type", b"io.fleethpa.decision.v1")]
-    value = b'{"kind":"completion","mode":"enforce","direction":"ScaleUp","constraintsApplied":["MaxReplicas"]}'
+    ended = record(
+        kind="completion",
+        mode="enforce",
+        direction="ScaleUp",
+        constraints_applied=["MaxReplicas"],
+        outcome={"result": "applied"},
+    )
     metrics = Metrics()
-    metrics.decided(DecisionRecord("0-1-u-c", "c/n", 1, value, cast(Any, headers)))
+    metrics.decided([ended])
     found = exposed(metrics.registry)
     labels = 'action="scale_up",kind="completion",limited_by="MaxReplicas",mode="enforce",reason=""'
     assert found[f"fleethpa_decisions_total{{{labels}}}"] == 1
     assert found["fleethpa_decision_lag_seconds_count"] == 0
     assert found["fleethpa_evaluations_total"] == 0
+
+
+def test_evaluations_on_the_fast_path_are_counted_and_a_difference_is_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memo, "RAISES", False)
+    monkeypatch.setattr(memo, "CHECK_EVERY", 3)
+    partition, metrics = Partition.empty(0), Metrics()
+    owned = OwnedPartition(partition, cast(Any, None), 0)
+    while not partition.state.fast.checked:
+        partition.state.fast.takes()
+    partition.state.fast.differs("HPA c/n/web: status")
+    for _ in range(2):
+        metrics.refolded(owned)
+    found = exposed(metrics.registry)
+    assert found["fleethpa_fast_evaluations_total"] == partition.state.fast.found > 0
+    assert found["fleethpa_fast_checks_total"] == found["fleethpa_fast_differences_total"] == 1
+    assert [each.message for each in caplog.records] == [
+        "the fast path gave another result than the general one, which was recorded; HPA c/n/web: status"
+    ]

@@ -54,7 +54,7 @@ class FakePartition:
 
     def apply(self, offset: int, timestamp_ms: int, value: bytes, standing: Any) -> list[DecisionRecord]:
         self.applied_offset = offset
-        return [DecisionRecord(f"{offset} at {timestamp_ms}", "", 1, b"", [])]
+        return [DecisionRecord(f"{offset} at {timestamp_ms}", "", 1, b"", [], cast(Any, None))]
 
 
 def partition(applied_offset: int = 9) -> OwnedPartition:

@@ -184,8 +184,7 @@ def _written() -> LogBuilder:
 def test_the_decider_counts_changes_and_shows_fights() -> None:
     log = _fight()
     metrics = Metrics()
-    for decision in log.decisions:
-        metrics.decided(decision)
+    metrics.decided(log.decisions)
     owned: Any = SimpleNamespace(partition=log.partition, newest_log_time_ms=log.now_ms)
     metrics.positions({0: owned}, {})
     text = metrics.exposition().decode()

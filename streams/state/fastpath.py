@@ -1,0 +1,172 @@
+"""The fast path of an evaluation that can only repeat the one before in all but its values, and its self-check.
+
+In a fleet at rest nearly every evaluation gives a short record: the same conditions, texts and steps as before, with
+other values. `evaluate` then need not make what the record does not hold. After the second short record in a row a
+`Memo` of the evaluation is kept with the HPA: in memory only, never in rows, so that a restart has no effect but that
+the next evaluations take the general path. `find` gives what the next evaluation changes, or None: the general path
+decides.
+
+Why it gives the same bytes. What an evaluation reads (`observe`), the calculation of each metric (`evaluate_metric`),
+the windows and limits (`normalize`), what is counted in budgets and how the row changes (`remember`) are the same
+functions on both paths. Left out are the conditions, the status around `currentMetrics`, and the digest that decides
+whether the record is short. The evaluation of the memo had the digest of the newest full record. The digest covers:
+
+- spec, mode, settings, rules and engine: they are the same objects or values as in the memo, which is checked;
+- scale, ready pods, PromQL, and who moved the target: they are the same, nobody moved it, no restart;
+- of each metric its note, its counts of pods and its direction, and how stabilization and limits ended: an
+  `EvaluationOutcome`, compared with that of the memo;
+- texts of reason, labels and conditions: made of the above alone. The conditions of the new status are those of the
+  old one with three of them set to what an outcome says, and setting them again to the same changes nothing: not the
+  order of members, nor a transition time. The old status is the very object that the memo's evaluation gave.
+
+An HPA whose status is a native controller's is left out, since that status changes by itself; so are one that is
+refused or ignored in its own status, one that wants a write, and one of which a metric has failed.
+
+Both paths run for one of CHECK_EVERY evaluations that could take this one. If they differ, the general result is
+recorded, the difference is kept for the log of the process, and the HPA takes the general path from then on.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+from schemas.codec import encode
+from schemas.decisions import ShortDecision
+from streams.hpa.evaluation import Evaluation, History, MetricEvaluation, Normalization, Status
+from streams.hpa.metrics import evaluate_metric, largest, status_of, tolerance_band
+from streams.hpa.normalize import normalize
+from streams.hpa.observation import Scale
+from streams.state import records
+from streams.state.memo import EvaluationOutcome, Memo, MetricOutcome
+from streams.state.observe import Observed, Subject
+
+
+class Repeated(Struct, frozen=True, gc=False):
+    """What an evaluation on the fast path gives: the new status and windows, and the short record."""
+
+    metrics: tuple[MetricEvaluation, ...]
+    history: History
+    status: Status
+    record: ShortDecision
+
+
+def learn(subject: Subject, observed: Observed, evaluation: Evaluation, status: Status) -> Memo | None:
+    """Give the memo of an evaluation that gave a short record; None: the one after it cannot take the fast path."""
+    normalization, current, seen = evaluation.normalization, evaluation.current_replicas, observed.observation
+    if normalization is None or not current or evaluation.result is None or evaluation.result.error:
+        return None
+    if observed.change or observed.restart or subject.ignores or subject.standing.shown or subject.follows_native:
+        return None
+    if not isinstance(seen.scale, Scale):
+        return None
+    outcome = _outcome(observed, evaluation.metrics, evaluation.selected_metric, normalization, current)
+    if outcome is None:
+        return None
+    return Memo(
+        subject.autoscaler,
+        subject.settings,
+        subject.standing,
+        seen.scale,
+        seen.pods,
+        observed.promql,
+        subject.state.row.engine,
+        subject.hpa.row.full_decision,
+        outcome,
+        status,
+    )
+
+
+def find(memo: Memo, subject: Subject, observed: Observed, name: str) -> Repeated | None:
+    """Give what an evaluation changes that repeats that of the memo; None: it may not repeat it. Nothing changes."""
+    if not _reads_the_same(memo, subject, observed):
+        return None
+    autoscaler, controller, now_ms = subject.autoscaler, subject.settings.controller, subject.evaluated_ms
+    seen, scale, history = observed.observation, memo.scale, observed.history
+    band = tolerance_band(autoscaler, controller)
+    metrics = tuple(
+        [
+            evaluate_metric(spec, answer, scale, seen.pods, band, controller, now_ms)
+            for spec, answer in zip(autoscaler.metrics, seen.answers, strict=True)
+        ]
+    )
+    proposal, selected = largest(metrics)
+    proposal, current = max(proposal, 0), scale.spec_replicas
+    normalization, recommendations = normalize(autoscaler, current, proposal, history, controller, now_ms)
+    outcome = _outcome(observed, metrics, selected if proposal else "", normalization, current)
+    if outcome is None or outcome != memo.outcome:
+        return None
+    return Repeated(
+        metrics,
+        History(recommendations, history.scale_up_events, history.scale_down_events),
+        {**memo.status, "currentMetrics": list(map(status_of, metrics))},
+        records.short_record(subject.state, name, memo.full_decision, metrics, proposal),
+    )
+
+
+def _reads_the_same(memo: Memo, subject: Subject, observed: Observed) -> bool:
+    seen, row = observed.observation, subject.hpa.row
+    return (
+        observed.status is memo.status
+        and subject.autoscaler is memo.autoscaler
+        and subject.settings is memo.settings
+        and subject.standing is memo.standing
+        and seen.pods is memo.pods
+        and seen.scale == memo.scale
+        and not seen.ambiguous
+        and observed.promql == memo.promql
+        and not observed.change
+        and not observed.restart
+        and not subject.ignores
+        and observed.history.recommendations is not None
+        and subject.state.row.engine == memo.engine
+        and row.full_decision == memo.full_decision
+        and records.is_recent(row, subject.state.now_ms)
+    )
+
+
+def _outcome(
+    observed: Observed, metrics: tuple[MetricEvaluation, ...], selected: str, normalization: Normalization, current: int
+) -> EvaluationOutcome | None:
+    """Give the outcome of an evaluation; None: a metric has failed, or a write is wanted."""
+    if normalization.limited != current:
+        return None
+    reported = observed.status.get("currentReplicas", 0)
+    parts: list[MetricOutcome] = []
+    for metric in metrics:
+        made = metric.calculation
+        if made is None:
+            return None
+        way = _direction(reported, made.proposal)
+        parts.append((made.kept, made.used, made.not_ready, made.missing, made.ignored, way))
+    return EvaluationOutcome(
+        parts,
+        selected,
+        _direction(current, normalization.desired),
+        not normalization.desired,
+        normalization.stabilized,
+        normalization.stabilized != normalization.desired,
+        normalization.limited,
+        normalization.bound,
+        bool(normalization.policies),
+    )
+
+
+def _direction(current: int, desired: int) -> int:
+    """Give 1 for up, -1 for down, 0 for none."""
+    return (desired > current) - (desired < current)
+
+
+def difference(
+    found: Repeated, record: Any, metrics: tuple[MetricEvaluation, ...], history: History, status: Any
+) -> str:
+    """Compare with what the general path gave; empty: the same bytes."""
+    pairs = (
+        ("record", found.record, record),
+        ("metrics", [each.calculation for each in found.metrics], [each.calculation for each in metrics]),
+        ("history", found.history, history),
+        ("status", found.status, status),
+    )
+    for what, fast, general in pairs:
+        if encode(fast) != encode(general):
+            return f"{what}: fast path {encode(fast).decode()}, general path {encode(general).decode()}"
+    return ""

@@ -1,0 +1,94 @@
+"""What the fast path of evaluations keeps: a memo per HPA, and the counts and differences of its self-check.
+
+How they are used, and why the fast path gives the same bytes: `fastpath`.
+"""
+
+from typing import Final
+
+from msgspec import Struct
+
+from streams.hpa.autoscaler import Autoscaler
+from streams.hpa.evaluation import Status
+from streams.hpa.observation import Scale, TargetPods
+from streams.state.clustersettings import Effective
+from streams.state.ledger import StateError
+
+CHECK_EVERY = 1_000
+"""One of so many evaluations on the fast path is made on the general one as well. Tests set it to 1."""
+RAISES = False
+"""Whether a difference ends the partition, as in tests, instead of the HPA's fast path only."""
+_MOST_DIFFERENCES: Final = 20
+
+MetricOutcome = tuple[str, int, int, int, int, int]
+"""Note, pods used, not ready, missing and ignored, and the direction (`_direction`) from the reported replicas."""
+
+
+class EvaluationOutcome(Struct, frozen=True, gc=False):
+    """All of an evaluation that its conditions, texts, steps and labels are made of, beside what it reads.
+
+    `proposed`: the direction (`_direction`) of what the metrics ask for; `is_zero`: they ask for no replicas at all.
+    """
+
+    metrics: list[MetricOutcome]
+    selected: str
+    proposed: int
+    is_zero: bool
+    stabilized: int
+    is_stabilized: bool
+    """A window changed what the metrics ask for."""
+    limited: int
+    bound: str
+    has_policies: bool
+
+
+class Memo(Struct, gc=False):
+    """An evaluation that gave a short record: what it read, and its outcome. `status`: the one that it gave."""
+
+    autoscaler: Autoscaler
+    settings: Effective
+    standing: object
+    """A `Standing`, of which only the identity counts."""
+    scale: Scale
+    pods: TargetPods
+    promql: list[str]
+    engine: int
+    full_decision: str
+    outcome: EvaluationOutcome
+    status: Status
+
+
+class FastPath:
+    """The fast path of one partition: how many evaluations could take it, how many of them were checked, and texts of
+    the newest differences.
+    """
+
+    __slots__ = ("_drained", "checked", "differences", "found")
+
+    def __init__(self) -> None:
+        self.found = self.checked = 0
+        self.differences: list[str] = []
+        self._drained = (0, 0)
+
+    def takes(self) -> bool:
+        """Count an evaluation that could take the fast path; False: this one is checked.
+
+        The number is scattered (Knuth's multiplicative hash), since a fleet is evaluated in the same order again and
+        again: every thousandth would be the same HPA each time.
+        """
+        self.found += 1
+        if self.found * 2_654_435_761 % 2**32 >= 2**32 // CHECK_EVERY:
+            return True
+        self.checked += 1
+        return False
+
+    def drain(self) -> tuple[int, int, list[str]]:
+        """Give `found`, `checked` and the differences since the last call."""
+        drained = self.found - self._drained[0], self.checked - self._drained[1], self.differences
+        self._drained, self.differences = (self.found, self.checked), []
+        return drained
+
+    def differs(self, what: str) -> None:
+        """Note a difference. Raises StateError if RAISES."""
+        if RAISES:
+            raise StateError(what)
+        self.differences = [*self.differences[1 - _MOST_DIFFERENCES :], what]
