@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-pythons test-pythons-short test-slow test-kafka test-hostile test-prometheus test-kubernetes test-kubernetes-short acceptance test-page screenshots chaos mutate check format bench bench-fleet bench-policies manifests dist lock clean
+.PHONY: help setup demo dev test test-pythons test-pythons-short test-slow test-kafka test-hostile test-prometheus test-kubernetes test-kubernetes-short acceptance test-page screenshots chaos mutate check format bench bench-fleet bench-policies manifests dist docs lock clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,10 +106,20 @@ manifests: setup  ## What in compose/ follows from the code: the chart's files a
 dist: setup  ## dist/: wheel, source, chart, image context, list of packages (CycloneDX) and checksums of the last commit
 	$(BIN)/python -m tests.dist
 
+# The pages keep their places, so that links are the same here and in the repository.
+docs:  ## build/docs/site: README and docs/ as a site that needs no network; fails on a broken link (python3 -m http.server -d build/docs/site)
+	$(PYTHON) -m venv build/docs-env
+	build/docs-env/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.lock
+	rm -rf build/docs && mkdir -p build/docs/src
+	git ls-files -z README.md SECURITY.md CONTRIBUTING.md CHANGELOG.md LICENSE docs examples schemas/json | tar -cf - --null -T - | tar -xf - -C build/docs/src
+	NO_MKDOCS_2_WARNING=1 build/docs-env/bin/mkdocs build --quiet --strict
+	! grep -rlE --include='*.html' '<(script|img|link rel=.stylesheet.)[^>]*(src|href)=.https?://' build/docs/site
+
 lock:  ## Renew the lock files from pyproject.toml (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q pyproject.toml -o requirements/run.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q --extra dev pyproject.toml -o requirements/dev.lock
 	$(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'])" | uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q -c requirements/dev.lock - -o requirements/build.lock
+	$(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'])" | uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q - -o requirements/docs.lock
 
 clean:  ## Remove the virtual environment and build products
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache

@@ -27,7 +27,8 @@ from schemas.codec import decode, encode
 from schemas.observed import MetricAnswer
 
 QUERY = MetricAnswer(api="resource", selector="app=web")
-DEEP = b'{"items": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+# Python 3.14 reads 100,000 levels.
+DEEP = b'{"items": ' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}"
 IGNORED_DEEP = DEEP.replace(b"items", b"other")
 
 

@@ -32,8 +32,7 @@ def test_what_is_kept_is_the_same_bytes(length: int) -> None:
         pytest.param(b'{"v":1,"entries":[{"kind":"nope"}]}', r"\$\.entries", id="an unknown kind"),
         pytest.param(b'{"v":1,"entries":[],"cluster":"\xb6"}', "utf-8", id="not UTF-8"),
         pytest.param(b"[" * 100_000, "Expected `object`", id="an array where a record should be"),
-        # From Python 3.14 on, so many levels are read up to their end.
-        pytest.param(b'{"v":1,"entries":[],"more":' + b"[" * 100_000, "nested|truncated", id="nested too deeply"),
+        pytest.param(b'{"v":1,"entries":[],"more":' + b"[" * 1_000_000, "nested", id="nested too deeply"),
     ],
 )
 def test_what_is_no_record_is_a_wire_error(data: bytes, where: str) -> None:
