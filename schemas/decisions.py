@@ -86,6 +86,9 @@ REFUSAL_REASON = "EnforcingRefused"
 IGNORED_REASON = "Ignored"
 """The same of an HPA by which nothing is decided, as it exceeds a limit (`schemas.limits`)."""
 
+NO_OUTCOME = "no outcome came back"
+"""How the error of a write begins whose outcome did not come in time."""
+
 Direction = Literal["ScaleUp", "ScaleDown", "None"]
 
 AppliedLimit = Literal[

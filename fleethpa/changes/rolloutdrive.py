@@ -292,7 +292,7 @@ class WaveDrive:
         gates, period_s = gates_of(self._plan), min(30.0, max(1.0, self._plan.wait_ms / 30_000))
         reported, reading = "", WaveReading()
         while True:
-            async with self._session.past() as past:
+            async with self._session.past(remarks=False) as past:
                 state = await read_state(past)
                 rollout = rollouts_in(state).get(self._plan.id)
                 if stopped := why_stopped(state, self._plan, rollout, wave):
@@ -303,7 +303,7 @@ class WaveDrive:
             counting = [gate for gate in gates if over or (gate.measure in CUMULATIVE and gate.compare in (">", ">="))]
             met = [gate for gate in counting if gate.holds(before, now)]
             if met:
-                return WaveResult(stated(now), failed="; ".join(_met(gate, before, now) for gate in met))
+                return WaveResult(stated(now), failed="; ".join(condition_met(gate, before, now) for gate in met))
             if over and now.unevaluated:
                 lacking = f"{now.unevaluated} of {counted(now.hpas, 'HPA')}"
                 return WaveResult("", stopped=f"{lacking} of wave {wave} have no decision under the new spec")
@@ -357,7 +357,8 @@ def reverting(rollout: StagedRollout, author: str, why: str) -> list[PlannedReco
     return writes
 
 
-def _met(gate: FailIf, before: WaveMeasures, now: WaveMeasures) -> str:
+def condition_met(gate: FailIf, before: WaveMeasures, now: WaveMeasures) -> str:
+    """A condition that a wave meets, in words with its value."""
     was = f", {gate.value(before):.4g} before" if gate.compares else ""
     return f"{gate.text} (it is {gate.value(now):.4g}{was})"
 
@@ -369,5 +370,5 @@ def wave_named(plan: RolloutMark, number: int) -> str:
 
 async def state_now(session: Session) -> FleetState:
     """Read the state of the fleet, without the remarks that read verbs print beside it."""
-    async with session.past() as past:
+    async with session.past(remarks=False) as past:
         return await read_state(past)

@@ -18,7 +18,7 @@ from fleethpa.fleet.filters import Filter, window
 from fleethpa.fleet.filters import window as window_of
 from fleethpa.fleet.finding import check_known, nothing_found
 from fleethpa.fleet.selection import Selection
-from fleethpa.fleet.state import hpa_names, read_state
+from fleethpa.fleet.state import hpa_names, look_for_trouble, read_state
 from fleethpa.frame.errors import OK, SuggestingGroup, usage
 from fleethpa.frame.session import Session, command_options, output_option
 from fleethpa.questions.exports import PARTITION_KEYS, Export
@@ -109,6 +109,7 @@ def _keys(text: str | None) -> tuple[str, ...]:
 
 async def _write(session: Session, wanted: Filter, made: Export) -> None:
     async with session.past() as past:
+        await look_for_trouble(past)
         for number in range(await past.partitions()):
             async with aclosing(past.decisions(number, wanted.since_ms, wanted.until_ms)) as decisions:
                 async for recorded in decisions:
@@ -165,6 +166,7 @@ def decisions(
 
 async def _listed(session: Session, wanted: Filter, last: int | None) -> tuple[list[Recorded], dict[str, Recorded]]:
     async with session.past() as past:
+        await look_for_trouble(past)
         return await listed(past, wanted, last)
 
 

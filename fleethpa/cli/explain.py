@@ -12,7 +12,7 @@ from fleethpa.fleet.decisions import last_of, with_newest
 from fleethpa.fleet.finding import chosen, find_decision, name_and_moment, short_ids
 from fleethpa.fleet.lists import possible
 from fleethpa.fleet.selection import Selection
-from fleethpa.fleet.state import hpa_names, read_state, remark
+from fleethpa.fleet.state import hpa_names, look_for_trouble, read_state
 from fleethpa.fleet.views import HpaView
 from fleethpa.frame.session import Session, command_options, output_option, travel_option
 from fleethpa.questions.explaining import Again, document, evaluated_again, troubles_of
@@ -40,7 +40,6 @@ def describe(session: Session, selection: Selection) -> None:
         async with session.past() as past:
             state = await read_state(past)
             views = chosen(state, selection)
-            remark(session, state)
             last = await last_of(past, views)
             return [(with_newest(view, last[view.id]), last[view.id]) for view in views]
 
@@ -152,6 +151,7 @@ def explain(
     async def work() -> tuple[Again, Recorded | None, list[ClusterTrouble]]:
         async with session.past() as past:
             found, ending = await find_decision(past, name, namespace, at_ms=at_ms, change=change)
+            await look_for_trouble(past, found.partition)
             again = await evaluated_again(past, found) if counterfactuals else Again(found)
             return again, ending, await troubles_of(past, found, ending, session.now_ms())
 

@@ -15,7 +15,7 @@ from fleethpa.fleet.decisions import decided
 from fleethpa.fleet.finding import chosen, no_such_cluster, nothing_found
 from fleethpa.fleet.lists import beyond, cluster_listing, hpa_listing, visible
 from fleethpa.fleet.selection import TYPE_WORDS, Selection
-from fleethpa.fleet.state import fleet_now, hpa_names, read_state, remark
+from fleethpa.fleet.state import fleet_now, hpa_names, read_state
 from fleethpa.fleet.views import Problem, by_cause
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, PARTIAL, CommandError, usage
 from fleethpa.frame.session import Session, command_options, output_option, travel_option
@@ -49,8 +49,6 @@ def status(session: Session, selection: Selection, watch: bool) -> int:
         async with session.past(watching=watch) as past:
             while True:
                 state = await read_state(past)
-                if not shown:
-                    remark(session, state)
                 views = chosen(state, selection)
                 if not views and not shown:
                     session.note(nothing_found(selection, state, "status"))
@@ -197,7 +195,6 @@ def get_hpa(
     async def work() -> int:
         async with session.past(watching=watch) as past:
             state = await read_state(past)
-            remark(session, state)
             views = pick(state)
             if problem or output in ("wide", "csv"):
                 views = await decided(past, views)

@@ -9,6 +9,7 @@ import msgspec
 
 from fleethpa.changes.settings import read_guardrails, usable_guardrails
 from fleethpa.fleet.filters import closed_window
+from fleethpa.fleet.state import look_for_trouble
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, usage
 from fleethpa.frame.session import Session, command_options, output_option
 from fleethpa.frame.sources import jobs_for, progress
@@ -67,6 +68,7 @@ def test(session: Session, /, file: Path, since: str, until: str | None, output:
 
 async def _events(session: Session, begin_ms: int, end_ms: int) -> tuple[list[GuardedEvent], int]:
     async with session.past() as past:
+        await look_for_trouble(past)
         count, jobs = await past.partitions(), jobs_for(past, DECISIONS)
         tasks = [GuardedTask(past, number, begin_ms, end_ms) for number in range(count)]
         if count == 1 or jobs == 1:

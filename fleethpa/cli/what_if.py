@@ -9,6 +9,7 @@ import click
 from fleethpa.changes.manifests import FieldValidation, Input, check_hpa, read_input, validate_option, warn_about_fields
 from fleethpa.changes.specs import changed_spec, checked, with_metrics
 from fleethpa.fleet.finding import find_decision, name_and_moment
+from fleethpa.fleet.state import look_for_trouble
 from fleethpa.frame.errors import usage
 from fleethpa.frame.session import Session, command_options, output_option
 from fleethpa.show import words
@@ -86,6 +87,7 @@ async def _inputs(session: Session, what: str, namespace: str | None) -> tuple[R
     name, at_ms = name_and_moment(session, what)
     async with session.past() as past:
         found, _ = await find_decision(past, name, namespace, at_ms=at_ms)
+        await look_for_trouble(past, found.partition)
         if found.decision.kind != "evaluation":
             raise usage(
                 f"{what} is the end of a write, not an evaluation", next_step=f"name {found.decision.completes}"

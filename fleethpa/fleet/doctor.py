@@ -96,7 +96,7 @@ async def examine(session: Session, areas: tuple[str, ...], options: Mapping[str
     if set(areas) - {"access"}:
         began = time.monotonic()
         try:
-            async with session.past() as past:
+            async with session.past(remarks=False) as past:
                 state = await read_state(past)
         except CommandError as error:
             asked = session.config.servers if session.source == "kafka" else session.source

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from fleethpa.fleet.troubles import since
-from fleethpa.fleet.views import INGEST_QUIET_MS, ClusterView, FleetState, HpaView
-from fleethpa.frame.errors import not_found, usage
+from fleethpa.fleet.hung import hung_processes, unanswered
+from fleethpa.fleet.troubles import INGEST_QUIET_MS, since
+from fleethpa.fleet.views import ClusterView, FleetState, HpaView
+from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import SHARED, Session
 from fleethpa.show.times import rfc3339, span
 from schemas.inforce import is_in_force
@@ -42,9 +44,7 @@ LIVE_GAP_MS: Final = 15_000
 async def fleet_now(session: Session) -> FleetState:
     """Read the state from where the command line says. Raises CommandError: the source cannot be read."""
     async with session.past() as past:
-        state = await read_state(past)
-        remark(session, state)
-        return state
+        return await read_state(past)
 
 
 async def read_state(past: Past, partitions: Iterable[int] | None = None) -> FleetState:
@@ -65,8 +65,22 @@ async def read_state(past: Past, partitions: Iterable[int] | None = None) -> Fle
     if past.at_ms is not None and all(each.partition.applied_offset < 0 for each in folded):
         raise not_found(f"the log has nothing as old as {rfc3339(past.at_ms)}", cause=await _begin(past))
     state = _state(folded, clock_ms, ends)
+    _find_hung(state, past)
     state.remarks = tuple(_remarks(past, state))
+    for text in state.remarks:
+        past.remark(text)
     return state
+
+
+async def look_for_trouble(past: Past, partition: int | None = None) -> None:
+    """Remark on what keeps the present from being known, for a question that reads no state.
+
+    `partition`: that of the HPA in question; None: all.
+    """
+    if past.now_ms():
+        # What cannot be read there is no error of a question that may well not need it.
+        with suppress(ArchiveError, CoreError, CommandError):
+            await read_state(past, None if partition is None else [partition])
 
 
 @contextmanager
@@ -81,10 +95,18 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def remark(session: Session, state: FleetState) -> None:
-    """Warn where the state is not of the moment that was asked for, or not whole."""
-    for text in state.remarks:
-        session.warn(text)
+def _find_hung(state: FleetState, past: Past) -> None:
+    """Name the processes that hang, and clear their HPAs of what follows from that. An archive ends anywhere."""
+    if not (now_ms := past.now_ms()):
+        return
+    # Where nobody writes any more, the log's own clock does not continue, either.
+    present_ms = state.end_ms if past.at_ms is not None else max(state.end_ms, now_ms)
+    state.hung = tuple(hung_processes(present_ms, state.ingested_ms, state.decided_ms, state.clusters.values()))
+    lost = {name for name, cluster in state.clusters.items() if unanswered(state.hung, cluster)}
+    if lost:
+        state.hpas = {
+            hpa: replace(view, is_unanswered=True) if hpa.cluster in lost else view for hpa, view in state.hpas.items()
+        }
 
 
 def _remarks(past: Past, state: FleetState) -> Iterator[str]:
@@ -94,12 +116,14 @@ def _remarks(past: Past, state: FleetState) -> Iterator[str]:
             f"{len(past.rows_gone)} state rows are gone from the changelog ({lost}): what they held is not shown. "
             "Next: fleethpa topics check"
         )
-    if state.is_cut_off:
+    yield from (each.text for each in state.hung)
+    processes = {each.process for each in state.hung}
+    if state.is_cut_off and "ingest" not in processes:
         yield (
             f"nothing has come into the log{since(state.newest_ms or None, state.end_ms)}: what is shown may be old. "
             "Next: fleethpa doctor"
         )
-    if state.end_ms > state.clock_ms:
+    if state.end_ms > state.clock_ms and not processes & {"ingest", "decider"}:
         yield (
             f"the decider is {span(state.end_ms - state.clock_ms)} behind the log: shown as of "
             f"{rfc3339(state.clock_ms)}. Next: fleethpa doctor"
@@ -289,7 +313,7 @@ def _known(context: click.Context) -> list[str]:
     session = Session((context.find_root().obj or {}) | options)
 
     async def read() -> list[str]:
-        async with asyncio.timeout(_LIMIT_S), session.past(watching=True) as past:
+        async with asyncio.timeout(_LIMIT_S), session.past(watching=True, remarks=False) as past:
             return [str(hpa) for hpa in (await read_state(past)).hpas]
 
     return asyncio.run(read())

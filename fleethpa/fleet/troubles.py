@@ -20,6 +20,8 @@ from streams.hpa.rules import CURRENT_TEXT, NEWEST, OLDEST, RELEASED, UnknownRul
 from streams.state.partitionrow import HandsRow, ReportRow, ServedRow
 from streams.state.rows import RefusedRow
 
+INGEST_QUIET_MS: Final = 20_000
+"""Ingest appends at least one record in 5 s to every partition of the log."""
 REFUSED_SHOWN_MS: Final = 3_600_000
 """How long a refusal because of a limit is shown."""
 SILENT_MS: Final = 30_000
@@ -42,6 +44,18 @@ _STALE: Final[frozenset[Kind]] = frozenset(
 _MINOR: Final[frozenset[Kind]] = frozenset(
     {"canaryFailing", "rivalsUnseen", "unhealthy", "reportsRefused", "nativeEvidence", "overLimit", "versionUnknown"}
 )
+
+
+Process = Literal["ingest", "decider", "observer", "reconciler"]
+
+
+@dataclass(frozen=True)
+class HungProcess:
+    """A process from which nothing comes. `since_ms`: its last sign. `text`: a sentence with the next command."""
+
+    process: Process
+    since_ms: int
+    text: str
 
 
 @dataclass(frozen=True)

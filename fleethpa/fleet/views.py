@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from fleethpa.fleet.troubles import ClusterTrouble, troubles_of
+from fleethpa.fleet.troubles import INGEST_QUIET_MS, ClusterTrouble, HungProcess, troubles_of
 from fleethpa.show import words
 from fleethpa.show.words import cause
-from schemas.decisions import IGNORED_REASON
+from schemas.decisions import IGNORED_REASON, NO_OUTCOME
 from schemas.fitting import IGNORED
 from schemas.keys import HpaId
 from schemas.observed import Mode
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from streams.history.recorded import Recorded
     from streams.state.namespace import Namespace
 
-
-INGEST_QUIET_MS: Final = 20_000
-"""Ingest appends at least one record in 5 s to every partition of the log."""
 
 _LABELS: Final = {
     "FailedGetScale": "no scale",
@@ -76,6 +73,8 @@ class HpaView:
     clock_ms: int = 0
     is_writing: bool = False
     """Whether the outcome of a wanted write is not known yet."""
+    is_unanswered: bool = False
+    """Whether outcomes cannot come now: that one is missing is then no problem of this HPA."""
 
     @property
     def fight(self) -> Fight | None:
@@ -136,11 +135,7 @@ def _problems(view: HpaView) -> Iterator[Problem]:
     elif view.refused:
         text = f"enforcing is refused: {view.refused}"
         yield Problem("refused", text, text)
-    for condition in conditions:
-        if condition.get("reason") == IGNORED_REASON:
-            continue
-        if condition.get("type") in ("AbleToScale", "ScalingActive") and condition.get("status") == "False":
-            yield _of_condition(condition)
+    yield from _of_conditions(view, conditions)
     if view.decision and not view.paused and (text := words.braked(view.decision.decision)):
         yield Problem("held", text, waits=False)
     if view.at_max:
@@ -151,6 +146,16 @@ def _problems(view: HpaView) -> Iterator[Problem]:
     if view.mode == "enforce" and (times := by_another(view.moves, view.clock_ms)) > 1:
         text = f"fleethpa scaled it {times} times without a decision of this log: does another hub enforce it?"
         yield Problem("another hub", text)
+
+
+def _of_conditions(view: HpaView, conditions: list[dict[str, Any]]) -> Iterator[Problem]:
+    for condition in conditions:
+        if condition.get("reason") == IGNORED_REASON:
+            continue
+        if view.is_unanswered and NO_OUTCOME in str(condition.get("message")):
+            continue
+        if condition.get("type") in ("AbleToScale", "ScalingActive") and condition.get("status") == "False":
+            yield _of_condition(condition)
 
 
 def _of_condition(condition: dict[str, Any]) -> Problem:
@@ -253,6 +258,8 @@ class FleetState:
     """Log partition → when a decider last ticked there or wrote its state (log time; 0: never)."""
     end_ms: int = 0
     """Timestamp of the newest log record; later than `clock_ms` where the decider is far behind."""
+    hung: tuple[HungProcess, ...] = ()
+    """Processes that hang or do not run."""
     remarks: tuple[str, ...] = ()
     """Each reason why it is not of the moment that was asked for, or not whole, with the next step."""
 

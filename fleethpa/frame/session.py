@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import re
 import shutil
 import sys
 import time
@@ -51,6 +52,7 @@ class Session:
     options: dict[str, Any] = field(default_factory=dict)
     _writing: bool = field(default=False, init=False)
     _interrupted: bool = field(default=False, init=False)
+    _remarked: set[str] = field(default_factory=set, init=False)
 
     @functools.cached_property
     def config(self) -> Config:
@@ -197,6 +199,13 @@ class Session:
         """Write a warning to stderr."""
         say(clean(f"warning: {completed(text, self.options)}"))
 
+    def _remark(self, text: str) -> None:
+        """Warn, where the same was not remarked before: how long it has lasted, and where else, makes no difference."""
+        what = re.split(":| since | of ", text, maxsplit=1)[0]
+        if what not in self._remarked:
+            self._remarked.add(what)
+            self.warn(text)
+
     def report(self, problem: CommandError) -> None:
         """Write an error to stderr, where the command continues or ends with a code of its own."""
         say(self.completed(problem).text())
@@ -290,14 +299,17 @@ class Session:
         return unopened_past(self.source, self.config, self.at_ms, checked=checked)
 
     @asynccontextmanager
-    async def past(self, *, watching: bool = False) -> AsyncIterator[Past]:
+    async def past(self, *, watching: bool = False, remarks: bool = True) -> AsyncIterator[Past]:
         """Open what `--from` names: the running fleet's topics or an archive folder, as of `--at`.
 
-        Long reading is shown on stderr, unless the command is `watching`: that never ends.
+        Long reading is shown on stderr, unless the command is `watching`: that never ends. With `remarks`, what a
+        person has to know of a state that is read from it is a warning, once.
         """
         from fleethpa.frame.sources import open_past, reading
 
         async with open_past(self.source, self.config, self.at_ms) as past:
+            if remarks:
+                past.remark = self._remark
             if watching:
                 yield past
                 return

@@ -157,7 +157,9 @@ class LiveReader:
             await self._failed(error)
             return
         async with self._changed:
-            moved = self.state is None or state.clock_ms != self.state.clock_ms or bool(self.problem)
+            known = self.state
+            moved = known is None or (known.clock_ms, known.remarks) != (state.clock_ms, state.remarks)
+            moved = moved or bool(self.problem)
             self.state, self.problem = state, ""
             if moved:
                 self.version += 1

@@ -8,6 +8,7 @@ every other: restoring from rows of which one is gone fails, it never gives anot
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Final, NamedTuple
@@ -298,6 +299,9 @@ class KafkaPast(Past):
         async with self._consumer(part) as consumer:
             span = await self._span(consumer, part)
         return range(span.first, span.end)
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
 
     async def last_ms(self, partition: int) -> int:
         part = TopicPartition(topics.LOG, partition)

@@ -55,13 +55,20 @@ class DecisionWindow:
 
 BEYOND_MS = 15 * 60_000
 """How far the times of the decisions topic are taken to be from log time at first."""
-AHEAD_MS = 120_000
-"""How far behind the log's end (log time) the decider may be before the present is what it decided last."""
+AHEAD_MS = 10_000
+"""How far the present is folded beyond the last that the decider did: it ticks once a second. That is less than the
+time in which a write has to end, so that nothing is concluded from outcomes which it has not asked for."""
+TICKLESS_MS = 120_000
+"""The same of a log in which there are no ticks, from the newest stored state on."""
 _BREATH = 500
 """Records that are folded before other tasks of the process, such as the one that shows progress, get a turn."""
 
 Enough = Callable[[int, list[Recorded]], bool]
 """Whether the decisions of a partition, oldest first, reach far enough back."""
+
+
+def _ignore(_: str) -> None:
+    """Nobody is to be shown a remark."""
 
 
 class LogGoneError(ArchiveError):
@@ -104,6 +111,11 @@ class Past(ABC):
         """How many the question at hand reads in all, about; 0: nobody knows."""
         self.rows_gone: set[str] = set()
         """State rows that the newest checkpoint names and the changelog has lost; what they held is not known."""
+        self.remark: Callable[[str], None] = _ignore
+        """Takes what a person has to know of the state that was read."""
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"remark": _ignore}
 
     # --- what a backing gives ---------------------------------------------------------------------------------------
 
@@ -184,6 +196,10 @@ class Past(ABC):
     def is_live(self) -> bool:
         """Whether more is being written now."""
         return True
+
+    def now_ms(self) -> int:
+        """Return the present (Unix milliseconds) as whoever writes has it; 0: it is the end of the log."""
+        return 0
 
     def snapshot(self, partition: int, before_ms: int | None) -> tuple[int, Mapping[bytes, bytes]] | None:
         """Return (applied offset, rows) of the newest snapshot of an archive whose log time is before `before_ms`.
@@ -270,7 +286,7 @@ class Past(ABC):
         async with aclosing(self.following(partition, upto=offset, until_ms=after_ms)) as records:
             async for record in records:
                 begun_ms = begun_ms or record.timestamp_ms
-                if now and self.is_live() and record.timestamp_ms > begun_ms + AHEAD_MS:
+                if now and self.is_live() and record.timestamp_ms > _decided_until_ms(partition, begun_ms):
                     return Folded(partition, stored, behind=True)
                 partition.apply(record.offset, record.timestamp_ms, record.value)
         return Folded(partition, stored)
@@ -386,6 +402,12 @@ class Past(ABC):
                 taken = expanders[number].take(number, record.offset, record.value)
                 if taken is not None:
                     yield taken
+
+
+def _decided_until_ms(partition: Partition, begun_ms: int) -> int:
+    """Until when (log time) what is folded was decided, or soon will be, by a decider that works."""
+    ticked_ms = partition.state.row.ticked_ms
+    return max(begun_ms, ticked_ms) + AHEAD_MS if ticked_ms else begun_ms + TICKLESS_MS
 
 
 def _reaches_every_full_one(expander: Expander, decisions: list[Recorded]) -> bool:

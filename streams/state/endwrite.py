@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from schemas.decisions import Decision
+from schemas.decisions import NO_OUTCOME, Decision
 from schemas.entries import Outcome
 from schemas.keys import HpaId
 from streams.hpa.complete import complete
@@ -38,7 +38,7 @@ _OUTCOME_TEXTS = {
     "refused": "it was refused",
     "failed": "it failed",
 }
-_NO_OUTCOME = f"no outcome came back within {(WRITE_TTL_MS + OUTCOME_WAIT_MS) // 1000}s"
+_LATE_TEXT = f"{NO_OUTCOME} within {(WRITE_TTL_MS + OUTCOME_WAIT_MS) // 1000}s"
 
 
 def end_write(state: State, hpa: Hpa, write: PendingWrite) -> list[Draft]:
@@ -88,11 +88,11 @@ def _why_missing(state: State, hpa: Hpa) -> str:
     """Say why no outcome arrived: no reconciler serves the cluster, or it was too slow."""
     if not state.row.served:
         # A log in which no reconciler ever reported its clusters does not say who serves what.
-        return _NO_OUTCOME
+        return _LATE_TEXT
     served = state.row.served.get(hpa.id.cluster)
     if served is None or state.now_ms - served.reported_ms > SILENCE_MS:
         return f"no reconciler serves cluster {hpa.id.cluster}"
-    return _NO_OUTCOME
+    return _LATE_TEXT
 
 
 def _completion(

@@ -1,0 +1,96 @@
+"""Which process of fleethpa hangs or does not run, each by what it alone does; what follows from that is not named.
+
+Ingest and decider are known by their own records in the log, observer and reconciler by their reports in it. While
+ingest hangs no report arrives, so that nothing is concluded from the silence of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from fleethpa.fleet.troubles import INGEST_QUIET_MS, HungProcess, Process, since
+from fleethpa.fleet.views import ClusterView
+
+DECIDER_QUIET_MS: Final = 20_000
+"""A decider appends a tick a second to every partition of the log that is its own."""
+REPORT_DUE_MS: Final = 12_000
+"""Observers and reconcilers report every 10 s."""
+SHOWN: Final = 3
+
+
+def hung_processes(
+    present_ms: int, ingested_ms: Mapping[int, int], decided_ms: Mapping[int, int], clusters: Iterable[ClusterView]
+) -> list[HungProcess]:
+    """Give the processes that hang or do not run; one that never ran is not among them.
+
+    Args:
+        present_ms: the moment that is looked at, on the clock of the log.
+        ingested_ms: log partition → when ingest last appended to it; 0: never.
+        decided_ms: log partition → when a decider last worked on it; 0: never.
+        clusters: with their troubles.
+    """
+    quiet = _quiet(present_ms - INGEST_QUIET_MS, ingested_ms)
+    still = _quiet(present_ms - DECIDER_QUIET_MS, decided_ms)
+    if quiet and still and quiet == still and len(quiet) == len(ingested_ms):
+        since_ms = max(*(ingested_ms[number] for number in quiet), *(decided_ms[number] for number in still))
+        text = f"neither ingest nor the decider has written to the log{since(since_ms, present_ms)}"
+        step = "what is shown is as of then (or the clock of this machine is ahead). Next: fleethpa doctor"
+        return [HungProcess("ingest", since_ms, f"{text}: {step}")]
+    found = [*_of_log("ingest", quiet, ingested_ms, present_ms), *_of_log("decider", still, decided_ms, present_ms)]
+    # Without ingest no report arrives, so that nobody else can be blamed.
+    return found if quiet else [*found, *_of_clusters(list(clusters), present_ms)]
+
+
+def _quiet(before_ms: int, times_ms: Mapping[int, int]) -> list[int]:
+    return [number for number, then_ms in sorted(times_ms.items()) if 0 < then_ms < before_ms]
+
+
+_LOG_TEXTS: Final[Mapping[Process, tuple[str, str]]] = {
+    "ingest": ("ingest hangs or does not run: nothing has come into", "what is shown may be old"),
+    "decider": ("the decider hangs or does not run: nothing was decided in", "replicas stay as they are"),
+}
+
+
+def _of_log(
+    process: Process, partitions: list[int], times_ms: Mapping[int, int], present_ms: int
+) -> Iterator[HungProcess]:
+    if not partitions:
+        return
+    since_ms = max(times_ms[number] for number in partitions)
+    what, follows = _LOG_TEXTS[process]
+    where = "the log" if len(partitions) == len(times_ms) else f"log partition {_listed(map(str, partitions))}"
+    text = f"{what} {where}{since(since_ms, present_ms)}, {follows}. Next: fleethpa run {process}"
+    yield HungProcess(process, since_ms, text)
+
+
+def _of_clusters(clusters: list[ClusterView], present_ms: int) -> Iterator[HungProcess]:
+    """Silent observers and reconcilers; one process serves many clusters, so those of a kind share a line."""
+    kinds: tuple[tuple[Process, str, str], ...] = (
+        ("observer", "observerSilent", "pods and metrics there are as last known"),
+        ("reconciler", "reconcilerSilent", "nothing is written there"),
+    )
+    for process, kind, follows in kinds:
+        silent = {
+            cluster.name: trouble.since_ms
+            for cluster in clusters
+            for trouble in cluster.troubles
+            if trouble.kind == kind and trouble.since_ms is not None
+        }
+        if silent:
+            since_ms, names = max(silent.values()), list(silent)
+            text = f"the {process} of {_listed(names)} hangs or does not run: no report{since(since_ms, present_ms)}"
+            yield HungProcess(process, since_ms, f"{text}, {follows}. Next: fleethpa run {process}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    known = list(names)
+    more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
+    return ", ".join(known[:SHOWN]) + more
+
+
+def unanswered(hung: Iterable[HungProcess], cluster: ClusterView) -> bool:
+    """Whether outcomes of writes to a cluster cannot come, so that their absence is no finding about an HPA."""
+    if any(each.process in ("ingest", "decider") for each in hung):
+        return True
+    return cluster.served is not None and cluster.clock_ms - cluster.served.reported_ms > REPORT_DUE_MS

@@ -1,0 +1,118 @@
+"""A process of the development stack that hangs is named at the top of what people look at, and nothing else is.
+
+Slow: a reconciler that hangs is known by the third report of it that does not come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from fleethpa.demo.stack import Stack, StackPlan
+from fleethpa.simulator.switches import default_fleet
+from schemas.decisions import NO_OUTCOME
+
+pytestmark = pytest.mark.slow
+HPAS = 7
+NAMED_S = 45.0
+"""Three sync periods, by default."""
+LINES = {
+    "decider": "the decider hangs or does not run",
+    "ingest": "ingest hangs or does not run",
+    "observer": r"the observer of [a-z, ]+ hangs or does not run",
+    "reconciler": r"the reconciler of [a-z, ]+ hangs or does not run",
+}
+READS = (
+    ("get", "hpa", "-A"),
+    ("get", "clusters"),
+    ("explain", "east/shop/checkout"),
+    ("decisions", "-A", "--last", "1"),
+)
+
+
+class _Separate(Stack):
+    """The stack with a child for each part."""
+
+    def _commands(self) -> dict[str, Sequence[str]]:
+        together = super()._commands()
+        run = [sys.executable, "-m", "fleethpa", "run"]
+        reach = ["--brokers", self.config.brokers, "--web-port", "0"]
+        members = ["--kubeconfig", self.config.kubeconfig, "--contexts", ",".join(self.clusters)]
+        commands: dict[str, Sequence[str]] = {
+            "ingest": [*run, "ingest", *reach],
+            "observer": [*run, "observer", *reach, *members],
+            "reconciler": [*run, "reconciler", *reach, *members],
+        }
+        return commands | {name: together[name] for name in ("decider", "page")}
+
+
+class _Viewer:
+    """A person with a terminal and a browser."""
+
+    def __init__(self, stack: Stack, port: int, environ: Mapping[str, str]) -> None:
+        self.stack, self.port, self.environ = stack, port, environ
+
+    async def stderr_of(self, *arguments: str) -> str:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "fleethpa", *arguments, "--brokers", self.stack.config.brokers),
+            env=self.environ,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+        assert "no outcome" not in out.decode(), f"{arguments}: {out.decode()}"
+        return err.decode()
+
+    async def page(self, path: str) -> str:
+        async with aiohttp.ClientSession() as client, client.get(f"http://127.0.0.1:{self.port}{path}") as answer:
+            return await answer.text()
+
+    async def until(self, text: str, is_named: bool, timeout_s: float) -> None:
+        """Look at the clusters until a line is there or no longer is."""
+        deadline = time.monotonic() + timeout_s
+        while bool(re.search(text, stated := await self.stderr_of("get", "clusters"))) != is_named:
+            assert time.monotonic() < deadline, f"{text!r} is {'not ' * is_named}there after {timeout_s} s: {stated}"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def viewer(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[_Viewer]:
+    folder = tmp_path_factory.mktemp("stack")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    environ = os.environ | {"FLEETHPA_RUNTIME_DIR": str(folder), "COLUMNS": "200"}
+    async with _Separate(StackPlan(folder, fleet=default_fleet(), page_port=port, environ=environ)) as stack:
+        await stack.ready(HPAS)
+        yield _Viewer(stack, port, environ)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("name", LINES)
+async def test_a_process_that_hangs_is_named_by_every_read_verb_and_the_page(viewer: _Viewer, name: str) -> None:
+    await viewer.until("hangs or does not run", False, 60)
+    pid = viewer.stack.children[name].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        await viewer.until(LINES[name], True, NAMED_S)
+        for arguments in READS:
+            stated = await viewer.stderr_of(*arguments)
+            assert re.match(f"warning: {LINES[name]}", stated), (arguments, stated)
+            assert stated.count("hangs or does not run") == 1, (arguments, stated)
+            assert f"fleethpa run {name}" in stated.splitlines()[0], stated
+        for path in ("/", "/clusters", "/changes", "/hpa/east/shop/checkout"):
+            shown = await viewer.page(path)
+            assert re.search(LINES[name], shown), (path, shown)
+            # The lists of an HPA's changes have what was recorded: outcomes that did not come are facts there.
+            assert NO_OUTCOME not in shown or path not in ("/", "/clusters"), path
+    finally:
+        os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,128 @@
+"""Which process is named as hung, by what it alone does, and what is then no problem of an HPA."""
+
+import pytest
+
+from fleethpa.fleet.hung import DECIDER_QUIET_MS, REPORT_DUE_MS, hung_processes, unanswered
+from fleethpa.fleet.troubles import INGEST_QUIET_MS, SILENT_MS
+from fleethpa.fleet.views import ClusterView, HpaView
+from schemas.decisions import NO_OUTCOME
+from schemas.keys import HpaId
+from streams.state.partitionrow import ReportRow, ServedRow
+
+NOW_MS = 1_795_269_600_000
+PERIODS_MS = 3 * 15_000
+"""Three sync periods, by default."""
+
+
+def cluster(name: str, *, observed_ms: int = 1_000, served_ms: int = 1_000) -> ClusterView:
+    """A cluster whose observer and reconciler reported so long ago."""
+    return ClusterView(
+        name,
+        hpas=1,
+        modes={"enforce": 1},
+        clock_ms=NOW_MS,
+        reported_ms=NOW_MS - observed_ms,
+        reports=[ReportRow(name, "o", "s", NOW_MS - observed_ms)],
+        served=ServedRow(NOW_MS - served_ms),
+    )
+
+
+def ago(*quiet_ms: int) -> dict[int, int]:
+    return {number: NOW_MS - each if each else 0 for number, each in enumerate(quiet_ms)}
+
+
+SILENT = SILENT_MS + 1_000
+
+
+@pytest.mark.parametrize(
+    ("ingested", "decided", "clusters", "named"),
+    [
+        pytest.param(ago(900, 900), ago(900, 900), [cluster("east")], [], id="all work"),
+        pytest.param(
+            ago(INGEST_QUIET_MS, 900), ago(DECIDER_QUIET_MS, 900), [cluster("east")], [], id="at the bound, none"
+        ),
+        pytest.param(
+            ago(900, 900),
+            ago(21_000, 21_000),
+            [cluster("east")],
+            ["the decider hangs or does not run: nothing was decided in the log since"],
+            id="decider",
+        ),
+        pytest.param(
+            ago(900, 900),
+            ago(21_000, 900),
+            [],
+            ["the decider hangs or does not run: nothing was decided in log partition 0 since"],
+            id="one of two deciders",
+        ),
+        pytest.param(
+            ago(30_000, 30_000),
+            ago(900, 900),
+            [cluster("east", observed_ms=SILENT, served_ms=SILENT)],
+            ["ingest hangs or does not run: nothing has come into the log since"],
+            id="ingest, and not those whose reports it does not carry",
+        ),
+        pytest.param(
+            ago(30_000, 30_000),
+            ago(29_000, 29_000),
+            [cluster("east", observed_ms=SILENT)],
+            ["neither ingest nor the decider has written to the log since"],
+            id="both",
+        ),
+        pytest.param(
+            ago(900),
+            ago(900),
+            [cluster("east", observed_ms=SILENT), cluster("west", observed_ms=SILENT), cluster("north")],
+            ["the observer of east, west hangs or does not run: no report since"],
+            id="the observer of two clusters, one line",
+        ),
+        pytest.param(
+            ago(900),
+            ago(900),
+            [cluster("east", served_ms=SILENT)],
+            ["the reconciler of east hangs or does not run: no report since"],
+            id="reconciler",
+        ),
+        pytest.param(ago(0, 900), ago(0, 900), [], [], id="a partition in which nothing was ever written"),
+    ],
+)
+def test_a_process_that_hangs_is_named_and_nothing_that_follows_from_it(
+    ingested: dict[int, int], decided: dict[int, int], clusters: list[ClusterView], named: list[str]
+) -> None:
+    found = hung_processes(NOW_MS, ingested, decided, clusters)
+    assert [each.text.partition(" since ")[0] + " since" for each in found] == named
+    assert all(". Next: fleethpa " in each.text or ". Next: fleethpa doctor" in each.text for each in found)
+
+
+def test_each_process_is_named_within_three_sync_periods() -> None:
+    assert max(INGEST_QUIET_MS, DECIDER_QUIET_MS, SILENT_MS) < PERIODS_MS
+
+
+@pytest.mark.parametrize(
+    ("view", "decided", "is_lost"),
+    [
+        pytest.param(cluster("east"), 900, False, id="all work"),
+        pytest.param(cluster("east", served_ms=REPORT_DUE_MS + 1), 900, True, id="a report of the reconciler is due"),
+        pytest.param(cluster("east"), 21_000, True, id="the decider hangs"),
+    ],
+)
+def test_a_missing_outcome_is_no_problem_of_an_hpa_where_none_can_come(
+    view: ClusterView, decided: int, is_lost: bool
+) -> None:
+    found = hung_processes(NOW_MS, ago(900), ago(decided), [view])
+    assert unanswered(found, view) == is_lost
+    condition = {
+        "type": "AbleToScale",
+        "status": "False",
+        "reason": "FailedUpdateScale",
+        "message": f"the HPA controller was unable to update the target scale: {NO_OUTCOME}",
+    }
+    hpa = HpaView(
+        HpaId("east", "shop", "checkout"),
+        {"spec": {"minReplicas": 1, "maxReplicas": 9}, "status": {"conditions": [condition]}},
+        "enforce",
+        "central",
+        0,
+        is_unanswered=is_lost,
+    )
+    assert [problem.label for problem in hpa.problems] == ([] if is_lost else ["write failed"])
