@@ -6,7 +6,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.standin_model.explore import Found, explore, walk
+from tests.exploring import Found
+from tests.standin_model.explore import explore, walk
 from tests.standin_model.mutations import MUTATIONS
 from tests.standin_model.world import ALONE, Rules, State, first, stood_in, switched_off
 

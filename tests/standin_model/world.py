@@ -39,6 +39,7 @@ from reconciler.standin.protocol import (
     rescue_steps,
 )
 from streams.state.partitionrow import HandsRow, ServedRow
+from tests.exploring import ViolationError
 
 HUB = "hub/model/1"
 KEY = HpaKey("shop", "web")
@@ -118,10 +119,6 @@ class State(NamedTuple):
     scale: int
     faults: int
     failing: Failing = ""
-
-
-class ViolationError(Exception):
-    """An invariant does not hold; the text says which."""
 
 
 Steps = Callable[[Seen, Judgement, int], list[Request]]

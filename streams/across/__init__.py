@@ -1,0 +1,1 @@
+"""Pure: one total over several clusters, its division among them, and the bookkeeping of what each may have."""

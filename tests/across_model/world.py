@@ -1,0 +1,297 @@
+"""The states of the model and what can happen in each of them.
+
+Time is absent: a report or an allotment that was sent may arrive at any later moment, again and again, or never. So a
+restart of the parent or of a member, which sends again what its log holds, is part of every schedule, and so is a
+member that is away for long. A write of `/scale` may take for ever; its end is seen only when it was applied or failed.
+
+What is counted: *changes* (of the total, the maximum, the weights, a member that the parent takes for away or back) and
+*faults* (a write that fails).
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
+
+from streams.across.allotments import Account, Allotment, MemberReport, allot, booked, obeyed, outstanding
+from streams.across.division import FleetMember, divide, settle
+from tests.exploring import ViolationError, World
+
+T = TypeVar("T")
+
+MEMBERS = (FleetMember("east", weight=2, min_replicas=1), FleetMember("west", min_replicas=1))
+TURNED = (FleetMember("east", min_replicas=1), FleetMember("west", weight=2, min_replicas=1))
+"""The members after a change of the spec."""
+TOTALS = (2, 3, 6)
+MAXIMA = (3, 6)
+ROUNDS = 2
+"""Within so many sync periods after the last fault every member has its share."""
+
+
+class Member(NamedTuple):
+    """A member: what it obeys, its replicas, and the write in flight (-1: none)."""
+
+    obeys: Allotment
+    replicas: int
+    writing: int = -1
+
+    @property
+    def most(self) -> int:
+        """The most that it may have without a further allotment."""
+        return max(self.replicas, self.writing)
+
+
+class State(NamedTuple):
+    """Everything. `sent`, `reports`: what may still arrive and have an effect, of each member. `shares`: what the
+    parent wants. `ceiling`: the highest maximum that members may still use. `away`: whom the parent takes for away.
+    """
+
+    members: tuple[Member, ...]
+    accounts: tuple[Account, ...]
+    sent: tuple[frozenset[Allotment], ...]
+    reports: tuple[frozenset[MemberReport], ...]
+    shares: tuple[int, ...]
+    total: int
+    maximum: int
+    ceiling: int
+    away: int
+    spec: tuple[FleetMember, ...]
+    changes: int
+    faults: int
+
+
+class Rules(NamedTuple):
+    """The mechanisms in force, each of which can be switched off to see what it is for.
+
+    Args:
+        seen: what the parent keeps of a member's account when it allots.
+        obeys: what a member obeys after it received an allotment.
+        most: what a member reports as the most that it may have.
+    """
+
+    seen: Callable[[Account], Account] = lambda account: account
+    obeys: Callable[[Allotment, Allotment], Allotment] = obeyed
+    most: Callable[[Member], int] = lambda member: member.most
+
+
+def _newest_allotment(account: Account) -> Account:
+    return Account(MemberReport(account.report.obeys, account.newest.replicas, 0), account.allotted[-1:])
+
+
+def _newest_report(account: Account) -> Account:
+    return Account(account.report, account.allotted[-1:] if account.newest.number == account.report.obeys else ())
+
+
+MUTATIONS: dict[str, Rules] = {
+    "older-allotments": Rules(seen=_newest_allotment),
+    "allotments-on-their-way": Rules(seen=_newest_report),
+    "numbers": Rules(obeys=lambda now, received: received),
+    "writes-in-flight": Rules(most=lambda member: member.replicas),
+}
+"""The protocol without one of its mechanisms, each of which must break an invariant."""
+
+
+def settled(changes: int, faults: int) -> State:
+    """Both members have their shares, the parent knows it, and the maximum leaves room."""
+    return _beginning(_divided(TOTALS[1], MAXIMA[1]), TOTALS[1], changes, faults)
+
+
+def full(changes: int, faults: int) -> State:
+    """As many replicas as the maximum allows, most of them in the west, and most are to be in the east."""
+    return _beginning((1, MAXIMA[1] - 1), MAXIMA[1], changes, faults)
+
+
+BEGINNINGS = {"settled": settled, "full": full}
+
+
+def _beginning(had: tuple[int, ...], total: int, changes: int, faults: int) -> State:
+    return State(
+        members=tuple(Member(Allotment(1, share), share) for share in had),
+        accounts=tuple(Account(MemberReport(1, share, share), (Allotment(1, share),)) for share in had),
+        sent=(frozenset(),) * len(had),
+        reports=(frozenset(),) * len(had),
+        shares=_divided(total, MAXIMA[1]),
+        total=total,
+        maximum=MAXIMA[1],
+        ceiling=MAXIMA[1],
+        away=-1,
+        spec=MEMBERS,
+        changes=changes,
+        faults=faults,
+    )
+
+
+def _divided(total: int, maximum: int, spec: tuple[FleetMember, ...] = MEMBERS) -> tuple[int, ...]:
+    return tuple(divide(min(total, maximum), spec).values())
+
+
+def moves(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
+    """Give all that can happen in a state."""
+    yield from _parent(state, rules)
+    for at in range(len(MEMBERS)):
+        yield from _member(state, at, rules)
+    if state.changes:
+        yield from _changes(state._replace(changes=state.changes - 1))
+
+
+def _parent(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
+    evaluated = evaluate(state, rules)
+    if evaluated != state:
+        yield "the parent is evaluated", evaluated
+    for at, member in enumerate(MEMBERS):
+        for report in state.reports[at]:
+            yield f"a report of {member.name} arrives: {report}", _booked(state, at, report)
+
+
+def _booked(state: State, at: int, report: MemberReport) -> State:
+    accounts = _put(state.accounts, at, booked(state.accounts[at], report))
+    return state._replace(accounts=accounts)
+
+
+def evaluate(state: State, rules: Rules) -> State:
+    """Allot, and send what is outstanding.
+
+    Raises ViolationError: an allotment leads away from the share that is wanted, or past it.
+    """
+    present = [at for at in range(len(MEMBERS)) if at != state.away]
+    wanted = {MEMBERS[at].name: state.shares[at] for at in present}
+    seen = {member.name: rules.seen(state.accounts[at]) for at, member in enumerate(MEMBERS)}
+    made = allot(wanted, seen, state.maximum)
+    accounts, sent = list(state.accounts), list(state.sent)
+    for at in present:
+        before, new = state.accounts[at].newest, made[MEMBERS[at].name].newest
+        if new.number != before.number:
+            _check_way(before.replicas, new.replicas, state.shares[at])
+            accounts[at] = Account(state.accounts[at].report, (*state.accounts[at].allotted, new))
+    for name, allotment in outstanding({MEMBERS[at].name: accounts[at] for at in present}):
+        at = next(at for at in present if MEMBERS[at].name == name)
+        sent[at] |= {allotment}
+    return state._replace(accounts=tuple(accounts), sent=tuple(sent))
+
+
+def _check_way(before: int, after: int, share: int) -> None:
+    is_up, is_down = before < after <= share, before > after >= share
+    if not (is_up or is_down or before == after):
+        raise ViolationError(f"a replica moves twice for one cause: {before} to {after} on the way to {share}")
+
+
+def _member(state: State, at: int, rules: Rules) -> Iterator[tuple[str, State]]:
+    name, member = MEMBERS[at].name, state.members[at]
+    for allotment in state.sent[at]:
+        obeys = rules.obeys(member.obeys, allotment)
+        yield f"{name} receives {allotment}", _with_member(state, at, member._replace(obeys=obeys))
+    report = MemberReport(member.obeys.number, member.replicas, rules.most(member))
+    if report not in state.reports[at] and report != state.accounts[at].report:
+        reports = _put(state.reports, at, state.reports[at] | {report})
+        yield f"{name} reports {report}", state._replace(reports=reports)
+    if member.writing >= 0:
+        written = member._replace(replicas=member.writing, writing=-1)
+        yield f"a write of {name} is applied", _with_member(state, at, written)
+        if state.faults:
+            failed = _with_member(state, at, member._replace(writing=-1))
+            yield f"a write of {name} fails", failed._replace(faults=state.faults - 1)
+    elif member.obeys.replicas != member.replicas:
+        begun = member._replace(writing=member.obeys.replicas)
+        yield f"{name} begins to write {begun.writing}", _with_member(state, at, begun)
+
+
+def _with_member(state: State, at: int, member: Member) -> State:
+    return state._replace(members=_put(state.members, at, member))
+
+
+def _changes(state: State) -> Iterator[tuple[str, State]]:
+    for total in TOTALS:
+        if total != state.total:
+            yield f"the load asks for {total}", _wanting(state._replace(total=total))
+    for maximum in MAXIMA:
+        if maximum != state.maximum:
+            ceiling = max(state.ceiling, maximum)
+            yield f"maxReplicas is {maximum}", _wanting(state._replace(maximum=maximum, ceiling=ceiling))
+    if state.away < 0:
+        spec = TURNED if state.spec == MEMBERS else MEMBERS
+        shares = _divided(state.total, state.maximum, spec)
+        yield "the weights change, and the division has differed for long", state._replace(spec=spec, shares=shares)
+    for away in (-1, 0):
+        if away != state.away:
+            yield f"away is {MEMBERS[away].name if away >= 0 else 'nobody'}", _wanting(state._replace(away=away))
+
+
+def _wanting(state: State) -> State:
+    """Divide as the parent does: what an away member may have is not divided again."""
+    present = [at for at in range(len(MEMBERS)) if at != state.away]
+    held = 0 if state.away < 0 else state.accounts[state.away].counted
+    total = min(state.total, state.maximum) - held
+    members = [state.spec[at] for at in present]
+    settled = settle(total, members, {MEMBERS[at].name: state.shares[at] for at in present})
+    shares = tuple(settled.get(member.name, state.shares[at]) for at, member in enumerate(MEMBERS))
+    return state._replace(shares=shares)
+
+
+def _put(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
+    return (*values[:at], value, *values[at + 1 :])
+
+
+def canonical(state: State, rules: Rules) -> State:
+    """Leave out what can have no effect any more."""
+    sent = tuple(
+        frozenset(each for each in sent if rules.obeys(member.obeys, each) != member.obeys)
+        for sent, member in zip(state.sent, state.members, strict=True)
+    )
+    reports = tuple(
+        frozenset(each for each in reports if each.obeys >= account.report.obeys and each != account.report)
+        for reports, account in zip(state.reports, state.accounts, strict=True)
+    )
+    may = sum(
+        max([member.most, member.obeys.replicas, *[each.replicas for each in arriving]])
+        for member, arriving in zip(state.members, sent, strict=True)
+    )
+    ceiling = state.maximum if may <= state.maximum else state.ceiling
+    return state._replace(sent=sent, reports=reports, ceiling=ceiling)
+
+
+def check(state: State) -> None:
+    """Check what must hold in every state. Raises ViolationError."""
+    if (total := sum(member.most for member in state.members)) > state.ceiling:
+        raise ViolationError(f"{total} replicas, above the maximum of {state.ceiling}")
+    for member, bounds in zip(state.members, MEMBERS, strict=True):
+        if member.replicas < bounds.min_replicas:
+            raise ViolationError(f"{bounds.name} is below its minimum")
+
+
+def check_recovery(state: State, rules: Rules) -> None:
+    """Check that without further changes and faults every member has its share within two sync periods.
+
+    Raises ViolationError: it has not.
+    """
+    if state.away >= 0:
+        state = _wanting(state._replace(away=-1))
+    for at, member in enumerate(state.members):
+        if member.writing >= 0:
+            state = _with_member(state, at, member._replace(replicas=member.writing, writing=-1))
+    for _ in range(ROUNDS):
+        state = _quiet_round(state, rules)
+        check(state)
+    if any(member.replicas != share for member, share in zip(state.members, state.shares, strict=True)):
+        had = [member.replicas for member in state.members]
+        raise ViolationError(f"after two sync periods without a fault the members have {had}, not {state.shares}")
+
+
+def _quiet_round(state: State, rules: Rules) -> State:
+    """One sync period: reports, an evaluation, allotments, writes."""
+    for at, member in enumerate(state.members):
+        state = _booked(state, at, MemberReport(member.obeys.number, member.replicas, rules.most(member)))
+    state = evaluate(state, rules)
+    for at, member in enumerate(state.members):
+        newest = max(state.sent[at], key=lambda each: each.number, default=member.obeys)
+        obeys = rules.obeys(member.obeys, newest)
+        state = _with_member(state, at, Member(obeys, obeys.replicas))
+    return canonical(state, rules)
+
+
+def world(begin: State, rules: Rules | None = None) -> World[State]:
+    """The states that the changes and faults of a beginning lead to."""
+    rules = rules or Rules()
+
+    def holds(state: State) -> None:
+        check(state)
+        check_recovery(state, rules)
+
+    return World(begin, lambda state: ((what, canonical(moved, rules)) for what, moved in moves(state, rules)), holds)

@@ -1,0 +1,62 @@
+"""What is allotted when, and what is counted; `tests.across_model` explores the rest."""
+
+import pytest
+
+from streams.across.allotments import Account, Allotment, MemberReport, allot, booked, obeyed, outstanding
+
+
+def _obeying(number: int, replicas: int, most: int | None = None) -> Account:
+    return Account(MemberReport(number, replicas, replicas if most is None else most), (Allotment(number, replicas),))
+
+
+def _shares(accounts: dict[str, Account]) -> dict[str, int]:
+    return {name: account.newest.replicas for name, account in accounts.items()}
+
+
+@pytest.mark.parametrize(
+    ("east", "west", "maximum", "wanted", "shares"),
+    [
+        pytest.param(_obeying(1, 2), _obeying(1, 2), 9, (4, 2), (4, 2), id="additions go out where there is room"),
+        pytest.param(_obeying(1, 2), _obeying(1, 4), 9, (4, 2), (4, 4), id="additions before removals"),
+        pytest.param(_obeying(1, 2), _obeying(1, 4), 6, (4, 2), (2, 2), id="removals first where there is no room"),
+        pytest.param(_obeying(1, 2), _obeying(1, 4), 7, (4, 2), (3, 2), id="part of it at once"),
+        pytest.param(_obeying(1, 4), _obeying(1, 4), 9, (2, 2), (2, 2), id="a smaller total is taken at once"),
+        pytest.param(_obeying(1, 2), _obeying(1, 2, 5), 7, (4, 2), (2, 2), id="a write in flight is counted"),
+        pytest.param(_obeying(1, 4), _obeying(1, 4), 6, (5, 1), (4, 1), id="a lower maximum adds nothing"),
+    ],
+)
+def test_allotments(
+    east: Account, west: Account, maximum: int, wanted: tuple[int, int], shares: tuple[int, int]
+) -> None:
+    made = allot(dict(zip(("east", "west"), wanted, strict=True)), {"east": east, "west": west}, maximum)
+    assert tuple(_shares(made).values()) == shares
+
+
+def test_a_member_that_is_not_divided_among_is_counted_and_keeps_what_it_has() -> None:
+    made = allot({"east": 9}, {"east": _obeying(1, 2), "west": _obeying(3, 4)}, 8)
+    assert _shares(made) == {"east": 4, "west": 4}
+
+
+def test_every_allotment_from_the_reported_number_on_counts() -> None:
+    account = Account(MemberReport(2, 3, 4), (Allotment(2, 3), Allotment(3, 8), Allotment(4, 1)))
+    assert (account.counted, account.certain, account.newest) == (8, 1, Allotment(4, 1))
+    account = booked(account, MemberReport(4, 1, 1))
+    assert (account.counted, account.allotted) == (1, (Allotment(4, 1),))
+    assert booked(account, MemberReport(3, 8, 8)) == account
+
+
+def test_a_late_report_does_not_make_room_for_a_member_that_only_seems_to_have_it() -> None:
+    west = booked(_obeying(2, 2), MemberReport(2, 5, 5))
+    made = allot({"east": 2, "west": 4}, {"east": _obeying(2, 4), "west": west}, 6)
+    assert _shares(made) == {"east": 2, "west": 2}
+
+
+def test_an_allotment_is_sent_until_a_report_shows_it() -> None:
+    made = allot({"east": 3}, {"east": _obeying(1, 2)}, 9)
+    assert outstanding(made) == [("east", Allotment(2, 3))]
+    assert outstanding({"east": booked(made["east"], MemberReport(2, 2, 3))}) == []
+
+
+def test_a_member_obeys_higher_numbers_only() -> None:
+    assert obeyed(Allotment(3, 5), Allotment(2, 9)) == Allotment(3, 5)
+    assert obeyed(Allotment(3, 5), Allotment(4, 1)) == Allotment(4, 1)
