@@ -160,7 +160,6 @@ def fleet_view(state: FleetState, query: str, number: int, now_ms: int) -> dict[
         "weight": _weight,
         "sparkline": sparkline,
         "labels": Counter(problem.label for view in order for problem in view.problems).most_common(),
-        "clusters": cluster_rows(state),
         "found": len(found),
         "all": len(order),
         "first": first,
@@ -225,7 +224,7 @@ def _problems(view: HpaView) -> list[str]:
 def sparkline(view: HpaView) -> str:
     """The path (SVG) of the replicas over the last hour, as the last moves tell it; empty: they do not.
 
-    Of an HPA that was created in this hour it begins there.
+    Of an HPA that was created in this hour it begins there, and fills the width with the time that there is.
     """
     now = view.status.get("currentReplicas")
     if not isinstance(now, int):
@@ -233,9 +232,10 @@ def sparkline(view: HpaView) -> str:
     begin_ms = view.clock_ms - SPARK_MS
     moves = [move for move in view.moves if move.time_ms >= begin_ms]
     counts = [*(move.before for move in moves), *(move.after for move in moves), now]
-    x = scale(begin_ms, view.clock_ms, 0, SPARK_WIDTH)
+    first_ms = min(max(begin_ms, _created_ms(view)), view.clock_ms - 1)
+    x = scale(first_ms, view.clock_ms, 0, SPARK_WIDTH)
     y = scale(0, max(1, *counts), SPARK_HEIGHT - 1, 1)
-    first = (max(begin_ms, _created_ms(view)), moves[0].before if moves else now)
+    first = (first_ms, moves[0].before if moves else now)
     return step_path([first, *((move.time_ms, move.after) for move in moves)], x, y, view.clock_ms)
 
 

@@ -96,6 +96,7 @@ class LiveReader:
         self.version = 0
         self.problem = ""
         self.since_ms = 0
+        self._rates: dict[int, float] = {}
         self.watchers = 0
         """Browsers that wait for changes."""
         self._changed = asyncio.Condition()
@@ -106,6 +107,11 @@ class LiveReader:
         self._aside, self._followed = Aside(), SharedPast(source, config)
         """The state of a large fleet takes seconds to read: it is read in a thread, over a connection of its own."""
         self._earlier: OrderedDict[int, FleetState] = OrderedDict()
+
+    @property
+    def rate(self) -> float | None:
+        """Decisions per second between the deciders' last two checkpoints; None: two were not seen yet."""
+        return sum(self._rates.values()) if self._rates else None
 
     @property
     def is_live(self) -> bool:
@@ -158,6 +164,8 @@ class LiveReader:
             return
         async with self._changed:
             known = self.state
+            if known is not None:
+                self._rates |= _rates(known, state)
             moved = known is None or (known.clock_ms, known.remarks) != (state.clock_ms, state.remarks)
             moved = moved or bool(self.problem)
             self.state, self.problem = state, ""
@@ -267,6 +275,16 @@ class SharedPast:
         """End the connection."""
         async with self._one:
             await self._close()
+
+
+def _rates(before: FleetState, after: FleetState) -> dict[int, float]:
+    """Decisions per second of each partition that has another checkpoint than before."""
+    found = {}
+    for number, row in after.partitions.items():
+        old = before.partitions.get(number)
+        if old is not None and row.clock_ms > old.clock_ms and row.seq >= old.seq:
+            found[number] = 1000 * (row.seq - old.seq) / (row.clock_ms - old.clock_ms)
+    return found
 
 
 def _stated(error: CommandError) -> str:

@@ -49,6 +49,7 @@ from fleethpa.page.hpaview import (
 )
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.runs import RunViews, names_of
+from fleethpa.page.stripview import replay, strip_view
 from fleethpa.show.html import templates
 from fleethpa.show.times import LATEST_MS, rfc3339
 from schemas.codec import WireError
@@ -215,6 +216,7 @@ class PageServer:
             [
                 web.get("/", self.fleet),
                 web.get("/find", self.find),
+                web.get("/fleet/replay", self.replay),
                 web.get("/hpa/{cluster}/{namespace}/{name}", self.hpa),
                 web.get("/hpa/{cluster}/{namespace}/{name}/series", self.series),
                 web.get("/hpa/{cluster}/{namespace}/{name}/spec", self.spec),
@@ -256,8 +258,14 @@ class PageServer:
         number = whole_number(request.query.get("page", ""))
         query = request.query.get("q", "")
         found = fleet_view(state, query, 1 if number is None else number, self._now_ms(at_ms))
+        found |= strip_view(state, self.reader.rate if at_ms is None else None)
         command = command_line("get hpa -A", found["flags"], time_flag("--at", at_ms))
         return self._html(request, "fleet.html", state, found, command=command)
+
+    async def replay(self, request: web.Request) -> web.Response:
+        """What the slider of the fleet shows of the last day, as JSON."""
+        found = replay(await self.reader.state_at(self._at(request)))
+        return web.json_response(body=msgspec.json.encode(found))
 
     async def find(self, request: web.Request) -> web.Response:
         """Send the browser to what the search names: a decision, an HPA, a cluster, or the HPAs that fit."""

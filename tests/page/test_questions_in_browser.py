@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.page, pytest.mark.timeout(300)]
 def open_hpa(page: Page, stack: TroubledStack, name: str) -> None:
     """One click from the fleet."""
     page.goto(stack.address)
-    page.get_by_role("link", name=name, exact=True).click()
+    page.get_by_role("link", name=name, exact=True).first.click()
     expect(page.locator("h1")).to_contain_text(name)
 
 
@@ -24,8 +24,8 @@ def test_what_needs_attention_now(page: Page, stack: TroubledStack) -> None:
     page.goto(stack.address)
     in_view(page.get_by_text(re.compile(r"\d+ HPAs of \d+ need a look|\d+ of \d+ need a look")).first)
     for text in ("maxReplicas", "INC-42", "http_request_per_second", "undo each other", "no metrics"):
-        in_view(page.locator("td[data-column=PROBLEM]", has_text=text).first)
-    in_view(page.locator(".strip li", has_text="north").filter(has_text="API server"))
+        in_view(page.locator(".causes li", has_text=text).first)
+    in_view(page.locator(".causes li", has_text="north").filter(has_text="API server").first)
 
 
 def test_why_did_it_scale(page: Page, stack: TroubledStack) -> None:

@@ -151,7 +151,7 @@ def test_the_search_filters_as_one_types_and_is_in_the_address(page: Page, archi
 
 def test_another_spec_is_tried_on_the_past(page: Page, archived: str) -> None:
     page.goto(archived)
-    page.get_by_role("link", name="east/shop/checkout").click()
+    page.get_by_role("link", name="east/shop/checkout").first.click()
     page.get_by_role("link", name="Try another spec").click()
     manifest = page.get_by_label("The manifest to try")
     manifest.fill(manifest.input_value().replace("maxReplicas: 10", "maxReplicas: 5"))
@@ -196,7 +196,7 @@ def test_an_hpa_to_try_is_found_without_scripts(browser: Browser, archived: str)
 
 def test_what_the_decisions_cost_is_shown_by_cause(page: Page, archived: str) -> None:
     page.goto(archived)
-    page.get_by_role("link", name="east/shop/checkout").click()
+    page.get_by_role("link", name="east/shop/checkout").first.click()
     page.get_by_role("link", name="Try another spec").click()
     page.get_by_role("button", name="What did the decisions cost?").click()
     report = page.frame_locator("iframe.report")

@@ -5,6 +5,7 @@
   const { css, utc, line, frame, show } = fleethpaChart;
   const root = () => document.getElementById("charts");
   let plots = [];
+  document.documentElement.classList.add("scripted"); // shows what only scripts can move
   window.fleethpaCharts = plots; // for tests: what is drawn, as data
 
   // --- frozen view: while it is on, what comes in changes nothing -----------------------------------------------------------

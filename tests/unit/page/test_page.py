@@ -206,7 +206,7 @@ async def test_a_decision_shows_how_old_its_samples_were_then(fleet: Fleet) -> N
     ("created", "path"),
     [
         pytest.param("2026-11-28T10:00:00Z", "M0.0 1.0H60.0V9.0H90.0", id="before this hour"),
-        pytest.param("2026-11-28T11:30:00Z", "M45.0 1.0H60.0V9.0H90.0", id="in this hour"),
+        pytest.param("2026-11-28T11:30:00Z", "M0.0 1.0H30.0V9.0H90.0", id="in this hour"),
         pytest.param(None, "M0.0 1.0H60.0V9.0H90.0", id="not known"),
     ],
 )

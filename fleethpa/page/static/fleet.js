@@ -1,0 +1,93 @@
+// The strip of the fleet: names of its cells, a click that opens one, and the last day replayed in it.
+"use strict";
+
+(() => {
+  const FRAME_MS = 120;
+  const TOP_LEVEL = 4;
+  const strip = () => document.querySelector(".strip");
+  const slider = () => document.getElementById("moment");
+  const isReplaying = () => slider() && Number(slider().value) < Number(slider().max);
+  let read = null; // what the server knows of the last day; read when it is first wanted
+  let playing = 0;
+
+  const replay = () => {
+    read ??= fetch(strip().dataset.replay).then((answer) => (answer.ok ? answer.json() : Promise.reject(new Error(`HTTP ${answer.status}`))));
+    return read;
+  };
+
+  // As `level` in stripview.py.
+  const level = (count, least, most) => {
+    if (count <= least || most <= least) return 0;
+    if (count >= most) return TOP_LEVEL;
+    return 1 + Math.floor(((count - least) * (TOP_LEVEL - 1)) / (most - least));
+  };
+
+  // The count at a time: the moves are taken back from now on. Null: the moves that are known do not reach back so far.
+  const countAt = ([, , , now, moves, isWhole], time) => {
+    let count = now;
+    for (let at = moves.length - 1; at >= 0 && moves[at][0] > time; at--) count = moves[at][1];
+    return !isWhole && moves.length && moves[0][0] > time ? null : count;
+  };
+
+  const show = async () => {
+    const { end, span, clusters } = await replay();
+    const time = end - Math.round((span * (slider().max - slider().value)) / slider().max);
+    document.querySelectorAll(".cells").forEach((row) => {
+      const hpas = clusters[row.dataset.cluster] || [];
+      [...row.children].forEach((cell, at) => {
+        const count = hpas[at] ? countAt(hpas[at], time) : null;
+        cell.dataset.now ??= cell.className;
+        cell.className = !isReplaying() ? cell.dataset.now : count === null ? "none" : `l${level(count, hpas[at][1], hpas[at][2])}`;
+      });
+    });
+    const text = `${new Date(time * 1000).toISOString().slice(0, 19)}Z`;
+    const link = document.createElement("a");
+    link.href = `/?at=${text}`;
+    link.textContent = `${text.slice(11, 16)} · open`;
+    document.getElementById("shown").replaceChildren(isReplaying() ? link : "now");
+  };
+
+  const stop = () => {
+    clearInterval(playing);
+    playing = 0;
+    document.getElementById("play").textContent = "▶ Replay";
+  };
+
+  document.addEventListener("input", (event) => {
+    if (event.target.id === "moment") show();
+  });
+  document.addEventListener("click", (event) => {
+    if (event.target.id === "play") {
+      if (playing) return stop();
+      if (!isReplaying()) slider().value = 0;
+      event.target.textContent = "❚❚ Stop";
+      playing = setInterval(() => {
+        slider().value = Number(slider().value) + 1;
+        show();
+        if (!isReplaying()) stop();
+      }, FRAME_MS);
+    }
+    const cell = event.target.closest?.(".cells > i");
+    if (cell?.title) {
+      const [name] = cell.title.split(" ");
+      location.assign(`/hpa/${name.split("/").map(encodeURIComponent).join("/")}${location.search.includes("at=") ? `?at=${encodeURIComponent(new URLSearchParams(location.search).get("at"))}` : ""}`);
+    }
+    return undefined;
+  });
+
+  // A cell is named when it is pointed at: thousands of titles would double the page.
+  document.addEventListener("mouseover", async (event) => {
+    const cell = event.target.closest?.(".cells > i");
+    if (!cell || cell.title) return;
+    const { clusters } = await replay();
+    const row = cell.parentElement;
+    const hpa = (clusters[row.dataset.cluster] || [])[[...row.children].indexOf(cell)];
+    if (hpa) cell.title = `${row.dataset.cluster}/${hpa[0]} ${hpa[3] ?? "?"} of ${hpa[1]} to ${hpa[2]}`;
+  });
+
+  // While a moment of the past is shown, what comes in changes nothing; afterwards it is read anew.
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    if (event.detail.elt.id === "fleet" && isReplaying()) event.preventDefault();
+  });
+  document.addEventListener("htmx:afterSwap", () => { read = null; });
+})();

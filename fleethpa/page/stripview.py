@@ -1,0 +1,260 @@
+"""The fleet as a picture: tiles with its counts, a strip with a cell for each HPA, problems by cause, last moves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import nlargest
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from markupsafe import Markup
+from msgspec import Struct
+
+from fleethpa.fleet.lists import cluster_listing
+from fleethpa.fleet.views import ClusterView, FleetState, HpaView, Problem, by_cause
+from fleethpa.show.words import counted
+from schemas.keys import HpaId
+from streams.state.moves import KEPT_MOVES, Move
+
+HOUR_MS: Final = 3_600_000
+REPLAYED_MS: Final = 24 * HOUR_MS
+BUCKETS: Final = 96
+"""Steps of the slider: a quarter of an hour each."""
+CAUSES: Final = 10
+ALIKE: Final = 3
+NAMED: Final = 3
+LATEST: Final = 6
+TOP_LEVEL: Final = 4
+"""The level of an HPA that has all that it may have; 0: it has its least."""
+DENSITIES: Final = ((30, "sparse"), (600, "roomy"), (2_500, "close"))
+"""Up to so many HPAs the cells are this large; beyond they are the smallest."""
+HELD: Final = frozenset({"held", "paused"})
+NO_TROUBLE: Final = HELD | {"off"}
+"""Labels of problems that somebody or a brake wants."""
+SHAPES: Final = {"held": "held", "paused": "held", "off": "held", "at max": "up"}
+"""Label of a problem -> the class of its colour and shape, where it is not trouble."""
+
+
+class Tile(NamedTuple):
+    """A count of the fleet. `about`: what is beside it, in the colour and shape `style`; `query`: the HPAs that it
+    counts, as a filter.
+    """
+
+    name: str
+    value: str
+    about: str = ""
+    style: str = ""
+    query: str = ""
+
+
+class StripRow(NamedTuple):
+    """A cluster in the strip: its listing's texts, a style, what its cells say in words, and the cells."""
+
+    name: str
+    style: str
+    cells: Mapping[str, str]
+    label: str
+    picture: Markup
+
+
+class FleetCause(NamedTuple):
+    """What several HPAs have wrong, or one, or (0) a cluster itself.
+
+    `hpa`: the one; `cluster`: where the several are; empty: anywhere.
+    """
+
+    problem: Problem
+    style: str
+    hpas: int
+    cluster: str = ""
+    hpa: HpaId | None = None
+
+
+def level(count: int, least: int, most: int) -> int:
+    """The place of a count between two bounds, from 0 (least) to TOP_LEVEL (most)."""
+    if count <= least or most <= least:
+        return 0
+    if count >= most:
+        return TOP_LEVEL
+    return 1 + (count - least) * (TOP_LEVEL - 1) // (most - least)
+
+
+def strip_view(state: FleetState, rate: float | None) -> dict[str, Any]:
+    """What the template shows beside the list. `rate`: decisions per second; None: not known."""
+    views = list(state.hpas.values())
+    causes = [*_of_clusters(state.clusters.values()), *_causes(views)]
+    return {
+        "tiles": list(_tiles(state, views, sum(each.problem.waits and each.hpas > 0 for each in causes), rate)),
+        "strip": _rows(state),
+        "density": next((name for most, name in DENSITIES if len(views) <= most), "dense"),
+        "causes": causes[:CAUSES],
+        "more_causes": max(0, len(causes) - CAUSES),
+        "latest": nlargest(LATEST, _moves(views), key=lambda each: (each[1].time_ms, each[0])),
+        "moved": _histogram(views, state.clock_ms),
+        "buckets": BUCKETS,
+        "replayed_ms": REPLAYED_MS,
+    }
+
+
+# --- tiles ------------------------------------------------------------------------------------------------------------
+
+
+def _tiles(state: FleetState, views: Sequence[HpaView], causes: int, rate: float | None) -> Iterator[Tile]:
+    modes = Counter(view.mode for view in views)
+    others = ", ".join(f"{modes[mode]} {mode}" for mode in ("enforce", "shadow", "off") if modes[mode])
+    yield Tile("HPAs", f"{len(views):,}", others)
+    current: list[int] = [view.status.get("currentReplicas") or 0 for view in views]
+    wanted: list[int] = [view.status.get("desiredReplicas") or 0 for view in views]
+    more = sum(max(0, after - before) for before, after in zip(current, wanted, strict=True) if after)
+    fewer = sum(max(0, before - after) for before, after in zip(current, wanted, strict=True) if after)
+    asked = f"{more} more wanted" if more else f"{fewer} fewer wanted" if fewer else "as wanted"
+    yield Tile("Replicas", f"{sum(current):,}", asked, "up" if more else "down" if fewer else "")
+    yield _changes(state, views)
+    at_max = sum(view.at_max for view in views)
+    yield Tile("At max", f"{at_max:,}", "they may need more" if at_max else "none", "", 'problem:"at max"')
+    labels = [{problem.label for problem in view.problems} for view in views]
+    held = sum(bool(HELD & found) for found in labels)
+    paused = sum("paused" in found for found in labels)
+    about = f"{paused} paused" if paused else "by a brake" if held else "none"
+    yield Tile("Held", f"{held:,}", about, "held" if held else "", "problem:paused" if paused else "problem:held")
+    waiting = sum(any(problem.waits for problem in view.problems) for view in views)
+    about = f"in {counted(causes, 'cause')}" if waiting else "none"
+    yield Tile("Problems", f"{waiting:,}", about, "trouble" if waiting else "", "problem:any")
+    away = [name for name, cluster in state.clusters.items() if cluster.hidden is not None]
+    about = f"{', '.join(away[:2])}{' …' if len(away) > 2 else ''} away" if away else "up"
+    up = f"{len(state.clusters) - len(away)}/{len(state.clusters)}" if away else str(len(state.clusters))
+    yield Tile("Clusters", up, about, "trouble" if away else "")
+    if rate is not None:
+        yield Tile("Decisions", f"{rate:.1f}" if rate < 10 else f"{rate:,.0f}", "per second")
+
+
+def _changes(state: FleetState, views: Sequence[HpaView]) -> Tile:
+    """The moves of the last hour. Of each HPA the newest few are known, so there may have been more."""
+    recent = [[move for move in view.moves if move.time_ms > state.clock_ms - HOUR_MS] for view in views]
+    up = sum(move.after > move.before for moves in recent for move in moves)
+    count = sum(map(len, recent))
+    beyond = "+" if any(len(moves) >= KEPT_MOVES for moves in recent) else ""
+    return Tile("Changes in 1 h", f"{count:,}{beyond}", f"▲ {up:,} ▼ {count - up:,}" if count else "none")
+
+
+# --- the strip --------------------------------------------------------------------------------------------------------
+
+
+def _rows(state: FleetState) -> list[StripRow]:
+    by_cluster = {name: list(found) for name, found in groupby(state.hpas.values(), key=lambda view: view.id.cluster)}
+    listing = cluster_listing(list(state.clusters.values()))
+    return [_row(view, by_cluster.get(view.name, []), listing) for view in listing.items]
+
+
+def _row(cluster: ClusterView, views: Sequence[HpaView], listing: Any) -> StripRow:
+    cells = [_cell(view) for view in views]
+    levels = Counter(cell.partition(" ")[0] for cell in cells)
+    troubled = sum(" bad" in cell for cell in cells)
+    label = (
+        f"{counted(len(views), 'HPA')}: {levels[f'l{TOP_LEVEL}']} at max, {levels['l0']} at min, {troubled} in trouble"
+    )
+    style = (listing.style(cluster) if listing.style else "") or "green"
+    texts = {column.header: column.cell(cluster) for column in listing.columns}
+    # The classes are words of this module; no name of the fleet is in the markup.
+    return StripRow(cluster.name, style, texts, label, Markup("".join(f'<i class="{cell}"></i>' for cell in cells)))
+
+
+def _cell(view: HpaView) -> str:
+    count, most = view.status.get("currentReplicas"), view.spec.get("maxReplicas") or 0
+    place = f"l{level(count, view.spec.get('minReplicas') or 1, most)}" if isinstance(count, int) else "none"
+    if any(problem.waits and problem.label not in NO_TROUBLE for problem in view.problems):
+        return f"{place} bad"
+    return f"{place} kept" if any(problem.label in HELD for problem in view.problems) else place
+
+
+class ReplayedHpa(Struct, array_like=True):
+    """What a cell of the strip shows at any moment of the last day: the moves are (seconds, before, after)."""
+
+    name: str
+    least: int
+    most: int
+    count: int | None
+    moves: list[tuple[int, int, int]]
+    is_whole: bool
+    """Whether these are all moves of the day."""
+
+
+class Replay(Struct, rename="camel"):
+    """The last day of the fleet: for each cluster, its HPAs in the order of their cells. `end`: in seconds."""
+
+    end: int
+    span: int
+    clusters: dict[str, list[ReplayedHpa]]
+
+
+def replay(state: FleetState) -> Replay:
+    """The moves of the last day, of each HPA the newest few; the bounds are those of now."""
+    found: dict[str, list[ReplayedHpa]] = {name: [] for name in state.clusters}
+    since_ms = state.clock_ms - REPLAYED_MS
+    for id_, view in state.hpas.items():
+        count = view.status.get("currentReplicas")
+        moves = [(move.time_ms // 1000, move.before, move.after) for move in view.moves if move.time_ms > since_ms]
+        found.setdefault(id_.cluster, []).append(
+            ReplayedHpa(
+                f"{id_.namespace}/{id_.name}",
+                view.spec.get("minReplicas") or 1,
+                view.spec.get("maxReplicas") or 0,
+                count if isinstance(count, int) else None,
+                moves,
+                len(moves) < KEPT_MOVES,
+            )
+        )
+    return Replay(state.clock_ms // 1000, REPLAYED_MS // 1000, found)
+
+
+def _moves(views: Iterable[HpaView]) -> Iterator[tuple[HpaId, Move]]:
+    return ((view.id, move) for view in views for move in view.moves)
+
+
+def _histogram(views: Iterable[HpaView], end_ms: int) -> str:
+    """The moves of the last day as bars: an SVG path of BUCKETS by 20."""
+    counts = [0] * BUCKETS
+    for _, move in _moves(views):
+        before_ms = end_ms - move.time_ms
+        if 0 <= before_ms < REPLAYED_MS:
+            counts[BUCKETS - 1 - before_ms * BUCKETS // REPLAYED_MS] += 1
+    most = max([1, *counts])
+    return "".join(f"M{at} 20h.8v{-round(19 * count / most + 1, 1)}h-.8z" for at, count in enumerate(counts) if count)
+
+
+# --- problems by cause ------------------------------------------------------------------------------------------------
+
+
+def _of_clusters(clusters: Iterable[ClusterView]) -> Iterator[FleetCause]:
+    """The gravest trouble of each cluster, once for all that have the same; those that hide the present come first."""
+    found: dict[tuple[bool, str], list[str]] = {}
+    for cluster in clusters:
+        for trouble in cluster.troubles[:1]:
+            found.setdefault((not trouble.hides_the_present, trouble.text), []).append(cluster.name)
+    for (is_seen, text), names in sorted(found.items()):
+        listed = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+        yield FleetCause(Problem("cluster", text), "held" if is_seen else "trouble", 0, listed)
+
+
+def _causes(views: Sequence[HpaView]) -> Iterator[FleetCause]:
+    """What needs a look: what many HPAs of a cluster have in common first, then what each has of its own.
+
+    Where more than ALIKE have an own problem with the same label, that is one line, too.
+    """
+    own, shared = by_cause(views)
+    problems = {problem.cause: problem for view in views for problem in view.problems}
+    for group in sorted(shared, key=lambda each: (-len(each.views), each.cluster, each.text)):
+        yield _cause(problems[group.text], len(group.views), group.cluster)
+    alone = [(problem, hpa) for hpa, found in own.items() for problem in found]
+    counts = Counter(problem.label for problem, _ in alone)
+    by_label = {problem.label: problem for problem, _ in alone if counts[problem.label] > ALIKE}
+    for label, problem in by_label.items():
+        yield _cause(problem._replace(text=label), counts[label])
+    for problem, hpa in sorted(alone, key=lambda each: (not each[0].waits, each[1])):
+        if problem.label not in by_label:
+            yield _cause(problem, 1, hpa.cluster, hpa)
+
+
+def _cause(problem: Problem, hpas: int, cluster: str = "", hpa: HpaId | None = None) -> FleetCause:
+    return FleetCause(problem, SHAPES.get(problem.label, "trouble"), hpas, cluster, hpa)

@@ -1,0 +1,130 @@
+"""The fleet as a picture: places between min and max, tiles, problems by cause, and the last day that is replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from fleethpa.fleet.views import ClusterView, FleetState, HpaView
+from fleethpa.page.stripview import BUCKETS, TOP_LEVEL, level, replay, strip_view
+from schemas.keys import HpaId
+from schemas.kubernetes.gotimes import parse_time_ms
+from streams.state.moves import KEPT_MOVES, Move
+from tests.unit.cli_kit import Fleet
+from tests.unit.page_kit import browsing, over
+
+NOON_MS = parse_time_ms("2026-11-28T12:00:00Z")
+MINUTE_MS = 60_000
+
+
+def one(
+    name: str, count: int | None = 4, moves: Iterable[tuple[int, int, int]] = (), *, failing: str = "", **given: Any
+) -> HpaView:
+    """An HPA between 2 and 10; `moves`: (minutes ago, before, after); `failing`: the message of a failed metric."""
+    failed = {"type": "ScalingActive", "status": "False", "reason": "FailedGetResourceMetric", "message": failing}
+    status: dict[str, Any] = {"conditions": [failed] if failing else []}
+    if count is not None:
+        status |= {"currentReplicas": count, "desiredReplicas": count}
+    cluster, _, bare = name.partition("/")
+    return HpaView(
+        HpaId(cluster, "shop", bare),
+        {"spec": {"minReplicas": 2, "maxReplicas": 10}, "status": status},
+        "enforce",
+        "cluster",
+        0,
+        moves=tuple(Move(NOON_MS - ago * MINUTE_MS, before, after, "fleethpa") for ago, before, after in moves),
+        clock_ms=NOON_MS,
+        **given,
+    )
+
+
+def fleet_of(views: Sequence[HpaView]) -> FleetState:
+    names = sorted({view.id.cluster for view in views})
+    clusters = {
+        name: ClusterView(name, hpas=sum(view.id.cluster == name for view in views), clock_ms=NOON_MS) for name in names
+    }
+    return FleetState({view.id: view for view in sorted(views, key=lambda each: each.id)}, clusters, clock_ms=NOON_MS)
+
+
+@pytest.mark.parametrize(
+    ("count", "least", "most", "found"),
+    [
+        (2, 2, 10, 0),
+        (1, 2, 10, 0),
+        (3, 2, 10, 1),
+        (6, 2, 10, 2),
+        (9, 2, 10, 3),
+        (10, 2, 10, TOP_LEVEL),
+        (12, 2, 10, TOP_LEVEL),
+        (5, 5, 5, 0),
+        (0, 1, 0, 0),
+    ],
+)
+def test_a_place_between_min_and_max_has_its_level(count: int, least: int, most: int, found: int) -> None:
+    assert level(count, least, most) == found
+
+
+def test_each_hpa_has_a_cell_with_its_place_and_a_mark_for_what_is_wrong() -> None:
+    views = [one("east/a", 2), one("east/b", 10), one("east/c", None), one("east/d", 6, paused="by anna: INC-1")]
+    views += [one("west/e", 6, failing="unreachable")]
+    east, west = strip_view(fleet_of(views), None)["strip"]
+    assert str(east.picture) == '<i class="l0"></i><i class="l4"></i><i class="none"></i><i class="l2 kept"></i>'
+    assert str(west.picture) == '<i class="l2 bad"></i>'
+    assert east.label == "4 HPAs: 1 at max, 1 at min, 0 in trouble"
+
+
+def test_the_tiles_count_the_fleet() -> None:
+    views = [one("east/a", 4, [(120, 9, 8), (30, 8, 6), (10, 6, 4)]), one("east/b", 10), one("east/c", 3, failing="x")]
+    views += [one("east/d", 2, [(minute, 1, 2) for minute in range(KEPT_MOVES, 0, -1)], paused="by anna: INC-1")]
+    tiles = {tile.name: tile for tile in strip_view(fleet_of(views), 12.34)["tiles"]}
+    assert {name: tile.value for name, tile in tiles.items()} == {
+        "HPAs": "4",
+        "Replicas": "19",
+        "Changes in 1 h": "10+",
+        "At max": "1",
+        "Held": "1",
+        "Problems": "2",
+        "Clusters": "1",
+        "Decisions": "12",
+    }
+    assert tiles["Changes in 1 h"].about == "▲ 8 ▼ 2"
+    assert "Decisions" not in {tile.name for tile in strip_view(fleet_of(views), None)["tiles"]}
+
+
+def test_problems_with_one_cause_are_one_line_and_alike_ones_too() -> None:
+    views = [one(f"north/n{number}", failing="the server is away") for number in range(3)]
+    views += [one(f"east/m{number}", 10) for number in range(5)]
+    views += [one("west/alone", failing="no such metric")]
+    found = strip_view(fleet_of(views), None)
+    assert [(each.problem.label, each.hpas, each.cluster) for each in found["causes"]] == [
+        ("cluster", 0, "east, north, west"),
+        ("no metrics", 3, "north"),
+        ("at max", 5, ""),
+        ("no metrics", 1, "west"),
+    ]
+    assert [str(each.hpa) for each in found["causes"] if each.hpa] == ["west/shop/alone"]
+
+
+def test_the_last_day_is_replayed_from_the_newest_moves() -> None:
+    views = [one("east/a", 4, [(30 * 60, 2, 3), (90, 3, 8), (10, 8, 4)]), one("east/b", None)]
+    found = replay(fleet_of(views))
+    a, b = found.clusters["east"]
+    assert (found.end, found.span) == (NOON_MS // 1000, 86_400)
+    assert (a.name, a.least, a.most, a.count, a.is_whole) == ("shop/a", 2, 10, 4, True)
+    assert a.moves == [(NOON_MS // 1000 - 5_400, 3, 8), (NOON_MS // 1000 - 600, 8, 4)]
+    assert (b.count, b.moves) == (None, [])
+    moved = strip_view(fleet_of(views), None)["moved"]
+    assert moved == f"M{BUCKETS - 7} 20h.8v-20.0h-.8zM{BUCKETS - 1} 20h.8v-20.0h-.8z"
+
+
+async def test_the_replay_is_read_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    fleet.settle(replicas=3, usage_milli=300)
+    over(fleet, monkeypatch)
+    async with browsing() as client:
+        answer = await client.get("/fleet/replay")
+        found = await answer.json()
+    assert answer.content_type == "application/json"
+    assert [hpa[0] for hpa in found["clusters"]["east"]] == ["shop/checkout"]
