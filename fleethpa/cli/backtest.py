@@ -6,7 +6,9 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
+from fleethpa.changes.fleetmanifests import FLEET_KIND, fleet_manifest
 from fleethpa.changes.manifests import FieldValidation, Input, read_input, validate_option, warn_about_fields
 from fleethpa.changes.schedules import SEASONS, TimedPolicy, parse_rule, parse_zone
 from fleethpa.fleet import selection as selecting
@@ -18,16 +20,21 @@ from fleethpa.frame.options import parse_duration_ms, parse_fail_if
 from fleethpa.frame.session import Session, command_options, html_option, output_option
 from fleethpa.questions.backtestreport import Reported, report
 from fleethpa.questions.backtests import requests, run_all
+from fleethpa.questions.fleetbacktests import fleet_report, run_fleets, tried
 from fleethpa.show.formats import to_yaml_documents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from zoneinfo import ZoneInfo
 
+    from fleethpa.changes.fleetmanifests import FleetManifest
+    from fleethpa.changes.manifests import FileManifest
     from fleethpa.frame.options import FailIf
     from fleethpa.questions.backtests import BacktestRequest
     from schemas.keys import HpaId
+    from streams.analysis.acrossclusters import FleetBacktest
     from streams.analysis.backtest import Backtest
+    from streams.analysis.measures import Measures
     from streams.history.evaluations import HpaEvent
 
 
@@ -97,15 +104,21 @@ def backtest(
 
     Two models. closed: the candidate scales, and the recorded total load is divided over its pods. open: samples and
     scale stay as recorded; the candidate's recommendations have no effect. --schedule and --forecast change settings
-    over time; `fleethpa schedule` applies a schedule. Exit 1 if a --fail-if condition is met, for use in CI.
+    over time; `fleethpa schedule` applies a schedule. -f with a FleetHPA: one autoscaler over its clusters against the
+    separate HPAs of the recorded past, in the open loop. Exit 1 if a --fail-if condition is met, for use in CI.
     """
     policy = _policy(rules, time_zone, forecast, model)
     zone = _emission(policy, time_zone, output, also=emit_yaml) if emit_schedule else None
-    if not (files or settings or policy.changes):
-        raise usage("backtest what?", cause="Name a candidate.", next_step="-f hpa.yaml, or --set maxReplicas=16 NAME")
     gates = [parse_fail_if(text) for text in conditions]
     window = closed_window(since, until, session.now_ms())
     read = _manifests(session, files, validate)
+    if fleets := _fleets(read, selection, given=bool(settings or policy.changes or emit_yaml)):
+        whole = session.run(_run_fleets(session, fleets, window))
+        failed = [text for result in whole for text in _failed(result.name, result.recorded, result.candidate, gates)]
+        session.publish(fleet_report(whole, failed), output, html=html, plot=plot)
+        return ANSWER_IS_NO if failed else OK
+    if not (files or settings or policy.changes):
+        raise usage("backtest what?", cause="Name a candidate.", next_step="-f hpa.yaml, or --set maxReplicas=16 NAME")
     coming: dict[HpaId, list[str]] = {}
 
     def keep(request: BacktestRequest, events: Sequence[HpaEvent]) -> None:
@@ -119,7 +132,7 @@ def backtest(
 
     found, results = session.run(work())
     reported = [Reported(result, request.changes) for request, result in zip(found, results, strict=True)]
-    failed = [text for result in results for text in _failed(result, gates)]
+    failed = [text for result in results for text in _failed(result.hpa, result.recorded, result.candidate, gates)]
     emitted = (
         to_yaml_documents([each.manifest for each in found])
         if emit_yaml
@@ -155,15 +168,46 @@ def _manifests(session: Session, files: tuple[str, ...], validate: FieldValidati
     if not files:
         return None
     read = read_input(files, validate)
-    if not read.hpas:
-        raise usage(f"-f {', '.join(files)}: no HorizontalPodAutoscaler found")
+    if not read.hpas and not _of_fleets(read):
+        raise usage(f"-f {', '.join(files)}: no HorizontalPodAutoscaler or FleetHPA found")
     warn_about_fields(session, read)
     return read
 
 
-def _failed(result: Backtest, gates: list[FailIf]) -> list[str]:
-    met = [gate for gate in gates if gate.holds(result.recorded, result.candidate)]
-    return [f"{result.hpa}: {gate.text}" for gate in met]
+def _of_fleets(read: Input) -> list[FileManifest]:
+    return [each for each in read.others if each.body["kind"] == FLEET_KIND]
+
+
+def _fleets(read: Input | None, selection: Selection, *, given: bool) -> list[FleetManifest]:
+    """The FleetHPAs that are tried. `given`: other candidates are named beside them.
+
+    Raises CommandError: one is invalid, or something else is to be tried in the same run (exit 2).
+    """
+    found = _of_fleets(read) if read is not None else []
+    if not found or read is None:
+        return []
+    model = click.get_current_context().get_parameter_source("model")
+    if model is ParameterSource.COMMANDLINE and click.get_current_context().params["model"] == "closed":
+        raise usage("a FleetHPA is tried in the open loop only", next_step="leave out --model closed")
+    if read.hpas or given or selection.refs:
+        raise usage(
+            "a FleetHPA is tried by itself",
+            cause="Its clusters and settings are in its manifest: names, --set, --schedule, --forecast, --emit-yaml "
+            "and HorizontalPodAutoscalers do not go with it.",
+        )
+    return [fleet_manifest(each, selection.namespace or "default") for each in found]
+
+
+async def _run_fleets(
+    session: Session, fleets: Sequence[FleetManifest], window: tuple[int, int]
+) -> list[FleetBacktest]:
+    async with session.past() as past:
+        state = await read_state(past)
+        return await run_fleets(past, [tried(each, state) for each in fleets], window)
+
+
+def _failed(name: object, recorded: Measures, candidate: Measures, gates: list[FailIf]) -> list[str]:
+    return [f"{name}: {gate.text}" for gate in gates if gate.holds(recorded, candidate)]
 
 
 def _emission(policy: TimedPolicy, time_zone: str, output: str, *, also: bool) -> ZoneInfo:

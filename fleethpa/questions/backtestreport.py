@@ -119,6 +119,11 @@ _SCORES: Final = (
 """The scores of the literature."""
 
 
+def measured(before: Measures, after: Measures, head: ComparedRow) -> Grid:
+    """The measures of two series beside each other; `head`: what the columns are."""
+    return Grid([head, *(row for each in _MEASURES for row in each.row(before, after))], numbers=True)
+
+
 def _compared(
     measures: tuple[Measures, Measures], scores: tuple[Scores, Scores], at_deployed_target: Measures | None = None
 ) -> Grid:

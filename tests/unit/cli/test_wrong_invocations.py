@@ -95,7 +95,7 @@ WRONG = (
     ("backtest", 2, "backtest what?"),
     ("backtest -f hpa.yaml --fail-if nonsense", 2, "worst_overload>1.5"),
     ("backtest -f hpa.yaml --html nosuch/x.html", 2, "Its folder does not exist"),
-    ("backtest -f empty.yaml", 2, "no HorizontalPodAutoscaler found"),
+    ("backtest -f empty.yaml", 2, "no HorizontalPodAutoscaler or FleetHPA found"),
     ("backtest checkout --schedule nights", 2, "A rule has days, times and settings"),
     ("backtest checkout --schedule 'Mo 07:00-08:00 minReplicas=3'", 2, "'Mo' is not a day"),
     ("backtest checkout --schedule 'daily 07:00-08:00 minReplicas=3' --time-zone Mars", 2, "not a time zone"),

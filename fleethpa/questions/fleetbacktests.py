@@ -1,0 +1,190 @@
+"""Backtests of FleetHPAs: which recorded HPAs they stand for, and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from fleethpa.frame.errors import CommandError, not_found, usage
+from fleethpa.questions.backtestreport import measured, minutes
+from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences
+from fleethpa.show.times import rfc3339
+from fleethpa.show.words import counted
+from streams.analysis.acrossclusters import FleetTried, MemberRecording, fleet_backtest
+from streams.analysis.candidate import CandidateError, candidate
+from streams.history.evaluations import readers_by_hpa
+
+if TYPE_CHECKING:
+    from fleethpa.changes.fleetmanifests import FleetManifest
+    from fleethpa.fleet.views import FleetState
+    from schemas.keys import HpaId
+    from streams.analysis.acrossclusters import FleetBacktest
+    from streams.history.past import Past
+
+_UNKNOWN: Final = (
+    "what its own replicas would have changed: load and pods stay as they were recorded",
+    "whether traffic follows replicas from one cluster to another: that is for whoever routes it",
+    "pods that could not have been scheduled in a cluster",
+)
+
+
+def tried(manifest: FleetManifest, state: FleetState) -> FleetTried:
+    """Find the recorded HPA of each cluster: the one with the target of the whole.
+
+    Raises CommandError: a cluster has none (exit 4) or several (exit 2), or a quantity cannot be read (exit 2).
+    """
+    spec, namespace = manifest.body["spec"], manifest.body["metadata"]["namespace"]
+    target = spec["scaleTargetRef"]
+    shown = f"{target['kind']}/{target['name']}"
+    candidates = {}
+    for member in manifest.members:
+        found = [
+            view.id
+            for view in state.hpas.values()
+            if view.id[:2] == (member.name, namespace) and _is_target(view.spec.get("scaleTargetRef") or {}, target)
+        ]
+        if not found:
+            raise not_found(
+                f"{manifest.source}: no HPA of cluster {member.name} scales {namespace}/{shown} in the log",
+                cause="A FleetHPA is tried on the recordings of the HPAs that scale its target in each cluster.",
+                next_step=f"fleethpa get hpa -n {namespace}",
+            )
+        if len(found) > 1:
+            names = " and ".join(sorted(str(each) for each in found))
+            raise usage(f"{manifest.source}: several HPAs scale {shown}", cause=f"They are {names}.")
+        try:
+            candidates[member.name] = candidate(found[0], spec)
+        except CandidateError as error:
+            raise CommandError(str(error), code=2) from error
+    return FleetTried(manifest.name, manifest.members, manifest.placement, candidates)
+
+
+def _is_target(given: dict[str, Any], target: dict[str, Any]) -> bool:
+    return (given.get("kind"), given.get("name")) == (target["kind"], target["name"])
+
+
+async def run_fleets(past: Past, fleets: Sequence[FleetTried], window: tuple[int, int]) -> list[FleetBacktest]:
+    """Try each FleetHPA on the recordings of its members.
+
+    Raises CommandError: it cannot be tried on them (exit 2), or nothing was recorded (exit 4).
+    """
+    return [await _run(past, each, window) for each in fleets]
+
+
+async def _run(past: Past, fleet: FleetTried, window: tuple[int, int]) -> FleetBacktest:
+    by_hpa = {each.hpa: (name, each) for name, each in fleet.candidates.items()}
+
+    def reader(hpa: HpaId) -> MemberRecording:
+        return MemberRecording(by_hpa[hpa][1])
+
+    recordings: dict[str, MemberRecording] = {}
+    async with aclosing(readers_by_hpa(past, set(by_hpa), window, reader)) as parts:
+        async for part in parts:
+            recordings |= {by_hpa[hpa][0]: read for hpa, read in part.items()}
+    for name, each in recordings.items():
+        if not each.seen:
+            raise not_found(
+                f"{fleet.candidates[name].hpa} has no evaluation with a known scale in this window",
+                next_step=f"fleethpa decisions {fleet.candidates[name].hpa} --since 30d, to see when it has",
+            )
+    try:
+        for each in recordings.values():
+            each.check()
+    except CandidateError as error:
+        raise CommandError(str(error), code=2) from error
+    return fleet_backtest(fleet, {member.name: recordings[member.name] for member in fleet.members})
+
+
+def fleet_report(results: Sequence[FleetBacktest], failed: Sequence[str]) -> QuestionReport:
+    """The report of some FleetHPAs. `failed`: the conditions of `--fail-if` that are met."""
+    summary = [Section(parts=[Sentences([f"FAILED: {text}" for text in failed], "red")])] if failed else []
+    return QuestionReport(
+        "Backtest of FleetHPAs",
+        "FleetBacktestList",
+        {"items": [_document(each) for each in results], "failed": list(failed)},
+        [_section(each) for each in results],
+        summary,
+        [Notes("This model cannot know:", _UNKNOWN)],
+    )
+
+
+def _section(result: FleetBacktest) -> Section:
+    return Section(
+        f"FleetHPA {result.name}",
+        f"{rfc3339(result.since_ms)} … {rfc3339(result.until_ms)}   {counted(result.periods, 'sync period')}",
+        [
+            Sentences([*_verdict(result), "model: open loop: samples, pods and scales stay as recorded"]),
+            measured(result.recorded, result.candidate, ("the whole", "separate HPAs", "FleetHPA", "change")),
+            _members(result),
+            _chart(result),
+        ],
+    )
+
+
+def _verdict(result: FleetBacktest) -> list[str]:
+    had, has = result.recorded.replica_hours, result.candidate.replica_hours
+    change = f" ({(has / had - 1) * 100:+.1f} %)" if had else ""
+    count = counted(len(result.members), "cluster")
+    texts = [
+        f"One autoscaler over {count} would have wanted {has:,.2f} replica-hours; "
+        f"the separate HPAs had {had:,.2f}{change}."
+    ]
+    if blocked := [each for each in result.members if each.recorded_at_max_minutes]:
+        named = ", ".join(f"{each.hpa.cluster} for {minutes(each.recorded_at_max_minutes)}" for each in blocked)
+        texts.append(f"Separate HPAs were at their own maxReplicas: {named}.")
+    if result.undecided:
+        texts.append(f"In {counted(result.undecided, 'sync period')} no metric could be read, and nothing was decided.")
+    return texts
+
+
+def _members(result: FleetBacktest) -> Grid:
+    head = ("cluster", "HPA: mean", "most", "at its maximum", "share: mean", "most", "changes", "away")
+    rows = [
+        (
+            each.hpa.cluster,
+            f"{each.recorded_mean:.1f}",
+            str(each.recorded_max),
+            minutes(each.recorded_at_max_minutes),
+            f"{each.share_mean:.1f}",
+            str(each.share_max),
+            str(each.moves),
+            minutes(each.away_minutes),
+        )
+        for each in result.members
+    ]
+    return Grid([head, *rows], "by cluster", numbers=True)
+
+
+def _chart(result: FleetBacktest) -> Chart:
+    recorded = [(each.time_ms, each.replicas) for each in result.recorded_moments]
+    whole = [(each.time_ms, each.replicas) for each in result.candidate_moments]
+    top = max([1.0, *[float(count) for _, count in (*recorded, *whole)]])
+    curves = (Curve("separate HPAs", "recorded", recorded), Curve("FleetHPA", "candidate", whole))
+    label = f"replicas of all clusters over time of {result.name}"
+    return Chart("Replicas", label, curves, result.since_ms, result.until_ms, top)
+
+
+def _document(result: FleetBacktest) -> dict[str, Any]:
+    namespace, _, name = result.name.partition("/")
+    made: dict[str, Any] = msgspec.to_builtins(
+        {
+            "namespace": namespace,
+            "name": name,
+            "since": rfc3339(result.since_ms),
+            "until": rfc3339(result.until_ms),
+            "syncPeriods": result.periods,
+            "undecided": result.undecided,
+            "recorded": result.recorded,
+            "candidate": result.candidate,
+            "members": [msgspec.to_builtins(each) | {"hpa": str(each.hpa)} for each in result.members],
+            "unknown": _UNKNOWN,
+        }
+    )
+    made["series"] = [
+        {"time": was.time_ms, "recorded": was.replicas, "candidate": own.replicas, "need": was.need}
+        for was, own in zip(result.recorded_moments, result.candidate_moments, strict=True)
+    ]
+    return made
