@@ -139,9 +139,8 @@ def _check(subject: Subject, repeated: Repeated, decided: Decided, limits_: Limi
 def _memo_of(
     subject: Subject, observed: Observed, decided: Decided, limits_: Limited, recorded: DraftRecord
 ) -> Memo | None:
-    """Keep an evaluation for the fast path once it gave the second short record in a row: a miss costs a tenth."""
-    hpa = subject.hpa
-    if recorded.digest is not None or hpa.row.last_decision == hpa.row.full_decision or not hpa.is_fast:
+    """Keep an evaluation for the fast path if its record is short: after a full one, most do not repeat it."""
+    if recorded.digest is not None or not subject.hpa.is_fast:
         return None
     return fastpath.learn(subject, observed, decided.evaluation, limits_.result.status)
 

@@ -1,10 +1,9 @@
 """The fast path of an evaluation that can only repeat the one before in all but its values, and its self-check.
 
 In a fleet at rest nearly every evaluation gives a short record: the same conditions, texts and steps as before, with
-other values. `evaluate` then need not make what the record does not hold. After the second short record in a row a
-`Memo` of the evaluation is kept with the HPA: in memory only, never in rows, so that a restart has no effect but that
-the next evaluations take the general path. `find` gives what the next evaluation changes, or None: the general path
-decides.
+other values. `evaluate` then need not make what the record does not hold. After a short record a `Memo` of the
+evaluation is kept with the HPA: in memory only, never in rows, so that a restart has no effect but that the next
+evaluation takes the general path. `find` gives what the next evaluation changes, or None: the general path decides.
 
 Why it gives the same bytes. What an evaluation reads (`observe`), the calculation of each metric (`evaluate_metric`),
 the windows and limits (`normalize`), what is counted in budgets and how the row changes (`remember`) are the same

@@ -155,13 +155,16 @@ def _of_api(
 
 def asked_of_prometheus(namespace: Namespace, queries: Sequence[MetricQuery]) -> list[str]:
     """Give the PromQL of each metric's answer, empty for one of a metrics API; nothing, if no Prometheus was asked."""
+    # The query is the last field of an answer: most need not be looked at further to see that they have none.
+    kept = [row for each in queries if each.query for row in namespace.answers.get(each.query, ())]
+    if not any([row.json.endswith(b'"}') for row in kept]):
+        return []
     texts = [_promql(in_force(namespace.answers.get(each.query, ()))) if each.query else "" for each in queries]
     return texts if any(texts) else []
 
 
 def _promql(parts: Sequence[AnswerRow]) -> str:
-    # It is the last field of an answer: most need not be decoded to see that they have none.
-    if not parts or not parts[-1].json.endswith(b'"}') or b'"promql":' not in parts[-1].json:
+    if not parts or b'"promql":' not in parts[-1].json:
         return ""
     return parts[-1].answer.promql
 

@@ -57,8 +57,10 @@ def pod_size(pod: Pod) -> int:
 
 def answers_size(rows: Sequence[AnswerRow]) -> int:
     """Those of answers, or of the parts that a slot keeps."""
-    texts = [(len(row.json), _length(row.source) + _length(row.answer_id)) for row in rows]
-    return sum([_in_steps(json) + _in_steps(others) + _MARK for json, others in texts])
+    size = 0
+    for row in rows:
+        size += _in_steps(len(row.json)) + _in_steps(_length(row.source) + _length(row.answer_id)) + _MARK
+    return size
 
 
 def sample_size(key: SeriesKey, name: str, row: SampleRow) -> int:

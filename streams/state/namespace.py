@@ -243,15 +243,24 @@ class Namespace:
 
     def put_answer(self, query: QueryKey, row: AnswerRow) -> None:
         """Take an answer, or a part of one; it replaces the answer before when all its parts have come."""
+        kept = self.answers.get(query, ())
+        if row.parts == 1 and len(kept) == 1 and kept[0].parts == 1 and len(self.applied) <= SPLIT_PARTS:
+            # A whole answer replaces a whole one, nearly always of the same size: no need to say in which of many rows.
+            more = answers_size((row,)) - answers_size(kept)
+            if self._touch(0) and (not more or self._takes_answer(query, row_of_answer(query, 0), more)):
+                self.answers[query] = (row,)
+            return
         at = row_of_answer(query, row.part)
         if not self._touch_of(limits.ROW_ANSWERS, at):
             return
-        kept = self.answers.get(query, ())
         before = tuple([each for each in kept if each.part == row.part])
         after = with_part(before, row)
         more = answers_size(after) - answers_size(before)
-        if self._takes(limits.ROW_ANSWERS, at, query[2] or query[0], more):
+        if self._takes_answer(query, at, more):
             self.answers[query] = (*after, *[each for each in kept if each.part != row.part])
+
+    def _takes_answer(self, query: QueryKey, row: int, more: int) -> bool:
+        return self._takes(limits.ROW_ANSWERS, row, query[2] or query[0], more)
 
     def samples(self, key: SeriesKey) -> Mapping[str, SampleRow]:
         """Give the pushed samples of a metric by pod, or by label set."""
@@ -295,7 +304,12 @@ class Namespace:
 
     def put_arrival(self, key: MetricKey, arrival: Arrival) -> None:
         """Note when an answer or sample came."""
-        limit, row = limit_of_arrival(key), row_of_question(key)
+        limit = limit_of_arrival(key)
+        if key in self.arrivals and len(self.applied) <= SPLIT_PARTS:
+            if self._touch(self.part_of(limit, FIRST_ROW)):
+                self.arrivals[key] = arrival
+            return
+        row = row_of_question(key)
         if self._touch_of(limit, row):
             more = 0 if key in self.arrivals else encoded_size(key)
             if self._takes(limit, row, "/".join(key), more):

@@ -161,9 +161,12 @@ def _sharing_pods(subject: Subject, selector: str, pods: TargetPods) -> tuple[st
     if pods is NO_PODS:
         return ()
     namespace, own = subject.namespace, subject.hpa.id.name
+    overlapping = namespace.membership.overlapping(selector)
+    if len(overlapping) == 1 and namespace.registered.get(overlapping[0], (own,)) == (own,):
+        return ()
     others = [
         name
-        for text in namespace.membership.overlapping(selector)
+        for text in overlapping
         for name in namespace.registered.get(text, ())
         if name != own and _is_registered(subject, name, text)
     ]

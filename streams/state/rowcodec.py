@@ -33,6 +33,7 @@ from streams.state.rows import (
     PodEntry,
     SampleRow,
     ViewRow,
+    is_series,
 )
 
 
@@ -69,14 +70,13 @@ _OF_FIRST_ROW = (
 
 def _spread(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
     """Put what is spread over the rows of a namespace into those that are made."""
+    if len(namespace.applied) <= SPLIT_PARTS:
+        return _divide(namespace, made)
 
     def row_with(limit: limits.Limit, row: int) -> NamespaceRow | None:
         return made.get(namespace.part_of(limit, row))
 
-    if len(namespace.applied) > SPLIT_PARTS:
-        _spread_pods(namespace, made)
-    elif (last := made.get(len(namespace.applied) - 1)) is not None:
-        last.pods, last.samples = namespace.pods, list(namespace.series.items())
+    _spread_pods(namespace, made)
     for query, kept in namespace.answers.items():
         for answer in kept:
             if (row := row_with(limits.ROW_ANSWERS, row_of_answer(query, answer.part))) is not None:
@@ -87,6 +87,21 @@ def _spread(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
     for target, scale in namespace.scales.items():
         if (row := row_with(limits.ROW_SCALES, row_of_question(target))) is not None:
             row.scales.append((target, scale))
+    return None
+
+
+def _divide(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
+    """Put it into the two rows of a namespace, or into the only one: by its kind (`held.side_of`)."""
+    last = made.get(len(namespace.applied) - 1)
+    if last is not None:
+        last.pods, last.samples = namespace.pods, list(namespace.series.items())
+        last.arrivals = [each for each in namespace.arrivals.items() if is_series(each[0])]
+    first = made.get(0)
+    if first is not None:
+        first.answers = [answer for kept in namespace.answers.values() for answer in kept]
+        first.scales = list(namespace.scales.items())
+        arrivals = namespace.arrivals.items()
+        first.arrivals = list(arrivals) if first is last else [each for each in arrivals if not is_series(each[0])]
 
 
 def _spread_pods(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
