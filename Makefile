@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-pythons test-pythons-short test-slow test-kafka test-hostile test-prometheus test-kubernetes test-kubernetes-short acceptance test-page screenshots chaos mutate check format bench bench-fleet bench-policies manifests dist docs lock clean
+.PHONY: help setup demo day dev test test-pythons test-pythons-short test-slow test-kafka test-hostile test-prometheus test-kubernetes test-kubernetes-short acceptance test-page screenshots chaos mutate check format bench bench-fleet bench-policies manifests dist docs lock clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ $(STAMP): requirements/dev.lock pyproject.toml
 
 demo: setup  ## The main job, seen working: embedded broker, three simulated clusters, under two minutes
 	$(BIN)/fleethpa demo
+
+day: setup  ## The archive of a recorded day in build/day: every analysis has something to find in it
+	$(BIN)/fleethpa demo day
 
 dev: setup  ## Keep the demo stack up for your own commands (kubectl included); Ctrl-C ends it
 	$(BIN)/fleethpa dev

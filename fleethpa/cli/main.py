@@ -91,7 +91,10 @@ _GROUPS: Final = {
             "demo.devcommand:dev",
             "Run everything on this machine: embedded broker, simulated clusters, all processes.",
         ),
-        "demo": ("demo.democommand:demo", "Watch fleethpa do its main job, in under two minutes."),
+        "demo": (
+            "demo.democommand:demo",
+            "Watch fleethpa do its main job, in under two minutes; `demo day` writes the archive of a recorded day.",
+        ),
         "run": (
             "cli.run:run",
             "Run one process: ingest, decider, reconciler, observer, agent, router, scheduler, breaker, or all.",

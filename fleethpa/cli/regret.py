@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +12,8 @@ from fleethpa.fleet.filters import closed_window
 from fleethpa.fleet.finding import chosen
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
-from fleethpa.frame.errors import OK, CommandError, not_found, usage
+from fleethpa.frame.errors import OK, not_found
+from fleethpa.frame.options import parse_price, price_option
 from fleethpa.frame.session import Session, command_options, html_option, output_option
 from fleethpa.questions.regretreport import report
 from streams.analysis.regret import RegretReader
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @selecting.options()
 @click.option("--since", default="7d", show_default=True, metavar="7d|TIME", help="Start at this time.")
 @click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
-@click.option("--price", metavar="NUMBER", help="What a replica costs per hour, in a currency of your own.")
+@price_option
 @html_option
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
@@ -50,23 +50,6 @@ def regret(
     window = closed_window(since, until, session.now_ms())
     session.publish(report(session.run(_regrets(session, selection, window)), per_hour), output, html=html)
     return OK
-
-
-def parse_price(text: str | None) -> Decimal | None:
-    """Read `--price`; None: none was given. Raises CommandError: not a number, or below 0 (exit 2)."""
-    if text is None:
-        return None
-    try:
-        price = Decimal(text)
-    except InvalidOperation as error:
-        raise _no_price(text) from error
-    if not price.is_finite() or price < 0:
-        raise _no_price(text)
-    return price
-
-
-def _no_price(text: str) -> CommandError:
-    return usage(f"--price {text} is not a price", cause="A price per replica-hour is a number from 0 on: 0.04.")
 
 
 async def _regrets(session: Session, selection: Selection, window: tuple[int, int]) -> list[Regret]:

@@ -6,7 +6,8 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import click
 
@@ -14,6 +15,7 @@ from fleethpa.frame.errors import CommandError, usage
 from fleethpa.show.times import LATEST_MS
 from schemas.kubernetes.gotimes import parse_time_ms
 
+R = TypeVar("R")
 _UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PART: Final = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)")
 
@@ -155,3 +157,26 @@ def parse_fail_if(text: str, measures: Mapping[str, ConditionMeasure] = MEASURES
     scale = _MINUTES[unit] if measure.unit == "minutes" and unit != "%" else 1.0
     relative = unit == "%" and measure.unit != "percent"
     return FailIf(text.strip(), name, measure.field, compare, sign, float(number) * scale, relative)
+
+
+def price_option(function: Callable[..., R]) -> Callable[..., R]:
+    """`--price`."""
+    text = "What a replica costs per hour, in a currency of your own, such as 0.04/h."
+    return click.option("--price", metavar="NUMBER/h", help=text)(function)
+
+
+def parse_price(text: str | None) -> Decimal | None:
+    """Read `--price`, per replica-hour; None: none was given. Raises CommandError: not a number from 0 on (exit 2)."""
+    if text is None:
+        return None
+    try:
+        price = Decimal(text.removesuffix("/h"))
+    except InvalidOperation as error:
+        raise _no_price(text) from error
+    if not price.is_finite() or price < 0:
+        raise _no_price(text)
+    return price
+
+
+def _no_price(text: str) -> CommandError:
+    return usage(f"--price {text} is not a price", cause="A price per replica-hour is a number from 0 on: 0.04/h.")

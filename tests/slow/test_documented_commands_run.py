@@ -33,8 +33,9 @@ ELSEWHERE = (
 """Commands that are not run here, and why. That fleethpa takes them is a fast test's."""
 ENDLESS = (" --follow", "fleethpa archive --to DIR")
 """Commands that go on until they are interrupted; `archive --once` ends by itself."""
-CODES = ((" --at 2026-11-21T07:40:00Z", 4), (" --emit-schedule", 2))
-"""Exit codes that are not 0: the page's moment lies before the recording, and a season of a week is longer than it."""
+CODES = ((" --at 2026-11-21T07:40:00Z", 4), (" --emit-schedule", 2), ("shadow-report -A -C north", 1))
+"""Exit codes that are not 0: the page's moment lies before the recording, a season of a week is longer than it, and one
+HPA of the recorded day is not ready."""
 FAULTS_END = (("/_sim/north/api ", '{"do":"start"}'), ("/metrics-faults ", '{"faults":[]}'))
 """Faults that a page injects, and the body that ends each: with one, `get` ends with 5."""
 
@@ -54,7 +55,7 @@ class Terminal:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=400,
         )
 
     def until_interrupted(self, text: str, *, on_path: bool = False) -> str:

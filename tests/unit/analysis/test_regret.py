@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from fleethpa.cli.regret import parse_price
+from fleethpa.frame.options import parse_price
 from fleethpa.questions.regretreport import cost, fleet, printed
 from fleethpa.simulator.load import LoadCurve, StepLoad
 from schemas.keys import HpaId
@@ -238,7 +238,8 @@ def test_rounding_gives_what_is_left_to_the_largest_remainders() -> None:
 
 
 def test_a_price_is_exact_and_of_no_currency() -> None:
-    price = parse_price("0.04")
+    price = parse_price("0.04/h")
+    assert price == parse_price("0.04")
     assert price is not None
     assert str(cost(2_500, price)) == "0.10"
     assert parse_price(None) is None

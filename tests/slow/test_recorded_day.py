@@ -1,0 +1,89 @@
+"""The whole recorded day, as `fleethpa demo day` writes it: every analysis has a success in it, over every HPA."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleethpa.demo.day import HOURS, apps
+
+pytestmark = pytest.mark.slow
+HPAS = [str(app.id) for app in apps()]
+
+
+class _Day:
+    """The archive, and a terminal."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def fleethpa(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environ = os.environ | {"FLEETHPA_RUNTIME_DIR": str(self.folder), "FLEETHPA_CONFIG": "", "COLUMNS": "200"}
+        command = [sys.executable, "-m", "fleethpa", *arguments]
+        done = subprocess.run(command, env=environ, cwd=self.folder, capture_output=True, text=True, timeout=600)
+        assert "internal error" not in done.stderr, (arguments, done.stderr)
+        assert "Traceback" not in done.stderr, (arguments, done.stderr)
+        return done
+
+    def ask(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
+        done = self.fleethpa(*arguments, "--from", "archive")
+        assert done.returncode in codes, (arguments, done.stdout, done.stderr)
+        return done.stdout
+
+    def answer(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> Any:
+        return json.loads(self.ask(*arguments, "-o", "json", codes=codes))
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory) -> _Day:
+    made = _Day(tmp_path_factory.mktemp("day"))
+    done = made.fleethpa("demo", "day", "--dir", ".")
+    assert done.returncode == 0, done.stderr
+    assert "a day of 20 HPAs in 2 clusters" in done.stdout
+    return made
+
+
+def test_regret_names_what_is_wasted_most(day: _Day) -> None:
+    items = day.answer("regret", "-A", "--price", "0.04/h")["items"]
+    assert len(items) == len(HPAS)
+    assert HOURS == 24
+    costliest = [f"{each['hpa']['cluster']}/{each['hpa']['namespace']}/{each['hpa']['name']}" for each in items[:3]]
+    assert costliest == ["east/web/api", "east/data/stream", "east/batch/reports"]
+    assert all(each["cost"] > 0 for each in items[:3])
+
+
+def test_tune_proposes_over_every_hpa(day: _Day) -> None:
+    stated = day.ask("tune", "-A")
+    assert int(stated.rpartition(" HPAs: ")[2].split()[0]) >= 3, stated
+    assert "0 that cannot be tuned" in stated
+
+
+def test_shadow_report_is_ready_for_most_and_not_for_the_one_that_is_set_otherwise(day: _Day) -> None:
+    items = day.answer("shadow-report", "-A", "-C", "north", codes=(0, 1))["items"]
+    ready = {each["hpa"]["name"]: each["ready"] for each in items}
+    assert sum(ready.values()) >= 5
+    assert not ready["invoice"]
+
+
+def test_a_guardrail_trips_and_a_rollout_is_reverted_in_its_second_wave(day: _Day) -> None:
+    trips = day.answer("guardrails", "test", "-f", "guardrails.yaml", codes=(0, 1))["trips"]
+    assert ("cluster-wave", "east") in {(trip["rule"], trip["cluster"]) for trip in trips}
+    [rollout] = day.answer("rollout", "status")["items"]
+    assert (rollout["state"], rollout["wave"]) == ("reverted", 2)
+    assert rollout["reverted"].startswith("wave 2: at_max")
+
+
+def test_every_question_about_every_hpa_is_answered(day: _Day) -> None:
+    for hpa in HPAS:
+        assert "STEP" in day.ask("explain", hpa)
+        assert day.ask("history", hpa)
+        assert day.ask("what-if", hpa, "--set", "maxReplicas=30")
+    assert len(day.answer("backtest", "-A", "--set", "cpu=70%", "--since", "2h")["items"]) == len(HPAS)
+    rows = day.ask("export", "decisions", "-A", "--since", "10m", "-o", "csv")
+    assert len(rows.splitlines()) > 10 * len(HPAS)
