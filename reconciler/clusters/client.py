@@ -1,9 +1,9 @@
-"""One API client per member cluster, by raw paths; only this module and `credentials` import the Kubernetes client.
+"""One API client per member cluster, by raw paths.
 
 Every cluster has its own Configuration, never the process-wide default. The Kubernetes client reads the configuration,
-makes the TLS context and sets the headers that authenticate; requests go through an aiohttp session with these, at a
-third of the CPU time of the client's own layers. Credentials are read again as they run out: file tokens each minute,
-exec plugins when their token ends, everything after a 401.
+makes the TLS context and sets the headers that authenticate. GET and PUT go through libcurl (`transfers`); watches,
+rare requests, and what is not plainly reached go through an aiohttp session. Credentials are read again as they run
+out: file tokens each minute, exec plugins when their token ends, everything after a 401.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import aiohttp
-from kubernetes.aio.client import ApiClient
+from kubernetes.aio.client import Configuration
 from prometheus_client import CollectorRegistry, Gauge
 
 from reconciler.clusters.answers import (
@@ -34,9 +34,9 @@ from reconciler.clusters.answers import (
     status_body,
     watch_event,
 )
-from reconciler.clusters.credentials import IN_CLUSTER, ClusterConfig, Credentials, clusters_of, identity, proxy_of
-from reconciler.core.guardsettings import WRITE_TIMEOUT_S
-from reconciler.core.hpaobjects import FIELD_MANAGER
+from reconciler.clusters.credentials import IN_CLUSTER, ClusterConfig, Credentials, clusters_of, identity
+from reconciler.clusters.session import Session
+from reconciler.clusters.transfers import CONNECT_TIMEOUT_S, TransferError
 from schemas.texts import whole_number
 
 
@@ -79,17 +79,15 @@ __all__ = ["IN_CLUSTER", "ClusterClient", "ClusterConfig", "clusters_of", "resou
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-Body = Mapping[str, Any] | bytes
+Sent = Mapping[str, Any] | bytes
 """What a request carries: an object, or its JSON."""
 
 REQUEST_TIMEOUT_S = 5.0
-CONNECT_TIMEOUT_S = 3.0
 _RELOAD_PAUSE_S = 5.0
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 _MERGE_PATCH = "application/merge-patch+json"
-_HEADERS = {"Accept": "application/json", "User-Agent": "fleethpa"}
-_READ_BUFFER_BYTES = 2**21
-"""Events of a watch can be larger than aiohttp's default buffer, as in the Kubernetes client."""
+_BY_TRANSFER = frozenset({"GET", "PUT"})
+"""What libcurl may send once more where a connection that was idle turns out to be closed."""
 _NO_ANSWER = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError, OSError)
 _NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 """Refused, no route, no such name, no answer to the attempt to connect."""
@@ -103,15 +101,11 @@ class ClusterClient:
         self.on_answer: Callable[[], None] = _nothing
         """Called at each answer of the API server, refusals included; an error of a server (5xx) may be a proxy's."""
         self._credentials = Credentials(config)
-        self._api: ApiClient | None = None
         self._loading = asyncio.Lock()
         self._token_until = 0.0
         self._loaded_at = -_RELOAD_PAUSE_S
-        self._session: aiohttp.ClientSession | None = None
-        self._route: dict[str, Any] = {}
-        """How each request reaches the server: its name in the certificate, and the proxy."""
-        self._retired: list[aiohttp.ClientSession] = []
-        self._made_of: tuple[Any, ...] = ()
+        self._session: Session | None = None
+        self._retired: list[Session] = []
 
     async def get(self, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
         """GET."""
@@ -206,18 +200,28 @@ class ClusterClient:
         method: str,
         path: str,
         *,
-        body: Body | None = None,
+        body: Sent | None = None,
         content_type: str = "application/json",
         timeout_s: float,
     ) -> bytes:
         """Ask, and return the body of a success as it came."""
-        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
-        response = await self._send(method, path, body, content_type, timeout)
-        data = await self._whole(response, method, path, timeout_s)
-        if response.status < 500:
+        session = await self._connected()
+        sent = body if body is None or isinstance(body, bytes) else encoded(body)
+        if session.transfers is not None and method in _BY_TRANSFER:
+            url = session.url(method, path)
+            try:
+                status, data, named = await session.transfers.ask(method, url, session.lines, sent, timeout_s)
+            except TransferError as error:
+                raise NoAnswerError(f"{method} {path}: {error}", was_connected=error.was_connected) from error
+        else:
+            timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
+            response = await self._send(session, method, path, sent, content_type, timeout)
+            data = await self._whole(response, method, path, timeout_s)
+            status, named = response.status, response.headers.get("Retry-After", "")
+        if status < 500:
             self.on_answer()
-        if not 200 <= response.status < 300:
-            raise await self._refused(response, data, method, path)
+        if not 200 <= status < 300:
+            raise await self._refused(status, data, named, method, path)
         return data
 
     async def watch(
@@ -229,11 +233,12 @@ class ClusterClient:
         broke, or sent nothing for `silence_s`.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s)
-        response = await self._send("GET", path, None, "application/json", timeout)
+        response = await self._send(await self._connected(), "GET", path, None, "application/json", timeout)
         try:
             if response.status != 200:
                 data = await self._whole(response, "GET", path, REQUEST_TIMEOUT_S)
-                raise await self._refused(response, data, "GET", path)
+                named = response.headers.get("Retry-After", "")
+                raise await self._refused(response.status, data, named, "GET", path)
             _keep_alive(response)
             self.on_answer()
             opened()
@@ -252,28 +257,24 @@ class ClusterClient:
     async def close(self) -> None:
         """Close the connections."""
         sessions = [*self._retired, self._session]
-        self._retired, self._session, self._api = [], None, None
+        self._retired, self._session = [], None
         for session in sessions:
             if session is not None:
                 await session.close()
 
     async def _send(
         self,
+        session: Session,
         method: str,
         path: str,
-        body: Mapping[str, Any] | bytes | None,
+        data: bytes | None,
         content_type: str,
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
-        api, session = await self._client()
-        headers = {**_HEADERS, "Content-Type": content_type}
-        await api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
-        if method != "GET":
-            path = _for_writing(path, method)
-        url = api.configuration.host.rstrip("/") + path
-        data = body if body is None or isinstance(body, bytes) else encoded(body)
+        headers = {**session.headers, "Content-Type": content_type}
+        url = session.url(method, path)
         try:
-            return await session.request(method, url, headers=headers, data=data, timeout=timeout, **self._route)
+            return await session.http.request(method, url, headers=headers, data=data, timeout=timeout, **session.route)
         except _NO_ANSWER as error:
             was_connected = not isinstance(error, _NOT_CONNECTED)
             raise NoAnswerError(
@@ -286,48 +287,48 @@ class ClusterClient:
         except _NO_ANSWER as error:
             raise NoAnswerError(f"{method} {path}: {_described(error, timeout_s)}", was_connected=True) from error
 
-    async def _refused(self, response: aiohttp.ClientResponse, data: bytes, method: str, path: str) -> ApiError:
-        if response.status == 401:
+    async def _refused(self, status: int, data: bytes, retry_after: str, method: str, path: str) -> ApiError:
+        if status == 401:
             self._token_until = 0.0
             await self._reload()
         stated = status_body(data)
         verb = {"GET": "get", "PUT": "put", "POST": "post", "PATCH": "patch", "DELETE": "delete"}[method]
         return ApiError(
-            response.status,
-            error_text(response.status, data, verb, resource_of(path)),
+            status,
+            error_text(status, data, verb, resource_of(path)),
             reason=str(stated.get("reason") or ""),
-            retry_after_ms=retry_after_ms(response.headers, stated),
+            retry_after_ms=retry_after_ms(retry_after, stated),
         )
 
     # --- credentials --------------------------------------------------------------------------------------------------
 
-    async def _client(self) -> tuple[ApiClient, aiohttp.ClientSession]:
-        if self._api is None or time.monotonic() >= self._token_until:
+    async def _connected(self) -> Session:
+        if self._session is None or time.monotonic() >= self._token_until:
             async with self._loading:
-                if self._api is None or time.monotonic() >= self._token_until:
+                if self._session is None or time.monotonic() >= self._token_until:
                     await self._load()
-        if self._api is None or self._session is None:
+        if self._session is None:
             raise ConfigError(f"cluster {self.name}: its client is closed")
-        return self._api, self._session
+        return self._session
 
     async def _load(self) -> None:
-        """Read the credentials. A new token keeps the client; any other change creates a new one."""
+        """Read the credentials. A new token keeps the connections; any other change makes new ones."""
         try:
             configuration, self._token_until = await self._credentials.load()
-            if self._api is None or self._made_of != identity(configuration):
+            if self._session is None or self._session.made_of != identity(configuration):
                 await self._renew(configuration)
         except ConfigError as error:
-            if self._api is None:
+            if self._session is None:
                 raise
             # What was read before may hold for a while yet; where it does not, the API server refuses.
             log.warning("credentials not read again", extra={"cluster": self.name, "error": str(error)})
             self._token_until = time.monotonic() + _RELOAD_PAUSE_S
             return
-        if self._api is not None:
-            self._api.configuration.api_key = configuration.api_key
+        if self._session is not None:
+            await self._session.authenticate(configuration)
 
     async def _reload(self) -> None:
-        """After a 401: create a new client, certificates included."""
+        """After a 401: make new connections, certificates included."""
         async with self._loading:
             if time.monotonic() - self._loaded_at < _RELOAD_PAUSE_S:
                 return
@@ -335,38 +336,16 @@ class ClusterClient:
             configuration, self._token_until = await self._credentials.load()
             await self._renew(configuration)
 
-    async def _renew(self, configuration: Any) -> None:
-        """Create a new client and session; running requests keep the old session."""
-        fresh = self._credentials.client(configuration)
-        self._made_of = identity(configuration)
+    async def _renew(self, configuration: Configuration) -> None:
+        """Make new connections; running requests keep the old ones."""
+        fresh = Session(configuration, *self._credentials.clients(configuration))
+        await fresh.authenticate(configuration)
         if self._session is not None:
             self._retired.append(self._session)
-        self._api = fresh
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=configuration.connection_pool_maxsize, ssl=fresh.rest_client.ssl_context
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=_READ_BUFFER_BYTES,
-        )
-        self._route = {
-            "server_hostname": configuration.tls_server_name or None,
-            "proxy": proxy_of(configuration),
-            "proxy_headers": configuration.proxy_headers,
-        }
+        self._session = fresh
         for old in self._retired[:-1]:
             await old.close()
         self._retired = self._retired[-1:]
-
-
-def _for_writing(path: str, method: str) -> str:
-    """The path of a write: with the time after which the API server gives it up, however late it arrives, and unless
-    it names one with our field manager.
-    """
-    more = [f"timeout={WRITE_TIMEOUT_S}s"]
-    if method != "DELETE" and "fieldManager=" not in path:
-        more.append(f"fieldManager={FIELD_MANAGER}")
-    return f"{path}{'&' if '?' in path else '?'}{'&'.join(more)}"
 
 
 def _nothing() -> None:
@@ -399,9 +378,9 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         rest.append(last)
 
 
-def retry_after_ms(headers: Mapping[str, str], stated: Mapping[str, Any]) -> int | None:
+def retry_after_ms(named: str, stated: Mapping[str, Any]) -> int | None:
     """How long the server asks to wait (ms), by its header or its Status; None: it names no whole number of seconds."""
-    seconds = whole_number(headers.get("Retry-After", ""))
+    seconds = whole_number(named)
     details = stated.get("details")
     if seconds is None and isinstance(details, dict):
         seconds = whole_number(str(details.get("retryAfterSeconds")))

@@ -27,6 +27,7 @@ from kubernetes.aio.config.exec_provider import ExecProvider
 from kubernetes.aio.config.kube_config import FileOrData, KubeConfigLoader, KubeConfigMerger
 
 from reconciler.clusters.answers import ConfigError
+from reconciler.clusters.transfers import Transfers, transfers_of
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.kubernetes.shape import Json, JsonView
 
@@ -237,13 +238,13 @@ class Credentials:
         self._pause_s = FIRST_PAUSE_S
         return configuration, time.monotonic() + lasts_s
 
-    def client(self, configuration: Configuration) -> ApiClient:
-        """A client with these credentials. Where the system's certificates are used, they take it 40 ms to read.
+    def clients(self, configuration: Configuration) -> tuple[ApiClient, Transfers | None]:
+        """Clients with these credentials. Where the system's certificates are used, they take 40 ms to read.
 
         Raises ConfigError: a certificate or key cannot be used.
         """
         try:
-            return ApiClient(configuration=configuration)
+            return ApiClient(configuration=configuration), transfers_of(configuration, proxy_of(configuration))
         except _FAULTS as error:
             raise self._failed(str(error) or type(error).__name__) from error
 
@@ -266,6 +267,8 @@ class Credentials:
             loader = PluginLoader(known, active_context=self._config.context)
             await loader.load_and_set(configuration)
             lasts_s = _lifetime_s(loader)
+        if not all(each.isascii() and each.isprintable() for each in configuration.api_key.values()):
+            raise ValueError("a token has characters that cannot be in a header")
         return configuration, lasts_s
 
 

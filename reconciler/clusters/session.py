@@ -1,0 +1,68 @@
+"""The connections to one API server, made of one configuration, and the address and headers of each request."""
+
+from typing import Any
+
+import aiohttp
+from kubernetes.aio.client import ApiClient, Configuration
+
+from reconciler.clusters.credentials import identity, proxy_of
+from reconciler.clusters.transfers import Transfers
+from reconciler.core.guardsettings import WRITE_TIMEOUT_S
+from reconciler.core.hpaobjects import FIELD_MANAGER
+
+_HEADERS = {"Accept": "application/json", "User-Agent": "fleethpa"}
+_READ_BUFFER_BYTES = 2**21
+"""Events of a watch can be larger than aiohttp's default buffer, as in the Kubernetes client."""
+
+
+class Session:
+    """Two clients of the same server: `http` is aiohttp's, `transfers` libcurl's, where it is reached plainly."""
+
+    def __init__(self, configuration: Configuration, api: ApiClient, transfers: Transfers | None) -> None:
+        self._api, self.transfers, self.made_of = api, transfers, identity(configuration)
+        self._host = str(configuration.host).rstrip("/")
+        self.http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=configuration.connection_pool_maxsize, ssl=api.rest_client.ssl_context
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=_READ_BUFFER_BYTES,
+        )
+        self.route: dict[str, Any] = {
+            "server_hostname": configuration.tls_server_name or None,
+            "proxy": proxy_of(configuration),
+            "proxy_headers": configuration.proxy_headers,
+        }
+        """How a request of aiohttp reaches the server: its name in the certificate, and the proxy."""
+        self.headers: dict[str, str] = {}
+        self.lines: list[str] = []
+        """The same for libcurl."""
+
+    async def authenticate(self, configuration: Configuration) -> None:
+        """Use the token of a configuration from now on."""
+        self._api.configuration.api_key = configuration.api_key
+        headers = dict(_HEADERS)
+        await self._api.update_params_for_auth(headers, [], ["BearerToken"], "", "", None)
+        self.headers = headers
+        self.lines = [f"{name}: {value}" for name, value in headers.items()]
+        self.lines += ["Content-Type: application/json", "Expect:"]  # a server is not asked before a body is sent
+
+    def url(self, method: str, path: str) -> str:
+        """The address of a request."""
+        return self._host + (path if method == "GET" else _for_writing(path, method))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.http.close()
+        if self.transfers is not None:
+            self.transfers.close()
+
+
+def _for_writing(path: str, method: str) -> str:
+    """The path of a write: with the time after which the API server gives it up, however late it arrives, and unless
+    it names one with our field manager.
+    """
+    more = [f"timeout={WRITE_TIMEOUT_S}s"]
+    if method != "DELETE" and "fieldManager=" not in path:
+        more.append(f"fieldManager={FIELD_MANAGER}")
+    return f"{path}{'&' if '?' in path else '?'}{'&'.join(more)}"

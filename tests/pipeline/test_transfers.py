@@ -1,0 +1,366 @@
+"""Requests to an API server over TLS: the same by libcurl and by aiohttp, whatever the server does."""
+
+import asyncio
+import base64
+import gzip
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from kubernetes.aio.client import Configuration
+
+from fleethpa.simulator.cluster import Identity, _certificate, local_identity
+from reconciler.clusters import credentials
+from reconciler.clusters.answers import ApiError, ConfigError, NoAnswerError, UnreachableError
+from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.credentials import ClusterConfig
+from reconciler.clusters.transfers import transfers_of
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+BUSY = b'{"kind":"Status","reason":"TooManyRequests","message":"later","code":429}'
+LARGE = b'{"items":["' + b"x" * 5_000_000 + b'"]}'
+
+
+def whole(body: bytes, head: bytes = OK) -> bytes:
+    return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+class Connection:
+    """One connection of a client to the server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def request(self) -> tuple[str, dict[str, str], bytes]:
+        """Read a request: its first line, its headers and its body."""
+        first, *lines = (await self._reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
+        return first, headers, await self._reader.readexactly(int(headers.get("content-length", 0)))
+
+    async def send(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    def cut(self) -> None:
+        self._writer.transport.abort()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Server:
+    """An API server that treats each connection as `serve` says."""
+
+    def __init__(self, serve: Callable[["Server", Connection], Awaitable[None]]) -> None:
+        self._serve = serve
+        self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        self.connections = 0
+        self.goes_on = asyncio.Event()
+        self.closed = asyncio.Event()
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        connection = Connection(reader, writer)
+        with suppress(asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
+            await self._serve(self, connection)
+        connection.close()
+        self.closed.set()
+
+    async def next(self, connection: Connection) -> tuple[str, dict[str, str], bytes]:
+        self.requests.append(await connection.request())
+        return self.requests[-1]
+
+
+async def answering(server: Server, connection: Connection) -> None:
+    while True:
+        await server.next(connection)
+        await connection.send(whole(b'{"metadata":{}}'))
+
+
+@asynccontextmanager
+async def served(
+    serve: Callable[[Server, Connection], Awaitable[None]],
+    identity: Identity | None = None,
+    *,
+    authority: bytes = b"",
+    user: dict[str, str] | None = None,
+) -> AsyncIterator[tuple[Server, ClusterClient]]:
+    server, identity = Server(serve), identity or local_identity()
+    listening = await asyncio.start_server(server.accept, "127.0.0.1", 0, ssl=identity.context)
+    client = client_of(listening.sockets[0].getsockname()[1], authority or identity.certificate_pem, user or {})
+    try:
+        yield server, client
+    finally:
+        await client.close()
+        listening.close()
+
+
+def client_of(port: int, authority: bytes, user: dict[str, str]) -> ClusterClient:
+    cluster = {
+        "server": f"https://127.0.0.1:{port}",
+        "certificate-authority-data": base64.b64encode(authority).decode(),
+    }
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "east", "cluster": cluster}],
+        "users": [{"name": "east", "user": {"token": "t"} | user}],
+        "contexts": [{"name": "east", "context": {"cluster": "east", "user": "east"}}],
+        "current-context": "east",
+    }
+    return ClusterClient(ClusterConfig("east", context="east", document=document))
+
+
+@pytest.fixture(autouse=True, params=["libcurl", "aiohttp"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "aiohttp":
+        monkeypatch.setattr(credentials, "transfers_of", lambda *_: None)
+    return str(request.param)
+
+
+async def test_requests_follow_each_other_on_one_connection_and_say_what_an_api_server_needs() -> None:
+    async with served(answering) as (server, client):
+        await client.get("/api/v1/pods?limit=5")
+        await client.put("/scale", {"spec": {"replicas": 3}})
+        await client.put("/scale", {"spec": {"replicas": 4}})
+    assert server.connections == 1
+    firsts, headers, bodies = zip(*server.requests, strict=True)
+    assert firsts[0] == "GET /api/v1/pods?limit=5 HTTP/1.1"
+    assert firsts[1].startswith("PUT /scale?timeout=")
+    assert bodies == (b"", b'{"spec":{"replicas":3}}', b'{"spec":{"replicas":4}}')
+    for each in headers:
+        assert (each["authorization"], each["accept"], each["user-agent"]) == (
+            "Bearer t",
+            "application/json",
+            "fleethpa",
+        )
+        assert "expect" not in each
+    assert headers[1]["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        ("/deployments/a b/scale", "/deployments/a%20b/scale"),
+        ("/deployments/\u00e4\r\nX-Evil: 1/scale", "/deployments/%C3%A4%0D%0AX-Evil:%201/scale"),
+        ("/pods?labelSelector=app%3Dweb%2Ctier+in+%28a%29", None),
+    ],
+)
+async def test_a_name_may_have_any_character(path: str, sent: str | None, way: str) -> None:
+    async with served(answering) as (server, client):
+        await client.get(path)
+    if way == "libcurl":  # aiohttp leaves other characters as they are
+        assert server.requests[0][0] == f"GET {sent or path} HTTP/1.1"
+    assert "x-evil" not in server.requests[0][1]
+
+
+@pytest.mark.parametrize("token", ["one\r\nX-Evil: 1", "two\n", "dr\u00f6i"])
+async def test_a_token_that_no_header_can_have_is_a_trouble_of_its_cluster(token: str) -> None:
+    async with served(answering, user={"token": token}) as (server, client):
+        with pytest.raises(ConfigError, match="a token has characters that cannot be in a header"):
+            await client.get("/pods")
+    assert not server.requests
+
+
+async def test_a_connection_that_was_closed_in_between_is_replaced() -> None:
+    async def once(server: Server, connection: Connection) -> None:
+        await server.next(connection)
+        await connection.send(whole(b"{}"))
+
+    async with served(once) as (server, client):
+        for _ in range(3):
+            await client.put("/scale", {})
+            await server.closed.wait()
+            server.closed.clear()
+    assert (server.connections, len(server.requests)) == (3, 3)
+
+
+async def test_a_connection_that_is_cut_as_the_next_request_comes_costs_no_error() -> None:
+    # As a server that restarts does: the client cannot know it before it has sent the request.
+    async def cuts(server: Server, connection: Connection) -> None:
+        await server.next(connection)
+        await connection.send(whole(b"{}"))
+        if server.connections == 1:
+            await server.next(connection)
+            connection.cut()
+
+    async with served(cuts) as (server, client):
+        await client.put("/scale", {})
+        await client.put("/scale", {})
+    assert (server.connections, len(server.requests)) == (2, 3)
+
+
+@pytest.mark.parametrize("sent", [b"", OK + b"Content-Length: 20\r\n\r\n{", OK[:20]], ids=["nothing", "half", "a head"])
+async def test_an_answer_that_breaks_off_is_none(sent: bytes) -> None:
+    async def breaks_off(server: Server, connection: Connection) -> None:
+        await server.next(connection)
+        await connection.send(sent)
+
+    async with served(breaks_off) as (_, client):
+        with pytest.raises(UnreachableError, match="GET /pods: ") as found:
+            await client.get("/pods")
+    assert getattr(found.value, "was_connected", True)
+
+
+async def test_a_server_that_hangs_is_given_up_in_time_and_the_next_request_is_answered() -> None:
+    async def hangs_once(server: Server, connection: Connection) -> None:
+        await server.next(connection)
+        if server.connections == 1:
+            await server.goes_on.wait()
+        await connection.send(whole(b"{}"))
+
+    async with served(hangs_once) as (server, client):
+        with pytest.raises(NoAnswerError, match=r"GET /pods: no answer within 0\.2 s") as found:
+            await client.get("/pods", timeout_s=0.2)
+        assert found.value.was_connected
+        await client.get("/pods")
+        server.goes_on.set()
+
+
+async def test_an_answer_that_comes_in_pieces_is_read_whole() -> None:
+    async def piecemeal(server: Server, connection: Connection) -> None:
+        await server.next(connection)
+        await connection.send(b"HTTP/1.1 100 Continue\r\n\r\n" + OK + b"Transfer-Encoding: chunked\r\n\r\n")
+        for piece in (b'{"it', b'ems":', b'["ab', b'c"]}', b""):
+            await connection.send(b"%x\r\n%s\r\n" % (len(piece), piece))
+            await asyncio.sleep(0)
+
+    async with served(piecemeal) as (_, client):
+        assert await client.get("/pods") == {"items": ["abc"]}
+
+
+@pytest.mark.parametrize("is_compressed", [False, True])
+async def test_an_answer_of_five_megabytes_is_read(is_compressed: bool) -> None:
+    async def large(server: Server, connection: Connection) -> None:
+        _, headers, _ = await server.next(connection)
+        assert "gzip" in headers["accept-encoding"]
+        head = OK + b"Content-Encoding: gzip\r\n" if is_compressed else OK
+        await connection.send(whole(gzip.compress(LARGE) if is_compressed else LARGE, head))
+
+    async with served(large) as (_, client):
+        assert len((await client.get("/pods"))["items"][0]) == 5_000_000
+
+
+@pytest.mark.parametrize(
+    ("header", "after_ms"), [(b"Retry-After: 7\r\n", 7_000), (b"", None)], ids=["in 7 s", "at some time"]
+)
+async def test_a_server_that_throttles_says_until_when(header: bytes, after_ms: int | None) -> None:
+    async def throttles(server: Server, connection: Connection) -> None:
+        await server.next(connection)
+        await connection.send(whole(BUSY, b"HTTP/1.1 429 Too Many Requests\r\n" + header))
+
+    async with served(throttles) as (_, client):
+        with pytest.raises(ApiError, match="later") as found:
+            await client.get("/pods")
+    assert (found.value.status, found.value.reason, found.value.retry_after_ms) == (429, "TooManyRequests", after_ms)
+
+
+async def test_a_hundred_requests_at_once_are_answered_each_by_its_own_answer() -> None:
+    async def echoing(server: Server, connection: Connection) -> None:
+        while True:
+            first, _, _ = await server.next(connection)
+            await connection.send(whole(b'{"asked":"%s"}' % first.split(" ")[1].encode()))
+
+    async with served(echoing) as (_, client):
+        asked = [f"/pods/{number}" for number in range(100)]
+        assert await asyncio.gather(*map(client.get, asked)) == [{"asked": each} for each in asked]
+
+
+async def test_a_request_that_is_given_up_disturbs_no_other() -> None:
+    async def one_hangs(server: Server, connection: Connection) -> None:
+        while True:
+            first, _, _ = await server.next(connection)
+            if "/hangs" in first:
+                await server.goes_on.wait()
+            await connection.send(whole(b"{}"))
+
+    async with served(one_hangs) as (server, client):
+        hanging = asyncio.create_task(client.get("/hangs"))
+        while not server.requests:
+            await asyncio.sleep(0)
+        hanging.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hanging
+        for _ in range(3):
+            assert await client.get("/pods") == {}
+        server.goes_on.set()
+
+
+async def test_a_request_that_runs_while_the_client_is_closed_ends() -> None:
+    async def hangs(server: Server, connection: Connection) -> None:
+        await server.next(connection)
+        await server.goes_on.wait()
+
+    async with served(hangs) as (server, client):
+        running = asyncio.create_task(client.get("/pods"))
+        while not server.requests:
+            await asyncio.sleep(0)
+        await client.close()
+        with pytest.raises(NoAnswerError):
+            await running
+        server.goes_on.set()
+
+
+async def test_a_port_where_nobody_listens_was_not_connected() -> None:
+    client = client_of(1, local_identity().certificate_pem, {})
+    with pytest.raises(NoAnswerError, match="GET /pods: ") as found:
+        await client.get("/pods")
+    await client.close()
+    assert not found.value.was_connected
+
+
+async def test_a_server_with_a_certificate_of_another_authority_is_not_asked() -> None:
+    stranger = local_identity.__wrapped__().certificate_pem
+    async with served(answering, authority=stranger) as (server, client):
+        with pytest.raises(NoAnswerError, match=r"(?i)certificate") as found:
+            await client.get("/pods")
+    assert not found.value.was_connected
+    assert not server.requests
+
+
+async def test_a_client_certificate_is_shown(tmp_path: Path) -> None:
+    key, certificate = ec.generate_private_key(ec.SECP256R1()), tmp_path / "client.pem"
+    certificate.write_bytes(_certificate(key).public_bytes(Encoding.PEM))
+    private = tmp_path / "client.key"
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    identity = local_identity.__wrapped__()
+    identity.context.verify_mode = ssl.CERT_REQUIRED
+    identity.context.load_verify_locations(certificate)
+    user = {"client-certificate": str(certificate), "client-key": str(private)}
+    async with served(answering, identity, user=user) as (server, client):
+        assert await client.get("/pods") == {"metadata": {}}
+        assert len(server.requests) == 1
+    async with served(answering, identity) as (server, client):
+        with pytest.raises(NoAnswerError):
+            await client.get("/pods")
+        assert not server.requests
+
+
+@pytest.mark.parametrize(
+    ("settings", "proxy", "is_used"),
+    [
+        ({"host": "https://east", "ssl_ca_cert": "CA"}, None, True),
+        ({"host": "http://east"}, None, True),
+        ({"host": "https://east", "verify_ssl": False}, None, True),
+        ({"host": "https://east"}, None, False),
+        ({"host": "https://east", "ssl_ca_cert": "CA"}, "http://proxy:3128", False),
+        ({"host": "https://east", "ssl_ca_cert": "CA", "tls_server_name": "kubernetes"}, None, False),
+    ],
+    ids=["an authority", "no TLS", "unverified", "the system's authorities", "a proxy", "another name"],
+)
+async def test_aiohttp_asks_where_a_server_is_not_plainly_reached(
+    tmp_path: Path, settings: dict[str, Any], proxy: str | None, is_used: bool
+) -> None:
+    configuration = Configuration()
+    (tmp_path / "CA").write_bytes(local_identity().certificate_pem)
+    for name, value in settings.items():
+        setattr(configuration, name, str(tmp_path / value) if value == "CA" else value)
+    found = transfers_of(configuration, proxy)
+    assert (found is not None) is is_used
+    if found is not None:
+        found.close()
