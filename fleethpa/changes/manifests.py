@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
 
+from fleethpa.changes.versions import VersionRules, version_errors, version_warnings
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE
 from fleethpa.frame.errors import unreadable_text, usage
 from fleethpa.frame.session import Session
@@ -235,8 +236,11 @@ RuleMessages = Iterator[tuple[str, str]]
 """(rule, message)."""
 
 
-def lint(read: Input, namespace: str) -> list[Finding]:
-    """Check every HPA of the input; those that name no namespace are of `namespace`."""
+def lint(read: Input, namespace: str, version: VersionRules | None = None) -> list[Finding]:
+    """Check every HPA of the input; those that name no namespace are of `namespace`.
+
+    `version`: also what this version of Kubernetes refuses, or leaves without effect.
+    """
     found: list[Finding] = []
     owners: dict[tuple[str, ...], str] = {}
     for manifest in read.hpas:
@@ -253,6 +257,9 @@ def lint(read: Input, namespace: str) -> list[Finding]:
             found.append(Finding("error", "same-target", *place, both))
         owners.setdefault(target, f"HPA {manifest.name} ({manifest.source})")
         reported = [each for check in _RULES for each in check(body["spec"])]
+        if version is not None:
+            found += [Finding("error", "version", *place, error) for error in version_errors(body["spec"], version)]
+            reported += [("version", text) for text in version_warnings(body["spec"], version)]
         reported += _target_rules(read, body, place[0])
         reported += _annotations(body["metadata"].get("annotations") or {})
         found += [Finding("warning", rule, *place, message) for rule, message in reported]

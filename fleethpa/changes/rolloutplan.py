@@ -10,6 +10,7 @@ from fleethpa.changes.manifests import Input, checked_hpa
 from fleethpa.changes.rolloutdrive import listed
 from fleethpa.changes.rollouts import RolloutMark, part_of, rollouts_in, waves_of
 from fleethpa.changes.schedules import renewed
+from fleethpa.changes.versions import rules_in, version_errors
 from fleethpa.changes.writing import Concern
 from fleethpa.frame.errors import ANSWER_IS_NO, CommandError, usage
 from fleethpa.show.times import span
@@ -61,6 +62,8 @@ def rollout_plan(
                 )
             elif semantically_equal_spec(view.spec, part["spec"]):
                 plan.unchanged.append(hpa)
+            elif errors := version_errors(part["spec"], rules_in(state, hpa.cluster), view.spec):
+                raise usage(f"{hpa} would be invalid in its cluster", cause="\n".join(errors))
             else:
                 plan.parts[hpa] = part
                 plan.scheduled += [hpa] if renewed(view.hpa, body) is not None else []

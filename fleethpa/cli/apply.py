@@ -18,6 +18,7 @@ from fleethpa.changes.manifests import (
     warn_about_fields,
 )
 from fleethpa.changes.schedules import kept_by
+from fleethpa.changes.versions import rules_in, version_errors, version_warnings
 from fleethpa.changes.writing import PlannedRecord, central_record, change, write_options
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.finding import chosen, matching_clusters
@@ -225,6 +226,11 @@ def _plan_one(
     if held is not None and not changes and mode in (None, held.mode):
         plan.unchanged.append(hpa)
         return
+    version = rules_in(state, hpa.cluster)
+    if errors := version_errors(body["spec"], version, held.spec if held is not None else None):
+        plan.problems.append(usage(f"{hpa} is invalid in its cluster", cause="\n".join(errors)))
+        return
+    plan.warnings += [f"{hpa}: {text}" for text in version_warnings(body["spec"], version)]
     words = "created" if held is None else "configured" + (f" ({changes})" if changes else "")
     plan.writes.append(central_record(hpa, words, body, session.config.author, reason, mode))
 

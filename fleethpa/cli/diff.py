@@ -10,6 +10,7 @@ import click
 from fleethpa.changes.manifests import FieldValidation, check_hpa, read_input, validate_option, warn_about_fields
 from fleethpa.changes.manifests import lint as check
 from fleethpa.changes.schedules import kept_by
+from fleethpa.changes.versions import version_named
 from fleethpa.fleet.finding import matching_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, cluster_globs
 from fleethpa.fleet.state import fleet_now
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 @click.option("-f", "--filename", "filenames", multiple=True, required=True, metavar="FILE|DIR|-", help="Manifests.")
 @click.option("-n", "--namespace", default=DEFAULT_NAMESPACE, help="Namespace for manifests without one.")
 @validate_option
+@click.option("--kubernetes", metavar="1.NN", help="Also check against this version of Kubernetes.")
+@click.option(
+    "--gates", default="", metavar="NAME=true,…", help="Feature gates of that version that are set otherwise."
+)
 @click.option("--strict", is_flag=True, help="Also exit 1 for warnings.")
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")
 @output_option(formats=("table", "json", "yaml", "jsonl", "csv"))
@@ -40,6 +45,8 @@ def lint(
     filenames: tuple[str, ...],
     namespace: str,
     validate: FieldValidation,
+    kubernetes: str | None,
+    gates: str,
     strict: bool,
     no_headers: bool,
     output: str,
@@ -52,7 +59,7 @@ def lint(
     read = read_input(filenames, validate)
     if not read.hpas:
         raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler found")
-    found = check(read, namespace)
+    found = check(read, namespace, None if kubernetes is None else version_named("--kubernetes", kubernetes, gates))
     if output != "table" or found:
         session.out(render(_listing(found), output, headers=not no_headers, color=session.color))
     errors = sum(each.level == "error" for each in found)

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from fleethpa.changes.versions import version_named
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import closed_window
 from fleethpa.fleet.finding import chosen
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found, usage
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found
 from fleethpa.frame.options import ConditionMeasure, parse_fail_if
 from fleethpa.frame.session import Session, command_options, html_option, output_option
 from fleethpa.frame.sources import jobs_for, progress
 from fleethpa.questions.upgradereport import changed, report
 from streams.analysis.upgrade import PreviewTask, previews, read_previews
 from streams.history.parallel import ReplayPool
-from streams.hpa.rules import UnknownRulesError, minor_of, parse_gates, rules_of, rules_text
 
 if TYPE_CHECKING:
     from fleethpa.fleet.views import HpaView
@@ -62,10 +62,7 @@ def upgrade_preview(
     Decides each recorded evaluation again with the rules of the other version. Reads the log or an archive and writes
     nothing.
     """
-    try:
-        rules, name = rules_of(minor_of(to), parse_gates(gates)), rules_text(to, parse_gates(gates))
-    except UnknownRulesError as error:
-        raise usage(f"--to {to} cannot be compared with", cause=str(error)) from error
+    rules, name = version_named("--to", to, gates)
     gate = None if fail_if is None else parse_fail_if(fail_if, _MEASURES)
     window = closed_window(since, until, session.now_ms())
     found = session.run(_previews(session, selection, window, rules))

@@ -254,3 +254,36 @@ def test_a_target_of_the_wrong_form_ends_neither_lint_nor_apply(run: Cli, spec: 
     assert result.exit_code == 0, result.output
     assert "internal error" not in result.stderr
     assert fixed_replicas(read_input((path,)), manifest(), "shop") == ""
+
+
+EXTERNAL = {"type": "External", "external": {"metric": {"name": "depth"}, "target": {"type": "Value", "value": "5"}}}
+TO_ZERO = {"minReplicas": 0, "metrics": [EXTERNAL]}
+TOLERANT = {"behavior": {"scaleUp": {"tolerance": "50m"}, "scaleDown": {"stabilizationWindowSeconds": 60}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "found"),
+    [
+        pytest.param(TO_ZERO, ("1.36",), [("error", "must be greater than or equal to 1")], id="zero before 1.37"),
+        pytest.param(TO_ZERO, ("1.36", "--gates", "HPAScaleToZero=true"), [], id="zero with the gate"),
+        pytest.param(TO_ZERO, ("1.37",), [], id="zero from 1.37 on"),
+        pytest.param(
+            TOLERANT, ("1.34",), [("warning", "scaleUp.tolerance has no effect by the rules of 1.34")], id="tolerance"
+        ),
+        pytest.param(TOLERANT, ("1.35",), [], id="a tolerance that is obeyed"),
+    ],
+)
+def test_what_a_version_refuses_or_leaves_without_effect(
+    run: Cli, spec: dict[str, Any], options: tuple[str, ...], found: list[tuple[str, str]]
+) -> None:
+    done = run("lint", "-f", written(manifest(**spec)), "-o", "json", "--kubernetes", *options)
+    items = [each for each in fits("FindingList", done.stdout)["items"] if each["rule"] == "version"]
+
+    assert [each["level"] for each in items] == [level for level, _ in found]
+    assert all(text in each["message"] for each, (_, text) in zip(items, found, strict=True))
+
+
+def test_a_version_that_is_not_known_cannot_be_checked_against(run: Cli) -> None:
+    refused = run("lint", "-f", written(manifest()), "--kubernetes", "1.20")
+
+    assert (refused.exit_code, "the oldest known version is 1.27" in refused.stderr) == (2, True)

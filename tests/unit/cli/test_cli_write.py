@@ -108,6 +108,21 @@ def test_apply_creates_a_central_hpa_with_author_and_reason(run: Cli, broker: Br
     assert body.hpa["spec"]["minReplicas"] == 1
 
 
+def test_apply_follows_the_version_of_the_cluster(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    fleet.append(Heartbeat(session="s", watches=["autoscalers"], kubernetes="v1.34.2"))
+    fleet.checkpoint()
+    tolerant = GOOD + "  behavior: {scaleUp: {tolerance: 50m}}\n"
+    metric = "{type: External, external: {metric: {name: depth}, target: {type: Value, value: 5}}}"
+    to_zero = f"{GOOD}  minReplicas: 0\n  metrics: [{metric}]\n"
+
+    warned = run("apply", "-f", "-", "--dry-run", stdin=tolerant)
+    refused = run("apply", "-f", "-", stdin=to_zero)
+
+    assert "scaleUp.tolerance has no effect by the rules of 1.34" in warned.stderr
+    assert (warned.exit_code, refused.exit_code, broker.written) == (0, 2, [])
+    assert "must be greater than or equal to 1 (Kubernetes 1.34, gate HPAScaleToZero)" in refused.stderr
+
+
 def test_apply_tells_what_changed_and_what_did_not(run: Cli, fleet: Fleet) -> None:
     body, errors = check_hpa(read_input((_written(run, GOOD),)).hpas[0], "shop")
     assert not errors
