@@ -12,6 +12,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
 from runtime.driver import ask_with_pauses, driver_of, read_any_header_names, start_driver, stop_soon
+from runtime.tokens import token_provider
 from schemas import connection
 from schemas.connection import KafkaSettings
 
@@ -57,12 +58,18 @@ def ssl_context(settings: KafkaSettings) -> ssl.SSLContext | None:
 
 
 def aiokafka_kwargs(settings: KafkaSettings) -> dict[str, Any]:
-    """Keyword arguments of every aiokafka client, the SSL context included; consumers read any header names."""
+    """Keyword arguments of every aiokafka client, the SSL context and what gives tokens included; consumers read any
+    header names.
+
+    Raises connection.SettingsError: a certificate or key file cannot be read, or as `tokens.token_provider`.
+    """
     read_any_header_names()
     ask_with_pauses()
     kwargs = connection.aiokafka_kwargs(settings)
     if (context := ssl_context(settings)) is not None:
         kwargs["ssl_context"] = context
+    if settings.uses_tokens:
+        kwargs["sasl_oauth_token_provider"] = token_provider(settings)
     return kwargs
 
 
@@ -219,6 +226,7 @@ async def running_producer(settings: KafkaSettings, **overrides: Any) -> AsyncIt
 def new_consumer(settings: KafkaSettings, *topics: str, **own: Any) -> AIOKafkaConsumer:
     """A consumer that is not started yet and commits nothing by itself; in no group without a `group_id`."""
     kwargs: dict[str, Any] = {"group_id": None, "enable_auto_commit": False, "auto_offset_reset": "earliest"}
+    kwargs["client_rack"] = settings.client_rack or None
     return AIOKafkaConsumer(*topics, **(kwargs | aiokafka_kwargs(settings) | own))
 
 

@@ -9,9 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from ipaddress import IPv6Address
 from typing import Any, Literal, cast, get_args
+from urllib.parse import urlsplit
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"]
+TOKEN_MECHANISMS: frozenset[SaslMechanism] = frozenset({"OAUTHBEARER", "AWS_MSK_IAM"})
+"""Those that sign in with a token, which lasts minutes or hours."""
 
 ENVIRONMENT_PREFIX = "FLEETHPA_KAFKA_"
 PROPERTIES_VARIABLE = "FLEETHPA_KAFKA_CONFIG"
@@ -35,6 +38,10 @@ class KafkaSettings:
     `cafile`: PEM of the authorities to trust (empty: the system's). `certfile`, `keyfile`: PEM of the client's own
     certificate and key, for mutual TLS; `keyfile` empty: the key is in `certfile`. The password never shows in `repr`.
 
+    With OAUTHBEARER `username` and `password` are the client's id and secret at `token_endpoint` (the URL of an OAuth
+    2 issuer); `scope` is sent there, and `extensions` (`name=value,…`) to the brokers. `client_rack`: consumers fetch
+    from a replica of this rack where the brokers allow it; empty: from leaders.
+
     Raises SettingsError: an unknown protocol or mechanism, SASL without a user name, or a key without a certificate.
     """
 
@@ -47,6 +54,10 @@ class KafkaSettings:
     certfile: str = ""
     keyfile: str = ""
     client_id: str = "fleethpa"
+    token_endpoint: str = ""
+    scope: str = ""
+    extensions: str = ""
+    client_rack: str = ""
 
     def __post_init__(self) -> None:
         _check_one_of("security.protocol", self.security_protocol, get_args(SecurityProtocol))
@@ -55,10 +66,41 @@ class KafkaSettings:
             raise SettingsError("bootstrap.servers is empty: name at least one broker as host:port")
         for server in self.servers:
             _check_server(server)
-        if self.uses_sasl and not self.username:
+        if self.uses_sasl and self.sasl_mechanism in TOKEN_MECHANISMS:
+            self._check_tokens()
+        elif self.uses_sasl and not self.username:
             raise SettingsError(f"security.protocol {self.security_protocol} needs a username (and a password)")
         if self.keyfile and not self.certfile:
             raise SettingsError("a client key needs its certificate: set ssl.keystore.location (certfile) too")
+
+    def _check_tokens(self) -> None:
+        """Check what signing in with tokens needs. Raises SettingsError: something is missing or cannot be used."""
+        if self.sasl_mechanism == "AWS_MSK_IAM":
+            if not self.uses_tls:
+                raise SettingsError("sasl.mechanism AWS_MSK_IAM needs security.protocol SASL_SSL")
+            return
+        if not (self.username and self.password):
+            raise SettingsError("sasl.mechanism OAUTHBEARER needs the client's id and secret (username and password)")
+        url = urlsplit(self.token_endpoint)
+        if not url.hostname or url.scheme not in ("https", "http"):
+            raise SettingsError(
+                "sasl.mechanism OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url (token_endpoint), an https URL"
+                f", got {self.token_endpoint!r}"
+            )
+        if url.scheme == "http" and url.hostname not in ("localhost", "127.0.0.1", "::1"):
+            raise SettingsError(f"token_endpoint {self.token_endpoint!r} would send the secret in the clear: use https")
+        _ = self.extension_values
+
+    @property
+    def extension_values(self) -> dict[str, str]:
+        """The extensions by name. Raises SettingsError: one is not `name=value`, in letters and printable ASCII."""
+        found: dict[str, str] = {}
+        for part in filter(None, self.extensions.split(",")):
+            name, separator, value = (each.strip() for each in part.partition("="))
+            if not (separator and name.isascii() and name.isalpha() and value.isascii() and value.isprintable()):
+                raise SettingsError(f"extensions must be name=value,…, got {part!r}")
+            found[name] = value
+        return found
 
     @property
     def servers(self) -> list[str]:
@@ -69,6 +111,11 @@ class KafkaSettings:
     def uses_sasl(self) -> bool:
         """Whether the broker asks for a user name and a password."""
         return self.security_protocol.startswith("SASL_")
+
+    @property
+    def uses_tokens(self) -> bool:
+        """Whether the broker asks for a token, so that the caller has to provide tokens."""
+        return self.uses_sasl and self.sasl_mechanism in TOKEN_MECHANISMS
 
     @property
     def uses_tls(self) -> bool:
@@ -82,13 +129,17 @@ class KafkaSettings:
 
 
 def aiokafka_kwargs(settings: KafkaSettings) -> dict[str, Any]:
-    """Keyword arguments of every aiokafka client, all but `ssl_context`, which the caller adds where `uses_tls`."""
+    """Keyword arguments of every aiokafka client, all but `ssl_context` and `sasl_oauth_token_provider`: the caller
+    adds them where `uses_tls` and `uses_tokens`.
+    """
     kwargs: dict[str, Any] = {
         "bootstrap_servers": settings.servers,
         "client_id": settings.client_id,
         "security_protocol": settings.security_protocol,
     }
-    if settings.uses_sasl:
+    if settings.uses_tokens:
+        kwargs["sasl_mechanism"] = "OAUTHBEARER"  # what MSK's tokens are sent as, too
+    elif settings.uses_sasl:
         kwargs["sasl_mechanism"] = settings.sasl_mechanism
         kwargs["sasl_plain_username"] = settings.username
         kwargs["sasl_plain_password"] = settings.password
@@ -128,9 +179,11 @@ def environment_given(environ: Mapping[str, str]) -> dict[str, str]:
 def from_properties(text: str, base: KafkaSettings | None = None) -> KafkaSettings:
     """Settings from the text of a Java `client.properties`, over `base`.
 
-    Read are `bootstrap.servers`, `client.id`, `security.protocol`, `sasl.mechanism`, `sasl.jaas.config` (user name and
-    password), `ssl.truststore.location`, `ssl.keystore.location` and `ssl.keystore.key` (PEM files); other keys are for
-    other clients and are passed over.
+    Read are `bootstrap.servers`, `client.id`, `client.rack`, `security.protocol`, `sasl.mechanism`, `sasl.jaas.config`
+    (user name and password, or the client's id, secret, scope and extensions), `sasl.oauthbearer.token.endpoint.url`,
+    `sasl.oauthbearer.scope`, `sasl.oauthbearer.client.credentials.client.id` and `….client.secret`,
+    `ssl.truststore.location`, `ssl.keystore.location` and `ssl.keystore.key` (PEM files); other keys are for other
+    clients and are passed over.
 
     Raises SettingsError: a line that is not a property, a store that is not PEM, or a value that cannot be used.
     """
@@ -155,8 +208,13 @@ def properties_given(text: str) -> dict[str, str]:
 _PROPERTY_FIELDS = {
     "bootstrap.servers": "bootstrap_servers",
     "client.id": "client_id",
+    "client.rack": "client_rack",
     "security.protocol": "security_protocol",
     "sasl.mechanism": "sasl_mechanism",
+    "sasl.oauthbearer.token.endpoint.url": "token_endpoint",
+    "sasl.oauthbearer.scope": "scope",
+    "sasl.oauthbearer.client.credentials.client.id": "username",
+    "sasl.oauthbearer.client.credentials.client.secret": "password",
     "ssl.truststore.location": "cafile",
     "ssl.keystore.location": "certfile",
     "ssl.keystore.key": "keyfile",
@@ -224,12 +282,21 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _jaas_options(jaas: str) -> dict[str, str]:
-    """`username` and `password` of a login module line: `<class> required username="u" password="p";`."""
-    found: dict[str, str] = {}
+    """What a login module line gives: `<class> required username="u" password="p";`, the client of an issuer
+    (`clientId`, `clientSecret`, `scope`, `extension_NAME`), or nothing with the module of MSK.
+    """
     rest = jaas.strip().rstrip(";")
-    for name in ("username", "password"):
-        found[name] = _jaas_value(rest, name)
-    return found
+    module = (rest.split() or [""])[0].rpartition(".")[2]
+    if module == "IAMLoginModule":
+        return {}
+    if module != "OAuthBearerLoginModule":
+        return {name: _jaas_value(rest, name) for name in ("username", "password")}
+    names = {"clientId": "username", "clientSecret": "password", "scope": "scope"}
+    given = {field: _jaas_value(rest, name) for name, field in names.items() if re.search(rf"\s{name}=", rest)}
+    extensions = re.findall(r"\sextension_([A-Za-z]+)=", rest)
+    if extensions:
+        given["extensions"] = ",".join(f"{name}={_jaas_value(rest, f'extension_{name}')}" for name in extensions)
+    return given
 
 
 def _jaas_value(text: str, name: str) -> str:

@@ -20,6 +20,7 @@ import faust
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from faust import streams as faust_streams
+from faust.auth import OAuthCredentials
 from faust.stores import memory
 from faust.types import TP
 from faust.types.auth import CredentialsT
@@ -28,6 +29,7 @@ from runtime import ending
 from runtime.kafkaclients import compress_quickly, ssl_context
 from runtime.log import look_for_cycles_seldom
 from runtime.process import health_server
+from runtime.tokens import token_provider
 from schemas import topics
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
@@ -137,6 +139,8 @@ class DeciderApp(faust.App):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.from_start: list[Callable[[], Awaitable[None]]] = []
+        self.client_rack: str | None = None
+        """Rack whose replicas the log is fetched from; None: from leaders."""
 
     async def on_first_start(self) -> None:
         """Start the tasks that must run from the beginning, before anything that can block."""
@@ -166,6 +170,7 @@ def create_app(config: DeciderConfig, partitions: int) -> DeciderApp:
         raise StartError(Exit.NEEDS_OPERATOR, "Faust's compiled stream iterator is missing: unset NO_CYTHON, reinstall")
     compress_quickly()
     app = DeciderApp(config.app_id, **_settings(config, partitions), Table=StateTable)
+    app.client_rack = config.kafka.client_rack or None
     log_topic = app.topic(
         config.log_topic, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw"
     )
@@ -211,6 +216,8 @@ def _settings(config: DeciderConfig, partitions: int) -> dict[str, Any]:
 
 def _credentials(kafka: KafkaSettings) -> CredentialsT | None:
     context = ssl_context(kafka)
+    if kafka.uses_tokens:
+        return OAuthCredentials(oauth_cb=token_provider(kafka), ssl_context=context)
     if kafka.uses_sasl:
         return faust.SASLCredentials(
             username=kafka.username, password=kafka.password, mechanism=kafka.sasl_mechanism, ssl_context=context

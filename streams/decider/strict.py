@@ -67,6 +67,7 @@ class PromptConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         consumer = super()._create_worker_consumer(transport)
         # Read when the consumer starts.
         consumer._fetch_max_wait_ms, consumer._fetch_min_bytes = FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES
+        consumer._client_rack = self.app.client_rack
         return consumer
 
 

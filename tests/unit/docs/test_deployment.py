@@ -16,8 +16,9 @@ import yaml
 
 from fleethpa.cli.main import cli
 from reconciler.clusters.manifests import manifests
+from schemas import connection
 from tests.dist import IMAGE
-from tests.kubernetes.manifests import CHART, chart_files, chart_yaml, find_helm, plain
+from tests.kubernetes.manifests import CHART, chart_files, chart_yaml, find_helm, plain, render
 
 ROOT = Path(__file__).parents[3]
 COMPOSE = ROOT / "compose"
@@ -139,6 +140,30 @@ def test_the_release_of_the_chart_is_this_one() -> None:
 def test_the_plain_manifests_are_those_of_the_chart(name: str) -> None:
     path = COMPOSE / name
     assert path.read_text() == plain(find_helm(), path.name), "run `make manifests`"
+
+
+@pytest.mark.skipif(not find_helm(), reason="no helm on this machine")
+@pytest.mark.parametrize(
+    ("values", "variables", "with_user"),
+    [
+        pytest.param(
+            ["saslMechanism=OAUTHBEARER", "tokenEndpoint=https://i.example.com/token", "clientRack=a"],
+            {"SASL_MECHANISM": "OAUTHBEARER", "TOKEN_ENDPOINT": "https://i.example.com/token", "CLIENT_RACK": "a"},
+            True,
+            id="tokens of an issuer",
+        ),
+        pytest.param(["saslMechanism=AWS_MSK_IAM"], {"SASL_MECHANISM": "AWS_MSK_IAM"}, False, id="MSK"),
+    ],
+)
+def test_the_chart_passes_on_how_to_sign_in_to_kafka(
+    values: list[str], variables: dict[str, str], with_user: bool
+) -> None:
+    rendered = render(find_helm(), "clusters.inCluster=home", *(f"kafka.{value}" for value in values))
+    (settings,) = [each["data"] for each in rendered if each["metadata"]["name"].endswith("-kafka") and "data" in each]
+    prefix = "FLEETHPA_KAFKA_"
+    assert {f"{prefix}{name}": value for name, value in variables.items()}.items() <= settings.items()
+    assert connection.environment_given(settings)  # every variable is one of ours
+    assert (f"{prefix}USERNAME" in yaml.safe_dump(rendered)) == with_user
 
 
 def packages(name: str) -> dict[str, list[str]]:

@@ -40,6 +40,48 @@ def test_aiokafka_gets_every_setting_but_the_ssl_context() -> None:
     }
 
 
+OAUTH = """bootstrap.servers=k:9
+security.protocol=SASL_SSL
+sasl.mechanism=OAUTHBEARER
+client.rack=eu-west-1a
+sasl.oauthbearer.token.endpoint.url=https://issuer.example.com/token
+sasl.login.callback.handler.class=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler
+sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required \\
+  clientId="decider" clientSecret="s=1;" scope="kafka" extension_logicalCluster="lkc-1";
+"""
+CREDENTIALS = (
+    OAUTH.partition("sasl.jaas.config")[0]
+    + """sasl.oauthbearer.scope=kafka
+sasl.oauthbearer.client.credentials.client.id=decider
+sasl.oauthbearer.client.credentials.client.secret=s=1;
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "extensions"),
+    [
+        pytest.param(OAUTH, {"logicalCluster": "lkc-1"}, id="in the login module's line"),
+        pytest.param(CREDENTIALS, {}, id="in properties of their own (Kafka 4.1)"),
+    ],
+)
+def test_a_client_of_an_issuer_is_read_as_java_clients_write_it(text: str, extensions: dict[str, str]) -> None:
+    settings = from_properties(text)
+    assert settings.uses_tokens
+    assert (settings.username, settings.password, settings.scope) == ("decider", "s=1;", "kafka")
+    assert settings.token_endpoint == "https://issuer.example.com/token"
+    assert settings.client_rack == "eu-west-1a"
+    assert settings.extension_values == extensions
+    assert "s=1;" not in repr(settings)
+
+
+def test_msk_is_read_as_its_java_library_writes_it() -> None:
+    login = "software.amazon.msk.auth.iam.IAMLoginModule required;"
+    settings = from_properties(f"security.protocol=SASL_SSL\nsasl.mechanism=AWS_MSK_IAM\nsasl.jaas.config={login}")
+    assert settings.uses_tokens
+    assert aiokafka_kwargs(settings)["sasl_mechanism"] == "OAUTHBEARER"
+
+
 def test_the_environment_goes_over_the_file() -> None:
     settings = from_environment(
         {"FLEETHPA_KAFKA_PASSWORD": "other", "FLEETHPA_KAFKA_CLIENT_ID": "a", "HOME": "/"}, from_properties(SCRAM)
@@ -76,6 +118,13 @@ def test_a_password_never_shows() -> None:
         pytest.param("bootstrap.servers=SSL://a:1", "has a scheme", id="a listener's address"),
         pytest.param("ssl.keystore.key=/k.pem", "needs its certificate", id="a key without its certificate"),
         pytest.param("ssl.truststore.location=/t.jks\nssl.truststore.type=JKS", "PEM", id="a Java key store"),
+        pytest.param(OAUTH.replace("https:", "http:"), "in the clear: use https", id="a secret over plain HTTP"),
+        pytest.param(OAUTH.replace("https:", "file:"), "an https URL", id="an endpoint that is a file"),
+        pytest.param(OAUTH.replace('clientSecret="s=1;"', ""), "id and secret", id="a client without secret"),
+        pytest.param(OAUTH.replace("lkc-1", "a\u0001"), "extensions must be name=value", id="a separator in a value"),
+        pytest.param(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=AWS_MSK_IAM", "needs security.protocol SASL_SSL", id="MSK"
+        ),
         pytest.param("nonsense", "expected name=value", id="a line that is no property"),
         pytest.param('sasl.jaas.config=X required username="u";', "has no password", id="a login without password"),
         pytest.param('sasl.jaas.config=X required username="u', "no closing quote", id="an open quote"),

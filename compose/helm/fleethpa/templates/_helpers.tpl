@@ -139,7 +139,7 @@ spec:
       envFrom:
         - configMapRef: {name: {{ include "fleethpa.fullname" $root }}-kafka}
       env:
-        {{- if hasPrefix "SASL" $kafka.securityProtocol }}
+        {{- if and (hasPrefix "SASL" $kafka.securityProtocol) (ne $kafka.saslMechanism "AWS_MSK_IAM") }}
         - name: FLEETHPA_KAFKA_USERNAME
           value: {{ include "fleethpa.principal" (dict "root" $root "component" .principal) }}
         - name: FLEETHPA_KAFKA_PASSWORD
@@ -213,6 +213,11 @@ FLEETHPA_KAFKA_BOOTSTRAP_SERVERS: {{ $kafka.bootstrapServers | quote }}
 FLEETHPA_KAFKA_SECURITY_PROTOCOL: {{ $kafka.securityProtocol | quote }}
 {{- if hasPrefix "SASL" $kafka.securityProtocol }}
 FLEETHPA_KAFKA_SASL_MECHANISM: {{ $kafka.saslMechanism | quote }}
+{{- end }}
+{{- range $variable, $value := dict "TOKEN_ENDPOINT" $kafka.tokenEndpoint "SCOPE" $kafka.scope "EXTENSIONS" $kafka.extensions "CLIENT_RACK" $kafka.clientRack }}
+{{- if $value }}
+FLEETHPA_KAFKA_{{ $variable }}: {{ $value | quote }}
+{{- end }}
 {{- end }}
 {{- if $kafka.caSecret }}
 FLEETHPA_KAFKA_CAFILE: /etc/fleethpa/ca/{{ $kafka.caKey }}
