@@ -35,7 +35,7 @@ from reconciler.clusters.answers import (
     watch_event,
 )
 from reconciler.clusters.credentials import IN_CLUSTER, ClusterConfig, Credentials, clusters_of, identity
-from reconciler.clusters.session import Session
+from reconciler.clusters.session import ServerSession
 from reconciler.clusters.transfers import CONNECT_TIMEOUT_S, TransferError
 from schemas.texts import whole_number
 
@@ -104,8 +104,8 @@ class ClusterClient:
         self._loading = asyncio.Lock()
         self._token_until = 0.0
         self._loaded_at = -_RELOAD_PAUSE_S
-        self._session: Session | None = None
-        self._retired: list[Session] = []
+        self._session: ServerSession | None = None
+        self._retired: list[ServerSession] = []
 
     async def get(self, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
         """GET."""
@@ -264,7 +264,7 @@ class ClusterClient:
 
     async def _send(
         self,
-        session: Session,
+        session: ServerSession,
         method: str,
         path: str,
         data: bytes | None,
@@ -302,7 +302,7 @@ class ClusterClient:
 
     # --- credentials --------------------------------------------------------------------------------------------------
 
-    async def _connected(self) -> Session:
+    async def _connected(self) -> ServerSession:
         if self._session is None or time.monotonic() >= self._token_until:
             async with self._loading:
                 if self._session is None or time.monotonic() >= self._token_until:
@@ -338,7 +338,7 @@ class ClusterClient:
 
     async def _renew(self, configuration: Configuration) -> None:
         """Make new connections; running requests keep the old ones."""
-        fresh = Session(configuration, *self._credentials.clients(configuration))
+        fresh = ServerSession(configuration, *self._credentials.clients(configuration))
         await fresh.authenticate(configuration)
         if self._session is not None:
             self._retired.append(self._session)

@@ -15,7 +15,7 @@ _READ_BUFFER_BYTES = 2**21
 """Events of a watch can be larger than aiohttp's default buffer, as in the Kubernetes client."""
 
 
-class Session:
+class ServerSession:
     """Two clients of the same server: `http` is aiohttp's, `transfers` libcurl's, where it is reached plainly."""
 
     def __init__(self, configuration: Configuration, api: ApiClient, transfers: Transfers | None) -> None:
