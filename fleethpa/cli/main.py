@@ -56,6 +56,7 @@ _GROUPS: Final = {
             "cli.guardrails:guardrails",
             "Rules over removals of replicas: check a file of them, or try it on recorded decisions.",
         ),
+        "capacity": ("cli.capacity:capacity", "A ceiling that many HPAs share, tried on the recorded past."),
         "metrics": ("cli.metrics:metrics", "Try a metric of a Prometheus: see what an HPA would see."),
         "shadow-report": (
             "cli.shadow_report:shadow_report",

@@ -454,20 +454,30 @@ async def guarded_events(task: GuardedTask) -> tuple[list[GuardedEvent], int]:
 
     An HPA's size from before the window counts from its begin on.
     """
-    reader, events, read = EventReader(), list[GuardedEvent](), 0
+    reader, events = EventReader(), list[GuardedEvent]()
+
+    def take(value: bytes) -> None:
+        for event in reader.take(value):
+            if event.time_ms < task.end_ms:
+                removed = event.removed if event.time_ms >= task.begin_ms else 0
+                events.append(event._replace(time_ms=max(task.begin_ms, event.time_ms), removed=removed))
+
+    return events, await read_decisions(task, take)
+
+
+async def read_decisions(task: GuardedTask, take: Callable[[bytes], None]) -> int:
+    """Give every decision record that a partition may have of a time to `take`; give how many these are."""
+    read = counted = 0
     first = await task.past.offset_at(DECISIONS, task.partition, task.begin_ms)
-    latest_ms, counted = task.end_ms + LAG_MS, 0
+    latest_ms = task.end_ms + LAG_MS
     async with aclosing(task.past.bare_records(DECISIONS, task.partition, first)) as stretches:
         async for stretch in stretches:
             for record in stretch:
                 if record.timestamp_ms > latest_ms:
-                    return events, read
+                    return read
                 read += 1
-                for event in reader.take(record.value):
-                    if event.time_ms < task.end_ms:
-                        removed = event.removed if event.time_ms >= task.begin_ms else 0
-                        events.append(event._replace(time_ms=max(task.begin_ms, event.time_ms), removed=removed))
+                take(record.value)
             if read - counted >= _BREATH:
                 reported(0, read - counted)
                 counted = read
-    return events, read
+    return read

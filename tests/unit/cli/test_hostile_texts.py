@@ -168,7 +168,13 @@ READ: Final[dict[str, tuple[str, ...]]] = {
 }
 """Every verb that reads the log, and its arguments."""
 NOT_READ: Final = {
-    *("backtest", "tune", "guardrails", "page"),  # numbers of recorded decisions; the page escapes what it shows
+    *(
+        "backtest",
+        "tune",
+        "guardrails",
+        "capacity",
+        "page",
+    ),  # numbers of recorded decisions; the page escapes what it shows
     *("doctor", "lint", "diff", "apply", "delete", "adopt", "release", "rollback", "pause", "resume", "mode"),
     *("settings", "topics", "ingest", "clusters", "archive", "run", "dev", "demo", "config", "metrics"),
     *("completion", "version"),

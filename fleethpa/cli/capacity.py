@@ -1,0 +1,92 @@
+"""`fleethpa capacity`: a ceiling that many HPAs share, tried on the recorded past."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
+
+from fleethpa.changes.capacitygroups import read_capacity_group
+from fleethpa.fleet.filters import closed_window
+from fleethpa.fleet.state import read_state
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, not_found
+from fleethpa.frame.options import ConditionMeasure, parse_fail_if
+from fleethpa.frame.session import Session, command_options, html_option, output_option
+from fleethpa.frame.sources import jobs_for, progress
+from fleethpa.questions.capacityreport import report
+from streams.analysis.capacityruns import read_wanted, run_ceiling, wanted_replicas
+from streams.analysis.guardrailruns import GuardedTask
+from streams.archive.layout import DECISIONS
+from streams.history.parallel import ReplayPool
+
+if TYPE_CHECKING:
+    from fleethpa.changes.capacitygroups import CapacityGroup
+    from streams.analysis.capacityruns import CapacityTest
+
+_MEASURES: Final = {"held": ConditionMeasure("held"), "time_held": ConditionMeasure("minutes", "minutes")}
+
+
+class _Held(NamedTuple):
+    held: int
+    minutes: float
+
+
+@click.group(cls=SuggestingGroup)
+def capacity() -> None:
+    """A ceiling that many HPAs share, tried on the recorded past."""
+
+
+@capacity.command("test")
+@click.option("-f", "--filename", "file", required=True, metavar="FILE", help="Manifest of a CapacityGroup, or -.")
+@click.option("--since", default="7d", show_default=True, metavar="7d|TIME", help="Start at this time.")
+@click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
+@click.option("--fail-if", metavar="TEST", help="Exit 1 if this is true: 'held>0' (HPAs), 'time_held>30m'.")
+@html_option
+@output_option(formats=("table", "json", "yaml"))
+@command_options(reads=True)
+def test(
+    session: Session, /, file: str, since: str, until: str | None, fail_if: str | None, html: str | None, output: str
+) -> int:
+    """Run a ceiling over recorded decisions: how often it would have held additions back, of whom, and for how long.
+
+    Additions are given by priority, then in proportion to what is missing; nothing is scaled down for a ceiling. Reads
+    the log or an archive and writes nothing.
+    """
+    gate = None if fail_if is None else parse_fail_if(fail_if, _MEASURES)
+    group = read_capacity_group(file)
+    result = session.run(_tested(session, group, closed_window(since, until, session.now_ms())))
+    session.publish(report(group.name, result), output, html=html)
+    held = _Held(len(result.held), result.minutes)
+    return ANSWER_IS_NO if gate is not None and gate.holds(_Held(0, 0.0), held) else OK
+
+
+async def _tested(session: Session, group: CapacityGroup, window: tuple[int, int]) -> CapacityTest:
+    async with session.past() as past:
+        state = await read_state(past)
+        labels = {id_: view.hpa["metadata"].get("labels") or {} for id_, view in state.hpas.items()}
+        priorities = {str(id_): group.priority(id_, labels[id_]) for id_ in state.hpas}
+        if all(each is None for each in priorities.values()):
+            raise not_found(
+                f"no HPA is of the CapacityGroup {group.name}",
+                cause="Its selector and clusters match none that the log knows.",
+                next_step="fleethpa get hpa -A --show-labels",
+            )
+        views = [view for id_, view in state.hpas.items() if priorities[str(id_)] is not None]
+        numbers = sorted({view.partition for view in views})
+        tasks = [GuardedTask(past, number, *window) for number in numbers]
+        # What is held back at the end of the log is not held back until now.
+        until_ms = min(window[1], max([await past.last_ms(number) for number in numbers]))
+        if len(tasks) == 1 or jobs_for(past, DECISIONS) == 1:
+            parts = [await wanted_replicas(task) for task in tasks]
+        else:
+            pool = ReplayPool(read_wanted, jobs_for(past, DECISIONS))
+            async with progress(session, "reading", pool):
+                parts = [part async for part in pool.run(tasks)]
+    events = [event for found, _ in parts for event in found]
+    result = run_ceiling(group.replicas, events, priorities.get, until_ms)
+    if result is None:
+        raise not_found(
+            f"no HPA of the CapacityGroup {group.name} was evaluated in this window",
+            next_step="fleethpa decisions -A --since 30d, to see when there are some",
+        )
+    return result

@@ -1,0 +1,231 @@
+"""A ceiling over the recorded past: which additions it would have held back, of whom, and for how long.
+
+HPAs want what was decided. What the ceiling holds back is missing until there is room, and what was decided later is
+taken as recorded, though a load that was held back might have asked for more.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from schemas.kubernetes.gotimes import parse_time_ms
+from streams.across.capacity import CapacityClaim, granted
+from streams.analysis.guardrailruns import GuardedTask, read_decisions
+
+
+class WantedReplicas(NamedTuple):
+    """An HPA (`cluster/namespace/name`) has some replicas at a moment and is to have others."""
+
+    time_ms: int
+    hpa: str
+    current: int
+    wanted: int
+
+
+class _ScaleSeen(Struct, frozen=True, rename="camel"):
+    spec_replicas: int | None = None
+
+
+class _WantedRecord(Struct, rename="camel"):
+    """What is read of a decision record."""
+
+    time: str = ""
+    cluster: str = ""
+    namespace: str = ""
+    name: str = ""
+    kind: str = "evaluation"
+    current_replicas: int = 0
+    final_desired_replicas: int = 0
+    observed: _ScaleSeen = _ScaleSeen()
+
+
+_RECORD = msgspec.json.Decoder(_WantedRecord)
+_HEAD_BYTES = 512
+
+
+def read_wanted(task: GuardedTask) -> tuple[list[WantedReplicas], int]:
+    """Read what HPAs wanted in a partition in a process of its own; give that and the number of decisions read."""
+    return asyncio.run(wanted_replicas(task))
+
+
+async def wanted_replicas(task: GuardedTask) -> tuple[list[WantedReplicas], int]:
+    """Read the changes of what HPAs had and wanted in a partition; give them and the number of decisions read.
+
+    A short record repeats the one before it. A decision for which the scale was not known changes nothing.
+    """
+    found: list[WantedReplicas] = []
+    last: dict[str, tuple[int, int]] = {}
+
+    def take(value: bytes) -> None:
+        if value.find(b'"sameAs":', 0, _HEAD_BYTES) >= 0:
+            return
+        seen = _RECORD.decode(value)
+        hpa = f"{seen.cluster}/{seen.namespace}/{seen.name}"
+        now = seen.current_replicas, seen.final_desired_replicas
+        if seen.kind != "evaluation" or seen.observed.spec_replicas is None or last.get(hpa) == now:
+            return
+        time_ms = parse_time_ms(seen.time)
+        if task.begin_ms <= time_ms < task.end_ms:
+            last[hpa] = now
+            found.append(WantedReplicas(time_ms, hpa, *now))
+
+    return found, await read_decisions(task, take)
+
+
+class HeldHpa(Struct, frozen=True, kw_only=True, rename="camel"):
+    """An HPA whose additions were held back: how often, how long, and how many replicas were missing at most."""
+
+    hpa: str
+    priority: int
+    times: int
+    minutes: float
+    longest_minutes: float
+    most_missing: int
+    missing_replica_hours: float
+
+
+class CapacityTest(Struct, frozen=True, kw_only=True):
+    """What a ceiling would have done. `peak`: the most that all HPAs wanted at once, the least limit that never holds.
+
+    `times`, `longest_…`: spans in which any HPA was held back. `above`: the most replicas that
+    there were beyond the limit's number, in all; 0: never more than the limit.
+    """
+
+    limit: int
+    hpas: int
+    since_ms: int
+    until_ms: int
+    peak: int
+    peak_ms: int
+    above: int
+    times: int
+    minutes: float
+    longest_minutes: float
+    longest_since_ms: int
+    held: list[HeldHpa]
+
+
+class _Spans:
+    """Spans of time in which something is held back: closed ones, and the one that is open."""
+
+    def __init__(self) -> None:
+        self.closed: list[tuple[int, int]] = []
+        self.begin_ms: int | None = None
+
+    def see(self, is_held: bool, now_ms: int) -> None:
+        """Open or close a span."""
+        if is_held and self.begin_ms is None:
+            self.begin_ms = now_ms
+        elif not is_held and self.begin_ms is not None:
+            if now_ms > self.begin_ms:
+                self.closed.append((self.begin_ms, now_ms))
+            self.begin_ms = None
+
+    @property
+    def minutes(self) -> float:
+        """Sum of the spans."""
+        return sum([end - begin for begin, end in self.closed]) / 60_000
+
+    @property
+    def longest(self) -> tuple[int, int]:
+        """The longest span: begin and end; the first of equal ones."""
+        return max(self.closed, key=lambda span: span[1] - span[0], default=(0, 0))
+
+
+class _Hpa:
+    """An HPA under the ceiling: what it has there, and what it wants."""
+
+    def __init__(self, priority: int, has: int) -> None:
+        self.priority, self.has, self.wants = priority, has, has
+        self.spans, self.missing_ms, self.most = _Spans(), 0, 0
+
+
+def run_ceiling(
+    limit: int, events: Iterable[WantedReplicas], priorities: Callable[[str], int | None], until_ms: int
+) -> CapacityTest | None:
+    """Run a ceiling over what HPAs wanted, until a time; None: no HPA of the group wanted anything.
+
+    `priorities`: of an HPA; None: it is not of the group.
+    """
+    hpas: dict[str, _Hpa] = {}
+    whole, peak, peak_ms, above, since_ms, last_ms = _Spans(), 0, 0, 0, 0, 0
+    for now_ms, moment in groupby(sorted(events), attrgetter("time_ms")):
+        _pass(hpas, now_ms - last_ms)
+        since_ms, last_ms = since_ms or now_ms, now_ms
+        for event in moment:
+            _take(hpas, event, priorities)
+        _grant(hpas, limit, now_ms)
+        whole.see(any(each.wants > each.has for each in hpas.values()), now_ms)
+        total = sum([each.wants for each in hpas.values()])
+        if total > peak:
+            peak, peak_ms = total, now_ms
+        had = sum([each.has for each in hpas.values()])
+        above = max(above, had if had > limit else 0)
+    if not hpas:
+        return None
+    _pass(hpas, until_ms - last_ms)
+    for spans in (whole, *[each.spans for each in hpas.values()]):
+        spans.see(False, until_ms)
+    begin_ms, end_ms = whole.longest
+    return CapacityTest(
+        limit=limit,
+        hpas=len(hpas),
+        since_ms=since_ms,
+        until_ms=until_ms,
+        peak=peak,
+        peak_ms=peak_ms,
+        above=above,
+        times=len(whole.closed),
+        minutes=whole.minutes,
+        longest_minutes=(end_ms - begin_ms) / 60_000,
+        longest_since_ms=begin_ms,
+        held=_held(hpas),
+    )
+
+
+def _take(hpas: dict[str, _Hpa], event: WantedReplicas, priorities: Callable[[str], int | None]) -> None:
+    """An HPA is first seen with what it has; what it gives up is given up at once."""
+    if event.hpa not in hpas:
+        priority = priorities(event.hpa)
+        if priority is None:
+            return
+        hpas[event.hpa] = _Hpa(priority, event.current)
+    hpa = hpas[event.hpa]
+    hpa.wants = event.wanted
+    hpa.has = min(hpa.has, hpa.wants)
+
+
+def _grant(hpas: Mapping[str, _Hpa], limit: int, now_ms: int) -> None:
+    claims = [CapacityClaim(name, each.has, each.wants, each.priority) for name, each in hpas.items()]
+    for name, more in granted(limit, claims).items():
+        hpa = hpas[name]
+        hpa.has += more
+        hpa.most = max(hpa.most, hpa.wants - hpa.has)
+        hpa.spans.see(hpa.wants > hpa.has, now_ms)
+
+
+def _pass(hpas: Mapping[str, _Hpa], span_ms: int) -> None:
+    for hpa in hpas.values():
+        hpa.missing_ms += (hpa.wants - hpa.has) * span_ms
+
+
+def _held(hpas: Mapping[str, _Hpa]) -> list[HeldHpa]:
+    found = [
+        HeldHpa(
+            hpa=name,
+            priority=hpa.priority,
+            times=len(hpa.spans.closed),
+            minutes=hpa.spans.minutes,
+            longest_minutes=(hpa.spans.longest[1] - hpa.spans.longest[0]) / 60_000,
+            most_missing=hpa.most,
+            missing_replica_hours=hpa.missing_ms / 3_600_000,
+        )
+        for name, hpa in hpas.items()
+        if hpa.spans.closed
+    ]
+    return sorted(found, key=lambda each: (-each.missing_replica_hours, each.hpa))
