@@ -213,10 +213,16 @@ def decision_columns(endings: Mapping[str, Recorded], time_style: str, now_ms: i
         Column("APPLIED", lambda r: _applied(r, endings), wide=True),
         Column("MODE", lambda r: r.decision.mode, wide=True),
         Column("GENERATION", lambda r: str(r.decision.generation), wide=True),
-        Column("BY", lambda r: r.decision.author or "-", wide=True),
+        Column("BY", _writer, wide=True),
         Column("ID", lambda r: short_id(r.decision.id), exact=lambda r: r.decision.id),
         Column("WHY", lambda r: words.why(r.decision)),
     )
+
+
+def _writer(recorded: Recorded) -> str:
+    """Who stands behind a change: whoever wrote the spec of the HPA, else fleethpa where it writes at all."""
+    decision = recorded.decision
+    return decision.author or ("fleethpa" if decision.mode == "enforce" else "-")
 
 
 def _replicas(recorded: Recorded, count: int) -> str:

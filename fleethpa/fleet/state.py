@@ -7,17 +7,18 @@ import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from fleethpa.fleet.hung import hung_processes, unanswered
-from fleethpa.fleet.troubles import INGEST_QUIET_MS, since
+from fleethpa.fleet.troubles import INGEST_QUIET_MS, cut_off, since
 from fleethpa.fleet.views import ClusterView, FleetState, HpaView
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import SHARED, Session
 from fleethpa.show.times import rfc3339, span
 from schemas.inforce import is_in_force
+from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.shape import Json
 from schemas.settings import settings_of
 from streams.archive.segments import ArchiveError
@@ -65,6 +66,9 @@ async def read_state(past: Past, partitions: Iterable[int] | None = None) -> Fle
     if past.at_ms is not None and all(each.partition.applied_offset < 0 for each in folded):
         raise not_found(f"the log has nothing as old as {rfc3339(past.at_ms)}", cause=await _begin(past))
     state = _state(folded, clock_ms, ends)
+    for name, cluster in state.clusters.items():
+        if text := cut_off(name, cluster.clock_ms, cluster.troubles):
+            _put(state, name, cut_off=text)
     _find_hung(state, past)
     state.remarks = tuple(_remarks(past, state))
     for text in state.remarks:
@@ -102,11 +106,13 @@ def _find_hung(state: FleetState, past: Past) -> None:
     # Where nobody writes any more, the log's own clock does not continue, either.
     present_ms = state.end_ms if past.at_ms is not None else max(state.end_ms, now_ms)
     state.hung = tuple(hung_processes(present_ms, state.ingested_ms, state.decided_ms, state.clusters.values()))
-    lost = {name for name, cluster in state.clusters.items() if unanswered(state.hung, cluster)}
-    if lost:
-        state.hpas = {
-            hpa: replace(view, is_unanswered=True) if hpa.cluster in lost else view for hpa, view in state.hpas.items()
-        }
+    for name in [name for name, cluster in state.clusters.items() if unanswered(state.hung, cluster)]:
+        _put(state, name, is_unanswered=True)
+
+
+def _put(state: FleetState, cluster: str, **changes: Any) -> None:
+    """Change the views of a cluster's HPAs."""
+    state.hpas = {hpa: replace(view, **changes) if hpa.cluster == cluster else view for hpa, view in state.hpas.items()}
 
 
 def _remarks(past: Past, state: FleetState) -> Iterator[str]:
@@ -117,6 +123,8 @@ def _remarks(past: Past, state: FleetState) -> Iterator[str]:
             "Next: fleethpa topics check"
         )
     yield from (each.text for each in state.hung)
+    if state.paused:
+        yield f"all clusters are paused ({state.paused}): replicas are not written. Next: fleethpa resume --all"
     processes = {each.process for each in state.hung}
     if state.is_cut_off and "ingest" not in processes:
         yield (
@@ -165,6 +173,7 @@ def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
                 state.hpas[hpa.id] = _view(part, hpa, guardrails)
     state.hpas = dict(sorted(state.hpas.items()))
     state.clusters = _clusters(state, partitions)
+    state.paused = _paused([("", part.row.pauses.get(EVERY_CLUSTER, {})) for part in partitions], state.clock_ms)
     for name, view in state.clusters.items():
         view.guardrail = guardrail_in_force(guardrails, name, clock_ms)
         view.guarded = list(guarded_namespaces(guardrails, name, clock_ms).values())

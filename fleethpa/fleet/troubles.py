@@ -58,6 +58,12 @@ class HungProcess:
     text: str
 
 
+_CUT_OFF: Final[Mapping[Kind, str]] = {
+    "observerSilent": "cluster {} not observed",
+    "apiServerAway": "cluster {} unreachable",
+}
+
+
 @dataclass(frozen=True)
 class ClusterTrouble:
     """One thing that is wrong in a cluster.
@@ -115,6 +121,15 @@ def troubles_of(
     found += in_charge or _written(cluster, now_ms, served, enforced)
     found += [*_unknown_version(cluster, kubernetes), *_over_limits(cluster, now_ms, refused)]
     return [replace(trouble, next_step=_look_at_agent(cluster, trouble)) for trouble in found] if by_agent else found
+
+
+def cut_off(cluster: str, now_ms: int, troubles: Iterable[ClusterTrouble]) -> str:
+    """Why no metrics of a cluster can come, in few words: `cluster north unreachable for 21s`; empty: they can."""
+    for trouble in troubles:
+        words = _CUT_OFF.get(trouble.kind)
+        if words and trouble.since_ms is not None:
+            return f"{words.format(cluster)} for {span(max(0, now_ms - trouble.since_ms) // 1000 * 1000) or '0s'}"
+    return ""
 
 
 def _look_at_agent(cluster: str, trouble: ClusterTrouble) -> str:

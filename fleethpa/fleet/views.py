@@ -32,6 +32,8 @@ _LABELS: Final = {
     "InvalidSelector": "invalid selector",
 }
 """Few words for upstream's reason of a condition that is False; every other reason concerns the metrics."""
+_METRIC_LABELS: Final = frozenset({"no metrics"})
+"""Of problems that an HPA has because its cluster does not answer."""
 
 
 class Problem(NamedTuple):
@@ -73,6 +75,8 @@ class HpaView:
     clock_ms: int = 0
     is_writing: bool = False
     """Whether the outcome of a wanted write is not known yet."""
+    cut_off: str = ""
+    """Why no metrics of its cluster can come now, in few words; empty: nothing keeps them."""
     is_unanswered: bool = False
     """Whether outcomes cannot come now: that one is missing is then no problem of this HPA."""
 
@@ -155,7 +159,15 @@ def _of_conditions(view: HpaView, conditions: list[dict[str, Any]]) -> Iterator[
         if view.is_unanswered and NO_OUTCOME in str(condition.get("message")):
             continue
         if condition.get("type") in ("AbleToScale", "ScalingActive") and condition.get("status") == "False":
-            yield _of_condition(condition)
+            found = _of_condition(condition)
+            yield _for_want_of_metrics(view) if view.cut_off and found.label in _METRIC_LABELS else found
+
+
+def _for_want_of_metrics(view: HpaView) -> Problem:
+    """The problem of an HPA whose cluster gives nothing: the reason, not the error of a client that met it."""
+    held = view.status.get("currentReplicas")
+    text = f"no metric: {view.cut_off}"
+    return Problem("no metrics", text if held is None else f"{text}; replicas held at {held}", text)
 
 
 def _of_condition(condition: dict[str, Any]) -> Problem:
@@ -258,6 +270,8 @@ class FleetState:
     """Log partition → when a decider last ticked there or wrote its state (log time; 0: never)."""
     end_ms: int = 0
     """Timestamp of the newest log record; later than `clock_ms` where the decider is far behind."""
+    paused: str = ""
+    """What a person paused in all clusters at once."""
     hung: tuple[HungProcess, ...] = ()
     """Processes that hang or do not run."""
     remarks: tuple[str, ...] = ()

@@ -102,7 +102,9 @@ def changes_view(
     """What the template shows; `bar`: the stretch of time that is picked in the bar chart."""
     wanted, mistake = filter_of(query, CHANGE_WORDS)
     endings = {each.head.completes: each for each in found if each.head.completes}
-    fitting = [each for each in found if wanted.fits(_words(each))]
+    # The end of a write is the outcome of its change, not a change of its own; it has its row where that has none.
+    known = {each.head.id for each in found}
+    fitting = [each for each in found if wanted.fits(_words(each)) and each.head.completes not in known]
     begin, end = _stretch(fitting, since_ms, until_ms)
     bar = bar if bar is not None and bar < BARS else None
     picked = [each for each in fitting if bar is None or _bar(each.time_ms, begin, end) == bar]

@@ -1,12 +1,14 @@
 """Which process is named as hung, by what it alone does, and what is then no problem of an HPA."""
 
 import pytest
+from msgspec import structs
 
 from fleethpa.fleet.hung import DECIDER_QUIET_MS, REPORT_DUE_MS, hung_processes, unanswered
-from fleethpa.fleet.troubles import INGEST_QUIET_MS, SILENT_MS
+from fleethpa.fleet.troubles import API_SERVER, INGEST_QUIET_MS, SILENT_MS, cut_off
 from fleethpa.fleet.views import ClusterView, HpaView
 from schemas.decisions import NO_OUTCOME
 from schemas.keys import HpaId
+from schemas.observed import ObserverTrouble
 from streams.state.partitionrow import ReportRow, ServedRow
 
 NOW_MS = 1_795_269_600_000
@@ -126,3 +128,28 @@ def test_a_missing_outcome_is_no_problem_of_an_hpa_where_none_can_come(
         is_unanswered=is_lost,
     )
     assert [problem.label for problem in hpa.problems] == ([] if is_lost else ["write failed"])
+
+
+def test_an_hpa_without_metrics_names_what_its_cluster_has_and_not_the_error_of_a_client() -> None:
+    away = ObserverTrouble(
+        part=API_SERVER, reason="unreachable", error="Cannot connect to host 127.0.0.1:38417", since=NOW_MS - 21_000
+    )
+    east = cluster("east")
+    east.reports = [structs.replace(east.reports[0], troubles=[away])]
+    why = cut_off("east", NOW_MS, east.troubles)
+    assert why == "cluster east unreachable for 21s"
+    message = "the HPA was unable to compute the replica count: Cannot connect to host 127.0.0.1:38417"
+    condition = {"type": "ScalingActive", "status": "False", "reason": "FailedGetResourceMetric", "message": message}
+    status = {"currentReplicas": 7, "conditions": [condition]}
+    shown = {
+        text: HpaView(HpaId("east", "shop", "web"), {"status": status}, "enforce", "central", 0, cut_off=text).problems
+        for text in (why, "")
+    }
+    assert [each.text for each in shown[why]] == [f"no metric: {why}; replicas held at 7"]
+    assert "Cannot connect" in shown[""][0].text
+    # All HPAs of the cluster have the cause in common, whatever each is held at.
+    assert shown[why][0].cause == f"no metric: {why}"
+
+
+def test_nothing_is_cut_off_where_the_cluster_answers() -> None:
+    assert cut_off("east", NOW_MS, cluster("east").troubles) == ""

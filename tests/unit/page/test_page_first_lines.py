@@ -1,0 +1,56 @@
+"""What is the first line of every view, and one row per change with its outcome and who."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fleethpa.page.changesview import changes_view
+from schemas.entries import WHOLE_PARTITION_KEY
+from schemas.observed import Command
+from tests.unit.cli_kit import Cli, Fleet
+from tests.unit.page_kit import Shown, browsing, over
+
+
+@pytest.fixture
+def fleet(monkeypatch: pytest.MonkeyPatch) -> Fleet:
+    """`checkout` runs 3 pods at 100 % of 60 %: 5 are wanted and written."""
+    made = Fleet()
+    made.settle(replicas=3, usage_milli=500)
+    made.applied(5)
+    over(made, monkeypatch)
+    return made
+
+
+def test_a_change_is_one_row_with_its_outcome_and_who(fleet: Fleet) -> None:
+    made = fleet.decisions()
+    ended = {each.decision.completes for each in made if each.decision.kind == "completion"}
+    assert ended
+    found = changes_view(made, "", 0, fleet.now_ms, None, fleet.now_ms)
+    rows = {each.decision.id: each for each in found["rows"]}
+    assert {each.decision.kind for each in found["rows"]} == {"evaluation"}
+    cells = {column.header: column for column in found["columns"]}
+    for wanted in ended:
+        assert cells["APPLIED"].cell(rows[wanted]) == "applied"
+        assert cells["BY"].cell(rows[wanted]) == "fleethpa"
+
+
+def test_the_end_of_a_write_has_a_row_where_its_change_has_none(fleet: Fleet) -> None:
+    alone = [each for each in fleet.decisions() if each.decision.kind == "completion"]
+    assert changes_view(alone, "", 0, fleet.now_ms, None, fleet.now_ms)["found"] == len(alone) == 1
+
+
+async def test_a_pause_of_the_whole_fleet_is_the_first_line_of_every_view(
+    monkeypatch: pytest.MonkeyPatch, fleet: Fleet
+) -> None:
+    fleet.append(Command(command="pause", cluster="*", author="anna", reason="INC-7"), key=WHOLE_PARTITION_KEY)
+    for path in ("/", "/clusters", "/changes", "/hpa/east/shop/checkout"):
+        async with browsing() as client:
+            found = Shown(await (await client.get(path)).text())
+        assert "all clusters are paused (both directions, by anna" in found.text, path
+    run = Cli(monkeypatch, fleet)
+    for arguments in (("get", "clusters"), ("get", "hpa", "-A"), ("describe", "east/shop/checkout")):
+        stated = (await asyncio.to_thread(run, *arguments)).stderr
+        assert stated.startswith("warning: all clusters are paused (both directions, by anna"), (arguments, stated)
+        assert "Next: fleethpa resume --all" in stated
