@@ -107,6 +107,7 @@ AppliedLimit = Literal[
     "AdditionBudget",
     "PartialView",
     "Fallback",
+    "Override",
 ]
 """What held or cut the proposal (`constraintsApplied`); `ScaleUpLimit` is the legacy doubling without `behavior`."""
 
@@ -158,7 +159,8 @@ class Step(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_def
     `detail`.
 
     `step`: `metrics`, `stabilization`, `scaleUpPolicy`, `scaleDownPolicy`, `scaleUpLimit`, `bounds`, `fromZero`,
-    `guard`, `removalBudget`, `additionBudget`, `partialView`, `fallback`. `until`: when that limit ends (ms).
+    `guard`, `removalBudget`, `additionBudget`, `partialView`, `fallback`, `override`. `until`: when that limit
+    ends (ms).
     """
 
     step: str

@@ -30,11 +30,18 @@ def is_in_force(until_ms: int, now_ms: int) -> bool:
     return not until_ms or now_ms < until_ms
 
 
+OVERRIDE: Final = "override"
+"""The kind of an override among the pauses of an HPA. It stops nothing, and a `resume` does not end it."""
+
+
 def pauses_after(known: Mapping[str, P], command: Command, pause: P) -> dict[str, P]:
-    """The pauses of a scope by kind after a `pause`, which adds `pause`, or a `resume`."""
+    """The pauses of a scope by kind after a `pause` or `override`, which adds `pause`, or what ends one."""
     if command.command == "pause":
         return {**known, command.pause_kind: pause}
-    return {kind: each for kind, each in known.items() if command.pause_kind not in ("all", kind)}
+    if command.command == "override":
+        others = {kind: each for kind, each in known.items() if kind != OVERRIDE}
+        return others if command.replicas is None else {**others, OVERRIDE: pause}
+    return {kind: each for kind, each in known.items() if kind == OVERRIDE or command.pause_kind not in ("all", kind)}
 
 
 def covers(pause: KnownPause, namespace: str, name: str, direction: ScalingDirection) -> bool:
@@ -133,7 +140,9 @@ class InForce:
         return None
 
     def _command(self, cluster: str, command: Command, namespace: str = "") -> InForceChange | None:
-        if not (command.is_about_pauses and cluster) or (command.name and not namespace):
+        if command.command == "override" or not (command.is_about_pauses and cluster):
+            return None
+        if command.name and not namespace:
             return None
         scope = cluster, namespace, command.name
         pause = KnownPause(kind=command.pause_kind, namespace=namespace, name=command.name, until=command.until)

@@ -77,26 +77,28 @@ class AutoscalerList(EntryBody, frozen=True, kw_only=True):
 
 
 class Command(EntryBody, frozen=True, kw_only=True):
-    """`mode`, `pause` or `resume`, for one HPA (`name`), a namespace (empty `name`), a cluster or everything.
+    """`mode`, `pause`, `resume` or `override`, for one HPA (`name`), a namespace (empty `name`), a cluster or all.
 
     Of an HPA or a namespace its record names cluster and namespace; else the scope is `cluster` (`*`: every cluster),
     and ingest copies it into every partition. `pause` and `resume` are on `fleethpa.settings`, which never expires, and
     so is `mode` of clusters; `mode` of HPAs and namespaces is on `fleethpa.autoscalers`. `pauseKind`: `all`, or only
-    `scaleUp` / `scaleDown`. `until`: when a pause ends by itself (0: never).
+    `scaleUp` / `scaleDown`. `until`: when a pause ends by itself (0: never). `override` is of one HPA and on
+    `fleethpa.settings`: its `replicas` until `until`; without `replicas` it ends.
     """
 
-    command: Literal["mode", "pause", "resume"]
+    command: Literal["mode", "pause", "resume", "override"]
     name: str = ""
     cluster: str = ""
     mode: Mode | None = None
     pause_kind: Literal["all", "scaleUp", "scaleDown"] = "all"
     until: int = 0
+    replicas: int | None = None
     author: str = ""
     reason: str = ""
 
     @property
     def is_about_pauses(self) -> bool:
-        """Whether it makes or ends a pause."""
+        """Whether it makes or ends a pause or an override, so that its record never expires."""
         return self.command != "mode"
 
 

@@ -80,6 +80,8 @@ def _cleaned(value: Any) -> Any:
 def _facts(view: HpaView) -> list[str]:
     rows = [("Cluster:", view.id.cluster), ("Mode:", f"{view.mode} ({view.origin})")]
     rows.append(("Paused:", view.paused or "no"))
+    if view.override is not None:
+        rows.append(("Override:", view.override.text))
     if view.refused:
         rows.append(("Refused:", view.refused))
     if view.author:

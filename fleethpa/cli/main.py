@@ -84,6 +84,10 @@ _GROUPS: Final = {
         "release": ("cli.release:release", "Give HPAs back to their cluster's own controller."),
         "pause": ("cli.settings:pause", "Stop writing replicas: an HPA, a namespace, a cluster or --all."),
         "resume": ("cli.settings:resume", "End a pause."),
+        "override": (
+            "cli.settings:override",
+            "Scale HPAs to a number of replicas for a while, in place of what their metrics ask for.",
+        ),
         "mode": ("cli.settings:mode", "Set off, shadow or enforce."),
         "settings": ("cli.settings:settings", "Show or change the settings of a cluster."),
     },

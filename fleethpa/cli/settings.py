@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from fleethpa.show.table import layout
 from fleethpa.show.times import LATEST_MS
 from fleethpa.show.words import counted
 from schemas.entries import GuardrailResume
-from schemas.keys import EVERY_CLUSTER
+from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet, settings_of
 
@@ -82,6 +83,41 @@ def resume(session: Session, /, scope: Scope, guardrails: bool, **written: Any) 
 
 
 @click.command()
+@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[CLUSTER/][NAMESPACE/]NAME…")
+@click.option("--replicas", type=click.IntRange(1, 2**31 - 1), metavar="N", help="The replicas to scale to.")
+@click.option("--for", "lasting", metavar="DURATION", help="End the override after this time, such as 2h.")
+@click.option("--end", is_flag=True, help="End an override now.")
+@scope_options
+@write_options
+@command_options()
+def override(
+    session: Session, /, scope: Scope, replicas: int | None, lasting: str | None, end: bool, **written: Any
+) -> int:
+    """Scale HPAs to a number of replicas for a while, in place of what their metrics ask for.
+
+    It stays within minReplicas and maxReplicas; pauses, freezes, max-step, budgets and the partial view hold or cut it
+    as any other change. It ends after --for, with --end, and when the HPA leaves mode enforce (`mode`, `release`).
+    """
+    if not scope.names or scope.everything:
+        raise usage("an override is of HPAs that are named", next_step="fleethpa override NAME --replicas N --for 2h")
+    if end == (replicas is not None) or end == (lasting is not None):
+        raise usage(
+            "--replicas and --for belong together, and exclude --end",
+            next_step="fleethpa override NAME --replicas N --for 2h, or fleethpa override NAME --end",
+        )
+    author, reason = session.config.author, written["reason"]
+    if lasting is None or replicas is None:
+        command = Command(command="override", author=author, reason=reason)
+        return _issue(session, scope, command, "override ended", written)
+    lasting_ms = parse_duration_ms(lasting, "--for")
+    until = session.now_ms() + lasting_ms
+    if not lasting_ms or until > LATEST_MS:
+        raise usage(f"--for {lasting} cannot be used", cause="It must be a time such as 30m or 2h.")
+    command = Command(command="override", replicas=replicas, until=until, author=author, reason=reason)
+    return _issue(session, scope, command, f"overridden to {replicas} replicas for {lasting}", written)
+
+
+@click.command()
 @click.argument("wanted", type=click.Choice(["off", "shadow", "enforce"]))
 @click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @scope_options
@@ -134,11 +170,31 @@ def _issue(session: Session, scope: Scope, command: Command, words: str, written
 
     async def work() -> int:
         code, writes, concerns = OK, await writes_of(session, scope, command, words), list[Concern]()
-        if command.command != "pause":  # stopping must not wait for an answer, nor for what has to be read for one
+        if command.command == "override":
+            for text in _overridden(await fleet_now(session), command, writes):
+                session.warn(text)
+        elif command.command != "pause":  # stopping must not wait for an answer, nor for what has to be read for one
             code, writes, concerns = await _looked_ahead(session, scope, command, writes)
         return await change(session, command.command, writes, concerns, written, code=code)
 
     return session.run(work())
+
+
+def _overridden(state: FleetState, command: Command, writes: list[PlannedRecord]) -> Iterator[str]:
+    """What an override will not do as it is asked for, or what it ends."""
+    for write in writes:
+        view = state.hpas[HpaId(write.cluster, write.namespace, command.name or write.body.name)]  # type: ignore[union-attr]
+        if command.replicas is None:
+            if view.override is None:
+                yield f"hpa {view.id} has no override"
+            continue
+        least, most = view.spec.get("minReplicas", 1), view.spec.get("maxReplicas", 0)
+        if not least <= command.replicas <= most:
+            yield f"hpa {view.id}: minReplicas {least} and maxReplicas {most} bound the override"
+        if view.mode != "enforce":
+            yield f"hpa {view.id} is in mode {view.mode}, in which an override has no effect"
+        if view.paused:
+            yield f"hpa {view.id} is paused, which holds the override: {view.paused}"
 
 
 async def _looked_ahead(

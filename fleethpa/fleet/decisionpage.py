@@ -419,6 +419,8 @@ def _step_name(step: Step) -> str:
 
 
 def _step(decision: Decision, step: Step) -> str:
+    if step.step == "override":
+        return "; ".join([*([f"{step.in_} → {step.out}"] if step.in_ != step.out else []), decision.reason])
     detail = dict(step.detail)
     parts = [f"{step.in_} → {step.out}"] if step.in_ != step.out else []
     if step.step == "bounds":

@@ -216,7 +216,9 @@ def _mode_text(view: HpaView) -> str:
     """The mode, and what keeps it from having its effect."""
     if view.refused:
         return f"{view.mode} (refused)"
-    return f"{view.mode} (paused)" if view.paused else view.mode
+    if view.paused:
+        return f"{view.mode} (paused)"
+    return f"{view.mode} (override)" if view.override is not None else view.mode
 
 
 def _hpa_columns(now_ms: int, namespaces: bool, problems: Problems) -> list[Column[HpaView]]:
@@ -276,6 +278,7 @@ def _hpa_document(view: HpaView) -> dict[str, Any]:
         "origin": view.origin,
         "paused": view.paused,
         "refused": view.refused,
+        "override": "" if view.override is None else view.override.text,
         "problems": [problem.text for problem in view.problems],
         "lastDecision": view.last_decision,
         "moves": [

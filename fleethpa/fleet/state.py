@@ -17,7 +17,7 @@ from fleethpa.fleet.views import ClusterView, FleetState, HpaView
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import SHARED, Session
 from fleethpa.show.times import rfc3339, span
-from schemas.inforce import is_in_force
+from schemas.inforce import OVERRIDE, is_in_force
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.shape import Json
 from schemas.settings import settings_of
@@ -26,6 +26,7 @@ from streams.state.guards import GuardrailPauses, guarded_namespaces, guardrail_
 from streams.state.hpastate import SCHEDULE_ANNOTATION
 from streams.state.ledger import CoreError
 from streams.state.moves import Move
+from streams.state.overrides import override_in_force
 from streams.state.partitionrow import PartitionRow, ServedRow
 from streams.state.rowcodec import decode_row, partition_key
 from streams.state.rows import HpaRow, Pause
@@ -196,6 +197,7 @@ def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:
         last_decision=row.last_decision,
         paused="; ".join(filter(None, (_paused(scopes, clock_ms), guardrail))),
         refused=in_force.refused,
+        override=override_in_force(own, clock_ms),
         author=row.author,
         reason=row.change_reason,
         moves=tuple(Move(*move) for move in row.moves),
@@ -222,7 +224,7 @@ def _object(row: HpaRow) -> Json:
 
 def _paused(scopes: Iterable[tuple[str, Mapping[str, Pause]]], now_ms: int) -> str:
     """The first pause of a person that is in force, in words; empty: none."""
-    found = ((scope, *each) for scope, known in scopes for each in known.items())
+    found = ((scope, *each) for scope, known in scopes for each in known.items() if each[0] != OVERRIDE)
     in_force = (pause_text(*each) for each in found if is_in_force(each[2].until_ms, now_ms))
     return next(in_force, "")
 

@@ -16,6 +16,7 @@ from schemas.keys import HpaId
 from schemas.observed import Mode
 from schemas.settings import ClusterSettings
 from streams.state.moves import Fight, Move, by_another, fight_now
+from streams.state.overrides import Override
 from streams.state.partitionrow import AgentRow, HandsRow, PartitionRow, ReportRow, ServedRow
 from streams.state.rows import RefusedRow
 
@@ -68,6 +69,8 @@ class HpaView:
     decision: Recorded | None = None
     paused: str = ""
     refused: str = ""
+    override: Override | None = None
+    """The replicas that a person wants in place of what the metrics ask for."""
     author: str = ""
     reason: str = ""
     moves: tuple[Move, ...] = ()
@@ -127,10 +130,7 @@ class HpaView:
 
 
 def _problems(view: HpaView) -> Iterator[Problem]:
-    if view.mode == "off":
-        yield Problem("off", "mode off: nothing is decided", "mode off: nothing is decided")
-    if view.paused:
-        yield Problem("paused", f"paused: {view.paused}", f"paused: {view.paused}")
+    yield from _by_command(view)
     conditions = view.status.get("conditions") or []
     is_ignored = IGNORED in view.hpa or any(each.get("reason") == IGNORED_REASON for each in conditions)
     if is_ignored:
@@ -168,6 +168,17 @@ def _for_want_of_metrics(view: HpaView) -> Problem:
     held = view.status.get("currentReplicas")
     text = f"no metric: {view.cut_off}"
     return Problem("no metrics", text if held is None else f"{text}; replicas held at {held}", text)
+
+
+def _by_command(view: HpaView) -> Iterator[Problem]:
+    """What persons did to it."""
+    if view.mode == "off":
+        yield Problem("off", "mode off: nothing is decided", "mode off: nothing is decided")
+    if view.paused:
+        yield Problem("paused", f"paused: {view.paused}", f"paused: {view.paused}")
+    if view.override is not None:
+        idle = "" if view.mode == "enforce" else f" (without effect in mode {view.mode})"
+        yield Problem("override", f"{view.override.text}{idle}", waits=False)
 
 
 def _of_condition(condition: dict[str, Any]) -> Problem:

@@ -146,7 +146,7 @@ def _whole(found: Recorded, inputs: EvaluationInputs) -> Recorded:
     again = answer(inputs)
     evaluation = again.evaluation
     made = decisionrecords.steps(evaluation) + [
-        step for step in found.decision.steps if step.step in ("guard", "fallback")
+        step for step in found.decision.steps if step.step in ("guard", "fallback", "override")
     ]
     made += [again.brake] if again.brake is not None else []
     metrics = [decisionrecords.metric_decision(metric) for metric in evaluation.metrics]

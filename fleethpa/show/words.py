@@ -171,9 +171,11 @@ LIMITS: Final = {
     "RemovalBudget": "the removal budget",
     "AdditionBudget": "the addition budget",
     "Fallback": "the fallback for lost metrics",
+    "Override": "an override",
     "PartialView": "the partial view of the namespace",
 }
 
+OVERRIDE: Final = "Override"
 _ENOUGH: Final = "the metrics ask for the current count"
 REASONS: Final = {"DesiredWithinRange": _ENOUGH, "ScalingDisabled": "scaling is disabled: the target has 0 replicas"}
 NOTES: Final = {
@@ -225,6 +227,8 @@ def reason(decision: Decision) -> str:
     """Why an evaluation came out as it did."""
     if decision.reason == IGNORED_REASON:
         return decision.refused
+    if OVERRIDE in decision.constraints_applied:
+        return _overridden(decision)
     stays = decision.final_desired_replicas == decision.current_replicas
     if stays and (missing := _missing(decision)):
         return missing
@@ -269,19 +273,33 @@ def braked(decision: Decision) -> str:
     asked = decision.raw_desired_replicas
     if not by or asked in (None, decision.final_desired_replicas):
         return ""
-    until_ms = max((step.until for step in decision.steps if step.until is not None), default=None)
+    ends = [step.until for step in decision.steps if step.until is not None and step.step != "override"]
+    until_ms = max(ends, default=None)
     until = "" if until_ms is None else f" until {rfc3339(until_ms)}"
     return f"held by {', '.join(by)}{until} (metrics ask for {asked})"
 
 
 def limited(decision: Decision) -> str:
     """What cut a change, and the count that the metrics ask for, to put behind it; empty where nothing cut it."""
+    if OVERRIDE in decision.constraints_applied:
+        return f"; {_overridden(decision)}"
     by = held_by(decision)
     return f"; limited by {by}{asked_for(decision)}" if by else ""
 
 
+def _overridden(decision: Decision) -> str:
+    """The override, what holds or cuts it, and what the metrics ask for."""
+    by = [LIMITS.get(limit, limit) for limit in _holding(decision) if limit != OVERRIDE]
+    held_ = f"; held by {', '.join(by)}" if by else ""
+    failed = f"; {failure(decision)}" if decision.error else ""
+    return f"{decision.reason}{held_}{failed}{asked_for(decision)}"
+
+
 def _holding(decision: Decision) -> list[str]:
-    return [limit for limit in decision.constraints_applied if limit != "Tolerance"]
+    """What decides the count beside the metrics: before an override, nothing matters."""
+    found = decision.constraints_applied
+    found = found[found.index(OVERRIDE) :] if OVERRIDE in found else found
+    return [limit for limit in found if limit != "Tolerance"]
 
 
 def _bounds(decision: Decision) -> dict[str, str]:

@@ -14,6 +14,8 @@ from streams.state.budget import CONSTRAINT, Way
 from streams.state.guards import overflow
 from streams.state.lostmetrics import CONSTRAINT as FALLBACK
 from streams.state.lostmetrics import EvaluationInputs, ProbeGuards, view_step, with_fallback
+from streams.state.overrides import CONSTRAINT as OVERRIDDEN
+from streams.state.overrides import with_override
 from streams.state.records import constraints
 
 
@@ -40,7 +42,10 @@ def answer(inputs: EvaluationInputs) -> Answer:
         inputs.autoscaler, inputs.status, inputs.observation, inputs.history, inputs.settings, inputs.now_ms
     )
     evaluation, fallback = with_fallback(evaluation, inputs.autoscaler, inputs.fallback, inputs.failures)
-    made = constraints(evaluation) + ([FALLBACK] if fallback is not None else [])
+    evaluation, override = with_override(evaluation, inputs.autoscaler, inputs.override, inputs.status)
+    made = constraints(evaluation)
+    if override is not None or fallback is not None:
+        made.append(FALLBACK if override is None else OVERRIDDEN)
     current = evaluation.current_replicas or 0
     desired = current if evaluation.desired_replicas is None else evaluation.desired_replicas
     brake = None
@@ -165,6 +170,7 @@ _CHANGES: dict[str, tuple[Callable[[EvaluationInputs], EvaluationInputs], str]] 
     "Frozen": (_guards(frozen=False), "without the freeze"),
     "Overflow": (_guards(hold_on_overflow=False), "without the overflow guard"),
     "MaxStep": (_guards(max_step=None), "without the largest step"),
+    "Override": (lambda inputs: structs.replace(inputs, override=None), "without the override"),
     "Fallback": (lambda inputs: structs.replace(inputs, fallback=None), "without the fallback"),
     "PartialView": (_guards(partial_view=""), "with a whole view"),
     "RemovalBudget": (_guards(removal=None), "without the removal budget"),

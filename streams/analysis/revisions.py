@@ -64,7 +64,9 @@ def _is_of(entry: FoldedEntry, cluster: str) -> bool:
 _WORDS = (b'"autoscaler', b'"command"', b'"handsChanged"', b'"breaker"', b'"guardrailResume"')
 
 
-What = Literal["created", "spec", "deleted", "adopted", "released", "mode", "pause", "resume", "hands", "rules"]
+What = Literal[
+    "created", "spec", "deleted", "adopted", "released", "mode", "pause", "resume", "override", "hands", "rules"
+]
 """What happened. `hands`: who is in charge of the cluster changed, at the time that its agent reports. `rules`: its
 observer reported another version of Kubernetes, or its settings name other rules, by which its HPAs are decided.
 `adopted`: a central HPA took over from the cluster's of its name; `released`: it gave back to it.
@@ -312,6 +314,10 @@ def _stated(body: Command, hpa: HpaId) -> str:
     scope = "" if body.name else f" of cluster {body.cluster}" if body.cluster else f" of namespace {hpa.namespace}"
     if body.command == "mode":
         return f"mode{scope} → {body.mode or 'as set for its namespace or cluster'}"
+    if body.command == "override":
+        if body.replicas is None:
+            return "override ended"
+        return f"override to {body.replicas} replicas until {rfc3339_seconds(body.until)}"
     kind = "" if body.pause_kind == "all" else f" {body.pause_kind}"
     return f"{body.command}{kind}{scope}"
 

@@ -207,6 +207,8 @@ def _command(body: Command, place: SourcePlace) -> None:
         raise Refusal("invalid", "command mode needs mode: off, shadow or enforce")
     if body.name:
         check_object(body.name, "name")
+    if body.command == "override":
+        _override(body, place)
     if place.topic == topics.SETTINGS and not place.namespace:
         if body.name:
             raise Refusal("invalid", "a command for one HPA needs the cluster and namespace of its record")
@@ -215,6 +217,16 @@ def _command(body: Command, place: SourcePlace) -> None:
         wanted = topics.SETTINGS if body.is_about_pauses else topics.AUTOSCALERS
         raise Refusal("wrongTopic", f"command {body.command} of HPAs and namespaces: send it to {wanted}")
     check_range(body.until, "until", 0, MAX_TIME_MS)
+
+
+def _override(body: Command, place: SourcePlace) -> None:
+    if not (body.name and place.namespace):
+        raise Refusal(
+            "invalid", "command override is of one HPA: it needs a name, and cluster and namespace of its record"
+        )
+    if body.replicas is not None:
+        check_range(body.replicas, "replicas", 1, MAX_REPLICAS)
+        check_range(body.until, "until", 1, MAX_TIME_MS)
 
 
 def _cluster_or_all(name: str) -> None:

@@ -48,6 +48,8 @@ from streams.state.lostmetrics import (
 from streams.state.memo import Memo
 from streams.state.namespace import Namespace
 from streams.state.observe import Observed, Subject, observe, register, subject_of, take_restart
+from streams.state.overrides import CONSTRAINT as OVERRIDDEN
+from streams.state.overrides import Override, override_in_force, with_override, without_write
 from streams.state.rows import PendingWrite
 from streams.state.samples import State
 
@@ -56,12 +58,13 @@ _LARGE_CONDITIONS = limits.DECISION.most // 4
 
 
 class Decided(Struct, frozen=True, gc=False):
-    """What the metrics, or the fallback for lost ones, ask for."""
+    """What the metrics, the fallback for lost ones or an override ask for."""
 
     evaluation: Evaluation
     failures: int
     """Evaluations in a row that found no metrics, as far as they are counted."""
-    fallback: Step | None = None
+    replaced: Step | None = None
+    """The fallback or the override that took the place of what the metrics ask for."""
 
 
 class Limited(Struct, frozen=True, gc=False):
@@ -94,7 +97,8 @@ def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) 
     if state.probe is not None and not subject.ignores:
         state.probe(probed(subject, observed))
     memo, name = hpa.memo, decision_id(subject)
-    repeated = None if memo is None else fastpath.find(memo, subject, observed, name)
+    overridden = _override(subject) is not None
+    repeated = None if memo is None or overridden else fastpath.find(memo, subject, observed, name)
     if memo is not None and repeated is not None and state.fast.takes():
         return _repeat(subject, observed, memo, repeated, name)
     decided = decide(subject, observed)
@@ -140,7 +144,7 @@ def _memo_of(
     subject: Subject, observed: Observed, decided: Decided, limits_: Limited, recorded: DraftRecord
 ) -> Memo | None:
     """Keep an evaluation for the fast path if its record is short: after a full one, most do not repeat it."""
-    if recorded.digest is not None or not subject.hpa.is_fast:
+    if recorded.digest is not None or decided.replaced is not None or not subject.hpa.is_fast:
         return None
     return fastpath.learn(subject, observed, decided.evaluation, limits_.result.status)
 
@@ -155,7 +159,9 @@ def inputs_now(state: State, namespace: Namespace, hpa: Hpa, settings: Effective
 
 
 def decide(subject: Subject, observed: Observed) -> Decided:
-    """Decide as upstream does; where metrics are lost, for the replicas that the HPA's annotation names for that."""
+    """Decide as upstream does; where metrics are lost, for the replicas that the HPA's annotation names for that; and
+    while an override is in force, for those.
+    """
     row, settings = subject.hpa.row, subject.settings
     if subject.ignores:
         return Decided(_ignored(observed, observed.history, row.generation), row.failures)
@@ -167,12 +173,23 @@ def decide(subject: Subject, observed: Observed) -> Decided:
         settings.controller,
         subject.evaluated_ms,
     )
-    if not row.annotations:
-        return Decided(evaluation, row.failures)
-    fallback = parse_fallback(subject.hpa.annotation(FALLBACK_ANNOTATION))
-    failures = row.failures + 1 if fallback is not None and is_lost(evaluation) else 0
-    evaluation, step = with_fallback(evaluation, subject.autoscaler, fallback, failures)
+    failures, step, override = row.failures, None, _override(subject)
+    if row.annotations:
+        fallback = parse_fallback(subject.hpa.annotation(FALLBACK_ANNOTATION))
+        failures = row.failures + 1 if fallback is not None and is_lost(evaluation) else 0
+        evaluation, step = with_fallback(evaluation, subject.autoscaler, fallback, failures)
+    if override is not None:
+        evaluation, overridden = with_override(evaluation, subject.autoscaler, override, observed.status)
+        step = overridden or step
     return Decided(evaluation, failures, step)
+
+
+def _override(subject: Subject) -> Override | None:
+    """Give the override in force of an HPA that fleethpa writes."""
+    command = subject.namespace.commands.get(subject.hpa.id.name)
+    if command is None or subject.standing.mode != "enforce":
+        return None
+    return override_in_force(command[1], subject.state.now_ms)
 
 
 def _ignored(observed: Observed, history: History, generation: int) -> Evaluation:
@@ -201,15 +218,15 @@ def limit(subject: Subject, observed: Observed, decided: Decided) -> Limited:
     evaluation, standing, now_ms = decided.evaluation, subject.standing, subject.state.now_ms
     rules = subject.settings.controller.rules
     constraints = records.constraints(evaluation)
-    if decided.fallback is not None:
-        constraints.append(FALLBACK)
+    if decided.replaced is not None:
+        constraints.append(FALLBACK if decided.replaced.step == "fallback" else OVERRIDDEN)
     pending = evaluation.pending
     if pending is None:
         if evaluation.result is None:
             raise StateError(f"HPA {subject.hpa.id}: an evaluation gave neither a result nor a write")
         return Limited(None, _with_refusal(subject, evaluation.result, observed.status), constraints)
     if standing.shown:
-        result = _without_write(pending, observed.status, evaluation.history)
+        result = without_write(pending, observed.status, evaluation.history)
         return Limited(None, _with_refusal(subject, result, observed.status), constraints)
     # The status of a write that succeeds. In shadow mode nothing is written, and the record shows what upstream would
     # have made of its own write. In enforce mode `end_write` decides what the write ends as, and the record of a wanted
@@ -224,27 +241,10 @@ def limit(subject: Subject, observed: Observed, decided: Decided) -> Limited:
     left = limited(subject, evaluation, pending)
     constraints += left.constraints
     if left.held:
-        result = _without_write(pending, observed.status, evaluation.history)
+        result = without_write(pending, observed.status, evaluation.history)
         return Limited(None, result, constraints, left.held, left.step, left.claim)
     result = complete(left.pending, observed.status, evaluation.history, ScaleApplied(), now_ms, rules=rules)
     return Limited(left.pending, result, constraints, "", left.step, left.claim)
-
-
-def _without_write(pending: Pending, status: dict[str, Any], history: History) -> ReconcileResult:
-    """Show an evaluation without the write that it wants: the replicas stay. `status`: so far; `history`: to keep."""
-    current = pending.current_replicas
-    shown = new_status(
-        pending.generation, status.get("lastScaleTime"), current, current, pending.current_metrics, pending.conditions
-    )
-    return ReconcileResult(
-        status=shown,
-        before=None,
-        events=pending.events,
-        error=pending.error,
-        error_label=pending.error_label,
-        metric_results=pending.metric_results,
-        history=history,
-    )
 
 
 def _with_refusal(subject: Subject, result: ReconcileResult, before: dict[str, Any]) -> ReconcileResult:
@@ -308,7 +308,7 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
         reason=facts.reason,
         selected_metric=facts.selected_metric,
         metrics=list(map(records.metric_decision, evaluation.metrics)),
-        steps=steps if decided.fallback is None else [decided.fallback, *steps],
+        steps=records.with_replaced(steps, decided.replaced, evaluation),
         constraints_applied=facts.constraints_applied,
         wants=facts.wants,
         expires=None if wanted is None else state.now_ms + WRITE_TTL_MS,
@@ -445,6 +445,7 @@ def probed(subject: Subject, observed: Observed) -> EvaluationInputs:
         ),
         restart=observed.restart,
         fallback=parse_fallback(hpa.annotation(FALLBACK_ANNOTATION)),
+        override=_override(subject),
         failures=row.failures + 1,
         native_moves=row.native_moves,
         moves=observed.moves,

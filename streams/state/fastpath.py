@@ -19,7 +19,8 @@ whether the record is short. The evaluation of the memo had the digest of the ne
   order of members, nor a transition time. The old status is the very object that the memo's evaluation gave.
 
 An HPA whose status is a native controller's is left out, since that status changes by itself; so are one that is
-refused or ignored in its own status, one that wants a write, and one of which a metric has failed.
+refused or ignored in its own status, one that wants a write, one of which a metric has failed,
+and one with an override in force.
 
 Both paths run for one of CHECK_EVERY evaluations that could take this one. If they differ, the general result is
 recorded, the difference is kept for the log of the process, and the HPA takes the general path from then on.

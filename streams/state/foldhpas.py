@@ -11,7 +11,7 @@ from msgspec import structs
 
 from schemas import limits
 from schemas.entries import Source
-from schemas.inforce import pauses_after
+from schemas.inforce import OVERRIDE, pauses_after
 from schemas.keys import HpaId, supersedes
 from schemas.limits import TEXT, shortened
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat, Mode, Origin
@@ -369,7 +369,7 @@ def _remove_unlisted(fold: Folding, mark: str) -> None:
 
 
 def command(fold: Folding, body: Command) -> None:
-    """Mode, pause or resume of an HPA or (no name) of the namespace."""
+    """Mode, pause, resume or override of an HPA or (no name) of the namespace."""
     if body.command == "mode":
         _set_command(fold, body.name, body.mode, None)
     else:
@@ -382,6 +382,8 @@ def _set_command(fold: Folding, name: str, mode: Mode | None, pauses: dict[str, 
     if not namespace.open():
         return
     old_mode, old_pauses = namespace.commands.get(name, (None, {}))
+    if pauses is None and mode != "enforce":  # an override ends with the mode in which it has its effect
+        old_pauses = {kind: each for kind, each in old_pauses.items() if kind != OVERRIDE}
     kept = (mode, old_pauses) if pauses is None else (old_mode, pauses)
     namespace.put_command(name, kept)
     fold.state.wake_parked(namespace.key)
@@ -389,7 +391,7 @@ def _set_command(fold: Folding, name: str, mode: Mode | None, pauses: dict[str, 
 
 def paused_by(pauses: dict[str, Pause], body: Command, now_ms: int) -> dict[str, Pause]:
     """Give the pauses of a scope after a pause or resume."""
-    return pauses_after(pauses, body, Pause(body.until, body.author, body.reason, now_ms))
+    return pauses_after(pauses, body, Pause(body.until, body.author, body.reason, now_ms, body.replicas or 0))
 
 
 def _target(body: AutoscalerSet) -> TargetName:

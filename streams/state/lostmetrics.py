@@ -24,6 +24,7 @@ from streams.hpa.observation import Observation, PodRow
 from streams.state.budget import Left
 from streams.state.membership import canonical_selector, is_selector
 from streams.state.namespace import Namespace
+from streams.state.overrides import Override, write_to
 from streams.state.rates import in_force, joined
 from streams.state.rows import SeenRow, ViewRow
 
@@ -68,24 +69,9 @@ def with_fallback(
     step = Step(step="fallback", in_=current, out=wanted, detail=detail)
     if wanted == current or not current:
         return evaluation, step if current else None
-    rules = autoscaler.scale_up if wanted > current else autoscaler.scale_down
-    pending = Pending(
-        current_replicas=current,
-        desired_replicas=wanted,
-        reason=f"fallback, as the metrics have failed {fallback.failure_threshold} times in a row",
-        name=autoscaler.name,
-        reference=autoscaler.reference,
-        generation=autoscaler.generation,
-        to_zero=False,
-        conditions=list(result.status.get("conditions") or []),
-        current_metrics=result.status.get("currentMetrics"),
-        events=(*result.events, *result.events_after_write),
-        error=result.error,
-        error_label=result.error_label,
-        metric_results=result.metric_results,
-        longest_period_ms=rules.longest_ms if rules is not None else None,
-    )
-    changed = structs.replace(evaluation, desired_replicas=wanted, reason=pending.reason, result=None, pending=pending)
+    reason = f"fallback, as the metrics have failed {fallback.failure_threshold} times in a row"
+    pending = write_to(wanted, reason, evaluation, autoscaler)
+    changed = structs.replace(evaluation, desired_replicas=wanted, reason=reason, result=None, pending=pending)
     return changed, step
 
 
@@ -138,6 +124,7 @@ class EvaluationInputs(Struct, frozen=True, kw_only=True):
     """Replicas for lost metrics; counts where `failures`, the evaluations in a row that failed, this one as well if it
     does, reach its threshold."""
     failures: int = 0
+    override: Override | None = None
     native_moves: tuple[tuple[int, int, int], ...] = ()
     moves: tuple[tuple[int, int, int, str], ...] = ()
     follows_native: bool = False

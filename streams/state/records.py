@@ -159,6 +159,14 @@ def steps_to(evaluation: Evaluation, final: int, brake: Step | None = None) -> l
     return made if brake is None else [*made, brake]
 
 
+def with_replaced(made: list[Step], replaced: Step | None, evaluation: Evaluation) -> list[Step]:
+    """Give the steps with that of a fallback, which comes first, or of an override, which comes before the guards."""
+    if replaced is None:
+        return made
+    at = 0 if replaced.step == "fallback" else len(steps(evaluation))
+    return [*made[:at], replaced, *made[at:]]
+
+
 def steps(evaluation: Evaluation) -> list[Step]:
     """Give the steps from the metrics' proposal to the final number of replicas."""
     current = evaluation.current_replicas or 0

@@ -46,12 +46,13 @@ class DirectoryKey(NamedTuple):
 
 
 class Pause(Struct, array_like=True, frozen=True, gc=False):
-    """A pause: `until_ms` 0 means until resumed."""
+    """A pause: `until_ms` 0 means until resumed. `replicas`: of an override, which is kept among the pauses."""
 
     until_ms: int = 0
     author: str = ""
     reason: str = ""
     since_ms: int = 0
+    replicas: int = 0
 
 
 class PendingWrite(Struct, array_like=True, frozen=True, gc=False):
@@ -355,7 +356,7 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     listed: dict[str, str] = {}
     """Watch -> session whose full list this namespace holds."""
     commands: dict[str, tuple[Mode | None, dict[str, Pause]]] = {}
-    """HPA name (empty: the whole namespace) -> mode by command, pauses by kind."""
+    """HPA name (empty: the whole namespace) -> mode by command, pauses (and the override) by kind."""
     ignored: dict[str, int] = {}
     """Entries not applied, by reason."""
     autoscalers: list[tuple[DirectoryKey, DirectoryEntry]] = []

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -322,6 +323,54 @@ def test_pause_kinds_and_duration(run: Cli, broker: Broker) -> None:
     assert body.pause_kind == "scaleDown"
     assert body.until > 0
     assert run("pause", "--all", "--scale-in", "--scale-out").exit_code == 2
+
+
+def test_an_override_and_its_end_are_commands_about_one_hpa(run: Cli, broker: Broker) -> None:
+    asked = ["override", "east/shop/checkout", "--replicas", "12", "--for", "2h", "--reason", "sale"]
+    assert run(*asked).stdout == "hpa east/shop/checkout overridden to 12 replicas for 2h\n"
+    ended = run("override", "east/shop/checkout", "--end")
+    assert (ended.exit_code, ended.stdout) == (0, "hpa east/shop/checkout override ended\n")
+    assert "hpa east/shop/checkout has no override" in ended.stderr
+    (first, end) = (each for _, _, each in broker.written)
+    assert isinstance(first, Command)
+    assert (first.command, first.name, first.replicas, first.author, first.reason) == (
+        "override",
+        "checkout",
+        12,
+        "anna",
+        "sale",
+    )
+    assert first.until > 0
+    assert end == Command(command="override", name="checkout", author="anna")
+
+
+def test_an_override_that_the_hpa_bounds_is_warned_of(run: Cli, broker: Broker) -> None:
+    bounded = run("override", "east/shop/checkout", "--replicas", "21", "--for", "2h")
+    assert bounded.exit_code == 0
+    assert "hpa east/shop/checkout: minReplicas 2 and maxReplicas 20 bound the override" in bounded.stderr
+
+
+def test_an_override_is_shown_everywhere(run: Cli, fleet: Fleet) -> None:
+    until_ms = fleet.now_ms + 3_600_000
+    body = Command(command="override", name="checkout", replicas=12, until=until_ms, author="anna", reason="sale")
+    fleet.append(body)
+    fleet.append(after_ms=15_000)
+    fleet.observe(3, 300)
+    text = "override to 12 replicas by anna until 2026-11-21T"
+    for arguments in (
+        ["get", "hpa", "-A", "--problem"],
+        ["describe", "hpa", "east/shop/checkout"],
+        ["explain", "east/shop/checkout"],
+        ["decisions", "-A"],
+        ["audit", "list", "-A"],
+        ["status", "-A"],
+    ):
+        shown = run(*arguments).stdout
+        assert text in shown, (arguments, shown)
+    assert "enforce (override)" in run("get", "hpa", "-A").stdout
+    assert "override to 12 replicas until" in run("history", "east/shop/checkout").stdout
+    document = msgspec.json.decode(run("get", "hpa", "-A", "-o", "json").stdout)
+    assert document["items"][0]["override"].startswith(text)
 
 
 def test_mode_of_a_cluster_is_its_setting_and_of_an_hpa_a_command(run: Cli, broker: Broker) -> None:

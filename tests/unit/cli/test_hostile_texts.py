@@ -176,7 +176,7 @@ NOT_READ: Final = {
         "page",
     ),  # numbers of recorded decisions; the page escapes what it shows
     *("doctor", "lint", "diff", "apply", "delete", "adopt", "release", "rollback", "pause", "resume", "mode"),
-    *("settings", "topics", "ingest", "clusters", "archive", "run", "dev", "demo", "config", "metrics"),
+    *("override", "settings", "topics", "ingest", "clusters", "archive", "run", "dev", "demo", "config", "metrics"),
     *("completion", "version"),
 }
 """Verbs that do not show a recorded fleet, or show it as others do; what they print passes the same function."""
