@@ -56,6 +56,8 @@ class Fleet:
     tick_ms: int = 1_000
     churn: float = 0.02
     """Share of the workloads whose pods change at an answer."""
+    noise: float = 0.1
+    """By which share the usage of a pod differs from the load at most."""
     settings: ClusterSettings | None = None
     start_ms: int = START_MS
 
@@ -199,9 +201,9 @@ class LogGenerator:
     def _answers(self, workload: GeneratedWorkload) -> list[MetricAnswer]:
         time_ms = self.now_ms // 1000 * 1000
         load = self._load(workload)
-        usages = []
+        usages, noise = [], self.fleet.noise
         for pod in workload.pods:
-            cpu = round(400 * load * self.random.uniform(0.9, 1.1))
+            cpu = round(400 * load * self.random.uniform(1 - noise, 1 + noise))
             memory = round(200_000_000_000 * self.random.uniform(0.9, 1.0))
             usages.append(PodUsage(pod.name, time_ms, 15_000, [("main", {"cpu": cpu, "memory": memory})]))
         answers = [MetricAnswer(api="resource", selector=workload.selector, usages=usages)]

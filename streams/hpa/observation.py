@@ -237,14 +237,6 @@ def _of_usages(answer: MetricAnswer, resource: str, container: str, namespace: s
     """
     if not answer.usages:
         return empty_failure("resource")
-    if not container and all([len(usage.containers) == 1 for usage in answer.usages]):
-        return pod_samples(
-            {
-                usage.pod: (milli, usage.time or ZERO_TIME_MS, usage.window_ms)
-                for usage in answer.usages
-                if (milli := usage.containers[0][1].get(resource)) is not None
-            }
-        )
     samples: dict[str, tuple[int, int, int]] = {}
     for usage in answer.usages:
         containers = usage.containers
@@ -253,6 +245,8 @@ def _of_usages(answer: MetricAnswer, resource: str, container: str, namespace: s
                 where = f"container {container} not present in metrics for pod {namespace}/{usage.pod}"
                 return MetricFailure(f"failed to get container metrics: {where}")
             milli = _of_container(containers, resource, container)
+        elif len(containers) == 1:
+            milli = containers[0][1].get(resource)
         else:
             milli = _of_pod(containers, resource)
         if milli is not None:

@@ -34,7 +34,7 @@ from schemas.decisions import ENGINE
 from schemas.entries import VERSION, Body, PublicRecord
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from tests.bench.fleetworld import kubeconfig
-from tests.kafka.broker import KafkaBroker
+from tests.kafka.broker import KafkaBroker, free_ports
 
 ROOT = Path(__file__).parents[2]
 PERIOD_S = 15
@@ -133,6 +133,8 @@ class FleetRun:
         self.restarts: Counter[str] = Counter()
         self.last_words: list[str] = []
         """What each process said last that ended too early."""
+        self.decider_ports: dict[str, int] = {}
+        """Where each decider serves its metrics."""
 
     async def start(self) -> None:
         """Start everything; the fleet is not yet evaluated."""
@@ -152,8 +154,10 @@ class FleetRun:
         reach = ("--brokers", self.address, "--log-level", "warning")
         clusters = ("--kubeconfig", str(config))
         self._run("ingest", "fleethpa", "run", "ingest", *reach)
-        for number in range(plan.deciders):
-            self._run("decider" + str(number or ""), "fleethpa", "run", "decider", *reach)
+        for number, port in enumerate(free_ports(plan.deciders)):
+            name = "decider" + str(number or "")
+            self.decider_ports[name] = port
+            self._run(name, "fleethpa", "run", "decider", *reach, "--web-port", str(port))
         self._run("reconciler", "fleethpa", "run", "reconciler", *reach, *clusters)
         self._run("observer", "fleethpa", "run", "observer", *reach, *clusters)
 
@@ -217,6 +221,18 @@ class FleetRun:
             found: dict[str, Any] = orjson.loads(await got.read())
             return found
 
+    async def fast_counts(self) -> dict[str, tuple[float, float]]:
+        """Give of each decider how many evaluations it has published, and how many took the fast path."""
+        found = {}
+        async with aiohttp.ClientSession() as session:
+            for name, port in self.decider_ports.items():
+                async with session.get(f"http://127.0.0.1:{port}/metrics") as got:
+                    lines = [line.partition(" ") for line in (await got.text()).splitlines()]
+                values = {metric: value for metric, _, value in lines}
+                counts = values["fleethpa_evaluations_total"], values["fleethpa_fast_evaluations_total"]
+                found[name] = (float(counts[0]), float(counts[1]))
+        return found
+
     async def until_evaluated(self) -> tuple[float, int]:
         """Wait until every HPA was evaluated once, or for as long as the start may take; gives the time in seconds, and
         how many HPAs were.
@@ -275,9 +291,11 @@ async def measure(plan: Plan) -> dict[str, Any]:
         if steady is None:
             await asyncio.sleep(PERIOD_S)
         await run.ask("reset")
+        fast_before = await run.fast_counts()
         before, stored, began = run.look(), run.topic_bytes(), time.monotonic()
         await asyncio.sleep(plan.seconds)
         seen, after, took_s = await run.ask("stats"), run.look(), time.monotonic() - began
+        fast_after = await run.fast_counts()
         grown = {topic: size - stored.get(topic, 0) for topic, size in run.topic_bytes().items()}
         run.check()
         stepped: dict[str, Any] = {}
@@ -287,6 +305,7 @@ async def measure(plan: Plan) -> dict[str, Any]:
             stepped = await run.ask("stepped")
     more: dict[str, Any] = {"started_s": round(started_s, 1), "start_bound_s": plan.start_s, "evaluated_once": known}
     more["start_cpu_s"] = {name: round(each.cpu_s, 1) for name, each in sorted(start.items())}
+    more["share_fast"] = share_fast(fast_before, fast_after)
     more |= {"step": stepped, "restarts": dict(run.restarts), "steady_s": steady and round(steady[0], 1)}
     more["mb_per_1000_hpas_and_day"] = {
         topic: round(size * 86_400 / took_s * 1_000 / plan.hpas / 1e6, 1)
@@ -305,6 +324,17 @@ def evaluations_of(decisions: Mapping[str, int]) -> int:
 def short_share(decisions: Mapping[str, int]) -> float:
     """Which share of the evaluations is recorded as short decisions."""
     return decisions.get("short", 0) / max(evaluations_of(decisions), 1)
+
+
+def share_fast(before: Mapping[str, tuple[float, float]], after: Mapping[str, tuple[float, float]]) -> float | None:
+    """Which share of the evaluations took the fast path, of the deciders that were not started again; None: of none."""
+    grown = [
+        (total - before[name][0], fast - before[name][1])
+        for name, (total, fast) in after.items()
+        if total >= before[name][0]
+    ]
+    evaluations = sum(total for total, _ in grown)
+    return round(sum(fast for _, fast in grown) / evaluations, 3) if evaluations else None
 
 
 def report(
@@ -336,7 +366,7 @@ def report(
 
 
 def document(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures of a run for programs, without what only explains them. There is no fast path yet."""
+    """The figures of a run for programs, without what only explains them."""
     cpu = {name: cost for name, cost in found["cpu_s_per_1000"].items() if name not in ("fleet", "broker")}
     start_cpu = {name: cost / found["hpas"] for name, cost in found["start_cpu_s"].items() if name in cpu}
     return {
@@ -349,7 +379,7 @@ def document(found: Mapping[str, Any]) -> dict[str, Any]:
         "evaluationsPerSecond": found["evaluations_per_s"],
         "evaluatedShare": found["share_evaluated"],
         "shortShare": found["share_short"],
-        "fastShare": None,
+        "fastShare": found["share_fast"],
         "sampleToDecisionMs": _quantiles(found["sample_to_decision_ms"]),
         "sampleToWriteMs": _quantiles(found["sample_to_write_ms"]),
         "stepToWriteMs": _quantiles(found["step"]["first_write_ms"]) if found["step"] else None,
@@ -370,8 +400,8 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
     )
     if found["steady_s"] is not None:
         yield f"  steady                    {found['steady_s']} s after the first evaluations"
-    share, short = found["share_evaluated"], found["share_short"]
-    yield f"  evaluated per period      {share:.1%} of the HPAs; {short:.0%} of the decisions are short"
+    share, short, fast = found["share_evaluated"], found["share_short"], found["share_fast"] or 0.0
+    yield f"  evaluated per period      {share:.1%} of the HPAs; {short:.0%} of the decisions short, {fast:.0%} fast"
     yield (
         f"  evaluated once            {found['evaluated_once']:,} HPAs, {found['started_s']} s after the start "
         f"(at most {found['start_bound_s']:g} s are waited for all)"

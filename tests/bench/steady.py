@@ -101,7 +101,15 @@ class Steady:
 def steady_log(pods: int) -> tuple[Record, ...]:
     """The log of a fleet with so many pods per HPA: 300 HPAs of 5 pods, fewer of more."""
     hpas = max(10, 300 * 5 // pods)
-    fleet = Fleet(hpas=hpas, namespaces=hpas // 10, minutes=WARM_MINUTES + 4, pods=pods, churn=0.002, settings=ENFORCED)
+    fleet = Fleet(
+        hpas=hpas,
+        namespaces=hpas // 10,
+        minutes=WARM_MINUTES + 4,
+        pods=pods,
+        churn=0.002,
+        noise=0.03,
+        settings=ENFORCED,
+    )
     return tuple(ClosedLoop(fleet).log())
 
 
