@@ -69,7 +69,7 @@ async def _tested(session: Session, group: CapacityGroup, window: tuple[int, int
             raise not_found(
                 f"no HPA is of the CapacityGroup {group.name}",
                 cause="Its selector and clusters match none that the log knows.",
-                next_step="fleethpa get hpa -A --show-labels",
+                next_step="fleethpa get hpa -A -o yaml, to see their labels",
             )
         views = [view for id_, view in state.hpas.items() if priorities[str(id_)] is not None]
         numbers = sorted({view.partition for view in views})

@@ -63,7 +63,7 @@ def _verdict(result: CapacityTest) -> list[str]:
         texts = [f"{limit} would never have held anything back: {peak}."]
     else:
         texts = [
-            f"{limit} would have held back {counted(len(result.held), 'HPA')} of {result.hpas}: "
+            f"{limit} would have held back {len(result.held)} of {counted(result.hpas, 'HPA')}: "
             f"{counted(result.times, 'time')}, {minutes(result.minutes)} in all.",
             f"The longest time was {minutes(result.longest_minutes)}, from {rfc3339(result.longest_since_ms)} on.",
             f"A limit of {result.peak:,} would have held nothing back: {peak}.",

@@ -65,11 +65,13 @@ class Rules(NamedTuple):
         seen: what the parent keeps of a member's account when it allots.
         obeys: what a member obeys after it received an allotment.
         most: what a member reports as the most that it may have.
+        maximum: the maximum that is allotted under, given what members may have by now.
     """
 
     seen: Callable[[Account], Account] = lambda account: account
     obeys: Callable[[Allotment, Allotment], Allotment] = obeyed
     most: Callable[[Member], int] = lambda member: member.most
+    maximum: Callable[[int, int], int] = lambda maximum, counted: maximum
 
 
 def _newest_allotment(account: Account) -> Account:
@@ -85,6 +87,7 @@ MUTATIONS: dict[str, Rules] = {
     "allotments-on-their-way": Rules(seen=_newest_report),
     "numbers": Rules(obeys=lambda now, received: received),
     "writes-in-flight": Rules(most=lambda member: member.replicas),
+    "nothing-added-above-the-maximum": Rules(maximum=max),
 }
 """The protocol without one of its mechanisms, each of which must break an invariant."""
 
@@ -154,7 +157,8 @@ def evaluate(state: State, rules: Rules) -> State:
     present = [at for at in range(len(MEMBERS)) if at != state.away]
     wanted = {MEMBERS[at].name: state.shares[at] for at in present}
     seen = {member.name: rules.seen(state.accounts[at]) for at, member in enumerate(MEMBERS)}
-    made = allot(wanted, seen, state.maximum)
+    counted = sum(account.counted for account in seen.values())
+    made = allot(wanted, seen, rules.maximum(state.maximum, counted))
     accounts, sent = list(state.accounts), list(state.sent)
     for at in present:
         before, new = state.accounts[at].newest, made[MEMBERS[at].name].newest

@@ -59,7 +59,7 @@ def test_a_ceiling_says_whom_it_would_have_held_back(ask: Any) -> None:
 def test_the_verdict_comes_first_in_words(ask: Any) -> None:
     made = ask(_group(), *SINCE)
     assert made.exit_code == 0, made.output
-    assert "A limit of 8 replicas would have held back 1 HPA of 2: 1 time" in made.stdout
+    assert "A limit of 8 replicas would have held back 1 of 2 HPAs: 1 time" in made.stdout
     assert "A limit of 9 would have held nothing back" in made.stdout
 
 
