@@ -89,7 +89,8 @@ class WorkerPool(Generic[K, V]):
             finally:
                 self._busy.discard(key)
                 self._ended.set()
-                self._arrived.set()  # what waits under this key may go now
+                if key in self._queue:
+                    self._arrived.set()  # what waits under this key may go now
 
     def _next(self) -> K | None:
         keys = reversed(self._queue) if self._newest_first else iter(self._queue)

@@ -173,7 +173,7 @@ class ClusterWriters:
         guards: Callable[[str], WriteGuards],
         status_every_ms: Callable[[str], int],
     ) -> None:
-        self._books, self._metrics = books, metrics
+        self._books, self._metrics, self._to_show = books, metrics, metrics.decisions.labels("show")
         self._limits, self._clock, self._forbids = limits, clock, forbids
         self._guards, self._status_every_ms = guards, status_every_ms
         self._inbox, self._full = Inbox(), FullRecords()
@@ -332,7 +332,7 @@ class ClusterWriters:
     def _queue_status(
         self, worker: _ClusterWorker, shown: ShownDecision, position: Position | None, *, status: bool = True
     ) -> None:
-        self._metrics.decisions.labels("show").inc()
+        self._to_show.inc()
         status_write = worker.status_writes.waiting(shown.hpa) or StatusWrite()
         status_write.add(shown, position, status=status)
         if position is not None:

@@ -8,6 +8,7 @@ connection that the server has closed while it was idle is replaced without an e
 from __future__ import annotations
 
 import asyncio
+import selectors
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -95,8 +96,9 @@ class Transfers:
         self._options, self._loop = options, asyncio.get_running_loop()
         self._idle: dict[str, list[_Handle]] = {}
         self._running: dict[pycurl.Curl, _Handle] = {}
-        self._watched: dict[int, int] = {}
-        """Socket → what libcurl waits for there."""
+        self._sockets = selectors.DefaultSelector()
+        """Those that libcurl waits for: the event loop waits for this selector, which costs less than for each."""
+        self._loop.add_reader(self._sockets.fileno(), self._go_on)
         self._timer: asyncio.Handle | None = None
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
@@ -135,34 +137,42 @@ class Transfers:
         if self._timer is not None:
             self._timer.cancel()
         self._multi.close()
+        self._loop.remove_reader(self._sockets.fileno())
+        self._sockets.close()
         self._idle.clear()
 
     # --- what libcurl waits for ---------------------------------------------------------------------------------------
 
     def _watch(self, what: int, descriptor: int, _multi: object, _data: object) -> None:
-        now = 0 if what == pycurl.POLL_REMOVE else what
-        begins, ends = now & ~self._watched.get(descriptor, 0), self._watched.get(descriptor, 0) & ~now
-        if begins & pycurl.POLL_IN:
-            self._loop.add_reader(descriptor, self._go_on, descriptor, pycurl.CSELECT_IN)
-        if begins & pycurl.POLL_OUT:
-            self._loop.add_writer(descriptor, self._go_on, descriptor, pycurl.CSELECT_OUT)
-        if ends & pycurl.POLL_IN:
-            self._loop.remove_reader(descriptor)
-        if ends & pycurl.POLL_OUT:
-            self._loop.remove_writer(descriptor)
-        self._watched[descriptor] = now
+        if what == pycurl.POLL_REMOVE:
+            self._sockets.unregister(descriptor)
+        elif descriptor in self._sockets.get_map():
+            self._sockets.modify(descriptor, what)
+        else:
+            self._sockets.register(descriptor, what)
 
     def _wait(self, timeout_ms: int) -> None:
+        if timeout_ms == 0 and self._timer is not None and not isinstance(self._timer, asyncio.TimerHandle):
+            return  # as for the handle before, to which libcurl is about to be called
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if timeout_ms == 0:
-            self._timer = self._loop.call_soon(self._go_on, pycurl.SOCKET_TIMEOUT, 0)
+            self._timer = self._loop.call_soon(self._timed_out)
         elif timeout_ms > 0:
-            self._timer = self._loop.call_later(timeout_ms / 1000, self._go_on, pycurl.SOCKET_TIMEOUT, 0)
+            self._timer = self._loop.call_later(timeout_ms / 1000, self._timed_out)
 
-    def _go_on(self, descriptor: int, ready: int) -> None:
-        self._multi.socket_action(descriptor, ready)
+    def _timed_out(self) -> None:
+        self._timer = None
+        self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+        self._collect()
+
+    def _go_on(self) -> None:
+        for key, ready in self._sockets.select(0):
+            self._multi.socket_action(key.fd, ready)
+        self._collect()
+
+    def _collect(self) -> None:
         while True:
             left, ended, failed = self._multi.info_read()
             for curl in ended:
