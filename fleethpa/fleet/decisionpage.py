@@ -20,8 +20,8 @@ from streams.hpa.rules import rules_in_words
 if TYPE_CHECKING:
     from fleethpa.fleet.troubles import ClusterTrouble
     from streams.analysis.counterfactual import Counterfactuals, Flip, Unmoved, Without
-    from streams.state.moves import Fight
-
+    from streams.analysis.loweredrequests import LoweredRequest
+from streams.state.moves import Fight
 
 MetricHealth = tuple[str, str, str, str, str]
 
@@ -238,11 +238,13 @@ def explained(
     would: Counterfactuals | None = None,
     fight: Fight | None = None,
     troubles: Iterable[ClusterTrouble] = (),
+    lowered: Iterable[LoweredRequest] = (),
 ) -> Explanation:
     """Explain a decision.
 
     `ending` is the record that completed its write, where there is one; `would`: what would have changed the answer;
-    `fight`: two writers that undid each other when it was made; `troubles`: what is wrong in its cluster.
+    `fight`: two writers that undid each other when it was made; `troubles`: what is wrong in its cluster; `lowered`:
+    requests that fell before it.
     """
     made_ms = parse_time_ms(decision.time)
     return Explanation(
@@ -250,7 +252,7 @@ def explained(
         made_ms,
         _verdict(decision),
         _ending(decision, ending, made_ms),
-        list(_surroundings(decision, fight, troubles)),
+        [*_surroundings(decision, fight, troubles), *map(_lowered, lowered)],
         list(_steps(decision)),
         would_rows(would) if would is not None else [],
     )
@@ -295,6 +297,16 @@ def _surroundings(
     for trouble in troubles:
         yield "Cluster", f"{decision.cluster}: {trouble.text}"
         yield "", f"Next: {trouble.next_step}"
+
+
+def _lowered(found: LoweredRequest) -> tuple[str, str]:
+    metric = words.short(found.metric)
+    requests = words.alike((found.request_before, found.request), metric)
+    usages = words.alike((found.usage_before, found.usage), metric)
+    return "Request", (
+        f"{metric}: the ratio rose because the request fell, from about {' to '.join(requests)} per pod; "
+        f"usage {' → '.join(usages)}"
+    )
 
 
 def _style(decision: Decision) -> str:

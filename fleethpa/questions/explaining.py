@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from fleethpa.frame.sources import connecting
 from runtime.log import clean
 from streams.analysis.answer import answer
 from streams.analysis.counterfactual import Counterfactuals, counterfactuals
+from streams.analysis.loweredrequests import BACK_MS, LoweredRequest, lowered_requests
 from streams.archive.segments import ArchiveError
 from streams.history.differences import differences
 from streams.history.evaluations import evaluation_of
@@ -112,11 +114,15 @@ class Again:
     would: Counterfactuals | None = None
     fight: Fight | None = None
     lacking: str = ""
+    lowered: Sequence[LoweredRequest] = ()
+    """Requests that fell before it."""
 
     def explained(self, ending: Recorded | None, troubles: Sequence[ClusterTrouble] = ()) -> Explanation:
         """The explanation. `ending`: the record that completed its write; `troubles`: of its cluster."""
         ended = ending.decision if ending is not None else None
-        return explained(self.recorded.decision, ended, would=self.would, fight=self.fight, troubles=troubles)
+        return explained(
+            self.recorded.decision, ended, would=self.would, fight=self.fight, troubles=troubles, lowered=self.lowered
+        )
 
 
 async def evaluated_again(past: Past, found: Recorded) -> Again:
@@ -129,7 +135,21 @@ async def evaluated_again(past: Past, found: Recorded) -> Again:
         return Again(found, lacking=str(error))
     inputs = again.inputs
     whole = _whole(found, inputs) if found.short else found
-    return Again(whole, counterfactuals(inputs), fight_now(inputs.moves, inputs.now_ms))
+    fight = fight_now(inputs.moves, inputs.now_ms)
+    return Again(whole, counterfactuals(inputs), fight, lowered=await _lowered(past, whole))
+
+
+async def _lowered(past: Past, found: Recorded) -> list[LoweredRequest]:
+    """Which requests fell within ten minutes before a decision to scale up by utilization; others are not looked at."""
+    decision = found.decision
+    if decision.direction != "ScaleUp" or not any(metric.utilization for metric in decision.metrics):
+        return []
+    since_ms = found.time_ms - BACK_MS
+    async with aclosing(
+        past.decisions(found.partition, since_ms, found.time_ms, lambda hpa: hpa == found.hpa)
+    ) as earlier:
+        past_ones = [each.decision async for each in earlier if each.decision.kind == "evaluation"]
+    return lowered_requests(past_ones, decision)
 
 
 async def troubles_of(past: Past, found: Recorded, ending: Recorded | None, now_ms: int) -> list[ClusterTrouble]:

@@ -69,6 +69,7 @@ class Fleet:
         self.values: list[bytes] = []
         self.rows: dict[bytes, bytes] = {}
         self.cluster, self.namespace = "east", "shop"
+        self.cpu_request = "500m"
 
     @property
     def key(self) -> str:
@@ -118,7 +119,7 @@ class Fleet:
             start=started,
             ready="True",
             ready_at=started + 1_000,
-            containers=[Container(name="main", requests={"cpu": "500m"})],
+            containers=[Container(name="main", requests={"cpu": self.cpu_request})],
         )
 
     def applied(self, replicas: int) -> None:

@@ -43,6 +43,31 @@ def test_the_numbers_that_explain_prints_add_up() -> None:
     assert products > 500
 
 
+@pytest.mark.parametrize(
+    ("request_", "usage_milli", "shown"),
+    [
+        pytest.param("250m", 310, "from about 500m to 250m per pod; usage 300m → 310m", id="half the request"),
+        pytest.param("500m", 600, "", id="the same request, twice the usage"),
+        pytest.param("250m", 600, "", id="half the request, but twice the usage"),
+        pytest.param("495m", 340, "", id="as much less as rounding may hide"),
+    ],
+)
+def test_a_scale_up_after_requests_fell_names_them(
+    monkeypatch: pytest.MonkeyPatch, request_: str, usage_milli: int, shown: str
+) -> None:
+    fleet = Fleet()
+    fleet.settle(usage_milli=300)
+    fleet.cpu_request = request_
+    for _ in range(3):
+        fleet.append(after_ms=10_000)
+        fleet.observe(3, usage_milli)
+    run = Cli(monkeypatch, fleet)
+    text = run("explain", "east/shop/checkout", "--change").stdout
+    assert "SCALE UP  3 → " in text
+    lines = [line.removeprefix("Request").strip() for line in text.splitlines() if line.startswith("Request")]
+    assert lines == ([f"cpu: the ratio rose because the request fell, {shown}"] if shown else [])
+
+
 def test_replicas_that_are_not_known_are_not_shown_as_0(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet()
     fleet.settle()
