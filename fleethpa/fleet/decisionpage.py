@@ -225,6 +225,11 @@ class Explanation:
         return bool(self.decision.error or self.decision.refused)
 
     @property
+    def held(self) -> str:
+        """Which of fleethpa's own limits keeps the count, and until when; empty: none does."""
+        return words.braked(self.decision) if self.decision.kind == "evaluation" else ""
+
+    @property
     def bars(self) -> list[float]:
         """The count after each step as a share of the highest one; 0 where it is not known."""
         counts = [int(step.value) if step.value.isdigit() else 0 for step in self.steps]

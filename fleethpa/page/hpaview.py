@@ -20,6 +20,7 @@ from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, usage
 from fleethpa.frame.options import parse_duration_ms
+from fleethpa.page.waterfall import waterfall
 from fleethpa.questions.explaining import Again, evaluated_again, troubles_of
 from fleethpa.show import words
 from fleethpa.show.report import MOST_POINTS, thinned
@@ -156,6 +157,7 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int) -> dict[
     view = state.hpas.get(hpa)
     if view is not None and read.again is not None:
         view = replace(view, decision=read.again.recorded)
+    found = read.again.explained(read.ending, read.troubles) if read.again is not None else None
     return {
         "hpa": hpa,
         "view": view,
@@ -166,7 +168,9 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int) -> dict[
         "revisions": list(reversed(read.revisions)),
         "change_text": change_text,
         "note": read.note,
-        "explained": read.again.explained(read.ending, read.troubles) if read.again is not None else None,
+        "explained": found,
+        "waterfall": waterfall(found) if found is not None and found.decision.kind == "evaluation" else None,
+        "charts": 1 + len(found.decision.metrics) if found is not None else 1,
         "health": metric_health(read.again.recorded.decision, now_ms) if read.again is not None else [],
     }
 
@@ -359,6 +363,15 @@ def restart_marks(decisions: Iterable[Recorded]) -> list[Mark]:
     ]
 
 
+def scale_marks(decisions: Iterable[Recorded]) -> list[Mark]:
+    """Why replicas were changed, of the newest changes."""
+    found = [each for each in decisions if each.head.kind == "evaluation" and each.facts.direction != "None"]
+    return [
+        Mark(time=each.time_ms / 1000, kind="scale", text=f"{words.change(each.decision)} {words.why(each.decision)}")
+        for each in found[-TIMELINE:]
+    ]
+
+
 def hand_marks(decisions: Iterable[Recorded]) -> list[Mark]:
     """Who wrote the replicas, as each evaluation saw it."""
     found = []
@@ -389,4 +402,6 @@ def _target(metric: MetricOutline, unit: str) -> Number:
 
 def charts(decisions: Sequence[Recorded]) -> ChartSeries:
     """The lines of an HPA's charts, with marks for other specs, pauses in force, restarts, and for who wrote."""
-    return series(decisions, [*spec_marks(decisions), *restart_marks(decisions), *hand_marks(decisions)])
+    return series(
+        decisions, [*spec_marks(decisions), *restart_marks(decisions), *scale_marks(decisions), *hand_marks(decisions)]
+    )

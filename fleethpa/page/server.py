@@ -285,6 +285,11 @@ class PageServer:
         async with self.reader.past(at_ms) as past:
             read = await read_hpa(past, hpa, now_ms, span_ms, self._evaluations)
         found = hpa_view(state, hpa, read, now_ms) | {"span": text or DEFAULT_SPAN, "spans": SPANS}
+        moment_ms = now_ms if at_ms is not None else state.clock_ms
+        link = f"{request.url.origin()}{hpa_url(hpa, at=rfc3339(moment_ms), span=text)}"
+        found["shared"] = (
+            f"{found['explained'].verdict if found['explained'] else ''}\n{hpa} at {rfc3339(moment_ms)}\n{link}"
+        )
         return self._html(request, "hpa.html", state, found, command=f"explain {hpa}{time_flag('--at', at_ms)}")
 
     async def series(self, request: web.Request) -> web.Response:

@@ -40,7 +40,7 @@ def test_why_did_it_scale(page: Page, stack: TroubledStack) -> None:
 def test_why_did_it_not_scale(page: Page, stack: TroubledStack) -> None:
     open_hpa(page, stack, "east/shop/checkout")
     in_view(page.locator(".verdict", has_text="at maxReplicas 12"))
-    in_view(page.locator(".steps tr", has_text="maxReplicas limits"))
+    in_view(page.locator(".waterfall .lit", has_text="maxReplicas limits"))
 
 
 def test_what_would_have_changed_it(page: Page, stack: TroubledStack) -> None:
@@ -67,7 +67,8 @@ def test_which_metric_has_a_wrong_name(page: Page, stack: TroubledStack) -> None
 
 def test_what_changed_in_its_spec_by_whom(page: Page, stack: TroubledStack) -> None:
     open_hpa(page, stack, "east/shop/web")
-    in_view(page.locator(".revisions tr", has_text="maxReplicas 6→7"))
+    in_view(page.locator(".timeline .kind-spec", has_text="maxReplicas 6→7").filter(has_text="by "))
+    expect(page.locator(".revisions tr", has_text="maxReplicas 6→7")).to_be_visible()
 
 
 def test_is_this_record_authentic(page: Page, stack: TroubledStack) -> None:

@@ -6,9 +6,9 @@ const fleethpaChart = (() => {
   const utc = (s) => new Date(s * 1000).toISOString();
   const label = (s, span) => (span > 86400 ? utc(s).slice(5, 16).replace("T", " ") : utc(s).slice(11, span < 1200 ? 19 : 16));
   const grid = () => ({ stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") }, font: "11px system-ui" });
-  const axes = () => [
+  const axes = (y = {}) => [
     { ...grid(), size: 24, space: 80, values: (plot, splits) => splits.map((s) => label(s, plot.scales.x.max - plot.scales.x.min)) },
-    { ...grid(), size: 44 },
+    { ...grid(), size: 44, ...y },
   ];
   const line = (label, colour, dash, width = 2) =>
     ({ label, stroke: css(colour), width, dash, points: { show: false }, spanGaps: false, paths: uPlot.paths.stepped({ align: 1 }) });
@@ -20,5 +20,5 @@ const fleethpaChart = (() => {
     axes: axes(),
   });
   const show = (value) => (value === null || value === undefined ? "–" : String(Math.round(value * 1000) / 1000));
-  return { css, utc, line, frame, show };
+  return { css, utc, line, axes, frame, show };
 })();

@@ -2,8 +2,10 @@
 "use strict";
 
 (() => {
-  const { css, utc, line, frame, show } = fleethpaChart;
+  const { css, utc, line, axes, frame, show } = fleethpaChart;
   const root = () => document.getElementById("charts");
+  const NEAR_PX = 5; // a mark so close to the pointer is read with the values
+  const HEIGHT_PX = 200;
   let plots = [];
   document.documentElement.classList.add("scripted"); // shows what only scripts can move
   window.fleethpaCharts = plots; // for tests: what is drawn, as data
@@ -66,6 +68,16 @@
     document.querySelectorAll("[data-live]").forEach((each) => htmx.trigger(each, "sse:changed"));
   });
 
+  // --- share ------------------------------------------------------------------------------------------------------------
+  document.addEventListener("click", async (event) => {
+    const id = event.target.dataset?.copies;
+    if (!id) return;
+    const text = document.getElementById(id);
+    text.select();
+    await navigator.clipboard?.writeText(text.value);
+    event.target.textContent = "Copied";
+  });
+
   // --- keys -------------------------------------------------------------------------------------------------------------
   const pressed = {
     "/": () => document.getElementById("find")?.focus(),
@@ -84,13 +96,13 @@
     hooks: {
       draw: [(plot) => {
         const context = plot.ctx;
-        const colours = { spec: css("--mark"), command: css("--mark"), restart: css("--bad"), hand: css("--target"), write: css("--wanted") };
+        const colours = { spec: css("--mark"), command: css("--mark"), restart: css("--bad"), hand: css("--target"), write: css("--spec"), scale: css("--wanted") };
         context.save();
         for (const mark of series.marks) {
           const x = Math.round(plot.valToPos(mark.time, "x", true));
           if (x < plot.bbox.left || x > plot.bbox.left + plot.bbox.width) continue;
           context.fillStyle = colours[mark.kind] || css("--soft");
-          const low = mark.kind === "write" || mark.kind === "hand";
+          const low = mark.kind === "write" || mark.kind === "hand" || mark.kind === "scale";
           const size = 7 * devicePixelRatio;
           // Writers in a lane at the foot, changes of the spec as flags over the whole height.
           if (low) context.fillRect(x - size / 2, plot.bbox.top + plot.bbox.height - size, size, size);
@@ -108,7 +120,7 @@
     const time = series.times[at];
     const parts = [`wanted ${show(series.wanted[at])}`, `current ${show(series.spec[at])}`, `ready ${show(series.ready[at])}`];
     for (const line of series.metrics) parts.push(`${line.name} ${show(line.values[at])}${line.unit} of ${show(line.targets[at])}${line.unit}`);
-    const near = series.marks.filter((mark) => Math.abs(mark.time - time) < 3).map((mark) => mark.text);
+    const near = series.marks.filter((mark) => Math.abs(plot.valToPos(mark.time, "x") - plot.cursor.left) < NEAR_PX).map((mark) => mark.text);
     place.textContent = `${utc(time).slice(11, 19)}  ${parts.concat(near).join(", ")}`;
   };
 
@@ -127,6 +139,7 @@
         const time = Date.parse(at) / 1000;
         if (Number.isNaN(time)) return;
         const x = Math.round(plot.valToPos(time, "x", true));
+        if (x < plot.bbox.left || x > plot.bbox.left + plot.bbox.width) return;
         plot.ctx.fillStyle = css("--ink");
         plot.ctx.fillRect(x, plot.bbox.top, 1, plot.bbox.height);
       }],
@@ -134,21 +147,22 @@
   });
 
   const common = (series, title, height) =>
-    ({ ...frame(title, root().clientWidth, height), hooks: { setCursor: [said(series)], ready: [click(series)] } });
+    ({ ...frame(title, document.getElementById("plots").clientWidth, height), hooks: { setCursor: [said(series)], ready: [click(series)] } });
 
   const replicas = (series, at) => new uPlot({
-    ...common(series, "Replicas: wanted (solid), current (dashed), ready (dotted); band: min to max", 170),
+    ...common(series, "Replicas", HEIGHT_PX),
+    axes: axes({ incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10000] }), // replicas are whole
     scales: { y: { range: (_, __, most) => [0, Math.max(1, most) * 1.08] } },
-    series: [{}, line("max", "--line", [], 1), line("min", "--line", [], 1), line("wanted", "--wanted", []),
-      line("current", "--spec", [6, 4]), line("ready", "--ready", [2, 3])],
+    series: [{}, line("max", "--line", [], 1), line("min", "--line", [], 1), line("wanted", "--wanted", [6, 4]),
+      line("current", "--spec", []), line("ready", "--ready", [2, 3])],
     bands: [{ series: [1, 2], fill: css("--band") }],
     plugins: [marks(series), cursorAt(at)],
   }, [series.times, series.most, series.least, series.wanted, series.spec, series.ready], document.getElementById("plots"));
 
   const metric = (series, each, at) => new uPlot({
-    ...common(series, `${each.name}${each.unit ? " in " + each.unit : ""}; target dashed`, 110),
+    ...common(series, `${each.name}${each.unit ? " in " + each.unit : ""}; target dashed`, HEIGHT_PX),
     scales: { y: { range: (_, __, most) => [0, (most || 1) * 1.1] } },
-    series: [{}, { ...line(each.name, "--wanted", []), paths: uPlot.paths.linear() }, line("target", "--target", [6, 4])],
+    series: [{}, { ...line(each.name, "--ready", []), paths: uPlot.paths.linear() }, line("target", "--target", [6, 4])],
     plugins: [cursorAt(at)],
   }, [series.times, each.values, each.targets], document.getElementById("plots"));
 
