@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
@@ -52,6 +54,7 @@ class PromClient:
         self._session: aiohttp.ClientSession | None = None
         self._headers: dict[str, str] = {}
         self._ssl: ssl.SSLContext | bool = True
+        self._proxy = _proxy_of(connection.url)
         self._read_at = -RELOAD_S
 
     async def query(self, text: str) -> PromResult:
@@ -106,7 +109,8 @@ class PromClient:
         if time.monotonic() - self._read_at >= RELOAD_S:
             self._read_files()
         if self._session is None:
-            self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), trust_env=True)
+            # Not with `trust_env`, which looks at the environment again for each request, in a thread.
+            self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         url, name = f"{self._connection.url}{path}", self._connection.tls.server_name or None
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
         was_connected = False
@@ -118,6 +122,7 @@ class PromClient:
                 timeout=timeout,
                 ssl=self._ssl,
                 server_hostname=name,
+                proxy=self._proxy,
                 allow_redirects=False,
                 **sent,
             ) as response:
@@ -151,6 +156,12 @@ class PromClient:
         if tls.cert_file:
             context.load_cert_chain(tls.cert_file, tls.key_file)
         return context
+
+
+def _proxy_of(url: str) -> str | None:
+    """The proxy that the environment names for an address; None: none."""
+    parts = urlsplit(url)
+    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
 
 
 async def _bounded(response: aiohttp.ClientResponse) -> bytes:

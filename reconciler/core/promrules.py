@@ -275,9 +275,9 @@ class SeriesRule(QueryRule):
         head = text[:-1].rstrip() if text.endswith("}") else f"{text}{{"
         return f"{head}{'' if head.endswith(('{', ',')) else ','}{','.join(wanted)}}}" if wanted else text
 
-    def series_of(self, metric: str, names: Sequence[str]) -> str | None:
-        """The last of the series names that are this metric; None: none is."""
-        return next((name for name in reversed(names) if self.metric_of(name) == metric), None)
+    def metrics_of(self, names: Sequence[str]) -> dict[str, str]:
+        """Metric → its series; of several series that are one metric, the last."""
+        return {metric: name for name in names if (metric := self.metric_of(name)) is not None}
 
     def metric_of(self, series: str) -> str | None:
         """The metric that a series is; None: the rule is not about it."""

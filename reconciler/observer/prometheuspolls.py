@@ -41,6 +41,9 @@ AskedOfPods = tuple[Query, Collection[str]]
 """A question about pods, and the names of those."""
 
 
+_NONE: list[str] = []
+
+
 class SharedResults:
     """Results of queries, each asked for at most once per period; whoever asks meanwhile shares it, errors too."""
 
@@ -48,17 +51,25 @@ class SharedResults:
         self._client, self._clock, self._period_ms = client, clock, period_ms
         self._kept: dict[str, tuple[int, asyncio.Task[PromResult]]] = {}
         """Query → when its period ends, and its result."""
+        self._forget_ms = 0
+        """When old results are forgotten next."""
 
     async def result(self, text: str) -> PromResult:
         """The result of a query in its present period. Raises ClusterError: as `PromClient.query`."""
         now_ms, period_ms = self._clock(), self._period_ms()
         until_ms, task = self._kept.get(text, (0, None))
         if task is None or not now_ms < until_ms <= now_ms + period_ms:
-            self._kept = {key: kept for key, kept in self._kept.items() if kept[0] > now_ms or not kept[1].done()}
+            self._forget(now_ms, period_ms)
             task = asyncio.create_task(self._client.query(text))
             self._kept[text] = next_poll_ms(text, period_ms, now_ms), task
         # Shielded: one who gives up must not take the answer from the others.
         return await asyncio.shield(task)
+
+    def _forget(self, now_ms: int, period_ms: int) -> None:
+        """Forget what is no longer asked for, once per period."""
+        if not now_ms < self._forget_ms <= now_ms + period_ms:
+            self._kept = {key: kept for key, kept in self._kept.items() if kept[0] > now_ms or not kept[1].done()}
+            self._forget_ms = now_ms + period_ms
 
     async def close(self) -> None:
         """End what is still being asked."""
@@ -76,6 +87,8 @@ class SeriesNames:
         self._client, self._clock = client, clock
         self._known: dict[str, tuple[int, list[str] | None, ClusterError | None]] = {}
         """Selector → when it was looked up last, the names found last, and why the last look-up found none."""
+        self._metrics: dict[tuple[int, str], tuple[list[str], dict[str, str]]] = {}
+        """Rule (by identity) and selector → the names, and the series of each metric that the rule makes of them."""
         self._looking = asyncio.Lock()
 
     async def find(self, metric: str, rules: Sequence[tuple[SeriesRule, str]]) -> tuple[SeriesRule, str] | None:
@@ -85,10 +98,16 @@ class SeriesNames:
         """
         for oldest_ms in (LOOK_EVERY_MS, LOOK_AGAIN_MS):
             for rule, selector in reversed(rules):
-                series = rule.series_of(metric, await self._names(selector, oldest_ms))
+                series = self._series(rule, selector, await self._names(selector, oldest_ms)).get(metric)
                 if series is not None:
                     return rule, series
         return None
+
+    def _series(self, rule: SeriesRule, selector: str, names: list[str]) -> dict[str, str]:
+        known = self._metrics.get((id(rule), selector))
+        if known is None or known[0] is not names:
+            known = self._metrics[id(rule), selector] = names, rule.metrics_of(names)
+        return known[1]
 
     async def _names(self, selector: str, oldest_ms: int) -> list[str]:
         async with self._looking:
@@ -103,7 +122,7 @@ class SeriesNames:
                 self._known[selector] = now_ms, names, error
         if names is None and error is not None:
             raise error
-        return names or []
+        return _NONE if names is None else names
 
 
 class PrometheusPoller:

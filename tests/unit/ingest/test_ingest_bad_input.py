@@ -168,6 +168,29 @@ def test_a_record_of_ten_megabytes_is_rejected_unread_and_cut() -> None:
     assert len(reject.value) == topics.REJECTED_KEPT_BYTES
 
 
+@pytest.mark.parametrize(
+    ("fields", "topic", "namespace", "code", "text"),
+    [
+        ({"name": "web", "replicas": 3, "until": 9}, topics.SETTINGS, "shop", "", ""),
+        ({"name": "web"}, topics.SETTINGS, "shop", "", ""),
+        ({"replicas": 3, "until": 9}, topics.SETTINGS, "shop", "invalid", "is of one HPA"),
+        ({"name": "web", "replicas": 3, "until": 9}, topics.SETTINGS, "", "invalid", "is of one HPA"),
+        ({"cluster": "*", "replicas": 3, "until": 9}, topics.SETTINGS, "", "invalid", "is of one HPA"),
+        ({"name": "web", "replicas": 0, "until": 9}, topics.SETTINGS, "shop", "outOfRange", "replicas"),
+        ({"name": "web", "replicas": 2**31, "until": 9}, topics.SETTINGS, "shop", "outOfRange", "replicas"),
+        ({"name": "web", "replicas": 3}, topics.SETTINGS, "shop", "outOfRange", "until"),
+        ({"name": "web", "replicas": 3, "until": 9}, topics.AUTOSCALERS, "shop", "wrongTopic", "command override"),
+    ],
+)
+def test_an_override_is_of_one_hpa_and_ends(
+    fields: dict[str, Any], topic: str, namespace: str, code: str, text: str
+) -> None:
+    place = {"cluster": "east", "namespace": namespace} if namespace else {}
+    entry = {"kind": "command", "command": "override"} | fields
+    found = read(orjson.dumps({"v": 1, "entries": [entry], **place}), topic)
+    assert (found.code, text in found.reason()) == (code, True), (found.code, found.reason())
+
+
 def test_one_bad_entry_does_not_cost_the_others() -> None:
     entries = [
         {"kind": "podDeleted", "name": "a"},

@@ -92,6 +92,16 @@ def test_how_often_values_are_shown_is_set_per_cluster_or_for_the_fleet() -> Non
         pytest.param(
             [("east", "shop", Command(command="pause", name="web", until=NOW_MS))], [], id="one that has ended"
         ),
+        pytest.param(
+            [("east", "shop", Command(command="override", name="web", replicas=3, until=NOW_MS + 1))],
+            [],
+            id="an override stops nothing",
+        ),
+        pytest.param(
+            [("east", "shop", PAUSE), ("east", "shop", Command(command="override", name="web"))],
+            [KNOWN],
+            id="and its end ends no pause",
+        ),
         pytest.param([("", "", Command(command="pause"))], [], id="of no cluster, which ingest rejects"),
         pytest.param([("", "", Command(command="pause", cluster="east", name="web"))], [], id="of an HPA nowhere"),
     ],
