@@ -15,6 +15,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
 VERSIONS = ("3.14", "3.13", "3.12", "3.11")
@@ -116,7 +118,10 @@ def _pytest(python: Path, arguments: tuple[str, ...]) -> bool:
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
     environ = {key: value for key, value in os.environ.items() if key not in ("VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE")}
     command = [str(python), "-m", "pytest", "-q", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environ | {"PATH": path}, check=False).returncode != 0
+    code = subprocess.run(command, cwd=ROOT, env=environ | {"PATH": path}, check=False).returncode
+    # Where only what failed is run once more, a version in which nothing did has no tests.
+    nothing_failed = code == pytest.ExitCode.NO_TESTS_COLLECTED and "--last-failed" in environ.get("PYTEST_ADDOPTS", "")
+    return code != pytest.ExitCode.OK and not nothing_failed
 
 
 def _print(text: str) -> None:
