@@ -86,7 +86,10 @@ NEXT = (
 @click.option("--dir", "folder", default="build/demo", show_default=True, help="Folder for kubeconfig and logs.")
 @command_options()
 def demo(session: Session, folder: str) -> int:
-    """Run eight scenes on three simulated clusters and an embedded broker; exit 0 only if all checks pass."""
+    """Watch fleethpa do its main job, in under two minutes; `demo day` writes the archive of a recorded day.
+
+    Eight scenes run on three simulated clusters and an embedded broker; exit 0 only if all checks pass.
+    """
     if click.get_current_context().invoked_subcommand is not None:
         return OK
     return session.run(_demo(session, Path(folder)))
