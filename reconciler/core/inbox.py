@@ -18,6 +18,7 @@ KEPT_MS = 1_800_000
 each HPA that is still evaluated.
 """
 _NOWHERE = InputPosition(partition=0, offset=0, hash="")
+_NONE: list[int | None] = []
 
 
 class ShownDecision(Struct, frozen=True, gc=False):
@@ -87,8 +88,8 @@ class FullRecords:
         kept = self._kept.get(short.same_as)
         if kept is None:
             return None
-        shown = kept.shown
-        return ShownDecision(shown.hpa, shown.has_status, shown.has_events, shown.full, short)
+        shown, own = kept.shown, structs.replace(short, prev="", input=_NOWHERE, newest=_NONE)
+        return ShownDecision(shown.hpa, shown.has_status, shown.has_events, shown.full, own)
 
     def forget(self, partitions: set[int]) -> None:
         """Forget the records of these partitions of the decisions topic."""

@@ -74,7 +74,7 @@ def test_what_status_and_events_need_of_a_record_comes_back() -> None:
     shown = known.repeated(short(full.id))
     assert shown is not None
     unused = {"steps": [], "observed": {}, "labels": {}, "constraints_applied": [], "error": "", "spec_hash": ""}
-    assert shown.whole() == structs.replace(expand(short(full.id), full), **unused)
+    assert shown.whole() == structs.replace(expand(short(full.id), full), input=NOWHERE, **unused)
     assert (shown.hpa, shown.has_status, shown.has_events) == (HpaId("east", "shop", "web"), False, True)
 
 
