@@ -27,7 +27,7 @@ CAUSE_TEXTS: Final[dict[Cause, str]] = {
     "policy": "scaling policies",
     "minReplicas": "minReplicas",
     "maxReplicas": "maxReplicas",
-    "pause": "pause or freeze",
+    "pause": "pause, freeze or override",
     "guard": "a guard: largest step, overflow",
     "otherWriters": "not decided: other writers, writes under way",
 }

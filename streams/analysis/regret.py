@@ -52,7 +52,13 @@ _BOUNDS: dict[str, Cause] = {
     "ScaleUpLimit": "policy",
     "ScaleDownLimit": "policy",
 }
-_GUARDS: dict[str, Cause] = {"Paused": "pause", "Frozen": "pause", "MaxStep": "guard", "Overflow": "guard"}
+_GUARDS: dict[str, Cause] = {
+    "Override": "pause",
+    "Paused": "pause",
+    "Frozen": "pause",
+    "MaxStep": "guard",
+    "Overflow": "guard",
+}
 
 
 class Level(Struct, frozen=True, gc=False):

@@ -27,6 +27,7 @@ EVERYTHING: Final = (
     "strimzi.users=true",
     "scheduler.enabled=true",
     "breaker.enabled=true",
+    "clusters.prometheusSecret=prometheus",
     "archive.claim=archive",
     "archive.keySecret=audit",
     "page.allowedHosts={fleet.example.com}",
