@@ -296,6 +296,17 @@ def test_a_dry_run_asks_the_api_server_and_changes_nothing(cluster: Cluster) -> 
     assert (set(cluster.real), cluster.central(), cluster.writing()) == ({"web"}, {"api"}, {"api"})
 
 
+def test_an_adopted_hpa_is_decided_by_the_rules_of_its_clusters_version(cluster: Cluster) -> None:
+    cluster.add_native("web")
+    cluster.fleet.append(Heartbeat(session="s", watches=["autoscalers"], kubernetes="v1.32.4"))
+    cluster.run("adopt", "east/shop/web")
+    for _ in range(20):
+        cluster.fleet.append(after_ms=1_000)
+
+    found = [each.decision for each in cluster.fleet.decisions() if each.decision.origin == "central"]
+    assert {each.rules for each in found} == {"1.32"}
+
+
 def test_release_names_what_the_native_controller_does_otherwise_than_the_pinned_rules(cluster: Cluster) -> None:
     cluster.add_native("web")
     cluster.run("adopt", "east/shop/web")
