@@ -63,7 +63,7 @@ def utilization(current: int, target: int, groups: Groups, band: ToleranceBand, 
     percent, wrapped = _percent(usage, request)
     average = trunc_div(wrap64(usage), groups.ready)
     ratio = divide(float(percent), float(target))
-    if _is_plain(ratio, groups):
+    if not groups.missing and not (groups.unready and ratio > 1.0):
         plain = _plain(current, percent, ratio, average, groups, band, rules)
         return _marked(wrapped, plain) if wrapped else plain
     if ratio < 1.0 or ratio > 1.0:
@@ -76,7 +76,8 @@ def utilization(current: int, target: int, groups: Groups, band: ToleranceBand, 
     final_percent, also_wrapped = _percent(usage, request)
     final = divide(float(final_percent), float(target))
     size = _map_size(ratio, groups, ratio_one=False)
-    return _marked(wrapped or also_wrapped, _filled(current, percent, ratio, average, final, size, groups, band, rules))
+    filled = _filled(current, percent, ratio, average, final, size, groups, band, rules)
+    return _marked(True, filled) if wrapped or also_wrapped else filled
 
 
 def raw_average(current: int, target_milli: int, groups: Groups, band: ToleranceBand, rules: Rules) -> Calculation:
@@ -91,15 +92,17 @@ def raw_average(current: int, target_milli: int, groups: Groups, band: Tolerance
     average = trunc_div(wrap64(total), count)
     ratio = divide(float(average), float(target_milli))
     wrapped = wrap64(total) != total
-    if _is_plain(ratio, groups):
-        return _marked(wrapped, _plain(current, average, ratio, None, groups, band, rules))
+    if not groups.missing and not (groups.unready and ratio > 1.0):
+        plain = _plain(current, average, ratio, None, groups, band, rules)
+        return _marked(wrapped, plain) if wrapped else plain
     if ratio < 1.0:
         total += target_milli * groups.missing
     size = _map_size(ratio, groups, ratio_one=not rules.ratio_one_ignores_missing)
     final_average = trunc_div(wrap64(total), size)
     final = divide(float(final_average), float(target_milli))
     wrapped = wrapped or wrap64(total) != total
-    return _marked(wrapped, _filled(current, average, ratio, None, final, size, groups, band, rules))
+    filled = _filled(current, average, ratio, None, final, size, groups, band, rules)
+    return _marked(wrapped, filled) if wrapped else filled
 
 
 def object_value(
@@ -180,17 +183,15 @@ def _marked(wrapped: bool, made: Calculation) -> Calculation:
     return structs.replace(made, wrapped=True) if wrapped else made
 
 
-def _is_plain(ratio: float, groups: Groups) -> bool:
-    return not groups.missing and not (groups.unready and ratio > 1.0)
-
-
 def _plain(
     current: int, value: int, ratio: float, average: int | None, groups: Groups, band: ToleranceBand, rules: Rules
 ) -> Calculation:
     """Finish where every counted pod has a sample: no guard of the direction here."""
     within = band[0] <= ratio <= band[1]
     proposal = current if within else _ceil32(ratio * float(groups.ready), rules)
-    return _calculation(proposal, value, ratio, average, None, groups, "withinTolerance" if within else "")
+    kept = "withinTolerance" if within else ""
+    unready, ignored, strays = groups.unready, groups.ignored, groups.strays
+    return Calculation(proposal, value, ratio, average, None, groups.ready, unready, 0, ignored, strays, kept)
 
 
 def _filled(

@@ -38,14 +38,14 @@ class Groups(Struct, frozen=True, gc=False):
     """Samples of no listed pod: they stay in the map. The samples of ignored and unready pods leave it."""
     kept_milli: int
     """Sum of the samples in the map."""
-    oldest_ms: int | None
-    newest_ms: int | None
-    """Times of the samples, all of them; None: there is none."""
-    missing_fallback: int = 0
-    """What missing pods count as when scaling down from a utilization: `percent` of their request each, truncated pod
-    by pod."""
     request_error: str = ""
     """Error of the request table, naming the first pod without a request."""
+    missing_fallback: int = 0
+    """What missing pods count as when scaling down from a utilization: the target, or 100 %, of their request each,
+    truncated pod by pod."""
+    oldest_ms: int | None = None
+    newest_ms: int | None = None
+    """Times of the samples, where these are not at hand (`streams.hpa.parts`); None: there is none."""
 
     def fault(self) -> str:
         """Say why nothing can be calculated; empty: it can."""
@@ -61,12 +61,11 @@ def group(
     requests: RequestTable | None,
     settings: ControllerSettings,
     now_ms: int,
-    percent: int = 100,
+    target: int = 0,
 ) -> Groups:
     """Group `pods` by the samples of one metric.
 
-    `cpu` (resource exactly `cpu`, whole pod or container) makes readiness and age count. `percent` is what missing
-    pods use of their requests when scaling down: the target, at least 100.
+    `cpu` (resource exactly `cpu`, whole pod or container) makes readiness and age count. `target`: of a utilization.
     """
     samples = answer.samples
     if (
@@ -77,7 +76,7 @@ def group(
     ):
         # The samples are those of the active pods, one each, and all of them count.
         return _of_all(pods, answer, requests)
-    return group_by_pod(pods, answer, cpu, requests, settings, now_ms, percent)
+    return group_by_pod(pods, answer, cpu, requests, settings, now_ms, target)
 
 
 def join(parts: Sequence[Groups]) -> Groups:
@@ -111,26 +110,10 @@ def _order(request_error: str) -> tuple[int, str]:
 def _of_all(pods: TargetPods, answer: PodSamples, requests: RequestTable | None) -> Groups:
     """Group without looking at each pod: the sums are known."""
     ready, total, pending, ignored = len(pods.active), answer.total_milli, len(pods.pending), len(pods.ignored)
-    oldest, newest = answer.oldest_ms, answer.newest_ms
     if requests is None:
-        return Groups(ready, total, 0, 0, 0, pending, 0, ignored, 0, total, oldest, newest)
-    active_request, pending_request = requests.active_total, requests.pending_total
-    return Groups(
-        ready,
-        total,
-        active_request,
-        0,
-        0,
-        pending,
-        pending_request,
-        ignored,
-        0,
-        total,
-        oldest,
-        newest,
-        0,
-        requests.error,
-    )
+        return Groups(ready, total, 0, 0, 0, pending, 0, ignored, 0, total)
+    active_request, pending_request, error = requests.active_total, requests.pending_total, requests.error
+    return Groups(ready, total, active_request, 0, 0, pending, pending_request, ignored, 0, total, error)
 
 
 def group_by_pod(
@@ -140,9 +123,10 @@ def group_by_pod(
     requests: RequestTable | None,
     settings: ControllerSettings,
     now_ms: int,
-    percent: int = 100,
+    target: int = 0,
 ) -> Groups:
     """Do what `group` does, pod by pod."""
+    percent = max(100, target)
     samples = answer.samples
     removed, removed_milli = _inactive(pods, samples)
     ready = ready_milli = ready_request = missing = missing_request = fallback = unready = unready_request = 0
@@ -175,10 +159,8 @@ def group_by_pod(
         len(pods.ignored),
         len(samples) - removed - ready,
         answer.total_milli - removed_milli,
-        answer.oldest_ms,
-        answer.newest_ms,
-        fallback,
         "" if requests is None else requests.error,
+        fallback,
     )
 
 

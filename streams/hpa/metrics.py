@@ -201,7 +201,7 @@ def grouped(
     """Group the pods for a metric that is calculated from a sample of each pod."""
     if spec.calculation == kinds.UTILIZATION:
         requests = pods.requests(spec.resource, spec.container, settings.rules)
-        return group(pods, answer, spec.resource == "cpu", requests, settings, now_ms, max(100, spec.target))
+        return group(pods, answer, spec.resource == "cpu", requests, settings, now_ms, spec.target)
     return group(pods, answer, spec.resource == "cpu", None, settings, now_ms)
 
 

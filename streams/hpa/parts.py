@@ -6,7 +6,7 @@ whole (`python -m tests.conformance --split K`).
 
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings, MetricSpec
@@ -65,7 +65,8 @@ def _summed(
     spec: MetricSpec, answer: MetricReading | None, pods: TargetPods, settings: ControllerSettings, now_ms: int
 ) -> PartReading:
     if isinstance(answer, PodSamples):
-        return grouped(spec, answer, pods, settings, now_ms)
+        groups = grouped(spec, answer, pods, settings, now_ms)
+        return structs.replace(groups, oldest_ms=answer.oldest_ms, newest_ms=answer.newest_ms)
     if isinstance(answer, MetricFailure) and spec.calculation in kinds.OF_PODS:
         return UnreadGroups(grouped(spec, pod_samples({}), pods, settings, now_ms), answer.error)
     return answer
