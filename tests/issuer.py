@@ -4,6 +4,7 @@ import base64
 import threading
 import time
 from collections.abc import Mapping
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote
@@ -29,10 +30,10 @@ class Issuer:
         self.asked: list[dict[str, list[str]]] = []
         self.answer: tuple[int, bytes] | None = None
         self._secrets, self._lifetime_s = secrets, lifetime_s
-        self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        self._key = _made_key()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -92,6 +93,12 @@ class Issuer:
                 """Print nothing."""
 
         return Handler
+
+
+@cache
+def _made_key() -> rsa.RSAPrivateKey:
+    """One key for all issuers of a process: making one takes longer than most tests of them."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
 def _encoded(data: bytes) -> bytes:
