@@ -16,7 +16,7 @@ from fleethpa.fleet.filters import closed_window
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, usage
-from fleethpa.frame.options import parse_duration_ms, parse_fail_if
+from fleethpa.frame.options import parse_duration_ms, parse_fail_if, parse_price, price_option
 from fleethpa.frame.session import Session, command_options, html_option, output_option
 from fleethpa.questions.backtestreport import Reported, report
 from fleethpa.questions.backtests import requests, run_all
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
 )
 @click.option("--plot", is_flag=True, help="Draw the replicas over time.")
 @html_option
+@price_option
 @click.option("--emit-yaml", is_flag=True, help="Print the candidates' manifests to stdout, the report to stderr.")
 @click.option(
     "--fail-if", "conditions", multiple=True, metavar="TEST", help="Exit 1 if this is true: 'time_above_target>+10%'."
@@ -98,6 +99,7 @@ def backtest(
     html: str | None,
     emit_yaml: bool,
     conditions: tuple[str, ...],
+    price: str | None,
     output: str,
 ) -> int:
     """Try other specs on the recorded past and compare: manifests (-f), or changes (--set) of the HPAs named.
@@ -107,6 +109,7 @@ def backtest(
     over time; `fleethpa schedule` applies a schedule. -f with a FleetHPA: one autoscaler over its clusters against the
     separate HPAs of the recorded past, in the open loop. Exit 1 if a --fail-if condition is met, for use in CI.
     """
+    parse_price(price)  # before anything is read
     policy = _policy(rules, time_zone, forecast, model)
     zone = _emission(policy, time_zone, output, also=emit_yaml) if emit_schedule else None
     gates = [parse_fail_if(text) for text in conditions]
@@ -140,7 +143,7 @@ def backtest(
         if zone is None
         else _schedules(coming, zone)
     )
-    session.publish(report(reported, failed), output, html=html, plot=plot, instead=emitted)
+    session.publish(report(reported, failed, parse_price(price)), output, html=html, plot=plot, instead=emitted)
     return ANSWER_IS_NO if failed else OK
 
 

@@ -16,7 +16,7 @@ from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found
 from fleethpa.frame.session import Session, command_options, output_option
 from fleethpa.show.formats import Listing, render
-from fleethpa.show.report import Grid, QuestionReport, Section, Sentences, report_lines
+from fleethpa.show.report import Grid, QuestionReport, Section, Sentences, report_lines, verdict
 from fleethpa.show.table import Column
 from fleethpa.show.times import rfc3339
 from streams.analysis.shadowreport import shadow_report as compare
@@ -79,17 +79,17 @@ async def _reports(session: Session, selection: Selection, window: tuple[int, in
 
 def _report(found: list[ShadowReport], shown: int) -> QuestionReport:
     ready = sum(each.ready for each in found)
-    verdict = f"{ready} of {len(found)} HPAs are ready to enforce"
+    text = f"{ready} of {len(found)} HPAs are ready to enforce"
     unscaled = sum(each.ready and not each.rescales_agreed for each in found)
     if unscaled:
-        verdict += f"; {unscaled} of them by metric values alone: no rescale shows how fleethpa would scale them"
-    sections = [_section(each, shown) for each in found]
-    return QuestionReport("Shadow report", "ShadowReportList", {}, sections, [Section(parts=[Sentences([verdict])])])
+        text += f"; {unscaled} of them by metric values alone: no rescale shows how fleethpa would scale them"
+    sections = [verdict(f"{text}."), *(_section(each, shown) for each in found)]
+    return QuestionReport("Shadow report", "ShadowReportList", {}, sections)
 
 
 def _section(report: ShadowReport, shown: int) -> Section:
     """One HPA. `shown`: how many of its differences are shown, the newest."""
-    verdict = "READY to enforce" if report.ready else "NOT READY to enforce"
+    answer = "READY to enforce" if report.ready else "NOT READY to enforce"
     rows = [
         (
             rfc3339(each.time),
@@ -104,7 +104,7 @@ def _section(report: ShadowReport, shown: int) -> Section:
         str(report.hpa),
         f"{rfc3339(report.since)} … {rfc3339(report.until)}",
         [
-            Sentences([f"{verdict}: {'; '.join(report.reasons)}"], "green" if report.ready else "red"),
+            Sentences([f"{answer}: {'; '.join(report.reasons)}"], "green" if report.ready else "red"),
             Sentences(
                 [
                     f"agreed on {report.agreed:,} of {report.decisions:,} decisions ({report.agreement:.1%}); "

@@ -13,6 +13,7 @@ from fleethpa.fleet.finding import chosen_some
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import OK
+from fleethpa.frame.options import parse_price, price_option
 from fleethpa.frame.session import Session, command_options, html_option, output_option
 from fleethpa.frame.sources import telling
 from fleethpa.questions.tuningreport import Tuned, report
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     "also tolerance and scaleUpPercent.",
 )
 @click.option("--resume", metavar="FILE", help="Save results in this file, and continue from those that it holds.")
+@price_option
 @click.option("--emit-yaml", is_flag=True, help="Print the proposed manifests to stdout, the report to stderr.")
 @html_option
 @output_option(formats=("table", "json", "yaml"))
@@ -58,6 +60,7 @@ def tune(
     resume: str | None,
     emit_yaml: bool,
     html: str | None,
+    price: str | None,
     output: str,
 ) -> int:
     """Propose specs from the recorded past: target, windows, policies, tolerances, minReplicas and maxReplicas.
@@ -68,13 +71,13 @@ def tune(
     less, at up to half more cost where that must be, which the report says; else less overload at no more cost. The
     same recording gives the same proposal. Several HPAs are tuned on all cores.
     """
-    within = parse_within(limits)
+    within, per_hour = parse_within(limits), parse_price(price)
     begin, end = closed_window(since, until, session.now_ms())
     asked = Asked(since_ms=begin, until_ms=end, objective=objective, within=within)
     kept = InFile(Path(resume), asked) if resume else InMemory()
     found = session.run(_tuned(session, selection, kept, asked))
     emitted = to_yaml_documents([each.manifest for each in found if each.manifest is not None]) if emit_yaml else None
-    session.publish(report(found), output, html=html, instead=emitted)
+    session.publish(report(found, per_hour), output, html=html, instead=emitted)
     return OK
 
 

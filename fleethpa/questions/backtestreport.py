@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences
+from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.times import rfc3339, span
 from streams.analysis.closedloop import UNKNOWN
 from streams.analysis.measures import by_hours, total
@@ -26,6 +27,8 @@ OPEN_UNKNOWN: Final = (
     "load over replicas is counted as if every wanted replica took load at once",
 )
 _FAR: Final = 1e6
+_LEAST_HOURS: Final = 0.005
+"""Replica-hours that are none, as they are written."""
 ComparedRow = tuple[str, str, str, str]
 
 
@@ -258,8 +261,29 @@ def _unknown(model: str) -> Sequence[str]:
     return UNKNOWN if model == "closed" else OPEN_UNKNOWN
 
 
-def report(reports: Sequence[Reported], failed: Sequence[str]) -> QuestionReport:
-    """The report of some HPAs. `failed`: the conditions of `--fail-if` that are met."""
+def in_a_sentence(reports: Sequence[Reported], price: Decimal | None = None) -> str:
+    """What the candidate would have cost or saved, and what that would have done to the time above the target."""
+    was, own = total(each.result.recorded for each in reports), total(each.result.candidate for each in reports)
+    changes = list(dict.fromkeys(", ".join(each.changes) for each in reports))
+    what = (changes[0] or "The deployed spec") if len(changes) == 1 else "The candidates"
+    what += f", for {len(reports)} HPAs," if len(reports) > 1 else ""
+    hours = own.replica_hours - was.replica_hours
+    if abs(hours) < _LEAST_HOURS:
+        cost = "would have cost the same replica-hours"
+    else:
+        money = "" if price is None else f"; {price * Decimal(str(abs(round(hours, 3)))):,.2f} at {price}/h"
+        share = _relative(was.replica_hours, own.replica_hours)
+        cost = f"would have cost {abs(hours):,.2f} replica-hours {'more' if hours > 0 else 'less'} ({share}{money})"
+    before, after = minutes(was.above_target_minutes), minutes(own.above_target_minutes)
+    above = f"stays {before}" if before == after else f"goes from {before} to {after}"
+    # Pods at their limit show no more load than they took: what a higher maximum would have needed is not known.
+    at_max = any(each.result.recorded.at_max_minutes and each.result.recorded.worst_overload > 1 for each in reports)
+    why = "; demand beyond maxReplicas is not known" if at_max else ""
+    return f"{what} {cost}; time above target {above}{why}."
+
+
+def report(reports: Sequence[Reported], failed: Sequence[str], price: Decimal | None = None) -> QuestionReport:
+    """The report of some HPAs. `failed`: the conditions of `--fail-if` that are met; `price`: of a replica-hour."""
     results = [each.result for each in reports]
     summary = [Section(parts=[Sentences([f"FAILED: {text}" for text in failed], "red")])] if failed else []
     if len(results) > 1:
@@ -270,7 +294,7 @@ def report(reports: Sequence[Reported], failed: Sequence[str]) -> QuestionReport
         "Backtest",
         "BacktestList",
         {"items": [_document(each) for each in reports], "failed": list(failed)},
-        [section(each) for each in reports],
+        [verdict(in_a_sentence(reports, price)), *(section(each) for each in reports)],
         summary,
         [Notes("This model cannot know:", _unknown(results[0].model))],
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences
+from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.times import rfc3339
 from streams.analysis.regret import CARRIED_MS, CAUSES, MILLI_REPLICA_HOUR_MS, added, rounded
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 _MILLI_MINUTE_MS: Final = 60
+_NAMED: Final = 3
+"""HPAs that the verdict names."""
 CAUSE_TEXTS: Final[dict[Cause, str]] = {
     "startUp": "start-up: pods take time until they take load",
     "target": "target: what a pod carries is not used up",
@@ -76,6 +78,7 @@ def report(found: Sequence[Regret], price: Decimal | None) -> QuestionReport:
     ran, oracle = (_hours(sum(getattr(each, name) for each in found)) for name in ("ran", "oracle"))
     since, until = min(each.since_ms for each in found), max(each.until_ms for each in found)
     sections = [
+        verdict(_in_a_sentence(found, amounts, whole, price)),
         Section(
             str(found[0].hpa) if len(found) == 1 else f"{len(found)} HPAs",
             f"{rfc3339(since)} … {rfc3339(until)}",
@@ -91,6 +94,20 @@ def report(found: Sequence[Regret], price: Decimal | None) -> QuestionReport:
         "items": [_item(each, own, price) for each, own in zip(found, amounts, strict=True)],
     }
     return QuestionReport("Regret", "RegretReport", document, sections, closing=[Notes("What this is:", notes(found))])
+
+
+def _in_a_sentence(found: Sequence[Regret], amounts: Sequence[Printed], whole: Printed, price: Decimal | None) -> str:
+    """How much was too many, what it cost, and whose most of it was."""
+    many = whole.too_many.whole
+    ran_ms = sum(each.ran for each in found)
+    if not many:
+        return f"Nothing of {_hours(ran_ms)} replica-hours was too many."
+    money = "" if price is None else f", which cost {cost(many, price):,.2f}"
+    share = many * MILLI_REPLICA_HOUR_MS / max(1, ran_ms)
+    text = f"{_milli(many)} of {_hours(ran_ms)} replica-hours were too many ({share:.0%}){money}"
+    order = sorted(zip(found, amounts, strict=True), key=lambda one: -one[1].too_many.whole)
+    most = [str(regret.hpa) for regret, own in order[:_NAMED] if own.too_many.whole]
+    return f"{text}; the costliest are {', '.join(most)}." if len(found) > 1 else f"{text}."
 
 
 def _by_cause(whole: Printed, price: Decimal | None) -> Grid:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from fleethpa.show.formats import to_yaml
-from fleethpa.show.report import Grid, Notes, Preformatted, QuestionReport, Scatter, Section, Sentences, Spot
+from fleethpa.show.report import Grid, Notes, Preformatted, QuestionReport, Scatter, Section, Sentences, Spot, verdict
 from fleethpa.show.times import rfc3339, span
 from schemas.kubernetes.hpa import manifest_of
 from streams.analysis.closedloop import UNKNOWN
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 
 _DAY_MIN: Final = 1440
+MOST_CHOICES: Final = 5
+"""Specs of the frontier that are shown where no change is free."""
 CAUTIONS: Final = (
     "whether the future is like the past: loads, releases and dependencies change",
     "what the capacity of a pod really is: no latency is in the log",
@@ -89,6 +92,7 @@ def section(tuned: Tuned) -> Section:
             Notes(headline(found), differences(found.deployed, found.spec) if found.changed else relief_hint(found)),
             Grid([_HEAD, *((name, *map(text, four)) for name, text in _ROWS)], numbers=True),
             _curve(found),
+            *([] if found.changed else [_choices(found)]),
             *([Preformatted("The manifest:", to_yaml(tuned.manifest))] if found.changed else []),
         ],
     )
@@ -164,13 +168,77 @@ def _gain(found: Tuning) -> str:
     )
 
 
-def report(found: Sequence[Tuned]) -> QuestionReport:
-    """The report of some HPAs, with a ranking where there are several."""
+def in_a_sentence(found: Sequence[Tuned], price: Decimal | None = None) -> str:
+    """How many HPAs could do better, and what that would save of the part of the recording that was kept back."""
+    tunings = [each.found for each in found if each.found is not None]
+    better = [each for each in tunings if each.changed]
+    if not tunings:
+        return "No HPA could be tuned." if len(found) > 1 else f"It cannot be tuned: {found[0].refused}."
+    if not better:
+        choices = sum(len(frontier(each)) for each in tunings)
+        follows = "what each of the specs that save something costs follows" if choices else "no spec saves anything"
+        return f"No change is free{' for any of them' if len(found) > 1 else ''}; {follows}."
+    saved, ran = sum(each.saved for each in better), sum(each.unseen[0].replica_hours for each in better)
+    money = "" if price is None else f"; {price * Decimal(str(abs(round(saved, 3)))):,.2f} at {price}/h"
+    direction = "fewer" if saved >= 0 else "more"
+    text = f"{abs(saved):,.2f} replica-hours {direction} of {ran:,.2f} ({abs(saved) / max(ran, 1e-9):.0%}{money})"
+    whose = f"{len(better)} of {len(found)} HPAs have a better spec" if len(found) > 1 else "There is a better spec"
+    return f"{whose}: {text} on the part of the recording that was kept back."
+
+
+def frontier(found: Tuning) -> list[CurvePoint]:
+    """The specs, of those tried, that save most for what they cost: fewer replica-hours than deployed, each with less
+    overload than the ones before; the most saving first, at most five.
+    """
+    kept: list[CurvePoint] = []
+    for point in sorted(found.curve, key=lambda each: (each.replica_hours, each.overload_share)):
+        if point.replica_hours < found.deployed_point.replica_hours and (
+            not kept or point.overload_share < kept[-1].overload_share
+        ):
+            kept.append(point)
+    if len(kept) <= MOST_CHOICES:
+        return kept
+    steps = [round(number * (len(kept) - 1) / (MOST_CHOICES - 1)) for number in range(MOST_CHOICES)]
+    return [kept[step] for step in steps]
+
+
+def _choices(found: Tuning) -> Grid:
+    """Where nothing is free: what each spec of the frontier saves and costs, and the flags that choose it."""
+    was = found.deployed_point
+    rows = [
+        (
+            _spec(point),
+            f"{was.replica_hours - point.replica_hours:,.2f} ({1 - point.replica_hours / was.replica_hours:.0%})",
+            f"{_percent(was.overload_share)} → {_percent(point.overload_share)}",
+            f"fleethpa backtest {found.hpa} {_flags(found, point)} --emit-yaml",
+        )
+        for point in frontier(found)
+    ]
+    return Grid(
+        [("SPEC", "REPLICA-HOURS SAVED", "TIME IN OVERLOAD", "TRY IT"), *rows], "no change is free; the choice is"
+    )
+
+
+def _flags(found: Tuning, point: CurvePoint) -> str:
+    """The changes of a spec of the frontier as `backtest` takes them."""
+    metrics = found.deployed["metrics"]
+    flags = []
+    if len(metrics) == 1 and metrics[0]["type"] == "Resource":
+        flags.append(f"--set {metrics[0]['resource']['name']}={point.target:g}%")
+    if point.min_replicas != found.deployed_point.min_replicas:
+        flags.append(f"--set minReplicas={point.min_replicas}")
+    if point.window_seconds != found.deployed_point.window_seconds:
+        flags.append(f"--set scaleDown.stabilizationWindowSeconds={point.window_seconds}")
+    return " ".join(flags)
+
+
+def report(found: Sequence[Tuned], price: Decimal | None = None) -> QuestionReport:
+    """The report of some HPAs, with a ranking where there are several. `price`: of a replica-hour."""
     return QuestionReport(
         "Tune",
         "TuningList",
         {"items": [_document(each) for each in found]},
-        [section(each) for each in found],
+        [verdict(in_a_sentence(found, price)), *(section(each) for each in found)],
         [_ranking(found)] if len(found) > 1 else [],
         [Notes("A proposal cannot know:", CAUTIONS)] if any(each.found is not None for each in found) else [],
     )

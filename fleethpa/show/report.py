@@ -113,6 +113,11 @@ class Section(NamedTuple):
     parts: Sequence[ReportPart] = ()
 
 
+def verdict(text: str, style: str = "bold") -> Section:
+    """The answer in one sentence, with which a report begins."""
+    return Section(parts=[Sentences([text], style)])
+
+
 class QuestionReport(NamedTuple):
     """An answer.
 

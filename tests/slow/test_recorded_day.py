@@ -53,7 +53,7 @@ def test_regret_names_what_is_wasted_most(day: _Day) -> None:
     items = day.answer("regret", "-A", "--price", "0.04/h")["items"]
     assert len(items) == len(HPAS)
     assert HOURS == 24
-    costliest = [f"{each['hpa']['cluster']}/{each['hpa']['namespace']}/{each['hpa']['name']}" for each in items[:3]]
+    costliest = [f"{each['cluster']}/{each['namespace']}/{each['name']}" for each in items[:3]]
     assert costliest == ["east/web/api", "east/data/stream", "east/batch/reports"]
     assert all(each["cost"] > 0 for each in items[:3])
 
@@ -66,7 +66,7 @@ def test_tune_proposes_over_every_hpa(day: _Day) -> None:
 
 def test_shadow_report_is_ready_for_most_and_not_for_the_one_that_is_set_otherwise(day: _Day) -> None:
     items = day.answer("shadow-report", "-A", "-C", "north", codes=(0, 1))["items"]
-    ready = {each["hpa"]["name"]: each["ready"] for each in items}
+    ready = {each["name"]: each["ready"] for each in items}
     assert sum(ready.values()) >= 5
     assert not ready["invoice"]
 

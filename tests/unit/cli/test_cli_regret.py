@@ -45,7 +45,10 @@ def test_the_text_has_the_causes_the_hpas_and_what_it_is(ask: Any) -> None:
     made = ask("regret", "-A", *SINCE)
 
     assert made.exit_code == 0, made.output
-    assert made.stdout.startswith("3 HPAs   2026-01-01T")
+    verdict, _, section = made.stdout.splitlines()[:3]
+    assert " replica-hours were too many (" in verdict
+    assert "the costliest are c0/" in verdict
+    assert section.startswith("3 HPAs   2026-01-01T")
     for text in ("an oracle that knew the load would have run", "CAUSE", "total", "HPA", "no latency and no prices"):
         assert text in made.stdout
     assert "COST" not in made.stdout
