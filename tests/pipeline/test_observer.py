@@ -12,6 +12,8 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 
 from fleethpa.simulator.patching import FieldWriter
 from fleethpa.simulator.resources import by_kind
+from reconciler.core.promrules import parse_rules
+from reconciler.core.promsettings import PromConnection, PromConnections
 from reconciler.observer import topicreaders
 from reconciler.observer.native import ObserverConfig
 from reconciler.observer.process import Observer
@@ -37,6 +39,7 @@ from schemas.observed import (
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import AUTOSCALERS, SETTINGS
 from tests.kit.clusters import Denial, Fault
+from tests.kit.prometheus import FakePrometheus
 from tests.pipeline.cluster_rig import NAMESPACE, Json, Rig, deployment, hpa, rig, running, widget
 
 EXTERNAL = {
@@ -523,3 +526,16 @@ async def test_the_canary_proves_that_no_native_controller_runs(tmp_path: Path) 
         assert (reported.cluster, reported.settings.native_controller) == ("east", "absent")
         assert not made.sims["east"].store.listing("horizontalpodautoscalers.autoscaling", "default")
         assert not topics.of(AutoscalerSet)
+
+
+async def test_a_prometheus_is_asked_in_place_of_a_metrics_api(tmp_path: Path) -> None:
+    rules = "externalRules: [{seriesQuery: queue, metricsQuery: <<.Series>>, resources: {namespaced: false}}]"
+    async with rig(tmp_path) as made, FakePrometheus().served() as prometheus:
+        prometheus.names, prometheus.results = {"queue": ["queue"]}, {"queue": [({"name": "orders"}, 7.5)]}
+        connection = PromConnection(prometheus.url, parse_rules(rules, "rules.yaml"), frozenset({"external"}))
+        made.sims["east"].apply(deployment("web"))
+        made.sims["east"].apply(hpa("web", metrics=[EXTERNAL, *hpa("web")["spec"]["metrics"]]))
+        async with observed(made, prometheus=PromConnections({"*": connection})):
+            await made.topics.until(lambda: any(each.usages for each in answered(made, "resource")), "usages of pods")
+            (first, *_) = await made.topics.until(lambda: answered(made, "external"), "the queue")
+        assert (first.error, first.items, first.promql) == (None, [(7_500, 1_000_250)], "queue")
