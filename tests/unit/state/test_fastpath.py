@@ -156,6 +156,9 @@ EVENTS: dict[str, Callable[[CalmFleet, str, int], None]] = {
     "settings": lambda fleet, _, number: fleet.add(SettingsSet(cluster="*", settings=SETTINGS[number % len(SETTINGS)])),
     "pause": lambda fleet, app, number: fleet.add(Command(command="pause", name=app if number % 2 else "")),
     "resume": lambda fleet, app, number: fleet.add(Command(command="resume", name=app if number % 2 else "")),
+    "override": lambda fleet, app, number: fleet.add(
+        Command(command="override", name=app, replicas=1 + number % 6, until=fleet.log.now_ms + number * 1_000)
+    ),
     "off": lambda fleet, app, _: fleet.add(Command(command="mode", name=app, mode="off")),
     "enforce": lambda fleet, app, _: fleet.add(Command(command="mode", name=app, mode="enforce")),
     "restart": lambda fleet, _, __: fleet.add(Restart(reason="rows were lost")),
@@ -211,7 +214,7 @@ def folded(records: list[Record], restarts: frozenset[int] = frozenset()) -> tup
     return made, [*written, *partition.checkpoint()], fast + partition.state.fast.found
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(happenings=HAPPENINGS, restarts=st.frozensets(st.integers(0, 20), max_size=4))
 def test_decisions_and_rows_are_the_same_with_and_without_the_fast_path(
     happenings: list[tuple[str, int, int]], restarts: frozenset[int]
