@@ -161,6 +161,7 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int) -> dict[
     return {
         "hpa": hpa,
         "view": view,
+        "more_replicas": view.spec["maxReplicas"] * 5 // 3 if view is not None else 0,
         "moves": list(reversed(view.moves)) if view is not None else [],
         "has_rivals": view is not None and any(move.writer != FLEETHPA for move in view.moves),
         "timeline": timeline(read),

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from aiohttp import web
 from jinja2 import Environment
@@ -29,11 +30,12 @@ from jinja2 import Environment
 from fleethpa.changes.manifests import check_hpa, read_input
 from fleethpa.fleet.finding import no_such_hpa
 from fleethpa.fleet.selection import parse_ref
-from fleethpa.fleet.views import FleetState
-from fleethpa.frame.errors import OPTIONS, CommandError, not_found, usage
+from fleethpa.fleet.views import FleetState, HpaView
+from fleethpa.frame.errors import OPTIONS, CommandError, completed, not_found, usage
 from fleethpa.frame.options import moment, parse_duration_ms
 from fleethpa.frame.sources import PROGRESS_LINES
 from fleethpa.page.decisionview import read_coverage
+from fleethpa.page.ghost import Recordings, controls, failed, ghost
 from fleethpa.page.livereader import LiveReader
 from fleethpa.show.formats import to_yaml
 from fleethpa.show.html import script_source
@@ -329,7 +331,7 @@ class RunViews:
         self, reader: LiveReader, options: Mapping[str, Any], templates: Environment, html: Callable[..., web.Response]
     ) -> None:
         self._reader, self._templates, self._html = reader, templates, html
-        self._runs = Runs(options)
+        self._runs, self._recordings, self._options = Runs(options), Recordings(), options
 
     def routes(self) -> list[web.RouteDef]:
         """The addresses of these views."""
@@ -339,6 +341,7 @@ class RunViews:
             web.get("/try", self.try_form),
             web.post("/try", self.try_it),
             web.get("/try/hpas", self.names),
+            web.get("/try/ghost", self.ghost),
             web.get("/upgrade", self.upgrade),
             web.post("/upgrade", self.preview),
             web.get("/{kind:try|audit|upgrade}/run", self.run),
@@ -473,7 +476,42 @@ class RunViews:
             "longest": round(LONGEST_S / 60),
             **self._run_of(browser or request.cookies.get(BROWSER, ""), "try"),
         }
+        if hpa is not None:
+            found |= await self._ghost(state.hpas[hpa], given) | {"swapped": False}
+            if found["ghost"] and not given.get("manifest"):
+                found["manifest"] = candidate_text(hpa, found["ghost"].body["spec"])
         return self._html(request, "try.html", state, found, command=f"backtest {hpa or 'NAME'} -f hpa.yaml")
+
+    async def ghost(self, request: web.Request) -> web.Response:
+        """What the sliders would have done, as a part of the view."""
+        state = await self._reader.state_at(None)
+        hpa = _named(state, request.query.get("hpa", ""))
+        if hpa is None:
+            raise _no_hpa(state, request.query.get("hpa", ""))
+        found = await self._ghost(state.hpas[hpa], request.query) | {"swapped": True}
+        if found["ghost"]:
+            found["manifest"] = candidate_text(hpa, found["ghost"].body["spec"])
+        text = self._templates.get_template("ghost.html").render(found)
+        return web.Response(text=text, content_type="text/html", headers={"Cache-Control": "no-store"})
+
+    async def _ghost(self, view: HpaView, given: Mapping[str, str]) -> dict[str, Any]:
+        sliders = controls(view.spec, given)
+        moved = {each.name: each.value for each in sliders if each.value != each.deployed}
+        settings = " ".join(f"--set {each.setting}" for each in sliders if each.name in moved)
+        found: dict[str, Any] = {
+            "controls": sliders,
+            "ghost": None,
+            "ghost_failed": "",
+            "ghost_url": f"/try?{urlencode({'hpa': str(view.id)} | moved)}",
+            "ghost_command": completed(f"fleethpa backtest {view.id} {settings} --since 1h", self._options),
+        }
+        try:
+            async with self._reader.past() as past:
+                events = await self._recordings.of(past, view.id, view.clock_ms)
+            found["ghost"] = await ghost(view, sliders, events)
+        except CommandError as error:
+            found["ghost_failed"] = failed(error)
+        return found
 
     async def names(self, request: web.Request) -> web.Response:
         """The names that a text may mean, as a part of the view."""

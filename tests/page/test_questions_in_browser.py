@@ -48,10 +48,18 @@ def test_what_would_have_changed_it(page: Page, stack: TroubledStack) -> None:
     in_view(page.locator(".would tr", has_text="without maxReplicas"))
 
 
+def test_what_maxreplicas_20_would_have_done(page: Page, stack: TroubledStack) -> None:
+    open_hpa(page, stack, "east/shop/checkout")
+    page.get_by_role("link", name="What if maxReplicas were 20?").click()
+    in_view(page.locator("#ghost .verdict", has_text="maxReplicas=20 would have cost"))
+    in_view(page.locator("svg.ghost"))
+
+
 def test_who_else_moved_it(page: Page, stack: TroubledStack) -> None:
     open_hpa(page, stack, "east/media/encode")
-    in_view(page.locator(".moves tr", has_text="kubectl").first)
-    in_view(page.locator(".banner", has_text="undo each other").first)
+    in_view(page.locator(".banner", has_text="undo each other").filter(has_text="kubectl").first)
+    in_view(page.locator(".moves"))
+    expect(page.locator(".moves tr", has_text="kubectl").first).to_be_visible()
 
 
 def test_which_metric_fails_since_when(page: Page, stack: TroubledStack) -> None:

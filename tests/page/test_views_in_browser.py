@@ -167,6 +167,21 @@ def test_another_spec_is_tried_on_the_past(page: Page, archived: str) -> None:
     expect(report.get_by_text("maxReplicas 10→5")).to_be_visible()
 
 
+def test_the_ghost_of_another_spec_is_drawn_as_a_slider_moves(page: Page, archived: str) -> None:
+    page.goto(f"{archived}/try?hpa=east/shop/checkout")
+    before = page.locator("svg.ghost .candidate").get_attribute("d")
+    slider = page.get_by_role("slider", name="maxReplicas")
+    slider.focus()
+    for _ in range(5):
+        slider.press("ArrowLeft")
+    expect(page.locator("#ghost .verdict")).to_contain_text("maxReplicas=5 would have cost")
+    assert page.locator("svg.ghost .candidate").get_attribute("d") != before
+    assert "maxReplicas: 5" in page.get_by_label("The manifest to try").input_value()
+    page.get_by_role("link", name="Link to this result").click()
+    expect(page.locator("#ghost .verdict")).to_contain_text("maxReplicas=5 would have cost")
+    assert "maxReplicas: 5" in page.get_by_label("The manifest to try").input_value()
+
+
 def test_an_hpa_to_try_is_searched_by_keyboard(page: Page, archived: str) -> None:
     page.goto(archived)
     page.get_by_role("link", name="Try").click()
