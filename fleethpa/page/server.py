@@ -207,6 +207,7 @@ class PageServer:
         self._run_views = RunViews(reader, options, self._templates, self._html)
         self._rollouts = RolloutReadings()
         self._charts, self._evaluations = KeptCharts(), KeptEvaluations()
+        self._drawn: tuple[FleetState, float | None, dict[str, Any]] | None = None
 
     def app(self) -> web.Application:
         """The application, with the reader running while it does."""
@@ -258,9 +259,15 @@ class PageServer:
         number = whole_number(request.query.get("page", ""))
         query = request.query.get("q", "")
         found = fleet_view(state, query, 1 if number is None else number, self._now_ms(at_ms))
-        found |= strip_view(state, self.reader.rate if at_ms is None else None)
+        found |= self._strip_of(state, self.reader.rate if at_ms is None else None)
         command = command_line("get hpa -A", found["flags"], time_flag("--at", at_ms))
         return self._html(request, "fleet.html", state, found, command=command)
+
+    def _strip_of(self, state: FleetState, rate: float | None) -> dict[str, Any]:
+        """The picture of a state, which is drawn once for all browsers."""
+        if self._drawn is None or self._drawn[0] is not state or self._drawn[1] != rate:
+            self._drawn = state, rate, strip_view(state, rate)
+        return self._drawn[2]
 
     async def replay(self, request: web.Request) -> web.Response:
         """What the slider of the fleet shows of the last day, as JSON."""
