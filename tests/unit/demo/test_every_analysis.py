@@ -1,0 +1,141 @@
+"""Every analysis over HPAs in which each optional field is absent: none ends in an internal error."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from fleethpa.demo.day import START_MS, DayLoad, spec
+from fleethpa.demo.dayworld import PERIOD_MS, DayApp, DayWorld
+from fleethpa.simulator.model import PodProfile
+from schemas.keys import HpaId
+from schemas.settings import ClusterSettings, SettingsSet
+from streams.archive.archiver import Archiver, SegmentLimits
+from tests.documented import ROOT
+from tests.unit.cli_kit import Cli
+
+MINUTES = 63
+PARTITIONS = 2
+WHOLE = spec("whole", down_s=60)
+ABSENT = (
+    ("behavior",),
+    ("minReplicas",),
+    ("behavior", "scaleUp"),
+    ("behavior", "scaleDown"),
+    ("behavior", "scaleUp", "stabilizationWindowSeconds"),
+    ("behavior", "scaleUp", "selectPolicy"),
+    ("behavior", "scaleUp", "policies"),
+    ("behavior", "scaleDown", "stabilizationWindowSeconds"),
+    ("behavior", "scaleDown", "selectPolicy"),
+    ("behavior", "scaleDown", "policies"),
+)
+"""Paths of the fields that a stored spec may lack; ingest fills in `metrics`, as the API server does."""
+
+
+def without(path: tuple[str, ...]) -> dict[str, Any]:
+    """The spec without one field."""
+    made = copy.deepcopy(WHOLE)
+    place = made
+    for name in path[:-1]:
+        place = place[name]
+    del place[path[-1]]
+    return made
+
+
+def _apps() -> Iterator[DayApp]:
+    profile = PodProfile(schedule_ms=1_000, ready_ms=14_000)
+    for number, path in enumerate(((), *ABSENT)):
+        made = without(path) if path else copy.deepcopy(WHOLE)
+        name = "-".join(("no", *path)).lower() if path else "whole"
+        made["scaleTargetRef"]["name"] = name
+        for cluster in ("east", "north"):
+            load = DayLoad(100, 400, 0.2 + 0.05 * number, seed=f"{cluster}/{name}")
+            yield DayApp(HpaId(cluster, f"ns{number % 3}", name), made, load, profile, native=cluster == "north")
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("archive")
+    archiver = Archiver(root, PARTITIONS, SegmentLimits(segment_ms=MINUTES * 60_000))
+    world = DayWorld(list(_apps()), PARTITIONS, START_MS, archiver.append)
+    world.broadcast(
+        SettingsSet(cluster="*", settings=ClusterSettings(sync_period_ms=PERIOD_MS)),
+        SettingsSet(cluster="east", settings=ClusterSettings(default_mode="enforce", native_controller="absent")),
+        SettingsSet(cluster="north", settings=ClusterSettings(default_mode="shadow", native_controller="present")),
+    )
+    world.begin()
+    for _ in range(MINUTES * 60_000 // PERIOD_MS):
+        world.live()
+    archiver.finish()
+    return root
+
+
+Ask = Callable[..., Result]
+
+
+@pytest.fixture
+def ask(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    run = Cli(monkeypatch)
+
+    def made(*arguments: str) -> Result:
+        command = [*arguments, "--from", str(archive)]
+        done = run(*command)
+        assert "internal error" not in done.output, (command, done.output)
+        assert "Traceback" not in done.output, (command, done.output)
+        return done
+
+    return made
+
+
+NAMES = [str(app.id) for app in _apps()]
+EAST = [name for name in NAMES if name.startswith("east/")]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("backtest", "-A", "--set", "maxReplicas=8"),
+        ("regret", "-A", "--price", "0.04/h"),
+        ("export", "decisions", "-A", "-o", "csv"),
+    ],
+    ids=" ".join,
+)
+def test_an_analysis_of_the_fleet_answers_for_every_hpa(ask: Ask, arguments: tuple[str, ...]) -> None:
+    done = ask(*arguments)
+    assert done.exit_code == 0, done.output
+    # An HPA is named by its name alone in a list that has its namespace and cluster in columns.
+    lacking = [name for name in EAST if name.rpartition("/")[2] not in done.stdout]
+    assert lacking == []
+
+
+def test_tune_searches_for_every_hpa(ask: Ask) -> None:
+    stated = ask("tune", "-A", "-C", "east").stdout
+    assert f"{len(EAST)} HPAs: " in stated
+    assert " 0 that cannot be tuned" in stated
+
+
+def test_guardrails_and_the_shadow_report_answer(ask: Ask) -> None:
+    assert ask("guardrails", "test", "-f", str(ROOT / "examples/guardrails.yaml")).exit_code in (0, 1)
+    done = ask("shadow-report", "-A", "-C", "north", "-o", "wide")
+    assert done.exit_code in (0, 1), done.output
+    assert [name for name in NAMES if name.startswith("north/") and name.rpartition("/")[2] not in done.stdout] == []
+
+
+@pytest.mark.parametrize("hpa", EAST)
+def test_the_questions_about_one_hpa_are_answered(ask: Ask, hpa: str) -> None:
+    for arguments in (
+        ("explain", hpa),
+        ("history", hpa),
+        ("describe", hpa),
+        ("what-if", hpa, "--set", "maxReplicas=9"),
+    ):
+        done = ask(*arguments)
+        assert done.exit_code == 0, (arguments, done.output)
