@@ -17,6 +17,8 @@ from schemas.kubernetes.gotimes import parse_time_ms
 
 R = TypeVar("R")
 _UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DAY_MS: Final = _UNITS["d"]
+_CLOCK: Final = re.compile(r"(yesterday )?([01][0-9]|2[0-3]):([0-5][0-9])")
 _PART: Final = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)")
 
 
@@ -41,9 +43,14 @@ class DurationMs(click.ParamType):
 
 
 def moment(text: str | None, now_ms: int, option: str) -> int | None:
-    """Read `2h` (ago) or an RFC 3339 time; what lies before 1970 is 1970. Raises CommandError: neither (exit 2)."""
+    """Read `2h` (ago), `08:05` or `yesterday 08:05` (UTC), or an RFC 3339 time; what lies before 1970 is 1970.
+
+    `08:05` is the newest such time that is not after now. Raises CommandError: none of these (exit 2).
+    """
     if text is None:
         return None
+    if (clock := _CLOCK.fullmatch(text)) is not None:
+        return _at_clock(now_ms, *clock.groups())
     try:
         is_time = text[:4].isdigit() and "-" in text
         time_ms = parse_time_ms(text) if is_time else now_ms - parse_duration_ms(text, option)
@@ -54,8 +61,15 @@ def moment(text: str | None, now_ms: int, option: str) -> int | None:
     return max(0, time_ms)
 
 
+def _at_clock(now_ms: int, yesterday: str | None, hours: str, minutes: str) -> int:
+    """The moment of a time of day, UTC."""
+    day_ms = now_ms - now_ms % _DAY_MS
+    found = day_ms + int(hours) * _UNITS["h"] + int(minutes) * _UNITS["m"]
+    return max(0, found - _DAY_MS if yesterday or found > now_ms else found)
+
+
 def _no_time(text: str, option: str) -> CommandError:
-    cause = "Write 2h, or a time with its zone, such as 2026-11-21T08:00:15Z."
+    cause = "Write 2h, 08:05 or yesterday 08:05 (UTC), or a time with its zone, such as 2026-11-21T08:00:15Z."
     return usage(f"{option} {text!r} is not a valid time", cause=cause)
 
 
