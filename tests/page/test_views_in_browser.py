@@ -164,7 +164,7 @@ def test_another_spec_is_tried_on_the_past(page: Page, archived: str) -> None:
     # The chart of the page, although the frame is a sandbox; its picture is for where no script runs.
     expect(report.locator("figure.chart canvas").first).to_be_visible()
     expect(report.locator("figure.chart svg").first).to_be_hidden()
-    expect(report.get_by_text("maxReplicas 10→5")).to_be_visible()
+    expect(report.get_by_text("maxReplicas 10→5").first).to_be_visible()
 
 
 def test_the_ghost_of_another_spec_is_drawn_as_a_slider_moves(page: Page, archived: str) -> None:
