@@ -50,7 +50,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> _Day:
 
 
 def test_regret_names_what_is_wasted_most(day: _Day) -> None:
-    items = day.answer("regret", "-A", "--price", "0.04/h")["items"]
+    items = sorted(day.answer("regret", "-A", "--price", "0.04/h")["items"], key=lambda each: -each["cost"])
     assert len(items) == len(HPAS)
     assert HOURS == 24
     costliest = [f"{each['cluster']}/{each['namespace']}/{each['name']}" for each in items[:3]]
