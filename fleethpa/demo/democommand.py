@@ -99,7 +99,7 @@ DAY_NEXT = (
     "fleethpa get hpa -A --from {root}",
     "fleethpa regret -A --price 0.04/h --from {root}",
     "fleethpa tune east/web/search --from {root}",
-    "fleethpa shadow-report -C north --from {root}",
+    "fleethpa shadow-report -A -C north --from {root}",
     "fleethpa guardrails test -f {rules} --from {root}",
     "fleethpa rollout status --from {root}",
     "fleethpa page --from {root}",
@@ -135,7 +135,7 @@ def demo_day(session: Session, folder: str) -> int:
         f"{records['decisions']:,} decisions ({time.monotonic() - began:.0f}s)"
     )
     places = {"root": path / "archive", "rules": path / RULES_FILE}
-    session.lines(["Next:", *(f"  {line.format(**places)}" for line in DAY_NEXT)])
+    session.lines(["Next:", *(f"  {completed(line.format(**places), {})}" for line in DAY_NEXT)])
     return OK
 
 
