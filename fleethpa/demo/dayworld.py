@@ -14,6 +14,7 @@ import msgspec
 
 from fleethpa.simulator.load import LoadCurve
 from fleethpa.simulator.model import PodProfile, SimulatedPod, SimulatedWorkload
+from fleethpa.simulator.nativecontroller import MANAGER, NativeRule
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome, Source
 from schemas.keys import HpaId, partition_for
@@ -36,10 +37,8 @@ from schemas.observed import (
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord
 from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
-from streams.hpa.complete import complete
-from streams.hpa.evaluation import EMPTY_HISTORY, History, ScaleApplied
+from streams.hpa.evaluation import ScaleApplied
 from streams.hpa.observation import Observation, PodRow, Scale, TargetPods, pod_samples
-from streams.hpa.reconcile import decide
 from streams.hpa.requests import ContainerRequests, PodTemplate
 from streams.state.partition import Partition
 
@@ -70,30 +69,21 @@ class DayApp:
 
 
 class _NativeController:
-    """Upstream's controller for one HPA, through the same rules that fleethpa decides by."""
+    """The native controller of one HPA, which sees the workload as it is."""
 
     def __init__(self, app: DayApp, hpa: Json) -> None:
-        self._settings, self._compiled = app.native_settings, compile_autoscaler(hpa)
+        self._rule, self._compiled = NativeRule(app.native_settings), compile_autoscaler(hpa)
         self._template = PodTemplate([ContainerRequests("main", {"cpu": f"{app.request_milli}m"})])
-        self._history: History = EMPTY_HISTORY
         self.status: dict[str, Any] = {}
 
-    def sync(self, workload: SimulatedWorkload, selector: str) -> int | None:
-        """Decide as of now; the replicas to set, None: as they are."""
+    def sync(self, workload: SimulatedWorkload, selector: str, write: Callable[[int], ScaleApplied]) -> None:
+        """Decide as of now; `write` sets the replicas where others are wanted."""
         now_ms, sample = workload.now_ms, workload.samples[-1]
         used = {name: (u.cpu_milli, sample.time_ms, 15_000) for name, u in sample.pods.items()}
         rows = tuple(self._row(pod, now_ms) for pod in workload.pods.values())
         scale = Scale(workload.replicas, len(workload.alive()), selector)
         observation = Observation(scale, TargetPods(rows), (pod_samples(used),))
-        made = decide(self._compiled, self.status, observation, self._history, self._settings, now_ms)
-        self._history = made.history
-        if made.result is not None:
-            self.status = made.result.status
-        if made.pending is None:
-            return None
-        ended = complete(made.pending, self.status, self._history, ScaleApplied(), now_ms)
-        self._history, self.status = ended.history, ended.status
-        return made.pending.desired_replicas
+        self.status = self._rule.sync(self._compiled, self.status, observation, write, now_ms)
 
     def _row(self, pod: SimulatedPod, now_ms: int) -> PodRow:
         ready = pod.ready(now_ms)
@@ -244,10 +234,14 @@ class DayWorld:
         return [*reports, Serving(session=SESSION, clusters=self._clusters)]
 
     def _native_sync(self, living: _Living, native: _NativeController) -> None:
-        wanted, bodies = native.sync(living.workload, living.selector), list[Body]()
-        if wanted is not None:
-            living.workload.replicas, living.manager = wanted, "kube-controller-manager"
+        bodies = list[Body]()
+
+        def write(replicas: int) -> ScaleApplied:
+            living.workload.replicas, living.manager = replicas, MANAGER
             bodies.append(living.scale())
+            return ScaleApplied()
+
+        native.sync(living.workload, living.selector, write)
         status = AutoscalerSet(hpa=living.hpa | {"status": native.status}, session=SESSION)
         self.add(living.app.id.namespace_key, status, *bodies)
 

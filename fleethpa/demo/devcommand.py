@@ -18,6 +18,7 @@ from fleethpa.processes.parts import stop_on_signals
 from reconciler.clusters.answers import ConfigError
 
 USUAL_PAGE_PORT: Final = 7080
+HPAS: Final = "horizontalpodautoscalers.autoscaling"
 
 
 @click.command()
@@ -36,7 +37,7 @@ USUAL_PAGE_PORT: Final = 7080
 )
 @command_options()
 def dev(session: Session, context: str | None, folder: str, control_port: int, page_port: int | None) -> int:
-    """Run everything on this machine: an embedded broker, three simulated clusters and all parts; Ctrl-C ends it.
+    """Run everything on this machine: an embedded broker, four simulated clusters and all parts; Ctrl-C ends it.
 
     With --brokers it uses your Kafka, with --context your own cluster, read-only.
     """
@@ -123,8 +124,7 @@ def _expected_hpas(plan: StackPlan) -> int:
     """How many HPAs the simulated clusters hold; a cluster of the user's may hold none."""
     if plan.fleet is None:
         return 0
-    kind = "horizontalpodautoscalers.autoscaling"
-    return sum(len(cluster.store.listing(kind, "")) for cluster in plan.fleet.clusters.values())
+    return sum(len(cluster.store.listing(HPAS, "")) for cluster in plan.fleet.clusters.values())
 
 
 def banner(stack: Stack, plan: StackPlan, took_s: float) -> list[str]:
@@ -160,6 +160,14 @@ def banner(stack: Stack, plan: StackPlan, took_s: float) -> list[str]:
         f"  {program()} explain {some}",
         f"  {program()} decisions -A --follow --changes",
         f"  {kubectl}{context} get hpa,pods -A",
-        "Ctrl-C ends it.",
     ]
-    return lines
+    if native := plan.fleet and next((c for c in plan.fleet.clusters.values() if c.native is not None), None):
+        first = native.store.listing(HPAS, "")[0]["metadata"]
+        one = f"{native.name}/{first['namespace']}/{first['name']}"
+        lines += [
+            f"Cluster {native.name} has an HPA controller of its own, with fleethpa in shadow beside it:",
+            f"  {program()} shadow-report -A -C {native.name}",
+            f"  {program()} adopt {one}",
+            f"  {program()} release {one}",
+        ]
+    return [*lines, "Ctrl-C ends it."]

@@ -43,9 +43,11 @@ DEV_SETTINGS: Final = ClusterSettings(
     cpu_initialization_period_ms=10_000,
     initial_readiness_delay_ms=5_000,
     default_mode="enforce",
-    # The simulated clusters have no controller manager at all.
+    # The simulated clusters have no controller manager at all, but for those that `NATIVE_SETTINGS` is for.
     native_controller="absent",
 )
+NATIVE_SETTINGS: Final = ClusterSettings(default_mode="shadow", native_controller="present")
+"""What differs in a simulated cluster with an HPA controller of its own."""
 SHADOW_SETTINGS: Final = ClusterSettings(default_mode="shadow", native_controller="unknown")
 
 
@@ -133,8 +135,13 @@ class Stack:
     async def _write_settings(self) -> None:
         async with open_writer(self.config) as writer:
             engine = EngineSet(engine=ENGINE, partitions=writer.partitions, author=AUTHOR, reason="first start")
-            settings = SettingsSet(cluster="*", settings=self._plan.settings, author=AUTHOR, reason="development stack")
-            await writer.settings("engine and settings", "*", [engine, settings])
+            await writer.settings("engine and settings", "*", [engine, _settings("*", self._plan.settings)])
+            for cluster in self._native_clusters():
+                await writer.settings("settings", cluster, [_settings(cluster, NATIVE_SETTINGS)])
+
+    def _native_clusters(self) -> list[str]:
+        fleet = self._plan.fleet.clusters if self._plan.fleet else {}
+        return [name for name, cluster in fleet.items() if cluster.native is not None]
 
     def _commands(self) -> dict[str, Sequence[str]]:
         base = [sys.executable, "-m", "fleethpa", "run"]
@@ -200,6 +207,10 @@ class Stack:
     def _not_ready(self, what: str) -> CommandError:
         tails = [f"{child.log}:\n{child.tail()}" for child in self.supervisor.children]
         return unreachable(what, cause="\n".join(tails), next_step=f"read {self._plan.folder}/*.log")
+
+
+def _settings(cluster: str, settings: ClusterSettings) -> SettingsSet:
+    return SettingsSet(cluster=cluster, settings=settings, author=AUTHOR, reason="development stack")
 
 
 async def are_recorded(past: Past, hpas: set[HpaId]) -> bool:

@@ -9,7 +9,7 @@ import logging
 import socket
 import ssl
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -28,12 +28,14 @@ from fleethpa.simulator import resources
 from fleethpa.simulator.kubelet import Kubelet
 from fleethpa.simulator.load import LoadCurve
 from fleethpa.simulator.metricsapi import MetricsFault, SimulatedMetricsApi
+from fleethpa.simulator.nativecontroller import NativeController
 from fleethpa.simulator.patching import FieldWriter
 from fleethpa.simulator.server import SimulatedApiServer
 from fleethpa.simulator.store import Store
 from fleethpa.simulator.writes import Writes, key_of
 from runtime.log import wall_clock_ms
 from schemas.kubernetes.shape import Json
+from streams.hpa.autoscaler import ControllerSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class SimulatedCluster:
         sample_ms: int = 15_000,
         history: int = 5_000,
         now_ms: Callable[[], int] = wall_clock_ms,
+        native: ControllerSettings | None = None,
     ) -> None:
         """Make a cluster that does not listen yet.
 
@@ -113,6 +116,7 @@ class SimulatedCluster:
             sample_ms: How often the metrics APIs take samples.
             history: Changes kept for watches; older resource versions are answered with 410.
             now_ms: The clock of pods, samples and timestamps.
+            native: Flags of the cluster's own HPA controller, which syncs once per `sample_ms`; None: it has none.
         """
         self.name = name
         self.token = f"token-{name}"
@@ -122,9 +126,15 @@ class SimulatedCluster:
         self.metrics = SimulatedMetricsApi(self.kubelet, self.store, now_ms, sample_ms=sample_ms)
         self.api = self.api_server(self.store, self.writes, self.metrics, now_ms, self.token)
         self.writes.delete_pod = self.kubelet.delete_pod
+        self.native = (
+            NativeController(self.store, self.writes, self.metrics, now_ms, native, period_ms=sample_ms)
+            if native is not None
+            else None
+        )
         self._port = port
         self._runner: web.AppRunner | None = None
         self._kubelet_task: asyncio.Task[None] | None = None
+        self._native_task: asyncio.Task[None] | None = None
         for namespace in ("default", "kube-system"):
             self.create_namespace(namespace)
 
@@ -145,8 +155,7 @@ class SimulatedCluster:
     async def start(self) -> str:
         """Start pods and the API server, as far as they do not run, and return the address."""
         if self._kubelet_task is None:
-            self._kubelet_task = asyncio.create_task(self.kubelet.run(), name=f"kubelet-{self.name}")
-            self._kubelet_task.add_done_callback(self._report)
+            self._kubelet_task = self._started(self.kubelet.run(), "kubelet")
         await self.start_api()
         return self.url
 
@@ -154,9 +163,7 @@ class SimulatedCluster:
         """Stop everything; objects stay in memory."""
         await self.stop_api()
         task, self._kubelet_task = self._kubelet_task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait({task})
+        await _ended(task)
 
     async def start_api(self) -> None:
         """Listen, on the port of before."""
@@ -174,12 +181,17 @@ class SimulatedCluster:
         self._port = listener.getsockname()[1]
         await web.SockSite(runner, listener, ssl_context=local_identity().context).start()
         self._runner = runner
+        if self.native is not None:
+            self._native_task = self._started(self.native.run(), "HPA controller")
 
     async def stop_api(self, *, abort: bool = False) -> None:
         """Refuse connections; pods live on. Open watches end cleanly, or are cut with `abort`."""
         runner, self._runner = self._runner, None
         if runner is None:
             return
+        # The native controller reaches nothing without an API server; it remembers what it knew.
+        task, self._native_task = self._native_task, None
+        await _ended(task)
         if abort:
             self.api.abort_connections()
         self.store.end_watches()
@@ -194,9 +206,14 @@ class SimulatedCluster:
     ) -> None:
         await self.stop()
 
+    def _started(self, life: Coroutine[None, None, None], what: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(life, name=f"{what} of {self.name}")
+        task.add_done_callback(self._report)
+        return task
+
     def _report(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("the simulated kubelet has ended", exc_info=error, extra={"cluster": self.name})
+            log.error(f"the simulated {task.get_name()} has ended", exc_info=error, extra={"cluster": self.name})
 
     # -- objects -----------------------------------------------------------------------------------------------------
 
@@ -238,6 +255,13 @@ class SimulatedCluster:
     def set_metrics_faults(self, faults: Iterable[MetricsFault]) -> None:
         """Replace the metrics faults; none = the metrics APIs are well."""
         self.metrics.faults = list(faults)
+
+
+async def _ended(task: asyncio.Task[None] | None) -> None:
+    """Cancel a task and wait for its end."""
+    if task is not None:
+        task.cancel()
+        await asyncio.wait({task})
 
 
 def listener_on(port: int) -> socket.socket:

@@ -51,7 +51,7 @@ class SimulatedMetricsApi:
         known = {(s.type, s.name, s.object_kind) for _, run in self._kubelet.workloads() for s in run.simulation.series}
         if group == "external.metrics.k8s.io":
             return [entry(name, "ExternalMetricValueList") for kind, name, _ in sorted(known) if kind == "External"]
-        plurals = [(_plural(kind or "Pod"), name) for type_, name, kind in sorted(known) if type_ != "External"]
+        plurals = [(plural(kind or "Pod"), name) for type_, name, kind in sorted(known) if type_ != "External"]
         return [entry(f"{plural}/{name}", "MetricValueList") for plural, name in plurals]
 
     def answer(self, ask: Ask) -> Json:
@@ -101,7 +101,7 @@ class SimulatedMetricsApi:
             values = [
                 (series.object_kind, name, sample, sample.total_load)
                 for series, sample in self._series(ask.namespace, "Object", metric)
-                if (_plural(series.object_kind), series.object_name) == (resource, name) and sample is not None
+                if (plural(series.object_kind), series.object_name) == (resource, name) and sample is not None
             ]
         kind = "Pods" if resource == "pods" else "Object"
         if not values and not any(self._series(ask.namespace, kind, metric)):
@@ -174,7 +174,8 @@ def _offers(series: SimulatedSeries, kind: str, metric: str) -> bool:
     return (series.type, series.name) == (kind, metric)
 
 
-def _plural(kind: str) -> str:
+def plural(kind: str) -> str:
+    """Return the plural by which custom.metrics.k8s.io names a kind of object."""
     return f"{kind.lower()}es" if kind.lower().endswith("s") else f"{kind.lower()}s"
 
 

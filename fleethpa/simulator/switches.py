@@ -29,6 +29,7 @@ from fleethpa.simulator.load import parse_load
 from fleethpa.simulator.metricsapi import MetricsFault
 from fleethpa.simulator.statuses import StatusError
 from schemas.kubernetes.shape import Json
+from streams.hpa.autoscaler import ControllerSettings
 
 
 async def _api(cluster: SimulatedCluster, body: Json) -> None:
@@ -95,7 +96,13 @@ def _answer(document: Json, code: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(document), status=code, content_type="application/json")
 
 
-DEFAULT_CLUSTERS: Final = ("east", "west", "north")
+DEFAULT_CLUSTERS: Final = ("east", "west", "north", "south")
+NATIVE_CLUSTER: Final = "south"
+"""The one of them that has an HPA controller of its own."""
+NATIVE_SETTINGS: Final = ControllerSettings(
+    downscale_stabilization_ms=60_000, cpu_initialization_period_ms=10_000, initial_readiness_delay_ms=5_000
+)
+"""Flags of that controller: those that fleethpa decides by in the development stack, or they would differ."""
 
 
 class Fleet:
@@ -136,8 +143,11 @@ class Fleet:
 
 
 def default_fleet(*, control_port: int = 0) -> Fleet:
-    """Return the fleet of `fleethpa dev`: east, west and north with their workloads, not yet started."""
-    clusters = [SimulatedCluster(name, sample_ms=5_000) for name in DEFAULT_CLUSTERS]
+    """Return the fleet of `fleethpa dev`: its four clusters with their workloads, not yet started."""
+    clusters = [
+        SimulatedCluster(name, sample_ms=5_000, native=NATIVE_SETTINGS if name == NATIVE_CLUSTER else None)
+        for name in DEFAULT_CLUSTERS
+    ]
     for cluster in clusters:
         cluster.apply_yaml(files("fleethpa.simulator").joinpath("fleet", f"{cluster.name}.yaml").read_text())
     return Fleet(clusters, control_port=control_port)

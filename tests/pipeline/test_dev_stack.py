@@ -29,6 +29,8 @@ ALL = {
     "east/shop/search",
     "north/factory/ingest",
     "north/factory/press",
+    "south/depot/orders",
+    "south/depot/routing",
     "west/data/cache",
     "west/shop/checkout",
 }
@@ -153,7 +155,7 @@ def test_a_second_terminal_sees_the_world_that_kubectl_sees(terminal: Terminal) 
     assert table[0].split()[:3] == ["NAMESPACE", "NAME", "CLUSTER"]
     assert len(table) == len(ALL) + 1
     clusters = terminal.ok("get", "clusters", "--no-headers").splitlines()
-    assert [line.split()[:2] for line in clusters] == [["east", "up"], ["north", "up"], ["west", "up"]]
+    assert [line.split()[:2] for line in clusters] == [["east", "up"], ["north", "up"], ["south", "up"], ["west", "up"]]
 
     def agree() -> bool:
         ours = terminal.hpas()["west/data/cache"]["status"].get("currentReplicas")
@@ -236,7 +238,7 @@ def test_apply_drives_pause_stops_resume_goes_on_delete_ends(terminal: Terminal)
 
 def test_doctor_finds_parts_that_stand_still_while_the_decider_ticks_on(terminal: Terminal) -> None:
     parts = terminal.runtime()["processes"]["parts"]
-    expected = {("log", "ingest")} | {("clusters", name) for name in ("east", "north", "west")}
+    expected = {("log", "ingest")} | {("clusters", name) for name in ("east", "north", "south", "west")}
 
     def failures() -> list[Any]:
         checks = json.loads(terminal.fleethpa("doctor", "--only", "log,clusters", "-o", "json").stdout)["items"]
@@ -245,7 +247,7 @@ def test_doctor_finds_parts_that_stand_still_while_the_decider_ticks_on(terminal
     os.kill(parts, signal.SIGSTOP)
     try:
         # Of each cluster two lines: its observer and its reconciler are silent.
-        until(lambda: len(failures()) == 7, "every part that stands still is found", 90)
+        until(lambda: len(failures()) == 9, "every part that stands still is found", 90)
         assert {(each["area"], each["subject"]) for each in failures()} == expected
     finally:
         os.kill(parts, signal.SIGCONT)

@@ -23,7 +23,7 @@ from fleethpa.simulator.switches import default_fleet
 from schemas.decisions import NO_OUTCOME
 
 pytestmark = pytest.mark.slow
-HPAS = 7
+HPAS = 9
 NAMED_S = 45.0
 """Three sync periods, by default."""
 LINES = {
