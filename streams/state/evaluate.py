@@ -91,16 +91,16 @@ class DraftRecord(Struct, frozen=True, gc=False):
 
 def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Draft:
     """Evaluate an HPA at the present record of the log, remember what later evaluations need, and give the record."""
+    memo, name = hpa.memo, decision_id(state, hpa)
+    repeated = None if memo is None else fastpath.find(memo, state, namespace, hpa, settings, name)
+    # A probe is called with all that the general path reads.
+    if memo is not None and repeated is not None and state.probe is None and state.fast.takes():
+        return _repeat(state, namespace, hpa, settings, memo, repeated, name)
     subject = subject_of(state, namespace, hpa, settings)
     observed = observe(subject)
     count_size(subject, observed)
     if state.probe is not None and not subject.ignores:
         state.probe(probed(subject, observed))
-    memo, name = hpa.memo, decision_id(subject)
-    overridden = _override(subject) is not None
-    repeated = None if memo is None or overridden else fastpath.find(memo, subject, observed, name)
-    if memo is not None and repeated is not None and state.fast.takes():
-        return _repeat(subject, observed, memo, repeated, name)
     decided = decide(subject, observed)
     _register(subject, observed, decided.evaluation)
     limits_ = limit(subject, observed, decided)
@@ -119,16 +119,21 @@ def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) 
     return recorded.draft
 
 
-def _repeat(subject: Subject, observed: Observed, memo: Memo, repeated: Repeated, name: str) -> Draft:
-    """End an evaluation on the fast path."""
-    hpa, row = subject.hpa, subject.hpa.row
-    register(subject, memo.scale.selector)
-    failures = 0 if row.annotations else row.failures
-    _note(subject, observed, repeated.history, failures, repeated.metrics, name)
-    reserve(subject, None, None)
-    row.paused, row.shadow_status = "", {}
+def _repeat(
+    state: State, namespace: Namespace, hpa: Hpa, settings: Effective, memo: Memo, repeated: Repeated, name: str
+) -> Draft:
+    """End an evaluation on the fast path. Mode, refusal, moves and replicas in the row stay: they are the same."""
+    row = hpa.row
+    if settings.budgets.is_set:
+        subject = subject_of(state, namespace, hpa, settings)
+        count_size(subject, observe(subject))
+        reserve(subject, None, None)
+    register(state, namespace, hpa, memo.scale.selector)
+    if row.annotations:
+        row.failures = 0
+    _note(state, hpa, settings, repeated.evaluated_ms, repeated.history, repeated.metrics, name)
     row.status = memo.status = repeated.status
-    return Draft(name, subject.namespace.key, hpa.headers, repeated.record)
+    return Draft(name, namespace.key, hpa.headers, repeated.record)
 
 
 def _check(subject: Subject, repeated: Repeated, decided: Decided, limits_: Limited, recorded: DraftRecord) -> None:
@@ -207,7 +212,7 @@ def _register(subject: Subject, observed: Observed, evaluation: Evaluation) -> N
     """Register the selector for the overlap check, once an evaluation asked for metrics with a valid one."""
     seen = observed.observation
     if seen.pods is not NO_PODS and isinstance(seen.scale, Scale) and evaluation.path in ("metrics", "metricsFailed"):
-        register(subject, seen.scale.selector)
+        register(subject.state, subject.namespace, subject.hpa, seen.scale.selector)
 
 
 # --- limit ------------------------------------------------------------------------------------------------------------
@@ -335,10 +340,9 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
     return DraftRecord(Draft(name, subject.namespace.key, hpa.headers, decision), digest)
 
 
-def decision_id(subject: Subject) -> str:
+def decision_id(state: State, hpa: Hpa) -> str:
     """Give the id of the decision of an evaluation."""
-    state = subject.state
-    return f"{state.row.number}-{state.offset}-{subject.hpa.row.uid}"
+    return f"{state.row.number}-{state.offset}-{hpa.row.uid}"
 
 
 def _facts(subject: Subject, evaluation: Evaluation, limits_: Limited) -> records.Facts:
@@ -371,7 +375,12 @@ def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Li
     """Note in the HPA's row what later evaluations read."""
     state, row, wanted, name = subject.state, subject.hpa.row, limits_.wanted, recorded.draft.id
     evaluation, follows_native = decided.evaluation, subject.follows_native
-    _note(subject, observed, evaluation.history, decided.failures, evaluation.metrics, name)
+    take_restart(state, subject.hpa)
+    _note(state, subject.hpa, subject.settings, subject.evaluated_ms, evaluation.history, evaluation.metrics, name)
+    row.failures, row.moves = decided.failures, observed.moves
+    if observed.replicas is not None:
+        row.seen_replicas = observed.replicas
+    row.mode, row.refused = subject.standing.mode, subject.standing.refused
     reserve(subject, wanted, limits_.claim)
     row.paused = limits_.held
     row.shadow_status = limits_.result.status if follows_native else {}
@@ -388,25 +397,22 @@ def remember(subject: Subject, observed: Observed, decided: Decided, limits_: Li
 
 
 def _note(
-    subject: Subject,
-    observed: Observed,
+    state: State,
+    hpa: Hpa,
+    settings: Effective,
+    evaluated_ms: int,
     history: History,
-    failures: int,
     metrics: tuple[MetricEvaluation, ...],
     name: str,
 ) -> None:
-    """Note what every evaluation leaves, beside its status, in the HPA's row."""
-    state, row = subject.state, subject.hpa.row
-    take_restart(state, subject.hpa)
-    row.history, row.failures, row.moves = history, failures, observed.moves
-    if observed.replicas is not None:
-        row.seen_replicas = observed.replicas
-    row.evaluated_ms, row.early_ms = subject.evaluated_ms, 0
+    """Note what every evaluation leaves in the HPA's row."""
+    row = hpa.row
+    row.history = history
+    row.evaluated_ms, row.early_ms = evaluated_ms, 0
     row.ratios = ()
-    if subject.settings.sample_floor_ms is not None:
+    if settings.sample_floor_ms is not None:
         row.ratios = tuple([None if each.calculation is None else each.calculation.ratio for each in metrics])
     row.native_moves, row.written = (), None
-    row.mode, row.refused = subject.standing.mode, subject.standing.refused
     row.last_decision, row.last_decision_ms, row.last_offset = name, state.now_ms, state.offset
 
 
@@ -417,7 +423,7 @@ def probed(subject: Subject, observed: Observed) -> EvaluationInputs:
         pause_in_force(subject.namespace, hpa.id.name, state.row, up, state.now_ms) for up in (True, False)
     )
     return EvaluationInputs(
-        decision=decision_id(subject),
+        decision=decision_id(state, hpa),
         hpa=hpa.id,
         partition=state.row.number,
         offset=state.offset,

@@ -5,10 +5,12 @@ other values. `evaluate` then need not make what the record does not hold. After
 evaluation is kept with the HPA: in memory only, never in rows, so that a restart has no effect but that the next
 evaluation takes the general path. `find` gives what the next evaluation changes, or None: the general path decides.
 
-Why it gives the same bytes. What an evaluation reads (`observe`), the calculation of each metric (`evaluate_metric`),
-the windows and limits (`normalize`), what is counted in budgets and how the row changes (`remember`) are the same
-functions on both paths. Left out are the conditions, the status around `currentMetrics`, and the digest that decides
-whether the record is short. The evaluation of the memo had the digest of the newest full record. The digest covers:
+Why it gives the same bytes. How the scale, the pods, those that share them and the answers are read, the calculation of
+each metric (`evaluate_metric`), the windows and limits (`normalize`) and what is counted in budgets are the same
+functions on both paths. Left out are mode and refusal, the conditions, the status around `currentMetrics`, and the
+digest that decides whether the record is short. Mode and refusal follow from the settings, the spec and what
+`Namespace.drivers` stands for, and all three are the same objects as in the memo. The evaluation of the memo had the
+digest of the newest full record. The digest covers:
 
 - spec, mode, settings, rules and engine: they are the same objects or values as in the memo, which is checked;
 - scale, ready pods, PromQL, and who moved the target: they are the same, nobody moved it, no restart;
@@ -37,13 +39,22 @@ from streams.hpa.metrics import evaluate_metric, largest, status_of, tolerance_b
 from streams.hpa.normalize import normalize
 from streams.hpa.observation import Scale
 from streams.state import records
+from streams.state.clustersettings import Effective
+from streams.state.gather import asked_of_prometheus, observe_metric, observe_scale
+from streams.state.hpastate import Hpa
 from streams.state.memo import EvaluationOutcome, Memo, MetricOutcome
-from streams.state.observe import Observed, Subject
+from streams.state.namespace import Namespace
+from streams.state.observe import Observed, Subject, restart_since, sharing_pods
+from streams.state.overrides import override_in_force
+from streams.state.samples import State
+from streams.state.timing import as_of
 
 
 class Repeated(Struct, frozen=True, gc=False):
     """What an evaluation on the fast path gives: the new status and windows, and the short record."""
 
+    evaluated_ms: int
+    """Time as of which it decided."""
     metrics: tuple[MetricEvaluation, ...]
     history: History
     status: Status
@@ -59,13 +70,14 @@ def learn(subject: Subject, observed: Observed, evaluation: Evaluation, status: 
         return None
     if not isinstance(seen.scale, Scale):
         return None
-    outcome = _outcome(observed, evaluation.metrics, evaluation.selected_metric, normalization, current)
-    if outcome is None:
+    reported = observed.status.get("currentReplicas", 0)
+    outcome = _outcome(reported, evaluation.metrics, evaluation.selected_metric, normalization, current)
+    if outcome is None or seen.ambiguous:
         return None
     return Memo(
         subject.autoscaler,
         subject.settings,
-        subject.standing,
+        subject.namespace.drivers,
         seen.scale,
         seen.pods,
         observed.promql,
@@ -76,61 +88,72 @@ def learn(subject: Subject, observed: Observed, evaluation: Evaluation, status: 
     )
 
 
-def find(memo: Memo, subject: Subject, observed: Observed, name: str) -> Repeated | None:
+def find(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, settings: Effective, name: str) -> Repeated | None:
     """Give what an evaluation changes that repeats that of the memo; None: it may not repeat it. Nothing changes."""
-    if not _reads_the_same(memo, subject, observed):
+    if not _reads_the_same(memo, state, namespace, hpa, settings):
         return None
-    autoscaler, controller, now_ms = subject.autoscaler, subject.settings.controller, subject.evaluated_ms
-    seen, scale, history = observed.observation, memo.scale, observed.history
+    autoscaler, controller, row, scale, pods = memo.autoscaler, settings.controller, hpa.row, memo.scale, memo.pods
+    now_ms = as_of(state.now_ms, row.evaluated_ms, settings.sync_period_ms)
     band = tolerance_band(autoscaler, controller)
     metrics = tuple(
         [
-            evaluate_metric(spec, answer, scale, seen.pods, band, controller, now_ms)
-            for spec, answer in zip(autoscaler.metrics, seen.answers, strict=True)
+            evaluate_metric(
+                spec,
+                observe_metric(namespace, query, pods, settings, state.now_ms)[0],
+                scale,
+                pods,
+                band,
+                controller,
+                now_ms,
+            )
+            for spec, query in zip(autoscaler.metrics, hpa.queries, strict=True)
         ]
     )
     proposal, selected = largest(metrics)
-    proposal, current = max(proposal, 0), scale.spec_replicas
+    proposal, current, history = max(proposal, 0), scale.spec_replicas, row.history
     normalization, recommendations = normalize(autoscaler, current, proposal, history, controller, now_ms)
-    outcome = _outcome(observed, metrics, selected if proposal else "", normalization, current)
+    reported = memo.status.get("currentReplicas", 0)
+    outcome = _outcome(reported, metrics, selected if proposal else "", normalization, current)
     if outcome is None or outcome != memo.outcome:
         return None
     return Repeated(
+        now_ms,
         metrics,
         History(recommendations, history.scale_up_events, history.scale_down_events),
         {**memo.status, "currentMetrics": list(map(status_of, metrics))},
-        records.short_record(subject.state, name, memo.full_decision, metrics, proposal),
+        records.short_record(state, name, memo.full_decision, metrics, proposal),
     )
 
 
-def _reads_the_same(memo: Memo, subject: Subject, observed: Observed) -> bool:
-    seen, row = observed.observation, subject.hpa.row
+def _reads_the_same(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> bool:
+    """Tell whether all but the metrics is as in the evaluation of the memo, and nobody has moved the target since."""
+    row, scale, command = hpa.row, memo.scale, namespace.commands.get(hpa.id.name)
     return (
-        observed.status is memo.status
-        and subject.autoscaler is memo.autoscaler
-        and subject.settings is memo.settings
-        and subject.standing is memo.standing
-        and seen.pods is memo.pods
-        and seen.scale == memo.scale
-        and not seen.ambiguous
-        and observed.promql == memo.promql
-        and not observed.change
-        and not observed.restart
-        and not subject.ignores
-        and observed.history.recommendations is not None
-        and subject.state.row.engine == memo.engine
+        row.status is memo.status
+        and hpa.autoscaler is memo.autoscaler
+        and settings is memo.settings
+        and namespace.drivers is memo.drivers
         and row.full_decision == memo.full_decision
-        and records.is_recent(row, subject.state.now_ms)
+        and state.row.engine == memo.engine
+        and row.written is None
+        and row.seen_replicas == scale.spec_replicas
+        and row.history.recommendations is not None
+        and records.is_recent(row, state.now_ms)
+        and not restart_since(state, hpa)[1]
+        and (command is None or override_in_force(command[1], state.now_ms) is None)
+        and observe_scale(namespace, memo.autoscaler, namespace.scales.get(hpa.target), state.now_ms) == scale
+        and namespace.membership.matching(scale.selector, settings.controller.rules) is memo.pods
+        and not sharing_pods(state, namespace, hpa, scale.selector, memo.pods)
+        and asked_of_prometheus(namespace, hpa.queries) == memo.promql
     )
 
 
 def _outcome(
-    observed: Observed, metrics: tuple[MetricEvaluation, ...], selected: str, normalization: Normalization, current: int
+    reported: int, metrics: tuple[MetricEvaluation, ...], selected: str, normalization: Normalization, current: int
 ) -> EvaluationOutcome | None:
     """Give the outcome of an evaluation; None: a metric has failed, or a write is wanted."""
     if normalization.limited != current:
         return None
-    reported = observed.status.get("currentReplicas", 0)
     parts: list[MetricOutcome] = []
     for metric in metrics:
         made = metric.calculation

@@ -46,8 +46,8 @@ class Memo(Struct, gc=False):
 
     autoscaler: Autoscaler
     settings: Effective
-    standing: object
-    """A `Standing`, of which only the identity counts."""
+    drivers: object
+    """`Namespace.drivers`, of which only the identity counts."""
     scale: Scale
     pods: TargetPods
     promql: list[str]

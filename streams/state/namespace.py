@@ -107,6 +107,10 @@ class Namespace:
         self.view = ViewRow()
         self.idle_ms = 0
         self.unused: dict[str, int] = {}
+        self.drivers = object()
+        """Another object as soon as HPAs, their targets, rivals or commands change. While it is the same one, they give
+        the same for each HPA (`guards.standing`).
+        """
         # Made from the rest:
         self.by_target: dict[TargetName, Names[DirectoryKey]] = {}
         self.watchers: dict[Any, Names[HpaId]] = {}
@@ -352,6 +356,9 @@ class Namespace:
         """Add an HPA to the directory."""
         if not self.open():
             return
+        old = self.directory.get(key)
+        if old is None or old.target != entry.target:
+            self.drivers = object()
         self._leave_target(key)
         self._uncount_hpa(key)
         self.directory[key] = entry
@@ -365,6 +372,7 @@ class Namespace:
     def leave_hpa(self, key: DirectoryKey) -> None:
         """Remove an HPA from the directory."""
         if key in self.directory and self.open():
+            self.drivers = object()
             self._leave_target(key)
             self._uncount_hpa(key)
             del self.directory[key]
@@ -411,7 +419,7 @@ class Namespace:
         """A full list has ended: if it came whole, its rivals replace those before."""
         gone = self.rivals if is_whole else self.rivals_coming
         if is_whole:
-            self.rivals = self.rivals_coming
+            self.rivals, self.drivers = self.rivals_coming, object()
         self.rivals_coming = []
         self._release_rivals(gone)
 
@@ -427,6 +435,7 @@ class Namespace:
         size = 0 if is_empty else encoded_size((name, command))
         more = size - (0 if old is None else encoded_size((name, old)))
         if self._takes(limits.ROW_COMMANDS, FIRST_ROW, name, more):
+            self.drivers = object()
             self.commands.pop(name, None)
             if not is_empty:
                 self.commands[name] = command

@@ -29,11 +29,7 @@ checkpoint does not wait, whatever its time.
 
 
 class Subject(Struct, frozen=True, gc=False):
-    """One HPA at one log record, and what is in force for it.
-
-    While `autoscaler`, `settings`, `standing`, `scale_row` and the pods of the target are the same objects, two
-    evaluations can differ only by their metrics, their time and the row.
-    """
+    """One HPA at one log record, and what is in force for it."""
 
     state: State
     namespace: Namespace
@@ -125,7 +121,8 @@ def _observation(subject: Subject) -> tuple[Observation, list[str]]:
     pods = namespace.membership.matching(scale.selector, subject.settings.controller.rules)
     read = [observe_metric(namespace, query, pods, subject.settings, now_ms) for query in queries]
     answers = tuple([answer for answer, _ in read])
-    return Observation(scale, pods, answers, _sharing_pods(subject, scale.selector, pods)), [each[1] for each in read]
+    sharing = sharing_pods(subject.state, namespace, subject.hpa, scale.selector, pods)
+    return Observation(scale, pods, answers, sharing), [each[1] for each in read]
 
 
 def own_status(hpa: Hpa) -> dict[str, Any]:
@@ -156,11 +153,11 @@ def take_restart(state: State, hpa: Hpa) -> str:
 # --- the overlap check ------------------------------------------------------------------------------------------------
 
 
-def _sharing_pods(subject: Subject, selector: str, pods: TargetPods) -> tuple[str, ...]:
+def sharing_pods(state: State, namespace: Namespace, hpa: Hpa, selector: str, pods: TargetPods) -> tuple[str, ...]:
     """Name the HPAs whose targets share a pod with this one (`namespace/name`, sorted, itself included); () if none."""
     if pods is NO_PODS:
         return ()
-    namespace, own = subject.namespace, subject.hpa.id.name
+    own = hpa.id.name
     overlapping = namespace.membership.overlapping(selector)
     if len(overlapping) == 1 and namespace.registered.get(overlapping[0], (own,)) == (own,):
         return ()
@@ -168,14 +165,13 @@ def _sharing_pods(subject: Subject, selector: str, pods: TargetPods) -> tuple[st
         name
         for text in overlapping
         for name in namespace.registered.get(text, ())
-        if name != own and _is_registered(subject, name, text)
+        if name != own and _is_registered(state, namespace, hpa, name, text)
     ]
     return tuple(f"{namespace.name}/{name}" for name in sorted({own, *others})) if others else ()
 
 
-def _is_registered(subject: Subject, name: str, selector: str) -> bool:
-    state, hpa = subject.state, subject.hpa
-    other, shown = state.hpas.get(hpa.id._replace(name=name)), subject.namespace.shown(name)
+def _is_registered(state: State, namespace: Namespace, hpa: Hpa, name: str, selector: str) -> bool:
+    other, shown = state.hpas.get(hpa.id._replace(name=name)), namespace.shown(name)
     # The origin is taken from the directory, because the other's row may be ahead of the log after a crash.
     if other is None or shown is None or shown.origin != hpa.row.origin:
         # A central HPA in shadow compares itself with the cluster's own: neither may stop the other by being there.
@@ -183,11 +179,10 @@ def _is_registered(subject: Subject, name: str, selector: str) -> bool:
     return other.registered_at(state.offset, hpa.id, state.row.restart_offset) == selector
 
 
-def register(subject: Subject, selector: str) -> None:
+def register(state: State, namespace: Namespace, hpa: Hpa, selector: str) -> None:
     """Register a target's selector, which is well-formed, for the overlap check."""
-    state, hpa = subject.state, subject.hpa
     hpa.register(2 * state.offset + 1, selector, state.row.restart_offset)
     registered = hpa.row.registered
     if len(registered) > _FEW and sum(len(text) for _, text in registered) > _MANY_BYTES:
         state.checkpoint_now = True
-    subject.namespace.register(selector, hpa.id.name)
+    namespace.register(selector, hpa.id.name)

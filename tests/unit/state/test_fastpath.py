@@ -12,6 +12,7 @@ from schemas.entries import Body, Outcome
 from schemas.observed import (
     Answers,
     AutoscalerDeleted,
+    AutoscalerList,
     AutoscalerSet,
     Command,
     Heartbeat,
@@ -26,7 +27,7 @@ from streams.state import memo as memos
 from streams.state.ledger import StateError
 from streams.state.memo import FastPath
 from streams.state.partition import Partition
-from tests.partition_kit import ENFORCING, LogBuilder, Record, cpu_answer, make_hpa, make_pod, scale
+from tests.partition_kit import ENFORCING, NAMESPACE, LogBuilder, Record, cpu_answer, make_hpa, make_pod, scale
 
 NEVER = 2**40
 PERIOD_MS = 15_000
@@ -41,6 +42,10 @@ SETTINGS = (
     ClusterSettings(default_mode="enforce", native_controller="absent", removal_budget="1/10m"),
     ClusterSettings(default_mode="enforce", native_controller="absent", frozen=True, sync_period_ms=10_000),
     ClusterSettings(default_mode="enforce", native_controller="absent", rules="1.30"),
+    ClusterSettings(default_mode="enforce", native_controller="absent", namespaces={NAMESPACE: "shadow"}),
+    ClusterSettings(default_mode="enforce", native_controller="present", native_evidence="a lease is held"),
+    ClusterSettings(default_mode="enforce", native_controller="absent", partial_view=True, max_step=1),
+    ClusterSettings(default_mode="enforce", native_controller="absent", evaluate_on="sample"),
 )
 
 
@@ -76,14 +81,14 @@ class CalmFleet:
                 self._apply(decision)
 
     def _apply(self, decision: dict[str, Any]) -> None:
-        app, wants = decision["name"], decision["wants"]
+        app, wants = decision["scaleTargetRef"]["name"], decision["wants"]
         before, self.replicas[app] = self.replicas[app], wants
         pods: list[Body] = [PodDeleted(name=f"{app}-{index}") for index in range(wants, before)]
         for index in range(before, wants):
             now_ms = self.log.now_ms
             pods.append(PodSet(pod=make_pod(f"{app}-{index}", app, start=now_ms, ready_at=now_ms)))
-        outcome = Outcome(decision=decision["id"], name=app, uid=decision["uid"], result="applied", spec_replicas=wants)
-        self.add(outcome, scale(app, wants), *pods)
+        made = {"decision": decision["id"], "name": decision["name"], "uid": decision["uid"]}
+        self.add(Outcome(**made, result="applied", spec_replicas=wants), scale(app, wants), *pods)
 
     def rest(self, periods: int) -> None:
         """Let some periods pass, in which the load hardly changes."""
@@ -142,6 +147,28 @@ def _scaled(fleet: CalmFleet, app: str, number: int) -> None:
     fleet.add(scale(app, number % 5, manager="kubectl"))
 
 
+def _second_hpa(fleet: CalmFleet, app: str, number: int) -> None:
+    """Another HPA of the same target comes, goes, or gets another target."""
+    if number % 4 == 0:
+        fleet.add(AutoscalerDeleted(name="second", uid="uid-second"))
+        return
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": app}
+    made = make_hpa("second", "uid-second", number, scaleTargetRef=target)
+    fleet.add(AutoscalerSet(hpa=made, origin="central" if number % 4 == 1 else "cluster"))
+
+
+def _rivals(fleet: CalmFleet, app: str, number: int) -> None:
+    target = {"group": "apps", "kind": "Deployment", "name": app}
+    rivals = [{"kind": "ScaledObject", "name": "keda", "target": target}] * (number % 2)
+    fleet.add(AutoscalerList(list_id=f"list-{number}", hpas=[fleet.hpa(each) for each in fleet.level], rivals=rivals))
+
+
+def _annotated(fleet: CalmFleet, app: str, number: int) -> None:
+    hpa = fleet.hpa(app)
+    hpa["metadata"]["annotations"] = {"fleethpa.io/budget": "exempt"} if number % 2 else {}
+    fleet.add(AutoscalerSet(hpa=hpa))
+
+
 EVENTS: dict[str, Callable[[CalmFleet, str, int], None]] = {
     "edit": _edit,
     "pod": _pod,
@@ -159,6 +186,15 @@ EVENTS: dict[str, Callable[[CalmFleet, str, int], None]] = {
     "override": lambda fleet, app, number: fleet.add(
         Command(command="override", name=app, replicas=1 + number % 6, until=fleet.log.now_ms + number * 1_000)
     ),
+    "mode of the namespace": lambda fleet, _, number: fleet.add(
+        Command(command="mode", name="", mode=("enforce", "shadow", "off")[number % 3])
+    ),
+    "mode of the cluster": lambda fleet, _, number: fleet.add(
+        SettingsSet(cluster="eu", settings=SETTINGS[number % len(SETTINGS)])
+    ),
+    "another HPA of the target": _second_hpa,
+    "rivals": _rivals,
+    "annotations": _annotated,
     "off": lambda fleet, app, _: fleet.add(Command(command="mode", name=app, mode="off")),
     "enforce": lambda fleet, app, _: fleet.add(Command(command="mode", name=app, mode="enforce")),
     "restart": lambda fleet, _, __: fleet.add(Restart(reason="rows were lost")),
