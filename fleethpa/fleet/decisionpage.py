@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from fleethpa.fleet.troubles import cut_off
 from fleethpa.show import words
 from fleethpa.show.table import for_terminal, layout, paint
 from fleethpa.show.times import age, rfc3339, shown, span
@@ -251,11 +252,11 @@ def explained(
     `fight`: two writers that undid each other when it was made; `troubles`: what is wrong in its cluster; `lowered`:
     requests that fell before it.
     """
-    made_ms = parse_time_ms(decision.time)
+    made_ms, troubles = parse_time_ms(decision.time), list(troubles)
     return Explanation(
         decision,
         made_ms,
-        _verdict(decision),
+        _for_want_of_metrics(decision, made_ms, troubles) or _verdict(decision),
         _ending(decision, ending, made_ms),
         [*_surroundings(decision, fight, troubles), *map(_lowered, lowered)],
         list(_steps(decision)),
@@ -318,6 +319,19 @@ def _style(decision: Decision) -> str:
     if decision.error or decision.refused:
         return "red"
     return "green" if decision.final_desired_replicas != decision.current_replicas else "bold"
+
+
+def _for_want_of_metrics(decision: Decision, made_ms: int, troubles: Iterable[ClusterTrouble]) -> str:
+    """The verdict where the cluster gave nothing: the reason, not the error of a client that met it; empty: it gave."""
+    stays = decision.final_desired_replicas == decision.current_replicas
+    if decision.kind != "evaluation" or not (decision.error and stays) or any(not m.error for m in decision.metrics):
+        return ""
+    began = [each for each in troubles if each.since_ms is not None and each.since_ms <= made_ms]
+    if not (why := cut_off(decision.cluster, made_ms, began)):
+        return ""
+    shown = (decision.status or {}).get("currentReplicas")
+    held = decision.current_replicas if words.scale_is_known(decision) else shown
+    return f"no metric: {why}" + ("" if held is None else f"; replicas held at {held}")
 
 
 def _verdict(decision: Decision) -> str:

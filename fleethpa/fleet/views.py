@@ -33,7 +33,7 @@ _LABELS: Final = {
     "InvalidSelector": "invalid selector",
 }
 """Few words for upstream's reason of a condition that is False; every other reason concerns the metrics."""
-_METRIC_LABELS: Final = frozenset({"no metrics"})
+_ANSWER_LABELS: Final = frozenset({"no metrics", "no scale"})
 """Of problems that an HPA has because its cluster does not answer."""
 
 
@@ -153,6 +153,7 @@ def _problems(view: HpaView) -> Iterator[Problem]:
 
 
 def _of_conditions(view: HpaView, conditions: list[dict[str, Any]]) -> Iterator[Problem]:
+    is_named = False
     for condition in conditions:
         if condition.get("reason") == IGNORED_REASON:
             continue
@@ -160,7 +161,11 @@ def _of_conditions(view: HpaView, conditions: list[dict[str, Any]]) -> Iterator[
             continue
         if condition.get("type") in ("AbleToScale", "ScalingActive") and condition.get("status") == "False":
             found = _of_condition(condition)
-            yield _for_want_of_metrics(view) if view.cut_off and found.label in _METRIC_LABELS else found
+            if not (view.cut_off and found.label in _ANSWER_LABELS):
+                yield found
+            elif not is_named:
+                is_named = True
+                yield _for_want_of_metrics(view)
 
 
 def _for_want_of_metrics(view: HpaView) -> Problem:

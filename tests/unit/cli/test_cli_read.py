@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from fleethpa.fleet.decisionpage import explained, explanation_lines
 from fleethpa.fleet.finding import asked_id, only, short_id, short_ids
 from fleethpa.fleet.state import read_state
+from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.frame.errors import CommandError
 from fleethpa.show.table import Column, Widths, table
 from schemas.keys import HpaId
+from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from streams.history.recorded import Expander, Recorded
 from tests.published import fits
@@ -456,6 +459,41 @@ def test_explain_of_a_missing_metric_says_so(fleet: Fleet) -> None:
     text = "\n".join(explanation_lines(explained(decision), now_ms=fleet.now_ms))
     assert "NO CHANGE at 5: cpu: the server is currently unable to handle the request" in text
     assert "FailedGetResourceMetric" in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "began_s", "verdict"),
+    [
+        pytest.param(
+            "apiServerAway", -21, "no metric: cluster east unreachable for 21s; replicas held at 5", id="away"
+        ),
+        pytest.param(
+            "observerSilent", -40, "no metric: cluster east not observed for 40s; replicas held at 5", id="not observed"
+        ),
+        pytest.param("apiServerAway", 5, "NO CHANGE at 5: cpu: connection refused", id="away only later"),
+        pytest.param("reconcilerSilent", -40, "NO CHANGE at 5: cpu: connection refused", id="something else"),
+    ],
+)
+def test_explain_of_a_cluster_that_gives_nothing_begins_with_that_and_not_with_the_error_of_a_client(
+    fleet: Fleet, kind: Literal["apiServerAway", "observerSilent", "reconcilerSilent"], began_s: int, verdict: str
+) -> None:
+    fleet.append(after_ms=16_000)
+    fleet.observe(5, 100, error="connection refused")
+    decision = fleet.decisions()[-1].decision
+    trouble = ClusterTrouble(kind, parse_time_ms(decision.time) + began_s * 1000, "a text", "a command")
+    lines = explanation_lines(explained(decision, troubles=[trouble]), now_ms=fleet.now_ms)
+    assert [line for line in lines if line.startswith("Result")] == [f"Result     {verdict}"]
+    # The error itself is in the row of the metric.
+    assert any(line.startswith("cpu ") and "connection refused" in line for line in lines)
+
+
+def test_explain_of_a_scale_that_is_too_old_says_at_how_many_replicas_the_status_holds(fleet: Fleet) -> None:
+    fleet.append(after_ms=16_000)
+    fleet.observe(5, 100, error="connection refused")
+    decision = structs.replace(fleet.decisions()[-1].decision, reason="FailedGetScale", observed={}, metrics=[])
+    trouble = ClusterTrouble("apiServerAway", parse_time_ms(decision.time) - 45_000, "a text", "a command")
+    found = explained(decision, troubles=[trouble])
+    assert found.verdict == "no metric: cluster east unreachable for 45s; replicas held at 5"
 
 
 def test_colours_are_in_explain_only_when_asked_for(run: Cli) -> None:

@@ -140,13 +140,16 @@ def test_an_hpa_without_metrics_names_what_its_cluster_has_and_not_the_error_of_
     assert why == "cluster east unreachable for 21s"
     message = "the HPA was unable to compute the replica count: Cannot connect to host 127.0.0.1:38417"
     condition = {"type": "ScalingActive", "status": "False", "reason": "FailedGetResourceMetric", "message": message}
-    status = {"currentReplicas": 7, "conditions": [condition]}
+    # Once the scale is too old, too, both conditions have the one cause.
+    unread = {"type": "AbleToScale", "status": "False", "reason": "FailedGetScale", "message": message}
+    status = {"currentReplicas": 7, "conditions": [unread, condition]}
     shown = {
         text: HpaView(HpaId("east", "shop", "web"), {"status": status}, "enforce", "central", 0, cut_off=text).problems
         for text in (why, "")
     }
     assert [each.text for each in shown[why]] == [f"no metric: {why}; replicas held at 7"]
-    assert "Cannot connect" in shown[""][0].text
+    assert [each.label for each in shown[""]] == ["no scale", "no metrics"]
+    assert all("Cannot connect" in each.text for each in shown[""])
     # All HPAs of the cluster have the cause in common, whatever each is held at.
     assert shown[why][0].cause == f"no metric: {why}"
 
