@@ -28,12 +28,12 @@ from fleethpa.frame.errors import OK, CommandError, not_found, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import to_yaml
 from fleethpa.show.words import counted
-from reconciler.core.hpaobjects import bears_own_label
+from reconciler.core.hpaobjects import bears_own_label, target_of
 from schemas.fitting import over_limits
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec
 from schemas.kubernetes.shape import Json
-from schemas.observed import AutoscalerSet
+from schemas.observed import AutoscalerSet, Target
 from streams.analysis.revisions import differences
 from streams.state.clustersettings import effective
 
@@ -97,7 +97,34 @@ def adopt_plan(state: FleetState, place: Place, natives: Mapping[HpaId, Json], m
             plan.moved[hpa] = native
         else:
             plan.problems.append(problem)
+    if mode == "enforce":
+        plan.problems += _sharing(plan.moved)
     return plan
+
+
+def _sharing(moved: dict[HpaId, Json]) -> list[CommandError]:
+    """Leave out HPAs that have one target, as neither could be enforced, and say so once for each target.
+
+    All of them are the cluster's own, so only kubectl can delete one.
+    """
+    by_target: dict[tuple[str, Target], list[HpaId]] = {}
+    for hpa, native in moved.items():
+        by_target.setdefault((hpa.namespace, target_of(native)), []).append(hpa)
+    problems = []
+    for (_, target), hpas in by_target.items():
+        if len(hpas) == 1:
+            continue
+        for hpa in hpas:
+            del moved[hpa]
+        listed = f"{', '.join(map(str, hpas[:-1]))} and {hpas[-1]}"
+        problems.append(
+            CommandError(
+                f"{listed} are not adopted: they have one target",
+                cause=f"They drive {target.kind}/{target.name} together, and only one of them may stay.",
+                next_step=f"kubectl --context {hpas[-1].cluster} delete hpa {hpas[-1].name} -n {hpas[-1].namespace}",
+            )
+        )
+    return problems
 
 
 def _gone(state: FleetState, place: Place, natives: Mapping[HpaId, Json]) -> dict[HpaId, str]:

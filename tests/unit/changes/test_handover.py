@@ -498,6 +498,22 @@ def test_adopt_leaves_what_another_controller_owns(cluster: Cluster) -> None:
     assert "east/shop/queue is not adopted: ScaledObject/queue owns it" in result.stderr
 
 
+def test_two_native_hpas_of_one_target_stay_and_the_hint_deletes_one_of_them_where_it_is(cluster: Cluster) -> None:
+    cluster.add_native(*NAMES)
+    cluster.real["queue"]["spec"] |= {"scaleTargetRef": hpa("web")["spec"]["scaleTargetRef"]}
+    cluster.observe()
+    result = cluster.run("adopt", "-C", "east", "-A")
+    assert (result.exit_code, set(cluster.real), cluster.writing()) == (1, {"queue", "web"}, {"api"})
+    assert "east/shop/queue and east/shop/web are not adopted: they have one target" in result.stderr
+    assert "kubectl --context east delete hpa web -n shop" in result.stderr
+    assert "fleethpa delete" not in result.stderr
+    # What the hint does helps.
+    del cluster.real["web"]
+    cluster.observe()
+    assert cluster.run("adopt", "-C", "east", "-A").exit_code == 0
+    assert (cluster.real, cluster.writing()) == ({}, {"api", "queue"})
+
+
 @pytest.mark.parametrize("hold", [_paused, _namespace_paused, _frozen])
 def test_what_would_be_scaled_by_nobody_is_not_adopted(cluster: Cluster, hold: Callable[[Cluster], None]) -> None:
     cluster.add_native("web")
