@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from schemas.entries import Body, Outcome
 from schemas.observed import (
@@ -278,6 +279,33 @@ def test_an_hpa_whose_memo_is_lost_in_a_restart_takes_the_general_path_and_learn
         made, _, fast = folded(log.records, frozenset((1, 2, 3)))
     assert made == whole
     assert 0 < fast < undisturbed
+
+
+def test_the_end_of_a_rival_ends_the_fast_path_of_the_hpa_that_it_stopped() -> None:
+    fleet = CalmFleet()
+    fleet.add(SettingsSet(cluster="*", settings=ClusterSettings(default_mode="enforce", native_controller="present")))
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "api"}
+    second = make_hpa("second", "uid-second", 1, scaleTargetRef=target)
+    fleet.add(AutoscalerSet(hpa=second, origin="central"))
+    fleet.rest(6)
+    hpa = next(each for name, each in fleet.log.partition.state.hpas.items() if name.name == "second")
+    assert hpa.memo is not None
+    assert (hpa.row.mode, hpa.row.refused != "") == ("shadow", True)
+    fleet.add(AutoscalerDeleted(name="api"))
+    fleet.rest(1)
+    assert (hpa.row.mode, hpa.row.refused) == ("enforce", "")
+
+
+def test_an_hpa_that_comes_to_share_pods_ends_the_fast_path_of_the_other() -> None:
+    fleet = CalmFleet()
+    fleet.add(AutoscalerSet(hpa=make_hpa("late", "uid-late")))
+    fleet.rest(6)
+    hpas = {name.name: each for name, each in fleet.log.partition.state.hpas.items()}
+    assert hpas["web"].memo is not None
+    fleet.add(structs.replace(scale("late", 4), selector="app=web"))
+    fleet.rest(2)
+    assert hpas["web"].memo is None
+    assert "AmbiguousSelector" in str(hpas["web"].row.status)
 
 
 def wrong_status(metric: MetricEvaluation) -> dict[str, Any]:
