@@ -6,9 +6,9 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 import click
 
@@ -17,11 +17,12 @@ from fleethpa.fleet.selection import DEFAULT_NAMESPACE
 from fleethpa.frame.errors import unreadable_text, usage
 from fleethpa.frame.session import Session
 from schemas.fitting import over_limits
-from schemas.kubernetes.hpa import ManifestError, hpa_from_manifest, metric_name, strict_errors
+from schemas.kubernetes.hpa import ManifestError, hpa_from_manifest, manifest_of, metric_name, strict_errors
 from schemas.kubernetes.manifests import ManifestSyntaxError, load_manifests
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.shape import Json
 from schemas.kubernetes.validation import validate_create
+from schemas.observed import Mode
 from streams.analysis.candidate import metric_key
 from streams.state.brakes import EXEMPT, EXEMPT_ANNOTATION
 from streams.state.lostmetrics import ANNOTATION as FALLBACK_ANNOTATION
@@ -43,12 +44,19 @@ MAX_CHARACTERS: Final = 10 * 1024 * 1024
 
 @dataclass(frozen=True)
 class FileManifest:
-    """One object and where it was read. `duplicates`: paths of the keys that it has twice."""
+    """One object and where it was read. `duplicates`: paths of the keys that it has twice.
+
+    An item of `get hpa -o yaml` is an HPA with what fleethpa knows beside it, of which `cluster`, `origin` and `mode`
+    say where and how it was in force; for any other object they are empty.
+    """
 
     source: str
     body: dict[str, Any]
     duplicates: tuple[str, ...] = ()
     validate: FieldValidation = "strict"
+    cluster: str = ""
+    origin: str = ""
+    mode: Mode | None = None
 
     @property
     def name(self) -> str:
@@ -59,6 +67,10 @@ class FileManifest:
     def namespace(self) -> str:
         """metadata.namespace, or empty."""
         return str(_metadata(self.body).get("namespace") or "")
+
+    def meant_for(self, clusters: list[str]) -> list[str]:
+        """Those of some clusters that it is meant for: what was in force in one cluster is not copied to others."""
+        return [each for each in clusters if self.cluster in ("", each)]
 
 
 @dataclass
@@ -202,7 +214,17 @@ def _documents(source: str, text: str, validate: FieldValidation) -> Iterator[Fi
         raise usage(f"{source}: {error}", cause=cause) from error
     for each in objects:
         alone = len(objects) == 1 and each.item is None
-        yield FileManifest(source if alone else f"{source}, {each.where}", each.body, each.duplicates, validate)
+        place = source if alone else f"{source}, {each.where}"
+        yield _without_what_is_beside(FileManifest(place, each.body, each.duplicates, validate))
+
+
+def _without_what_is_beside(manifest: FileManifest) -> FileManifest:
+    """An item of `get hpa -o yaml` as the manifest of its HPA; everything else as it is."""
+    body = manifest.body
+    cluster, origin, mode, spec = (body.get(name) for name in ("cluster", "origin", "mode", "spec"))
+    if not (isinstance(cluster, str) and isinstance(origin, str) and isinstance(spec, dict) and mode in get_args(Mode)):
+        return manifest
+    return replace(manifest, body=manifest_of(_metadata(body), spec), cluster=cluster, origin=origin, mode=mode)
 
 
 def _sort(manifest: FileManifest, found: Input) -> None:
@@ -251,9 +273,9 @@ def lint(read: Input, namespace: str, version: VersionRules | None = None) -> li
             found += [Finding("warning", f"{e.kind}-field", *place, e.string) for e in field_problems(manifest)]
         if errors:
             continue
-        target = (place[0], *_target(body))
+        target = (manifest.cluster, manifest.origin, place[0], *_target(body))
         if target in owners:
-            both = f"{owners[target]} scales {target[2]}/{target[3]} too: the two would undo each other"
+            both = f"{owners[target]} scales {target[4]}/{target[5]} too: the two would undo each other"
             found.append(Finding("error", "same-target", *place, both))
         owners.setdefault(target, f"HPA {manifest.name} ({manifest.source})")
         reported = [each for check in _RULES for each in check(body["spec"])]

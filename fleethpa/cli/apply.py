@@ -26,6 +26,7 @@ from fleethpa.fleet.selection import DEFAULT_NAMESPACE, Ref, Selection, cluster_
 from fleethpa.fleet.state import fleet_now, hpa_names, read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, usage
 from fleethpa.frame.session import Session, command_options
+from fleethpa.show.words import counted
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerDeleted
 
@@ -79,7 +80,7 @@ def delete(
 
 def _refs(filenames: tuple[str, ...], selection: Selection) -> list[Ref]:
     found = read_input(filenames).hpas
-    return [Ref(m.name, m.namespace or selection.namespace or DEFAULT_NAMESPACE) for m in found]
+    return [Ref(m.name, m.namespace or selection.namespace or DEFAULT_NAMESPACE, m.cluster or None) for m in found]
 
 
 async def _writes(session: Session, wanted: Selection, ignore_not_found: bool, reason: str) -> list[PlannedRecord]:
@@ -115,6 +116,8 @@ class ApplyPlan:
     unchanged: list[HpaId] = field(default_factory=list)
     problems: list[CommandError] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    left_out: int = 0
+    """HPAs of a listing that live in their clusters, or in clusters that are not meant."""
 
 
 @click.command()
@@ -137,7 +140,8 @@ def apply(
 ) -> int:
     """Create or change central HPAs from autoscaling/v2, v1 or v2beta2 manifests.
 
-    Other objects in the input are ignored, with a warning if the manifest of a target sets spec.replicas.
+    Other objects in the input are ignored, with a warning if the manifest of a target sets spec.replicas. What `get hpa
+    -o yaml` has printed is put back: each central HPA in its cluster, in its mode.
     """
     read = read_input(filenames, validate)
     warn_about_fields(session, read)
@@ -149,7 +153,8 @@ def apply(
     async def work() -> int:
         async with session.past() as past:
             state, present = await read_state(past), await Present.read(past)
-        targets = _clusters(state, clusters, session.config.contexts)
+        listed = ",".join(sorted({each.cluster for each in read.hpas})) if all(h.cluster for h in read.hpas) else None
+        targets = _clusters(state, listed if clusters is None else clusters, session.config.contexts)
         plan = _plan(session, read, state, targets, namespace, mode, written["reason"])
         foresight = _look_ahead(plan, present)
         found = concerns("apply", foresight, plan.writes)
@@ -179,6 +184,10 @@ def _report(session: Session, plan: ApplyPlan) -> int:
         session.warn(warning)
     for hpa in plan.unchanged:
         session.out(f"hpa {hpa} unchanged")
+    if plan.left_out:
+        session.note(
+            f"{counted(plan.left_out, 'HPA')} left out: in the clusters themselves, or in others than -C names"
+        )
     for problem in plan.problems:
         session.report(problem)
     return max((problem.code for problem in plan.problems), default=OK)
@@ -199,6 +208,10 @@ def _plan(
 ) -> ApplyPlan:
     plan = ApplyPlan()
     for manifest in read.hpas:
+        meant = manifest.meant_for(clusters) if manifest.origin != "cluster" else []
+        if not meant:
+            plan.left_out += 1
+            continue
         try:
             body = checked_hpa(manifest, namespace)
         except CommandError as problem:
@@ -206,8 +219,8 @@ def _plan(
             continue
         scope = body["metadata"]["namespace"]
         plan.warnings += filter(None, [fixed_replicas(read, body, scope)])
-        for cluster in clusters:
-            _plan_one(session, plan, state, HpaId(cluster, scope, manifest.name), body, mode, reason)
+        for cluster in meant:
+            _plan_one(session, plan, state, HpaId(cluster, scope, manifest.name), body, mode or manifest.mode, reason)
     return plan
 
 

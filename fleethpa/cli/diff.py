@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fleethpa.changes.manifests import FieldValidation, check_hpa, read_input, validate_option, warn_about_fields
+from fleethpa.changes.manifests import (
+    FieldValidation,
+    FileManifest,
+    check_hpa,
+    read_input,
+    validate_option,
+    warn_about_fields,
+)
 from fleethpa.changes.manifests import lint as check
 from fleethpa.changes.schedules import kept_by
 from fleethpa.changes.versions import version_named
@@ -132,19 +139,19 @@ def diff(
     warn_about_fields(session, read)
     if not read.hpas:
         raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler found")
-    wanted: list[Json] = []
+    wanted: list[tuple[FileManifest, Json]] = []
     for manifest in read.hpas:
         body, errors = check_hpa(manifest, namespace)
         if errors:
             raise usage(f"{manifest.source}: HPA {manifest.name} is invalid", cause="\n".join(errors))
-        wanted.append(body)
+        wanted.append((manifest, body))
 
     state = session.run(fleet_now(session))
     globs = cluster_globs(clusters)
     known = matching_clusters(state, globs)
     if not known:
         raise usage("no cluster is known", cause="No observer has reported one.", next_step="fleethpa get clusters")
-    found = [each for body in wanted for each in _differences(state, body, known, globs, session.now_ms())]
+    found = [each for one in wanted for each in _differences(state, *one, known, globs, session.now_ms())]
     changed = [each for each in found if each.what != "same"]
     if output == "table":
         session.lines(line for each in changed for line in _lines(session, each))
@@ -155,9 +162,10 @@ def diff(
 
 
 def _differences(
-    state: FleetState, body: Json, clusters: list[str], globs: tuple[str, ...], now_ms: int
+    state: FleetState, manifest: FileManifest, body: Json, known: list[str], globs: tuple[str, ...], now_ms: int
 ) -> list[ManifestDifference]:
     namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+    clusters = manifest.meant_for(known) or ([] if globs else [manifest.cluster])
     ids = [HpaId(cluster, namespace, name) for cluster in clusters]
     there = [hpa for hpa in ids if hpa in state.hpas]
     # Without -C, an HPA that is in some clusters is not asked for in the others.

@@ -273,6 +273,8 @@ def _fight(fight: Fight | None) -> dict[str, Any] | None:
 def _hpa_document(view: HpaView) -> dict[str, Any]:
     """An HPA as JSON: the object as kubectl has it, and what fleethpa knows beside."""
     return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
         "cluster": view.id.cluster,
         "mode": view.mode,
         "origin": view.origin,

@@ -17,7 +17,7 @@ from fleethpa.frame.errors import CommandError
 from fleethpa.frame.writer import Fate, SentRecord, _fates_in
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, BreakerCommand, Entry, GuardrailResume, LogRecord, Source
-from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat
+from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, ClusterReport, Command, Heartbeat
 from schemas.settings import ClusterSettings, SettingsSet
 from tests.unit.cli_kit import START_MS, Cli, Fleet, hpa
 
@@ -107,6 +107,52 @@ def test_apply_creates_a_central_hpa_with_author_and_reason(run: Cli, broker: Br
     assert isinstance(body, AutoscalerSet)
     assert (cluster, namespace, body.origin, body.author, body.reason) == ("east", "shop", "central", "anna", "PAY-1")
     assert body.hpa["spec"]["minReplicas"] == 1
+
+
+@pytest.fixture
+def two_clusters(fleet: Fleet) -> Fleet:
+    """`checkout` is east's own; central are `web` in east, in shadow, and another `web` in west, enforced."""
+    fleet.append(AutoscalerSet(hpa=hpa("web", maxReplicas=8), origin="central", mode="shadow"))
+    west = hpa("web", maxReplicas=5)
+    fleet.append(ClusterReport(cluster="west", session="s", instance="o"), key=WHOLE_PARTITION_KEY)
+    fleet.append(AutoscalerSet(hpa=west, origin="central", mode="enforce"), key="west/shop")
+    fleet.checkpoint()
+    return fleet
+
+
+@pytest.mark.parametrize("output", ["yaml", "json"])
+def test_what_get_has_printed_is_put_back_by_apply(
+    run: Cli, two_clusters: Fleet, broker: Broker, tmp_path: Path, output: str
+) -> None:
+    backup = tmp_path / f"backup.{output}"
+    backup.write_text(run("get", "hpa", "-A", "-o", output).stdout)
+    checked = run("lint", "-f", str(backup))
+    assert checked.exit_code == 0, checked.output
+    assert run("diff", "-f", str(backup)).exit_code == 0
+    unchanged = run("apply", "-f", str(backup)).stdout
+    assert unchanged == "hpa east/shop/web unchanged\nhpa west/shop/web unchanged\n"
+
+    two_clusters.append(AutoscalerSet(hpa=hpa("web", maxReplicas=3), origin="central", mode="enforce"))
+    two_clusters.append(AutoscalerDeleted(name="web", origin="central"), key="west/shop")
+    two_clusters.checkpoint()
+    assert run("diff", "-f", str(backup)).exit_code == 1
+    done = run("apply", "-f", str(backup), "--yes", "--reason", "restored")
+    assert done.exit_code == 0, done.output
+    assert "1 HPA left out" in done.stderr
+    written = [(cluster, body.mode, body.hpa) for cluster, _, body in broker.written if isinstance(body, AutoscalerSet)]
+    assert [each[:2] for each in written] == [("east", "shadow"), ("west", "enforce")]
+    assert [each[2]["spec"]["maxReplicas"] for each in written] == [8, 5]
+    # What the earlier object was given by others does not come along.
+    assert not any({"uid", "generation"} & each[2]["metadata"].keys() for each in written)
+
+
+def test_apply_of_what_get_has_printed_copies_nothing_to_another_cluster(
+    run: Cli, two_clusters: Fleet, broker: Broker
+) -> None:
+    backup = run("get", "hpa", "-A", "-o", "yaml").stdout.replace("maxReplicas: 5", "maxReplicas: 6")
+    done = run("apply", "-f", "-", "-C", "west", "--yes", stdin=backup)
+    assert (done.exit_code, [cluster for cluster, _, _ in broker.written]) == (0, ["west"])
+    assert "2 HPAs left out" in done.stderr
 
 
 def test_apply_follows_the_version_of_the_cluster(run: Cli, fleet: Fleet, broker: Broker) -> None:
