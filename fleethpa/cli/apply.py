@@ -28,11 +28,12 @@ from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.words import counted
 from schemas.keys import HpaId
-from schemas.observed import AutoscalerDeleted
+from schemas.observed import AutoscalerDeleted, AutoscalerSet
 
 if TYPE_CHECKING:
     from fleethpa.changes.foresight import Foresight
     from fleethpa.fleet.views import FleetState, HpaView
+    from schemas.entries import Body
     from streams.state.foldhpas import Claim
 
 
@@ -162,7 +163,7 @@ def apply(
         if not written["dry_run"]:
             for text in foresight.handed_over():
                 session.note(text)
-            _say_mode(session, plan, mode)
+            _say_mode(session, plan)
         return code
 
     return session.run(work())
@@ -193,11 +194,15 @@ def _report(session: Session, plan: ApplyPlan) -> int:
     return max((problem.code for problem in plan.problems), default=OK)
 
 
-def _say_mode(session: Session, plan: ApplyPlan, mode: str | None) -> None:
-    created = [write for write in plan.writes if write.subject.endswith("created")]
-    if created and mode is None:
-        name = created[0].subject.split()[1]
+def _say_mode(session: Session, plan: ApplyPlan) -> None:
+    created = [each.subject for each in plan.writes if each.subject.endswith("created") and _leaves_mode(each.body)]
+    if created:
+        name = created[0].split()[1]
         session.note(f"Its mode is the one set for its namespace or cluster. Next: fleethpa get hpa {name}")
+
+
+def _leaves_mode(body: Body) -> bool:
+    return isinstance(body, AutoscalerSet) and body.mode is None
 
 
 # --- planning ---------------------------------------------------------------------------------------------------------

@@ -139,6 +139,7 @@ def test_what_get_has_printed_is_put_back_by_apply(
     done = run("apply", "-f", str(backup), "--yes", "--reason", "restored")
     assert done.exit_code == 0, done.output
     assert "1 HPA left out" in done.stderr
+    assert "Its mode is the one set for" not in done.stderr
     written = [(cluster, body.mode, body.hpa) for cluster, _, body in broker.written if isinstance(body, AutoscalerSet)]
     assert [each[:2] for each in written] == [("east", "shadow"), ("west", "enforce")]
     assert [each[2]["spec"]["maxReplicas"] for each in written] == [8, 5]
