@@ -29,8 +29,8 @@ NAMED_S = 45.0
 LINES = {
     "decider": "the decider hangs or does not run",
     "ingest": "ingest hangs or does not run",
-    "observer": r"the observer of [a-z, ]+ hangs or does not run",
-    "reconciler": r"the reconciler of [a-z, ]+ hangs or does not run",
+    "observer": r"the observer of [a-z0-9, ]+ hangs or does not run",
+    "reconciler": r"the reconciler of [a-z0-9, ]+ hangs or does not run",
 }
 READS = (
     ("get", "hpa", "-A"),
