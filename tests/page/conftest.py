@@ -140,7 +140,7 @@ class TroubledStack:
             "east/shop/search": "INC-42",
             "east/shop/web": "http_request_per_second",
             "east/media/encode": "undo each other",
-            "north/factory/press": "no scale",
+            "north/factory/press": "no metric: cluster north unreachable",
         }
         self.until(
             lambda: all(text in self.problems().get(name, "") for name, text in wanted.items()), "every trouble is seen"
