@@ -203,8 +203,13 @@ class KafkaBroker:
     def _end(self, number: signal.Signals) -> None:
         process = self._running()
         process.send_signal(number)
-        process.wait(timeout=60)
         self._process = None
+        try:
+            process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()  # it would burden every test after this one
+            process.wait(timeout=60)
+            raise
 
     def _wait_until_open(self, timeout_s: float = 180.0) -> None:
         deadline = time.monotonic() + timeout_s

@@ -21,6 +21,7 @@ import org.apache.kafka.common.errors.TimeoutException;
 class SystemTime implements Time {
     private static final SystemTime SYSTEM_TIME = new SystemTime();
     private static final Path FILE = Path.of(System.getProperty("fleethpa.clock"));
+    private static final Path SEEN = Path.of(FILE + ".seen");
     private static volatile long aheadMs = read();
 
     static {
@@ -31,7 +32,11 @@ class SystemTime implements Time {
                 } catch (InterruptedException end) {
                     return;
                 }
-                aheadMs = read();
+                long now = read();
+                if (now != aheadMs) {
+                    aheadMs = now;
+                    acknowledge(now);
+                }
             }
         }, "clock-that-jumps");
         reader.setDaemon(true);
@@ -43,6 +48,14 @@ class SystemTime implements Time {
             return Long.parseLong(Files.readString(FILE).trim());
         } catch (java.io.IOException | NumberFormatException error) {
             throw new IllegalStateException("no offset in " + FILE, error);
+        }
+    }
+
+    private static void acknowledge(long ms) {
+        try {
+            Files.writeString(SEEN, Long.toString(ms));
+        } catch (java.io.IOException error) {
+            throw new IllegalStateException("cannot write " + SEEN, error);
         }
     }
 
@@ -80,6 +93,7 @@ class SystemTime implements Time {
 }
 """
 POLL_MS = 20
+SEEN_WITHIN_S = 30.0
 
 
 def missing_compiler() -> str:
@@ -100,9 +114,10 @@ class BrokerClock:
 
     def __init__(self, folder: Path, libs: Path) -> None:
         self.classes = folder / "classes"
-        self._file = folder / "ahead-ms"
+        self._file, self._seen = folder / "ahead-ms", folder / "ahead-ms.seen"
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._write(0)
+        self._seen.write_text("0")
         source = folder / "SystemTime.java"
         source.write_text(SOURCE.replace("POLL", str(POLL_MS)))
         command = ["javac", "-cp", f"{libs}/*", "-d", str(self.classes), str(source)]
@@ -114,9 +129,13 @@ class BrokerClock:
         return (f"-Dfleethpa.clock={self._file}",)
 
     def set_ahead(self, seconds: float) -> None:
-        """Let brokers be so far ahead of the host's clock; returns when they are."""
-        self._write(round(seconds * 1000))
-        time.sleep(10 * POLL_MS / 1000)  # the broker looks at the file so often, and nothing tells that it has
+        """Let the broker be so far ahead of the host's clock; returns when it is. Raises TimeoutError."""
+        wanted, until_s = str(round(seconds * 1000)), time.monotonic() + SEEN_WITHIN_S
+        self._write(int(wanted))
+        while self._seen.read_text() != wanted:
+            if time.monotonic() > until_s:
+                raise TimeoutError(f"the broker does not read {self._file}")
+            time.sleep(POLL_MS / 1000)  # between two looks; bounded by the limit
 
     def _write(self, milliseconds: int) -> None:
         whole = self._file.with_suffix(".new")
