@@ -92,15 +92,17 @@ class DraftRecord(Struct, frozen=True, gc=False):
 def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Draft:
     """Evaluate an HPA at the present record of the log, remember what later evaluations need, and give the record."""
     memo, name = hpa.memo, decision_id(state, hpa)
-    repeated = None if memo is None else fastpath.find(memo, state, namespace, hpa, settings, name)
-    # A probe is called with all that the general path reads.
-    if memo is not None and repeated is not None and state.probe is None and state.fast.takes():
+    repeated, probe = None, state.probe
+    # A probe is called with all that the general path reads: then both are made only to compare them.
+    if memo is not None and (probe is None or state.fast.checks_all):
+        repeated = fastpath.find(memo, state, namespace, hpa, settings, name)
+    if memo is not None and repeated is not None and probe is None and state.fast.takes():
         return _repeat(state, namespace, hpa, settings, memo, repeated, name)
     subject = subject_of(state, namespace, hpa, settings)
     observed = observe(subject)
     count_size(subject, observed)
-    if state.probe is not None and not subject.ignores:
-        state.probe(probed(subject, observed))
+    if probe is not None and not subject.ignores:
+        probe(probed(subject, observed))
     decided = decide(subject, observed)
     _register(subject, observed, decided.evaluation)
     limits_ = limit(subject, observed, decided)

@@ -69,6 +69,11 @@ class FastPath:
         self.differences: list[str] = []
         self._drained = (0, 0)
 
+    @property
+    def checks_all(self) -> bool:
+        """Whether every evaluation is made on both paths, as in tests."""
+        return CHECK_EVERY == 1
+
     def takes(self) -> bool:
         """Count an evaluation that could take the fast path; False: this one is checked.
 
