@@ -24,7 +24,7 @@ RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
 UV = "uv==0.13.9"
 FAST = (
     *("-m", "not kafka and not slow and not page", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"),
-    *(f"--ignore=tests/{tier}" for tier in ("kafka", "kubernetes", "page", "slow")),
+    *(f"--ignore=tests/{tier}" for tier in ("kafka", "kubernetes", "page", "prometheus", "slow")),
 )
 SHORT = ("-n", "2", "--dist", "loadfile", *(f"tests/unit/{room}" for room in ("schemas", "hpa", "state", "ingest")))
 LAW = "tests/unit/state/test_partition_golden.py"
