@@ -90,7 +90,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def unanswered(hung: Iterable[HungProcess], cluster: ClusterView) -> bool:
-    """Whether outcomes of writes to a cluster cannot come, so that their absence is no finding about an HPA."""
+    """Whether outcomes of writes to a cluster cannot come, so that a missing one is not a problem of its HPA."""
     if any(each.process in ("ingest", "decider") for each in hung):
         return True
     return cluster.served is not None and cluster.clock_ms - cluster.served.reported_ms > REPORT_DUE_MS

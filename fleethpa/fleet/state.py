@@ -83,7 +83,7 @@ async def look_for_trouble(past: Past, partition: int | None = None) -> None:
     `partition`: that of the HPA in question; None: all.
     """
     if past.now_ms():
-        # What cannot be read there is no error of a question that may well not need it.
+        # A question may not need this: that it cannot be read does not end the question.
         with suppress(ArchiveError, CoreError, CommandError):
             await read_state(past, None if partition is None else [partition])
 

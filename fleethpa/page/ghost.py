@@ -60,7 +60,7 @@ class Ghost(NamedTuple):
 
 
 def controls(spec: Mapping[str, Any], asked: Mapping[str, str]) -> list[Control]:
-    """The sliders of a spec; `asked`: values by field, as an address has them. What is no number there is ignored."""
+    """The sliders of a spec; `asked`: values by field, from the URL; those that are not numbers are ignored."""
     return [
         Control(name, unit, _asked(asked.get(name, ""), value, least, most), value, least, most)
         for name, unit, value, least, most in _fields(spec)

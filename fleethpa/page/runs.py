@@ -296,7 +296,7 @@ UPGRADES: Final = [f"1.{minor}" for minor in range(OLDEST + 1, NEWEST + 1)]
 def upgrade_words(state: FleetState, given: Mapping[str, str]) -> list[str]:
     """The words of the command that previews an upgrade, of one cluster or of all.
 
-    Raises CommandError: there is no such version or cluster, or the time is none.
+    Raises CommandError: the version or the cluster is not known, or the time cannot be read.
     """
     to, since, cluster = given.get("to", ""), given.get("since", "").strip(), given.get("cluster", "").strip()
     if to not in UPGRADES:
@@ -351,7 +351,7 @@ class RunViews:
 
     @property
     def verified_ms(self) -> int:
-        """Until when the whole record was verified on this page; 0: it was not, or that run is no longer known."""
+        """Until when the whole record was verified on this page; 0: it was not, or the run has been forgotten."""
         return self._runs.verified_ms
 
     async def close(self) -> None:
