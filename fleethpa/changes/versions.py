@@ -12,6 +12,7 @@ from fleethpa.frame.errors import usage
 from schemas.kubernetes.shape import Json
 from streams.hpa.rules import (
     CURRENT_TEXT,
+    NEWEST,
     RULES,
     Rules,
     UnknownRulesError,
@@ -47,8 +48,10 @@ def version_named(option: str, text: str, gates: str) -> VersionRules:
     Raises CommandError: a version that is not known, or a gate that it does not have (exit 2).
     """
     try:
-        stated = parse_gates(gates)
-        return VersionRules(rules_of(minor_of(text), stated), rules_text(text, stated))
+        stated, minor = parse_gates(gates), minor_of(text)
+        if minor > NEWEST:
+            raise UnknownRulesError(f"its rules are not known; the newest known version is 1.{NEWEST}")
+        return VersionRules(rules_of(minor, stated), rules_text(text, stated))
     except UnknownRulesError as error:
         raise usage(f"{option} {text} cannot be used", cause=str(error)) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -53,7 +54,7 @@ def try_(
         raise usage(
             f"no Prometheus is known for cluster {cluster}",
             cause=f"--prometheus {prometheus or 'FILE'} names none." if prometheus else "--prometheus is not given.",
-            next_step=f"fleethpa metrics try {what} --prometheus FILE -C NAME",
+            next_step=f"fleethpa metrics try {shlex.quote(what)} --prometheus FILE -C NAME",
         )
     try:
         selector = parse_selector(selector_text)
@@ -66,7 +67,7 @@ def try_(
         raise not_found(
             f"no metric {what}",
             cause=f"No rule of {connection.rules_file} makes it of a series that is there.",
-            next_step=f"fleethpa metrics try {what} --prometheus {prometheus} -C {cluster} --expression",
+            next_step=f"fleethpa metrics try {shlex.quote(what)} --prometheus {prometheus} -C {cluster} --expression",
         )
     for trial in trials:
         session.lines(_shown(trial))

@@ -197,6 +197,7 @@ WRONG = (
     ("capacity test -f hpa.yaml --fail-if cost>1", 2, "Measures are held, time_held"),
     ("metrics tri", 2, "Did you mean `try`?"),
     ("metrics try queue", 2, "--prometheus is not given"),
+    ("metrics try 'sum(up)'", 2, "fleethpa metrics try 'sum(up)' --prometheus FILE"),
     ("metrics try queue --prometheus nosuch.yaml", 2, "No such file or directory"),
     ("metrics try queue --prometheus list.yaml", 2, "Expected `object`, got `array`"),
     ("run observer --brokers a:1 --in-cluster east --prometheus nosuch.yaml", 2, "No such file or directory"),
