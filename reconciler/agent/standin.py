@@ -169,7 +169,7 @@ class StandIn:
         now_ms, self._received_s = self._around.now_ms(), self._clock_s()
         if not is_past:
             self._note_sign(decision, now_ms)
-        if isinstance(decision, Decision):
+        if isinstance(decision, Decision) and decision.kind == "evaluation":
             if self._keeper is None:
                 self._early[HpaKey(decision.namespace, decision.name)] = decision
             else:

@@ -21,6 +21,7 @@ _HOUR_MS = 3_600_000
 _PEAK_HOURS = 24
 
 PolicyKind = Literal["native", "hold", "floor"]
+_DIRECTIONS: Final[tuple[ScalingDirection, ...]] = ("scaleUp", "scaleDown")
 
 
 class Policy(NamedTuple):
@@ -52,6 +53,8 @@ class KeptSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
         peaks: policy `floor=peak-24h`: the highest count in each of the last 24 hours, by hours since 1970.
         paused_up, paused_down: until when (Unix ms) changes in this direction are paused, 0 for ever; None: they are
             not.
+        override: replicas that a person wants in place of what the metrics ask for, until `override_until` (Unix ms);
+            None: there is no override.
         partition: of the log, in which it is decided.
         position: of the decision that it follows from, `partition@offset`.
     """
@@ -63,6 +66,8 @@ class KeptSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     peaks: dict[int, int] = {}
     paused_up: int | None = None
     paused_down: int | None = None
+    override: int | None = None
+    override_until: int = 0
     partition: int = 0
     position: str = ""
 
@@ -77,26 +82,52 @@ class KeptSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
 
 
 def effective_spec(kept: KeptSpec, now_ms: int) -> Json:
-    """The spec of the native HPA: a pause in force is `selectPolicy: Disabled` in its direction."""
-    spec = dict(kept.spec)
-    for direction, until_ms in (("scaleUp", kept.paused_up), ("scaleDown", kept.paused_down)):
-        if until_ms is not None and is_in_force(until_ms, now_ms):
-            spec = disabled(spec, direction)
+    """The spec of the native HPA: a pause in force is `selectPolicy: Disabled` in its direction, and an override in
+    force bounds the replicas from both sides, with both directions disabled.
+
+    Upstream scales to a bound whatever the directions say (`reconcileAutoscaler`), also while metrics fail. So a pause
+    holds an override by leaving out the bound that would make the native controller scale in the paused direction.
+    """
+    paused = {direction for direction in _DIRECTIONS if _is_paused(kept, direction, now_ms)}
+    wanted = override_now(kept, now_ms)
+    if wanted is None:
+        return disabled(kept.spec, *(each for each in _DIRECTIONS if each in paused))
+    spec = disabled(kept.spec, *_DIRECTIONS)
+    if "scaleUp" not in paused:
+        spec["minReplicas"] = wanted
+    if "scaleDown" not in paused:
+        spec["maxReplicas"] = wanted
     return spec
+
+
+def override_now(kept: KeptSpec, now_ms: int) -> int | None:
+    """Replicas that an override in force asks for, within minReplicas and maxReplicas; None: there is none."""
+    if kept.override is None or not is_in_force(kept.override_until, now_ms):
+        return None
+    least: int = kept.spec.get("minReplicas", 1)
+    most: int = kept.spec["maxReplicas"]
+    return max(least, min(most, kept.override))
 
 
 def floor_now(kept: KeptSpec, now_ms: int) -> int | None:
     """Replicas that the target has at least; None: it has no floor, or its scale-ups are paused. A floor is never above
-    maxReplicas, which bounds what the hub would want, too.
+    maxReplicas, which bounds what the hub would want, too. An override in force takes the place of the floor.
     """
-    if kept.floor is None or (kept.paused_up is not None and is_in_force(kept.paused_up, now_ms)):
+    if kept.floor is None or _is_paused(kept, "scaleUp", now_ms):
         return None
-    most = kept.spec.get("maxReplicas")
-    return min(kept.floor, most) if isinstance(most, int) else kept.floor
+    wanted = override_now(kept, now_ms)
+    return min(kept.floor, kept.spec["maxReplicas"]) if wanted is None else wanted
+
+
+def _is_paused(kept: KeptSpec, direction: ScalingDirection, now_ms: int) -> bool:
+    until_ms = kept.paused_up if direction == "scaleUp" else kept.paused_down
+    return until_ms is not None and is_in_force(until_ms, now_ms)
 
 
 def disabled(spec: JsonView, *directions: str) -> Json:
-    """A spec whose changes in these directions (`scaleUp`, `scaleDown`) are disabled."""
+    """A copy of a spec whose changes in these directions (`scaleUp`, `scaleDown`) are disabled."""
+    if not directions:
+        return dict(spec)
     behavior = dict(spec.get("behavior") or {})
     for direction in directions:
         behavior[direction] = {**(behavior.get(direction) or {}), "selectPolicy": "Disabled"}
@@ -118,7 +149,7 @@ class Keeper:
         self._peaks = {key: dict(each.peaks) for key, each in stored.items() if each.peaks}
 
     def decided(self, decision: Decision, now_ms: int) -> None:
-        """Take a full decision in."""
+        """Take the full record of an evaluation in."""
         key = HpaKey(decision.namespace, decision.name)
         self._decisions[key] = decision
         self._urgency[key] = max((_number(metric.ratio) for metric in decision.metrics), default=0.0)
@@ -163,6 +194,11 @@ class Keeper:
             position = f"{partition}@{decision.input.offset}"
         peaks = self._peaks.get(key, {}) if policy.kind == "floor" and policy.floor is None else {}
         up, down = _paused(key, pauses, "scaleUp"), _paused(key, pauses, "scaleDown")
+        if decision is not None:
+            override, override_until = _override(decision)
+        else:
+            assert stored is not None
+            override, override_until = stored.override, stored.override_until
         return KeptSpec(
             namespace=key.namespace,
             name=key.name,
@@ -171,6 +207,8 @@ class Keeper:
             peaks=dict(peaks),
             paused_up=up,
             paused_down=down,
+            override=override,
+            override_until=override_until,
             partition=partition,
             position=position,
         )
@@ -186,6 +224,12 @@ def _paused(key: HpaKey, pauses: Collection[KnownPause], direction: ScalingDirec
     """Until when the changes of an HPA in a direction are paused, 0 for ever; None: they are not."""
     ends = [pause.until for pause in pauses if covers(pause, key.namespace, key.name, direction)]
     return None if not ends else 0 if 0 in ends else max(ends)
+
+
+def _override(decision: Decision) -> tuple[int | None, int]:
+    """The replicas that an override asked for at this evaluation, and until when; None: there was none."""
+    step = next((step for step in decision.steps if step.step == "override"), None)
+    return (None, 0) if step is None else (step.detail["replicas"], step.until or 0)
 
 
 def _number(text: str) -> float:

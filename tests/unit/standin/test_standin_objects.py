@@ -39,7 +39,7 @@ from reconciler.standin.objects import (
 )
 from reconciler.standin.protocol import PROTOCOL, STAND_IN, HpaKey
 from schemas.agents import KnownPause
-from schemas.decisions import Decision, InputPosition, MetricDecision
+from schemas.decisions import Decision, InputPosition, MetricDecision, Step
 from schemas.entries import HandsChanged, LeftNative
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.kubernetes.validation import validate_create
@@ -231,6 +231,56 @@ def test_a_pause_in_force_disables_its_direction_and_one_that_has_ended_does_not
     assert effective_spec(structs.replace(KEPT, paused_up=0), 1 << 50)["behavior"]["scaleUp"]
 
 
+def _overridden(replicas: int, until_ms: int = 50_000) -> Decision:
+    step = Step(step="override", in_=4, out=replicas, detail={"replicas": replicas, "author": "ann"}, until=until_ms)
+    return structs.replace(decision(), steps=[step])
+
+
+@pytest.mark.parametrize(
+    ("decisions", "found"),
+    [
+        pytest.param([_overridden(7)], (7, 50_000), id="in force at the last evaluation"),
+        pytest.param([_overridden(7), decision()], (None, 0), id="ended before it"),
+        pytest.param([decision(), _overridden(7), _overridden(3, 9_000)], (3, 9_000), id="replaced"),
+    ],
+)
+def test_the_override_that_the_hub_enforced_last_is_kept(
+    decisions: list[Decision], found: tuple[int | None, int]
+) -> None:
+    kept = _kept(*decisions)[WEB]
+    assert (kept.override, kept.override_until) == found
+    assert _kept(stored=stored(store_bodies({WEB: kept}, "home")))[WEB] == kept  # after a restart of the agent
+
+
+BOTH_DISABLED = {"scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolicy": "Disabled"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "bounds"),
+    [
+        pytest.param({"override": 7}, (7, 7), id="both bounds"),
+        pytest.param({"override": 70}, (9, 9), id="not above maxReplicas"),
+        pytest.param({"override": 1}, (2, 2), id="not below minReplicas"),
+        pytest.param({"override": 7, "paused_up": 0}, (2, 7), id="scale-ups are paused: no bound lifts the replicas"),
+        pytest.param({"override": 7, "paused_down": 0}, (7, 9), id="scale-downs are paused: no bound lowers them"),
+        pytest.param({"override": 7, "paused_up": 0, "paused_down": 0}, (2, 9), id="all is paused"),
+    ],
+)
+def test_an_override_in_force_bounds_the_native_hpa_as_far_as_no_pause_holds_it(
+    changes: dict[str, Any], bounds: tuple[int, int]
+) -> None:
+    kept = structs.replace(KEPT, override_until=50_000, **changes)
+    spec = effective_spec(kept, 49_999)
+    assert (spec["minReplicas"], spec["maxReplicas"], spec["behavior"]) == (*bounds, BOTH_DISABLED)
+    body = native_body(kept, 7, 49_999)
+    assert validate_create(body) == []
+    assert not native_seen(_listed(body, observedGeneration=1)).is_closed
+
+
+def test_an_override_that_has_ended_leaves_the_spec_as_it_was() -> None:
+    assert effective_spec(structs.replace(KEPT, override=7, override_until=50_000), 50_000) == SPEC
+
+
 # --- objects ----------------------------------------------------------------------------------------------------------
 
 
@@ -399,6 +449,10 @@ def test_since_when_the_holder_has_the_lease(text: str | None, found_ms: int | N
         ({"floor": 4, "paused_up": 2_000}, None),
         ({"floor": 4, "paused_up": 1_000}, 4),
         ({"floor": 4, "paused_down": 0}, 4),
+        ({"floor": 4, "override": 6, "override_until": 2_000}, 6),
+        ({"floor": 4, "override": 3, "override_until": 2_000}, 3),
+        ({"floor": 4, "override": 6, "override_until": 1_000}, 4),
+        ({"floor": 4, "override": 6, "paused_up": 0}, None),
     ],
 )
 def test_a_floor_is_not_above_the_maximum_and_waits_for_the_end_of_a_pause(
