@@ -111,6 +111,8 @@ def _value(field: str, text: str) -> Any:
 def _member(field: str, text: str) -> str:
     """Read the value of a member of a field that is a map. Raises ValueError: as `_value`."""
     if choices := get_args(get_args(_TYPES[field])[1]):
+        if text == "prometheus":
+            raise ValueError("a Prometheus is set in the file of `fleethpa run observer --prometheus FILE`, with rules")
         return _choice(text, choices)
     parse_budget(text)
     return text

@@ -3,10 +3,12 @@
 import asyncio
 import shutil
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import aiohttp
 from aiohttp import web
@@ -23,23 +25,39 @@ Lines = Callable[[float], Iterable[str]]
 """What the target exposes at a time (Unix seconds)."""
 
 
+class Access(NamedTuple):
+    """How a secured Prometheus is run and asked.
+
+    Args:
+        web_config: its file of `--web.config.file`.
+        context: with the authority and certificate of a client.
+        authorization: the header of a user with a password.
+    """
+
+    web_config: Path
+    context: ssl.SSLContext
+    authorization: str
+
+
 class Prometheus:
     """A running Prometheus."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, access: Access | None = None) -> None:
+        self._folder, self._access = folder, access
         self._process: asyncio.subprocess.Process | None = None
         self.port = _free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http{'s' if access else ''}://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
         """Start it, and wait until it answers."""
+        secured = [f"--web.config.file={self._access.web_config}"] if self._access else []
         with (self._folder / "prometheus.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 shutil.which("prometheus") or "prometheus",
                 f"--config.file={self._folder / 'prometheus.yml'}",
                 f"--storage.tsdb.path={self._folder / 'data'}",
                 f"--web.listen-address=127.0.0.1:{self.port}",
+                *secured,
                 stdout=log,
                 stderr=log,
             )
@@ -53,7 +71,9 @@ class Prometheus:
 
     async def until(self, query: str, seen: Callable[[list[object]], bool], timeout_s: float = 30.0) -> None:
         """Ask until the result is as wanted."""
-        async with asyncio.timeout(timeout_s), aiohttp.ClientSession() as session:
+        connector = aiohttp.TCPConnector(ssl=self._access.context if self._access else True)
+        headers = {"Authorization": self._access.authorization} if self._access else {}
+        async with asyncio.timeout(timeout_s), aiohttp.ClientSession(connector=connector, headers=headers) as session:
             while not seen(await self._asked(session, query)):
                 await asyncio.sleep(0.1)
 
@@ -67,7 +87,7 @@ class Prometheus:
 
 
 @asynccontextmanager
-async def scraping(folder: Path, lines: Lines) -> AsyncIterator[Prometheus]:
+async def scraping(folder: Path, lines: Lines, access: Access | None = None) -> AsyncIterator[Prometheus]:
     """A Prometheus that scrapes these series each second."""
 
     async def expose(_: web.Request) -> web.Response:
@@ -79,7 +99,7 @@ async def scraping(folder: Path, lines: Lines) -> AsyncIterator[Prometheus]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     (folder / "prometheus.yml").write_text(SCRAPES.format(port=runner.addresses[0][1]))
-    made = Prometheus(folder)
+    made = Prometheus(folder, access)
     try:
         await made.start()
         yield made

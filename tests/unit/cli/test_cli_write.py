@@ -719,6 +719,9 @@ def test_the_settings_of_hpas_in_use_are_removed_only_on_purpose(run: Cli, broke
         pytest.param(["settings", "east", "frozen=true", "frozen=false"], 2, "given twice", id="twice"),
         pytest.param(["settings", "east", "namespace.=off"], 2, "is not a setting", id="a namespace without a name"),
         pytest.param(
+            ["settings", "east", "source.External=prometheus"], 2, "run observer --prometheus FILE", id="a Prometheus"
+        ),
+        pytest.param(
             ["settings", "east", "namespace.A_B=off"], 2, "ingest would reject it", id="what is not a namespace"
         ),
         pytest.param(["settings", "a b", "frozen=true", "--yes"], 2, "ingest would reject it", id="not a cluster name"),
