@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import aiohttp
 import orjson
@@ -33,6 +33,7 @@ from schemas.connection import KafkaSettings
 from schemas.decisions import ENGINE
 from schemas.entries import VERSION, Body, PublicRecord
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
+from tests.bench import fleetmetrics
 from tests.bench.fleetworld import kubeconfig
 from tests.kafka.broker import KafkaBroker, free_ports
 
@@ -78,6 +79,7 @@ class Plan:
     """Metrics are pushed so often, and a sample may bring an evaluation; 0: they come from metrics APIs."""
     steady: bool = False
     """Measure once nearly all decisions are short."""
+    metrics_from: fleetmetrics.MetricsFrom = "resource"
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ class FleetRun:
             await self._until_led()
         partitions = plan.partitions if broker is not None else 4
         fleet = ["--hpas", str(plan.hpas), "--clusters", str(plan.clusters), "--pods", str(plan.pods)]
-        fleet += ["--push-seconds", str(plan.push_s)]
+        fleet += ["--push-seconds", str(plan.push_s), "--metrics-from", plan.metrics_from]
         self._run("fleet", "tests.bench.fleetworld", *fleet, "--brokers", self.address, "--partitions", str(partitions))
         self.port = int(await self._line("fleet"))
         config = self.folder / "kubeconfig"
@@ -159,7 +161,15 @@ class FleetRun:
             self.decider_ports[name] = port
             self._run(name, "fleethpa", "run", "decider", *reach, "--web-port", str(port))
         self._run("reconciler", "fleethpa", "run", "reconciler", *reach, *clusters)
-        self._run("observer", "fleethpa", "run", "observer", *reach, *clusters)
+        self._run("observer", "fleethpa", "run", "observer", *reach, *clusters, *self._prometheus())
+
+    def _prometheus(self) -> tuple[str, ...]:
+        if self.plan.metrics_from != "prometheus":
+            return ()
+        (self.folder / "rules.yaml").write_text(fleetmetrics.RULES)
+        file = self.folder / "prometheus.yaml"
+        file.write_text("\n".join(fleetmetrics.prometheus_file(self.port, self.plan.clusters, "rules.yaml")))
+        return ("--prometheus", str(file))
 
     async def _until_led(self) -> None:
         """Wait until every partition of a fresh broker has a leader that answers: producers give up after a while."""
@@ -469,6 +479,7 @@ def plan_of(arguments: list[str]) -> tuple[Plan, argparse.Namespace]:
     parser.add_argument(
         "--push-seconds", type=float, default=0.0, help="push metrics so often, with evaluate-on=sample"
     )
+    parser.add_argument("--metrics-from", choices=get_args(fleetmetrics.MetricsFrom), default="resource")
     parser.add_argument("--steady", action="store_true", help="measure once nearly all decisions are short")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the figures as JSON to this file")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report to this file")
@@ -486,6 +497,7 @@ def plan_of(arguments: list[str]) -> tuple[Plan, argparse.Namespace]:
         min(given.step, given.hpas // 2),
         given.push_seconds,
         given.steady,
+        given.metrics_from,
     )
     return plan, given
 

@@ -26,6 +26,7 @@ from runtime.records import Publisher
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.observed import Point, Samples
+from tests.bench import fleetmetrics
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 HPAS_PER_NAMESPACE = 10
@@ -89,6 +90,7 @@ class Workload:
         "hpa_managers",
         "hpa_status",
         "index",
+        "metric",
         "most",
         "name",
         "namespace",
@@ -98,8 +100,11 @@ class Workload:
         "version",
     )
 
-    def __init__(self, index: int, cluster: str, namespace: str, replicas: int, chance: random.Random) -> None:
+    def __init__(
+        self, index: int, cluster: str, namespace: str, replicas: int, chance: random.Random, metric: str
+    ) -> None:
         self.index, self.cluster, self.namespace, self.name = index, cluster, namespace, f"app-{index:06d}"
+        self.metric = metric
         self.replicas, self.born, self.version, self.hpa_status = replicas, 0, 1, b"{}"
         self.hpa_managers = managed_fields()
         self.most = max(LEAST_MAX_REPLICAS, 4 * replicas)
@@ -144,8 +149,7 @@ class Workload:
             f'"namespace":"{self.namespace}","uid":"{self.uid}","resourceVersion":'
             f'"{self.version}","creationTimestamp":"2026-01-01T00:00:00Z"{self.hpa_managers}}},"spec":{{"scaleTargetRef":{{"kind":'
             f'"Deployment","name":"{self.name}","apiVersion":"apps/v1"}},"minReplicas":2,"maxReplicas":{self.most},"metrics":'
-            '[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":'
-            f"{TARGET_PERCENT}}}}}}}],"
+            f"[{self.metric}],"
             '"behavior":{"scaleUp":{"stabilizationWindowSeconds":0,"selectPolicy":"Max","policies":[{"type":"Pods",'
             '"value":4,"periodSeconds":15},{"type":"Percent","value":100,"periodSeconds":15}]},"scaleDown":'
             '{"selectPolicy":"Max","policies":[{"type":"Percent","value":100,"periodSeconds":15}]}}},"status":'
@@ -185,7 +189,10 @@ class Workload:
 class World:
     """All clusters, and what was asked of them."""
 
-    def __init__(self, hpas: int, clusters: int, pods: int, seed: int = 1) -> None:
+    def __init__(
+        self, hpas: int, clusters: int, pods: int, source: fleetmetrics.MetricsFrom = "resource", seed: int = 1
+    ) -> None:
+        metric = fleetmetrics.hpa_metric(source, REQUEST_MILLI, TARGET_PERCENT)
         self.random = random.Random(seed)
         self.trace = load_trace()
         self.begun_ms = int(time.time() * 1000)
@@ -207,7 +214,7 @@ class World:
         for index in range(hpas):
             place = index // HPAS_PER_NAMESPACE
             cluster, namespace = self.clusters[place % clusters], f"ns-{place // clusters:05d}"
-            made = Workload(index, cluster, namespace, pods, self.random)
+            made = Workload(index, cluster, namespace, pods, self.random, metric)
             for _ in range(pods):
                 made.new_pod(self.begun_ms - 3_600_000)
             self.by_cluster[cluster].append(made)
@@ -331,6 +338,21 @@ class World:
             + ",".join(items)
             + "]}"
         ).encode()
+
+    def custom(self, cluster: str, namespace: str, selector: str) -> bytes:
+        """The Pods metric of one workload, from the custom metrics API."""
+        now_ms = int(time.time() * 1000)
+        ready, milli = self.spread(self.by_name[cluster, selector.removeprefix("app=")], now_ms)
+        return fleetmetrics.custom_values(namespace, dict.fromkeys(ready, milli), rfc3339_ms(now_ms))
+
+    def queried(self, cluster: str, body: bytes) -> bytes:
+        """The same metric of all pods of a namespace, from a Prometheus."""
+        now_ms = int(time.time() * 1000)
+        loads: dict[str, float] = {}
+        for one in self.by_namespace[cluster, fleetmetrics.queried_namespace(body)]:
+            ready, milli = self.spread(one, now_ms)
+            loads |= dict.fromkeys(ready, milli)
+        return fleetmetrics.vector(loads, now_ms)
 
     def page(self, cluster: str, kind: str, query: dict[str, list[str]]) -> bytes:
         """A page of a list; the token is the number of the next item."""
@@ -489,8 +511,8 @@ class Server(asyncio.Protocol):
         if cluster == "_bench":
             return self._control(parts[1:])
         kind = parts[-1]
-        if "metrics.k8s.io" in parts:
-            return (200, world.usage(cluster, parts[-2]), "metrics") if kind == "pods" else (404, _missing(), "other")
+        if (measured := self._measured(parts, query, body)) is not None:
+            return 200, measured, "metrics"
         if kind in ("pods", "deployments", "horizontalpodautoscalers") and "namespaces" not in parts:
             if "watch" in query:
                 self._watch(cluster, kind)
@@ -518,6 +540,17 @@ class Server(asyncio.Protocol):
             return 200, f'{{"metadata":{{"resourceVersion":"1"}},"items":[{items}]}}'.encode(), "other"
         return 404, _missing(), "other"
 
+    def _measured(self, parts: list[str], query: dict[str, list[str]], body: bytes) -> bytes | None:
+        """The answer of a metrics API or of the Prometheus; None: another API is asked."""
+        world, cluster, kind = self.world, parts[0], parts[-1]
+        if "metrics.k8s.io" in parts and kind == "pods":
+            return world.usage(cluster, parts[-2])
+        if parts[1:2] == ["prom"]:
+            return world.queried(cluster, body) if kind == "query" else _SERIES
+        if kind == fleetmetrics.METRIC:
+            return world.custom(cluster, parts[-4], query["labelSelector"][0])
+        return fleetmetrics.CUSTOM_GROUP if kind == "custom.metrics.k8s.io" else None
+
     def _control(self, parts: list[str]) -> tuple[int, bytes, str]:
         world = self.world
         match parts:
@@ -541,6 +574,9 @@ class Server(asyncio.Protocol):
         watches[:] = [each for each in watches if not each.is_closing()]
         watches.append(self.transport)
         self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+
+
+_SERIES = orjson.dumps({"status": "success", "data": [fleetmetrics.METRIC]})
 
 
 def _missing() -> bytes:
@@ -586,6 +622,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--clusters", type=int, required=True)
     parser.add_argument("--pods", type=int, default=5)
     parser.add_argument("--push-seconds", type=float, default=0.0, help="also push each pod's load so often")
+    parser.add_argument("--metrics-from", default="resource")
     parser.add_argument("--brokers", required=True)
     parser.add_argument("--partitions", type=int, required=True)
     return parser.parse_args(arguments)
@@ -593,7 +630,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
 
 async def main(given: argparse.Namespace) -> None:
     """Serve until ended; the port is the one line on stdout."""
-    world = World(given.hpas, given.clusters, given.pods)
+    world = World(given.hpas, given.clusters, given.pods, given.metrics_from)
     server = await asyncio.get_running_loop().create_server(lambda: Server(world), "127.0.0.1", 0)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
