@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,8 +56,15 @@ def connections(server: Prometheus) -> PromConnections:
     return parse_prometheus_file(text, "prometheus.yaml", lambda path: Path(path).read_text())
 
 
-def exposed(made: Rig, now_s: float) -> Iterator[str]:
-    """What the pods of the cluster and others count: requests 10 a second per pod, jobs 40 a second."""
+def exposed(made: Rig, now_s: float, gone: Collection[str] = ()) -> Iterator[str]:
+    """What the pods of the cluster and others count: requests 10 a second per pod, jobs 40 a second.
+
+    `gone`: names of series that are no longer exposed.
+    """
+    yield from (line for line in _lines(made, now_s) if line.partition("{")[0] not in gone)
+
+
+def _lines(made: Rig, now_s: float) -> Iterator[str]:
     for pod in made.sims["east"].store.listing("pods", NAMESPACE):
         labels = f'namespace="{NAMESPACE}",pod="{pod["metadata"]["name"]}"'
         yield f"http_requests_total{{{labels}}} {10 * now_s}"
@@ -85,6 +92,7 @@ def decided(made: Rig) -> Decision:
     for _, cluster, namespace, body in made.topics.entries:
         if (cluster, namespace) == ("east", NAMESPACE):
             found += log.add(log.entry(body, key), after_ms=1)
+    found += log.ticks(20)  # an evaluation that has all of it
     return msgspec.convert([each for each in found if "sameAs" not in each][-1], Decision)
 
 
@@ -93,7 +101,8 @@ async def test_an_hpa_is_decided_from_a_real_prometheus(tmp_path: Path) -> None:
         cluster, topics = made.sims["east"], made.topics
         cluster.apply(deployment("web", 2))
         cluster.apply(hpa("web", metrics=METRICS + hpa("web")["spec"]["metrics"]))
-        async with scraping(tmp_path, lambda now_s: exposed(made, now_s)) as server:
+        gone: set[str] = set()
+        async with scraping(tmp_path, lambda now_s: exposed(made, now_s, gone)) as server:
             pods = f'count(irate(http_requests_total{{namespace="{NAMESPACE}",pod!="another"}}[1m])) == 2'
             await server.until(pods, bool)
             config = ObserverConfig(
@@ -125,6 +134,11 @@ async def test_an_hpa_is_decided_from_a_real_prometheus(tmp_path: Path) -> None:
                 text = "\n".join(explanation_lines(explained(decision), now_ms=0))
                 assert f'sum(queue_consumer_lag{{name="orders",namespace="{NAMESPACE}"}}) by (name)' in text
                 assert f'http_requests_total{{namespace="{NAMESPACE}",pod=~".+"}}[1m]' in text
+
+                gone.add("queue_consumer_lag")
+                await topics.until(lambda: not answered(made, "external")[-1].items, "no value of a stale series")
+                (stale,) = [metric for metric in decided(made).metrics if metric.type == "External"]
+                assert "no metrics returned from external metrics API" in stale.error
 
                 await server.stop()
                 (error, *_) = await topics.until(lambda: answered(made, "external", failed=True), "its absence")
