@@ -44,7 +44,7 @@ from schemas.observed import (
 )
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset, take_settings
 from streams.state import foldhpas, rates
-from streams.state.foldhpas import Folding, paused_by
+from streams.state.foldhpas import NOWHERE, Folding, paused_by
 from streams.state.forgetting import forget_reports, forget_watermarks
 from streams.state.guards import after_breaker, after_person
 from streams.state.ledger import LogError, UnknownEngineError
@@ -104,7 +104,7 @@ class EntryFold(Folding):
 
     def apply(self, index: int, entry: FoldedEntry) -> None:
         """Fold one entry, unless its watermark says that it was folded before."""
-        self.index, self.source = index, entry.source
+        self.index, self.source, self.namespace = index, entry.source, NOWHERE
         if entry.source is not None and self.state.row.agents and self._is_of_former_agent(entry.source.topic):
             self.state.row.duplicates += 1
             return

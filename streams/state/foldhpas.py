@@ -31,8 +31,8 @@ instance does at once.
 """
 MAX_PROBLEM_CHARACTERS = 1_000
 _BEGINS_WITH_LIST = ("pods", "autoscalers")
-_NOWHERE = Namespace("", "")
-"""Nothing is stored in it. Making one for each record would cost as much as folding a small one."""
+NOWHERE = Namespace("", "")
+"""Of an entry that is about a whole cluster. Nothing is stored in it. Making one for each record would cost as much as folding a small one."""
 
 
 class Folding:
@@ -43,8 +43,8 @@ class Folding:
         self.now_ms = state.now_ms
         self.index = 0
         self.source: Source | None = None
-        self.namespace = _NOWHERE
-        """Namespace of the entry at hand; without a name before the first that has one."""
+        self.namespace = NOWHERE
+        """Namespace of the entry at hand; without a name where it is about a whole cluster."""
 
     def position(self) -> str:
         """Source position of the entry, `topic-partition@offset`; empty for one without source."""

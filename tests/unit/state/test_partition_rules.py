@@ -495,6 +495,15 @@ def test_a_report_on_a_cluster_is_kept_in_the_partition_row_and_decides_nothing(
     assert sorted(log.partition.state.row.reports) == ["eu/node-2"]
 
 
+def test_what_is_over_a_limit_in_a_report_of_a_cluster_counts_in_no_namespace() -> None:
+    log = LogBuilder()
+    troubles = [ObserverTrouble(part="pods", reason="failing", error="x" * 1_000, since=1)] * 500
+    report = ClusterReport(cluster="eu", session="s1", instance="node-1", troubles=troubles)
+    log.add(log.entry(pod_list("s1", "a")), log.entry(report, WHOLE_PARTITION_KEY))
+    assert log.partition.state.row.reports
+    assert log.partition.state.namespaces[KEY].ignored == {}
+
+
 def test_a_session_that_watches_nothing_any_more_hands_over_at_once() -> None:
     log = LogBuilder()
     log.add(pod_list("s1", "a"))
