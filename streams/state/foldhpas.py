@@ -32,7 +32,7 @@ instance does at once.
 MAX_PROBLEM_CHARACTERS = 1_000
 _BEGINS_WITH_LIST = ("pods", "autoscalers")
 NOWHERE = Namespace("", "")
-"""Of an entry that is about a whole cluster. Nothing is stored in it. Making one for each record would cost as much as folding a small one."""
+"""Of an entry that is about a whole cluster. Nothing is stored in it."""
 
 
 class Folding:
