@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import parse_qs, unquote
 
 import msgspec
@@ -279,7 +280,7 @@ class World:
     def put_scale(self, one: Workload, replicas: int) -> None:
         """A write of `/scale`: pods follow at once, and are ready later."""
         now_ms = int(time.time() * 1000)
-        self.stats.write(one.uid, now_ms)
+        self.stats.write(one.uid, now_ms, replicas)
         if one.index in self.stepped:
             self.step_writes[one.index] = now_ms
             self.first_writes.setdefault(one.index, now_ms)
@@ -389,20 +390,28 @@ class _Seen(Struct, frozen=True, gc=False):
 _SEEN = msgspec.json.Decoder(_Seen)
 
 
+class _Wanted(NamedTuple):
+    """A wanted write: when it was decided, from which newest sample, and the replicas that are wanted."""
+
+    decided_ms: int
+    newest_ms: int
+    replicas: int
+
+
 class Stats:
     """What was seen in a stretch of time."""
 
     def __init__(self) -> None:
         self.known: set[str] = set()
         """HPAs that were evaluated at least once since the fleet began."""
-        self._wanted: dict[str, int] = {}
-        """HPA -> time of the newest sample behind its newest wanted write that was not seen at `/scale` yet."""
-        self._unexplained: dict[str, int] = {}
-        """HPA -> time of its write, of which the decision has not been read yet."""
+        self._wanted: dict[str, list[_Wanted]] = {}
+        """HPA -> its wanted writes in their order. They are read later than `/scale` is written, so that a write finds
+        its decision only when the figures are asked for.
+        """
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Begin anew. The newest wanted write of each HPA may still be on its way."""
         self.requests: Counter[str] = Counter()
         self.bytes_out: Counter[str] = Counter()
         self.bytes_in: Counter[str] = Counter()
@@ -411,15 +420,24 @@ class Stats:
         self.decision_bytes = 0
         self.logged_ms: list[int] = []
         self.decided_ms: list[int] = []
-        self.written_ms: list[int] = []
+        self._written: list[tuple[str, int, int]] = []
+        """HPA, time and replicas of each write of `/scale`."""
+        self._wanted = {uid: wanted[-1:] for uid, wanted in self._wanted.items()}
 
-    def write(self, uid: str, now_ms: int) -> None:
+    def write(self, uid: str, now_ms: int, replicas: int) -> None:
         """Note a write of `/scale`."""
-        newest_ms = self._wanted.pop(uid, None)
-        if newest_ms is None:
-            self._unexplained[uid] = now_ms
-        else:
-            self.written_ms.append(now_ms - newest_ms)
+        self._written.append((uid, now_ms, replicas))
+
+    def written_ms(self) -> list[int]:
+        """How long each write came after the newest sample behind its decision: the newest one that wanted so many
+        replicas before it was written.
+        """
+        found = []
+        for uid, now_ms, replicas in self._written:
+            wanted = (each for each in reversed(self._wanted.get(uid, ())) if each.decided_ms <= now_ms)
+            if (mine := next((each for each in wanted if each.replicas == replicas), None)) is not None:
+                found.append(now_ms - mine.newest_ms)
+        return found
 
     def decision(self, headers: dict[str, bytes], timestamp_ms: int, value: bytes) -> None:
         """Note a decision, and how long it came after the newest sample that it used."""
@@ -439,11 +457,7 @@ class Stats:
         self.logged_ms.append(int(datetime.fromisoformat(seen.time).timestamp() * 1000) - newest_ms)
         self.decided_ms.append(timestamp_ms - newest_ms)
         if seen.wants is not None:
-            written_ms = self._unexplained.pop(uid, None)
-            if written_ms is None:
-                self._wanted[uid] = newest_ms
-            else:
-                self.written_ms.append(written_ms - newest_ms)
+            self._wanted.setdefault(uid, []).append(_Wanted(timestamp_ms, newest_ms, seen.wants))
 
     def reported(self) -> dict[str, object]:
         """All of it."""
@@ -456,7 +470,8 @@ class Stats:
             "hpas": len(self.hpas),
             "logged_ms": quantiles(self.logged_ms),
             "decided_ms": quantiles(self.decided_ms),
-            "written_ms": quantiles(self.written_ms),
+            "writes": len(self._written),
+            "written_ms": quantiles(self.written_ms()),
         }
 
 
