@@ -65,13 +65,19 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
         Acl("topic", agents.TO_PREFIX, ("WRITE",), "prefixed"),
         Acl("group", topics.ROUTER_GROUP, ("READ",)),
         Acl("group", f"{topics.OBSERVER_GROUPS}router", ("READ",)),
+        Acl("group", f"{topics.ALIVE_GROUPS}router", ("READ",)),
     ),
     "breaker": (
         *_topics((topics.DECISIONS, topics.SETTINGS), "READ"),
         *_topics((topics.LOG, topics.CHANGELOG), "DESCRIBE"),
         *_topics((topics.BREAKER,), "READ", "WRITE"),
+        Acl("group", topics.ALIVE_GROUPS, ("DESCRIBE",), "prefixed"),
+        Acl("group", f"{topics.ALIVE_GROUPS}breaker", ("READ",)),
     ),
-    "reader": _topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
+    "reader": (
+        *_topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
+        Acl("group", topics.ALIVE_GROUPS, ("DESCRIBE",), "prefixed"),
+    ),
     "operator": (
         *_topics((topics.AUTOSCALERS, topics.SETTINGS), "READ", "WRITE"),
         *_topics((topics.SAMPLES, topics.PODS, topics.SCALES, topics.OUTCOMES, topics.BREAKER), "READ"),
@@ -79,12 +85,14 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
         *_topics((topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
         Acl("group", topics.INGEST_GROUP, ("READ",)),
         Acl("group", topics.ROUTER_GROUP, ("DESCRIBE",)),
+        Acl("group", topics.ALIVE_GROUPS, ("DESCRIBE",), "prefixed"),
+        Acl("group", f"{topics.ALIVE_GROUPS}scheduler", ("READ",)),
     ),
 }
 """The least that each component needs.
 
-`reader`: the verbs that only look, the page and the archive. `operator`: those and the verbs that change, `fleethpa
-ingest reset` included.
+`reader`: the verbs that only look, the page and the archive. `operator`: those, the verbs that change, `fleethpa
+ingest reset` included, and the scheduler.
 
 READ and WRITE imply DESCRIBE; idempotent producers need no right on the cluster.
 """

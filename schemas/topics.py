@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 Headers = Sequence[tuple[str, bytes]]
 """The headers of a Kafka record, in order."""
@@ -29,6 +30,11 @@ RECONCILER_GROUPS = "fleethpa-reconciler-"
 """How the names of the groups begin that reconcilers read decisions in: one group per set of clusters."""
 OBSERVER_GROUPS = "fleethpa-observer-"
 """How the names of the groups begin that keep from where observers read central HPAs."""
+
+ALIVE_GROUPS = "fleethpa-alive-"
+"""How the names of the groups begin that keep the signs of life of processes."""
+QuietProcess = Literal["router", "breaker", "scheduler"]
+"""A process that writes nothing while nothing happens, so that it is known by its signs of life only."""
 
 PUBLIC_TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, OUTCOMES, BREAKER)
 """What ingest reads. All share the partition count of the log, so that the range assignor gives one worker a

@@ -1,7 +1,8 @@
 """Which process of fleethpa hangs or does not run, each by what it alone does; what follows from that is not named.
 
 Ingest and decider are known by their own records in the log, observer and reconciler by their reports in it. While
-ingest hangs no report arrives, so that nothing is concluded from the silence of the others.
+ingest hangs no report arrives, so that nothing is concluded from the silence of these two. Router, breaker and
+scheduler write nothing while nothing happens, and are known by their signs of life.
 """
 
 from __future__ import annotations
@@ -11,16 +12,23 @@ from typing import Final
 
 from fleethpa.fleet.troubles import INGEST_QUIET_MS, HungProcess, Process, since
 from fleethpa.fleet.views import ClusterView
+from schemas.topics import QuietProcess
 
 DECIDER_QUIET_MS: Final = 20_000
 """A decider appends a tick a second to every partition of the log that is its own."""
 REPORT_DUE_MS: Final = 12_000
 """Observers and reconcilers report every 10 s."""
+SIGN_DUE_MS: Final = 15_000
+"""Router, breaker and scheduler give a sign of life every 5 s."""
 SHOWN: Final = 3
 
 
 def hung_processes(
-    present_ms: int, ingested_ms: Mapping[int, int], decided_ms: Mapping[int, int], clusters: Iterable[ClusterView]
+    present_ms: int,
+    ingested_ms: Mapping[int, int],
+    decided_ms: Mapping[int, int],
+    clusters: Iterable[ClusterView],
+    signs_ms: Mapping[QuietProcess, int],
 ) -> list[HungProcess]:
     """Give the processes that hang or do not run; one that never ran is not among them.
 
@@ -29,7 +37,15 @@ def hung_processes(
         ingested_ms: log partition → when ingest last appended to it; 0: never.
         decided_ms: log partition → when a decider last worked on it; 0: never.
         clusters: with their troubles.
+        signs_ms: process → its last sign of life.
     """
+    return [*_of_flow(present_ms, ingested_ms, decided_ms, clusters), *_without_signs(signs_ms, present_ms)]
+
+
+def _of_flow(
+    present_ms: int, ingested_ms: Mapping[int, int], decided_ms: Mapping[int, int], clusters: Iterable[ClusterView]
+) -> list[HungProcess]:
+    """Those on the way from a sample to a write."""
     quiet = _quiet(present_ms - INGEST_QUIET_MS, ingested_ms)
     still = _quiet(present_ms - DECIDER_QUIET_MS, decided_ms)
     if quiet and still and quiet == still and len(quiet) == len(ingested_ms):
@@ -81,6 +97,20 @@ def _of_clusters(clusters: list[ClusterView], present_ms: int) -> Iterator[HungP
             since_ms, names = max(silent.values()), list(silent)
             text = f"the {process} of {_listed(names)} hangs or does not run: no report{since(since_ms, present_ms)}"
             yield HungProcess(process, since_ms, f"{text}, {follows}. Next: fleethpa run {process}")
+
+
+_WITHOUT: Final[Mapping[QuietProcess, str]] = {
+    "router": "agents get no decisions",
+    "breaker": "no guardrail stops anything",
+    "scheduler": "no schedule changes a spec",
+}
+
+
+def _without_signs(signs_ms: Mapping[QuietProcess, int], present_ms: int) -> Iterator[HungProcess]:
+    for process, then_ms in signs_ms.items():
+        if present_ms - then_ms > SIGN_DUE_MS:
+            text = f"the {process} hangs or does not run: no sign of life{since(then_ms, present_ms)}"
+            yield HungProcess(process, then_ms, f"{text}, {_WITHOUT[process]}. Next: fleethpa run {process}")
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -70,7 +70,7 @@ async def read_state(past: Past, partitions: Iterable[int] | None = None) -> Fle
     for name, cluster in state.clusters.items():
         if text := cut_off(name, cluster.clock_ms, cluster.troubles):
             _put(state, name, cut_off=text)
-    _find_hung(state, past)
+    await _find_hung(state, past)
     state.remarks = tuple(_remarks(past, state))
     for text in state.remarks:
         past.remark(text)
@@ -100,13 +100,16 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _find_hung(state: FleetState, past: Past) -> None:
+async def _find_hung(state: FleetState, past: Past) -> None:
     """Name the processes that hang, and clear their HPAs of what follows from that. An archive ends anywhere."""
     if not (now_ms := past.now_ms()):
         return
     # Where nobody writes any more, the log's own clock does not continue, either.
     present_ms = state.end_ms if past.at_ms is not None else max(state.end_ms, now_ms)
-    state.hung = tuple(hung_processes(present_ms, state.ingested_ms, state.decided_ms, state.clusters.values()))
+    signs_ms = {} if past.at_ms is not None else await past.signs_of_life()
+    state.hung = tuple(
+        hung_processes(present_ms, state.ingested_ms, state.decided_ms, state.clusters.values(), signs_ms)
+    )
     for name in [name for name, cluster in state.clusters.items() if unanswered(state.hung, cluster)]:
         _put(state, name, is_unanswered=True)
 

@@ -46,7 +46,7 @@ _MINOR: Final[frozenset[Kind]] = frozenset(
 )
 
 
-Process = Literal["ingest", "decider", "observer", "reconciler"]
+Process = Literal["ingest", "decider", "observer", "reconciler", "router", "breaker", "scheduler"]
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,10 @@ class Breaker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Follow until `stop` is set. Brokers that are away are waited for."""
-        async with self.health.served(self._config.web_host, self._config.web_port):
+        from runtime.signsoflife import keep_signing
+
+        async with self.health.served(self._config.web_host, self._config.web_port), task_group() as group:
+            group.create_task(keep_signing(self._config.config.kafka(), "breaker", self._config.clock, stop))
             while not stop.is_set():
                 await self._while_connected(stop)
                 with suppress(TimeoutError):

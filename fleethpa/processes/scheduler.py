@@ -23,6 +23,7 @@ from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.sources import open_past
 from fleethpa.frame.writer import Writer, open_writer
+from runtime.ending import task_group
 from runtime.process import PartHealth
 from schemas.codec import WireError
 from streams.archive.segments import ArchiveError
@@ -75,7 +76,10 @@ class Scheduler:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look until `stop` is set. Brokers that are away are waited for."""
-        async with self.health.served(self._config.web_host, self._config.web_port):
+        from runtime.signsoflife import keep_signing
+
+        async with self.health.served(self._config.web_host, self._config.web_port), task_group() as group:
+            group.create_task(keep_signing(self._config.config.kafka(), "scheduler", self._config.clock, stop))
             while not stop.is_set():
                 await self._while_connected(stop)
                 await _rest(stop, self._config.every_s)

@@ -31,6 +31,7 @@ from runtime.groups import GroupMember, begin_of, group_consumer
 from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartHealth
 from runtime.records import Publisher, follow_topic
+from runtime.signsoflife import keep_signing
 from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
@@ -129,6 +130,7 @@ class Router:
                 self._report(),
                 self._late.watch(),
             ]
+            group.create_task(keep_signing(kafka, "router", self._config.clock, stop))
             tasks = [group.create_task(each) for each in work]
             for event in known.values():
                 await first_of(event.wait(), stop.wait())

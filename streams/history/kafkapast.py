@@ -15,8 +15,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import GroupAuthorizationFailedError
 
 from runtime import kafkaclients
+from runtime.signsoflife import last_signs
 from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.archive.layout import DECISIONS, LOG
@@ -302,6 +304,13 @@ class KafkaPast(Past):
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    async def signs_of_life(self) -> Mapping[topics.QuietProcess, int]:
+        try:
+            return await last_signs(self.settings)
+        except GroupAuthorizationFailedError as error:
+            self.remark(f"whether router, breaker and scheduler run is not known: {error}. Next: fleethpa topics acls")
+            return {}
 
     async def last_ms(self, partition: int) -> int:
         part = TopicPartition(topics.LOG, partition)

@@ -11,6 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from schemas.keys import HpaId
+from schemas.topics import QuietProcess
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord, ArchiveError, BareRecord
 from streams.history.recorded import Expander, NewestEvaluations, Recorded, expanded, head_of
@@ -200,6 +201,10 @@ class Past(ABC):
     def now_ms(self) -> int:
         """Return the present (Unix milliseconds) as whoever writes has it; 0: it is the end of the log."""
         return 0
+
+    async def signs_of_life(self) -> Mapping[QuietProcess, int]:
+        """Return when processes that write nothing while nothing happens gave their last sign of life (Unix ms)."""
+        return {}
 
     def snapshot(self, partition: int, before_ms: int | None) -> tuple[int, Mapping[bytes, bytes]] | None:
         """Return (applied offset, rows) of the newest snapshot of an archive whose log time is before `before_ms`.

@@ -1,5 +1,7 @@
 """What doctor reads beside the log: the parts' newest words on the topic of scales, and what waits for ingest."""
 
+import asyncio
+import itertools
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
@@ -8,6 +10,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from fleethpa.fleet.heartbeats import RECENT_MS, Unread, reported_lately, uncopied, unread
 from fleethpa.simulator.broker import EmbeddedBroker
 from runtime.records import Publisher
+from runtime.signsoflife import keep_signing, last_signs
 from schemas.connection import KafkaSettings
 from schemas.observed import ClusterReport, Heartbeat, ObserverTrouble, Serving
 from schemas.topics import DECISIONS, INGEST_GROUP, PUBLIC_TOPICS, ROUTER_GROUP, SCALES
@@ -44,6 +47,29 @@ async def test_the_newest_word_of_each_part_is_found_without_the_log(kafka: Kafk
         ("east", "west"), ("new", NOW_MS - 5_000)
     )
     assert received.reports["north", "o"].troubles == [away]
+
+
+async def test_a_process_without_news_gives_signs_of_life_until_it_is_stopped(kafka: KafkaSettings) -> None:
+    assert await last_signs(kafka) == {}
+    stop, times = asyncio.Event(), itertools.count(NOW_MS)
+    signing = asyncio.create_task(keep_signing(kafka, "breaker", lambda: next(times), stop))
+    async with asyncio.timeout(30):
+        while not (signs := await last_signs(kafka)):
+            await asyncio.sleep(0.05)
+    assert signs == {"breaker": NOW_MS}
+    stop.set()
+    await signing
+    assert await last_signs(kafka) == {}
+
+
+async def test_a_process_that_was_killed_leaves_its_last_sign(kafka: KafkaSettings) -> None:
+    signing = asyncio.create_task(keep_signing(kafka, "scheduler", lambda: NOW_MS, asyncio.Event()))
+    async with asyncio.timeout(30):
+        while not await last_signs(kafka):
+            await asyncio.sleep(0.05)
+    signing.cancel()
+    await asyncio.gather(signing, return_exceptions=True)
+    assert await last_signs(kafka) == {"scheduler": NOW_MS}
 
 
 async def test_what_waits_for_ingest_is_counted_and_dated(kafka: KafkaSettings) -> None:

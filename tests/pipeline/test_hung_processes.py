@@ -31,6 +31,9 @@ LINES = {
     "ingest": "ingest hangs or does not run",
     "observer": r"the observer of [a-z0-9, ]+ hangs or does not run",
     "reconciler": r"the reconciler of [a-z0-9, ]+ hangs or does not run",
+    "router": "the router hangs or does not run",
+    "breaker": "the breaker hangs or does not run",
+    "scheduler": "the scheduler hangs or does not run",
 }
 READS = (
     ("get", "hpa", "-A"),
@@ -52,6 +55,9 @@ class _Separate(Stack):
             "ingest": [*run, "ingest", *reach],
             "observer": [*run, "observer", *reach, *members],
             "reconciler": [*run, "reconciler", *reach, *members],
+            "router": [*run, "router", *reach],
+            "breaker": [*run, "breaker", *reach, "-f", "examples/guardrails.yaml"],
+            "scheduler": [*run, "scheduler", *reach],
         }
         return commands | {name: together[name] for name in ("decider", "page")}
 
@@ -73,9 +79,16 @@ class _Viewer:
         assert "no outcome" not in out.decode(), f"{arguments}: {out.decode()}"
         return err.decode()
 
-    async def page(self, path: str) -> str:
-        async with aiohttp.ClientSession() as client, client.get(f"http://127.0.0.1:{self.port}{path}") as answer:
-            return await answer.text()
+    async def page(self, path: str, text: str, timeout_s: float = 10.0) -> str:
+        """Look at a page until a line is there: it reads the state every two seconds."""
+        deadline = time.monotonic() + timeout_s
+        async with aiohttp.ClientSession() as client:
+            while True:
+                async with client.get(f"http://127.0.0.1:{self.port}{path}") as answer:
+                    shown = await answer.text()
+                if re.search(text, shown):
+                    return shown
+                assert time.monotonic() < deadline, f"{text!r} is not on {path} after {timeout_s} s: {shown}"
 
     async def until(self, text: str, is_named: bool, timeout_s: float) -> None:
         """Look at the clusters until a line is there or no longer is."""
@@ -110,8 +123,7 @@ async def test_a_process_that_hangs_is_named_by_every_read_verb_and_the_page(vie
             assert stated.count("hangs or does not run") == 1, (arguments, stated)
             assert f"fleethpa run {name}" in stated.splitlines()[0], stated
         for path in ("/", "/clusters", "/changes", "/hpa/east/shop/checkout"):
-            shown = await viewer.page(path)
-            assert re.search(LINES[name], shown), (path, shown)
+            shown = await viewer.page(path, LINES[name])
             # The lists of an HPA's changes have what was recorded: outcomes that did not come are facts there.
             assert NO_OUTCOME not in shown or path not in ("/", "/clusters"), path
     finally:

@@ -1,14 +1,17 @@
 """Which process is named as hung, by what it alone does, and what is then no problem of an HPA."""
 
+from typing import get_args
+
 import pytest
 from msgspec import structs
 
-from fleethpa.fleet.hung import DECIDER_QUIET_MS, REPORT_DUE_MS, hung_processes, unanswered
+from fleethpa.fleet.hung import DECIDER_QUIET_MS, REPORT_DUE_MS, SIGN_DUE_MS, hung_processes, unanswered
 from fleethpa.fleet.troubles import API_SERVER, INGEST_QUIET_MS, SILENT_MS, cut_off
 from fleethpa.fleet.views import ClusterView, HpaView
 from schemas.decisions import NO_OUTCOME
 from schemas.keys import HpaId
 from schemas.observed import ObserverTrouble
+from schemas.topics import QuietProcess
 from streams.state.partitionrow import ReportRow, ServedRow
 
 NOW_MS = 1_795_269_600_000
@@ -91,13 +94,26 @@ SILENT = SILENT_MS + 1_000
 def test_a_process_that_hangs_is_named_and_nothing_that_follows_from_it(
     ingested: dict[int, int], decided: dict[int, int], clusters: list[ClusterView], named: list[str]
 ) -> None:
-    found = hung_processes(NOW_MS, ingested, decided, clusters)
+    found = hung_processes(NOW_MS, ingested, decided, clusters, {})
     assert [each.text.partition(" since ")[0] + " since" for each in found] == named
     assert all(". Next: fleethpa " in each.text or ". Next: fleethpa doctor" in each.text for each in found)
 
 
+@pytest.mark.parametrize("process", get_args(QuietProcess))
+@pytest.mark.parametrize("ingested", [pytest.param(900, id="alone"), pytest.param(30_000, id="beside ingest")])
+def test_a_process_that_writes_nothing_is_named_by_its_signs_of_life(process: QuietProcess, ingested: int) -> None:
+    def named(age_ms: int) -> list[str]:
+        found = hung_processes(NOW_MS, ago(ingested), ago(900), [], {process: NOW_MS - age_ms})
+        return [each.text for each in found if each.process == process]
+
+    assert named(SIGN_DUE_MS) == []
+    (text,) = named(SIGN_DUE_MS + 1)
+    assert text.startswith(f"the {process} hangs or does not run: no sign of life since ")
+    assert text.endswith(f". Next: fleethpa run {process}")
+
+
 def test_each_process_is_named_within_three_sync_periods() -> None:
-    assert max(INGEST_QUIET_MS, DECIDER_QUIET_MS, SILENT_MS) < PERIODS_MS
+    assert max(INGEST_QUIET_MS, DECIDER_QUIET_MS, SILENT_MS, SIGN_DUE_MS) < PERIODS_MS
 
 
 @pytest.mark.parametrize(
@@ -111,7 +127,7 @@ def test_each_process_is_named_within_three_sync_periods() -> None:
 def test_a_missing_outcome_is_no_problem_of_an_hpa_where_none_can_come(
     view: ClusterView, decided: int, is_lost: bool
 ) -> None:
-    found = hung_processes(NOW_MS, ago(900), ago(decided), [view])
+    found = hung_processes(NOW_MS, ago(900), ago(decided), [view], {})
     assert unanswered(found, view) == is_lost
     condition = {
         "type": "AbleToScale",

@@ -72,7 +72,7 @@ def test_only_the_decider_may_write_decisions() -> None:
 
 
 def test_the_page_and_the_verbs_that_read_may_write_no_topic() -> None:
-    assert {operation for acl in ACLS["reader"] for operation in acl.operations} == {"READ"}
+    assert {operation for acl in ACLS["reader"] for operation in acl.operations} == {"READ", "DESCRIBE"}
 
 
 def test_permissions_print_as_arguments_of_kafka_acls() -> None:
