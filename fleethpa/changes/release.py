@@ -12,7 +12,8 @@ from fleethpa.changes.handover import Place, Plan
 from fleethpa.changes.writing import Concern
 from fleethpa.frame.errors import CommandError
 from fleethpa.show.words import counted
-from reconciler.core.hpaobjects import STAND_IN_LABEL
+from reconciler.core.hpaobjects import FIELD_MANAGER, STAND_IN_LABEL, spec_manager
+from reconciler.standin.effective import POLICY as STAND_IN_POLICY
 from schemas.inforce import is_in_force
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec
@@ -21,7 +22,9 @@ from schemas.settings import settings_of
 from streams.analysis.revisions import differences
 from streams.analysis.upgrade import differing
 from streams.hpa.rules import RULES
+from streams.state.brakes import EXEMPT_ANNOTATION
 from streams.state.clustersettings import effective
+from streams.state.lostmetrics import ANNOTATION as FALLBACK_POLICY
 
 if TYPE_CHECKING:
     from fleethpa.fleet.views import FleetState, HpaView
@@ -38,7 +41,11 @@ _TRACKED: Final = (
     "app.kubernetes.io/instance",
     "app.kubernetes.io/managed-by",
 )
-"""Labels and annotations by which a GitOps tool knows its own objects, and deletes those that are not in Git."""
+"""Labels and annotations by which a GitOps tool knows its own objects, and deletes those that are not in Git; and what
+fleethpa keeps of its own work on a central HPA.
+"""
+_POLICIES: Final = frozenset({STAND_IN_POLICY, FALLBACK_POLICY, EXEMPT_ANNOTATION})
+"""What its owner wants of fleethpa: it stays with the HPA, so that a later `adopt` finds it."""
 
 
 @dataclass
@@ -48,7 +55,9 @@ class ReleasePlan(Plan["HpaView"]):
     natives: dict[HpaId, Json] = field(default_factory=dict)
     """Native HPAs that are there: an earlier run has created them, or somebody else."""
     kept: set[HpaId] = field(default_factory=set)
-    """Those of them that are never deleted again, since the central HPA would not scale in their place."""
+    """Those of them that are never deleted again: fleethpa did not create them, or the central HPA would not scale in
+    their place.
+    """
     held: dict[HpaId, str] = field(default_factory=dict)
     """Why fleethpa does not scale some of the released ones now."""
 
@@ -72,7 +81,8 @@ def release_plan(
         plan.moved[view.id] = view
         if native is not None:
             plan.natives[view.id] = native
-            if (view.mode != "enforce" and not view.refused) or _stopped(state, view):
+            is_idle = (view.mode != "enforce" and not view.refused) or bool(_stopped(state, view))
+            if is_idle or spec_manager(native["metadata"])[0] != FIELD_MANAGER:
                 plan.kept.add(view.id)
         if held:
             plan.held[view.id] = held
@@ -166,9 +176,13 @@ def manifest_to_create(view: HpaView) -> Json:
     """The native object: the central one's spec, with its labels and annotations, except those of GitOps tools."""
     metadata: Json = {"name": view.id.name, "namespace": view.id.namespace}
     for part in ("labels", "annotations"):
-        if kept := {name: value for name, value in _part(view, part).items() if not name.startswith(_TRACKED)}:
+        if kept := {name: value for name, value in _part(view, part).items() if not _is_dropped(name)}:
             metadata[part] = kept
     return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": view.spec}
+
+
+def _is_dropped(name: str) -> bool:
+    return name.startswith(_TRACKED) and name not in _POLICIES
 
 
 def _part(view: HpaView, part: str) -> dict[str, str]:
@@ -243,7 +257,7 @@ def concerns(plan: ReleasePlan, place: Place, otherwise: Sequence[str] = ()) -> 
             for view in plan.moved.values()
             for part in ("labels", "annotations")
             for name in _part(view, part)
-            if name.startswith(_TRACKED)
+            if _is_dropped(name)
         }
     )
     if dropped:

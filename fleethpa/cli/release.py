@@ -323,7 +323,10 @@ class _Release(HandOver["HpaView"]):
             f"the native controller of cluster {first.cluster} has not looked at "
             f"{first if len(unseen) == 1 else counted(len(unseen), 'HPA')} within {self._native_s:g} s",
             cause="Nothing would have scaled, so the native HPAs were deleted again and the central ones continue."
-            + (" But a native HPA that was there before stays where the central one would not scale." * bool(kept)),
+            + (
+                " But a native HPA that was there before stays where the central one would not scale, or where "
+                "fleethpa did not create it." * bool(kept)
+            ),
             next_step=f"fleethpa run observer --contexts {first.cluster} --prove-native-absent",
             code=ANSWER_IS_NO,
         )

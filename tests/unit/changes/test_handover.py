@@ -1,6 +1,7 @@
 """`adopt` and `release` in bulk: nothing is moved twice, nothing is lost, wherever the command is killed."""
 
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -445,6 +446,29 @@ def test_a_native_hpa_that_was_there_stays_where_the_central_one_would_not_scale
     assert result.exit_code == 1
     assert "a native HPA that was there before stays" in result.stderr
     assert cluster.real.keys() == {"web"}
+
+
+@pytest.mark.parametrize("by", ["kubectl", "fleethpa"])
+def test_a_native_hpa_that_was_there_is_deleted_again_only_if_fleethpa_created_it(cluster: Cluster, by: str) -> None:
+    cluster.add_native("web")
+    cluster.real["web"]["metadata"]["managedFields"] = [{"manager": by, "fieldsV1": {"f:spec": {"f:maxReplicas": {}}}}]
+    cluster.add_central("web")
+    cluster.native_runs = False
+    result = cluster.run("release", "east/shop/web", "--native-wait", "0s")
+    assert result.exit_code == 1
+    assert ("fleethpa did not create it" in result.stderr) == (by == "kubectl")
+    assert set(cluster.real) == ({"web"} if by == "kubectl" else set())
+
+
+def test_policies_stay_with_an_hpa_over_release_and_adopt(cluster: Cluster) -> None:
+    policies = {"fleethpa.io/stand-in": "hold", "fleethpa.io/fallback": "replicas=4", "fleethpa.io/budget": "exempt"}
+    cluster.add_central("web", annotations=policies | {"fleethpa.io/rollout": "{}"})
+    assert cluster.run("release", "-C", "east", "-A").exit_code == 0
+    assert cluster.real["web"]["metadata"]["annotations"] == policies
+    assert cluster.run("adopt", "-C", "east", "-A").exit_code == 0
+    printed = cluster.cli("get", "hpa", "web", "-C", "east", "-n", "shop", "-o", "json").stdout
+    (adopted,) = json.loads(printed)["items"]
+    assert adopted["metadata"]["annotations"] == policies
 
 
 def test_a_target_at_zero_is_told_to_be_there_by_scaling(cluster: Cluster) -> None:
