@@ -101,6 +101,8 @@ NoteCanary = Callable[[ReadProblem | None], None]
 _LOOK_EVERY_S = 1.0
 FIRST_PAUSE_S = 2.0
 LONGEST_PAUSE_S = 60.0
+REFUSED_PAUSE_S = 900.0
+"""After the API server refused a canary for lack of rights, which only a person changes."""
 ASKED_AGAIN_S = 300.0
 """From one canary to the next, whatever is written in the native controller's name meanwhile."""
 RIGHTS = tuple(f"{verb} horizontalpodautoscalers.autoscaling" for verb in ("create", "get", "delete"))
@@ -122,22 +124,24 @@ class Canary:
         self._left: set[str] = set()
 
     async def verdict(self) -> Verdict:
-        """Find out whether a native controller runs. Failures are retried until there is an answer.
+        """Find out whether a native controller runs. Failures are retried until there is an answer, after a refusal for
+        lack of rights every 15 minutes.
 
         An interrupted proof starts again: while the API server was away, a native controller could not write.
         """
-        pause_s = FIRST_PAUSE_S
+        pause_s = 0.0
         while True:
             try:
                 found = await self.prove()
             except ClusterError as error:
                 log.warning("the canary proved nothing", extra={"cluster": self._cluster, "error": str(error)})
-                self._note(problem_of(error, *RIGHTS))
+                problem = problem_of(error, *RIGHTS)
+                pause_s = pause_after(problem, pause_s)
+                self._note(problem)
             else:
                 self._note(None)
                 return found
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def prove(self) -> Verdict:
         """Try once. Raises ClusterError: the proof was interrupted, or the cluster refuses it."""
@@ -175,6 +179,13 @@ class Canary:
         except ClusterError as error:
             about = {"cluster": self._cluster, "hpa": f"{self._namespace}/{name}", "error": str(error)}
             log.error("canary not deleted", extra=about)
+
+
+def pause_after(problem: ReadProblem, before_s: float) -> float:
+    """How long to wait until the next canary. `before_s`: after the failure before this one; 0: it is the first."""
+    if problem.reason == "forbidden":
+        return REFUSED_PAUSE_S
+    return min(max(2 * before_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
 
 
 class NativeWatch:

@@ -14,6 +14,9 @@ from reconciler.core.knowledge import Learnt
 from reconciler.observer.clusterview import ReadProblem
 from reconciler.observer.native import (
     AHEAD_MS,
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    REFUSED_PAUSE_S,
     RIGHTS,
     Canary,
     Evidence,
@@ -21,9 +24,11 @@ from reconciler.observer.native import (
     NoteCanary,
     Verdict,
     native_status_write,
+    pause_after,
 )
 from runtime.process import PartHealth
 from schemas.inforce import InForce
+from schemas.observed import Reason
 from schemas.settings import ClusterSettings, SettingsSet
 
 SECOND_MS = 1_790_000_015_000
@@ -115,6 +120,20 @@ def test_a_verdict_that_is_taken_away_leaves_that_for_all_clusters() -> None:
     assert in_force.native_absent_since_ms("east") is None
     in_force.take(SettingsSet(cluster="east", settings=ClusterSettings(), unset=["nativeController"]), 7)
     assert in_force.native_absent_since_ms("east") == 5
+
+
+@pytest.mark.parametrize(
+    ("reason", "before_s", "pause_s"),
+    [
+        pytest.param("unreachable", 0.0, FIRST_PAUSE_S, id="soon"),
+        pytest.param("failing", 16.0, 32.0, id="then more and more seldom"),
+        pytest.param("failing", 50.0, LONGEST_PAUSE_S, id="within a minute"),
+        pytest.param("forbidden", 0.0, REFUSED_PAUSE_S, id="a right that is missing is not asked for each minute"),
+        pytest.param("unreachable", REFUSED_PAUSE_S, LONGEST_PAUSE_S, id="after a refusal"),
+    ],
+)
+def test_when_a_canary_that_failed_is_made_again(reason: Reason, before_s: float, pause_s: float) -> None:
+    assert pause_after(ReadProblem(reason, "no"), before_s) == pause_s
 
 
 class _Canary:
