@@ -323,7 +323,7 @@ class _Comparison:
         elif not evidence.ups or not evidence.downs:
             found.append(f"a scale-{'up' if evidence.downs else 'down'} {under}")
         passed_ms = self.until_ms - evidence.since_ms
-        if passed_ms < DAY_MS:
+        if passed_ms < DAY_MS - self.steps[-1].inputs.period_ms:
             found.append(f"a whole day: the comparison covers {_minutes(passed_ms)} of the present spec")
         return found
 
@@ -368,9 +368,9 @@ _FAILURES = ("ScalingActive", "AbleToScale")
 
 
 def _minutes(time_ms: int) -> str:
-    """A time in whole minutes or hours, as people say it."""
+    """A time in begun minutes, or from two hours on in whole hours."""
     minutes = -(-time_ms // 60_000)
-    count, unit = (minutes, "minute") if minutes < 120 else (round(minutes / 60), "hour")
+    count, unit = (minutes, "minute") if minutes < 120 else (minutes // 60, "hour")
     return f"{count} {unit}{'' if count == 1 else 's'}"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fleethpa.simulator.load import SineLoad, StepLoad
 from schemas.keys import HpaId
-from streams.analysis.shadowreport import ShadowReport, shadow_report
+from streams.analysis.shadowreport import DAY_MS, ShadowReport, _minutes, shadow_report
 from streams.history.evaluations import NativeTraces, events
 from streams.state.partition import Partition
 from tests.partition_kit import LogBuilder
@@ -147,3 +147,15 @@ def test_it_compares_by_the_rules_of_the_clusters_version(reported: str, agreed:
 
     assert (made.rescales, made.rescales_agreed) == (1, agreed)
     assert bool(made.differences) is not bool(agreed)
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "text"),
+    [
+        pytest.param(60_001, "2 minutes", id="begun minutes"),
+        pytest.param(119 * 60_000, "119 minutes", id="below two hours"),
+        pytest.param(DAY_MS - 60_000, "23 hours", id="a minute less than a day is not a day"),
+    ],
+)
+def test_times_are_not_rounded_up_to_what_was_not_seen(time_ms: int, text: str) -> None:
+    assert _minutes(time_ms) == text
