@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 CHECKSUMS = "SHA256SUMS"
 IMAGE = (
     *("compose/Dockerfile", "requirements/run.lock", "requirements/build.lock", "pyproject.toml", "README.md"),
-    *("LICENSE", "schemas", "runtime", "streams", "reconciler", "fleethpa"),
+    *("LICENSE", "schemas", "runtime", "streams", "reconciler", "fleethpa", "examples"),
 )
 """What the image is made of; a test compares it with what the Dockerfile copies."""
 SBOM_TOOL = "cyclonedx-bom==7.5.0"

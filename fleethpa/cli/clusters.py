@@ -283,8 +283,8 @@ def add(session: Session, /, name: str, path: str | None, **options: Any) -> int
     else:
         _write(path, text)
         session.note(f"manifests written to {path}")
-    properties = f"kubectl -n {options['home']} create secret generic {SECRET} --from-file=client.properties"
-    session.note(f"Next, in the cluster: {properties}; kubectl apply -f {path or 'FILE'}")
+    secret = f"kubectl -n {options['home']} create secret generic {SECRET} --from-file=client.properties"
+    session.note(f"Next, in the cluster: kubectl apply -f {path or 'FILE'}, which makes the namespace; then {secret}")
     return code
 
 
