@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final, Literal
 
 from msgspec import Struct, structs
@@ -66,6 +67,16 @@ def parse_budget(text: str, *, whole_cluster: bool = False) -> Budget | None:
     return Budget(text, number if is_percent else None, None if is_percent else number, window_ms)
 
 
+_PRICE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+
+
+def parse_price(text: str) -> Decimal:
+    """Read what a replica costs per hour. Raises ValueError: it is not a number such as 0.04."""
+    if not _PRICE.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is not a price per replica-hour, such as 0.04")
+    return Decimal(text)
+
+
 class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Everything that changes decisions in a cluster; None: unchanged. `*` as cluster is the default for all.
 
@@ -80,7 +91,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     `evaluateOn`: `sample` evaluates an HPA also when a pushed sample moves its metric past the
     tolerance, not only once per sync period (`period`); `evaluateFloorMs`: so long after the one before at the soonest.
     `rules`: decide as this version of Kubernetes, such as `1.33`, whatever version the cluster has; `gates`: feature
-    gates of its controller manager that an observer cannot read, such as `HPAScaleToZero=true`.
+    gates of its controller manager that an observer cannot read, such as `HPAScaleToZero=true`. `price` (no decision
+    depends on it): what a replica costs per hour, in a currency of the user's own, such as `0.04`.
     """
 
     sync_period_ms: int | None = None
@@ -107,6 +119,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     evaluate_floor_ms: int | None = None
     rules: str | None = None
     gates: str | None = None
+    price: str | None = None
 
 
 class SettingsSet(

@@ -17,7 +17,7 @@ from fleethpa.show.times import LATEST_MS, span
 from schemas.guardrails import Guardrails, problems
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.observed import MetricType
-from schemas.settings import MAPS, MINIMA, MOST_REPLICAS, SETTING_NAMES, ClusterSettings, parse_budget
+from schemas.settings import MAPS, MINIMA, MOST_REPLICAS, SETTING_NAMES, ClusterSettings, parse_budget, parse_price
 from streams.hpa.rules import NEWEST, RELEASED, UnknownRulesError, minor_of, parse_gates, rules_of
 
 
@@ -91,6 +91,8 @@ def _value(field: str, text: str) -> Any:
         return text == "true"
     if choices := get_args(kind):
         return _choice(text, choices)
+    if field == "price":
+        return str(parse_price(text.removesuffix("/h")))
     if field.endswith("_ms"):
         return _span(text, MINIMA[field])
     if field == "rules":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,7 @@ from fleethpa.changes.manifests import FieldValidation, Input, read_input, valid
 from fleethpa.changes.schedules import SEASONS, TimedPolicy, parse_rule, parse_zone
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import closed_window
+from fleethpa.fleet.prices import common_price
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, usage
@@ -109,7 +111,7 @@ def backtest(
     over time; `fleethpa schedule` applies a schedule. -f with a FleetHPA: one autoscaler over its clusters against the
     separate HPAs of the recorded past, in the open loop. Exit 1 if a --fail-if condition is met, for use in CI.
     """
-    parse_price(price)  # before anything is read
+    given = parse_price(price)
     policy = _policy(rules, time_zone, forecast, model)
     zone = _emission(policy, time_zone, output, also=emit_yaml) if emit_schedule else None
     gates = [parse_fail_if(text) for text in conditions]
@@ -128,12 +130,14 @@ def backtest(
         if zone is not None:
             coming[request.hpa] = request.coming_rules(events, zone)
 
-    async def work() -> tuple[list[BacktestRequest], list[Backtest]]:
+    async def work() -> tuple[list[BacktestRequest], list[Backtest], Decimal | None]:
         async with session.past() as past:
-            found = requests(read, settings, selection, await read_state(past), policy)
-            return found, await run_all(past, found, window, model, keep)
+            state = await read_state(past)
+            found = requests(read, settings, selection, state, policy)
+            views = [view for each in found if (view := state.hpas.get(each.hpa)) is not None]
+            return found, await run_all(past, found, window, model, keep), common_price(state, views)
 
-    found, results = session.run(work())
+    found, results, usual = session.run(work())
     reported = [Reported(result, request.changes) for request, result in zip(found, results, strict=True)]
     failed = [text for result in results for text in _failed(result.hpa, result.recorded, result.candidate, gates)]
     emitted = (
@@ -143,7 +147,9 @@ def backtest(
         if zone is None
         else _schedules(coming, zone)
     )
-    session.publish(report(reported, failed, parse_price(price)), output, html=html, plot=plot, instead=emitted)
+    session.publish(
+        report(reported, failed, usual if given is None else given), output, html=html, plot=plot, instead=emitted
+    )
     return ANSWER_IS_NO if failed else OK
 
 

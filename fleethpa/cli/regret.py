@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +11,7 @@ import click
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import closed_window
 from fleethpa.fleet.finding import chosen
+from fleethpa.fleet.prices import common_price
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import OK, not_found
@@ -43,18 +45,23 @@ def regret(
 ) -> int:
     """Show what decisions cost compared with an ideal autoscaler: replicas too many, too few, and why.
 
-    The causes add up to the whole. Nothing about latency or money is in the log: a price is used only where --price
-    gives one.
+    The causes add up to the whole. Nothing about latency is in the log. Costs are shown where --price or the settings
+    of the clusters have a price.
     """
-    per_hour = parse_price(price)
+    given = parse_price(price)
     window = closed_window(since, until, session.now_ms())
-    session.publish(report(session.run(_regrets(session, selection, window)), per_hour), output, html=html)
+    found, usual = session.run(_regrets(session, selection, window))
+    session.publish(report(found, usual if given is None else given), output, html=html)
     return OK
 
 
-async def _regrets(session: Session, selection: Selection, window: tuple[int, int]) -> list[Regret]:
+async def _regrets(
+    session: Session, selection: Selection, window: tuple[int, int]
+) -> tuple[list[Regret], Decimal | None]:
+    """The regrets, and the price that the settings have."""
     async with session.past() as past:
-        views = chosen(await read_state(past), selection)
+        state = await read_state(past)
+        views = chosen(state, selection)
         made: dict[object, Regret | None] = {}
         wanted = {view.id for view in views}
         async with aclosing(readers_by_hpa(past, wanted, window, RegretReader)) as parts:
@@ -67,4 +74,4 @@ async def _regrets(session: Session, selection: Selection, window: tuple[int, in
             cause="Regret is computed from recorded evaluations.",
             next_step="fleethpa decisions -A --since 30d, to see when there are some",
         )
-    return found
+    return found, common_price(state, views)

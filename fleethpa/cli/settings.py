@@ -252,6 +252,7 @@ def settings(
     rules (a version of Kubernetes such as 1.33, whose HPA controller decides; without it the cluster's own version),
     gates (feature gates of its controller manager, such as HPAScaleToZero=true),
     evaluate-on (period, or sample: as soon as a pushed sample moves a metric past its tolerance), evaluate-floor,
+    price (of a replica per hour, such as 0.04: for regret, backtest, tune and the page),
     removal-budget, addition-budget (of the whole cluster, such as 30%/10m), removal-budget.NAMESPACE,
     addition-budget.NAMESPACE (NAMESPACE '*': each one without a budget of its own), namespace.NAME, source.TYPE.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import click
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import closed_window
 from fleethpa.fleet.finding import chosen_some
+from fleethpa.fleet.prices import common_price
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import OK
@@ -71,21 +73,25 @@ def tune(
     less, at up to half more cost where that must be, which the report says; else less overload at no more cost. The
     same recording gives the same proposal. Several HPAs are tuned on all cores.
     """
-    within, per_hour = parse_within(limits), parse_price(price)
+    within, given = parse_within(limits), parse_price(price)
     begin, end = closed_window(since, until, session.now_ms())
     asked = Asked(since_ms=begin, until_ms=end, objective=objective, within=within)
     kept = InFile(Path(resume), asked) if resume else InMemory()
-    found = session.run(_tuned(session, selection, kept, asked))
+    found, usual = session.run(_tuned(session, selection, kept, asked))
     emitted = to_yaml_documents([each.manifest for each in found if each.manifest is not None]) if emit_yaml else None
-    session.publish(report(found, per_hour), output, html=html, instead=emitted)
+    session.publish(report(found, usual if given is None else given), output, html=html, instead=emitted)
     return OK
 
 
-async def _tuned(session: Session, selection: Selection, kept: InFile | InMemory, asked: Asked) -> list[Tuned]:
+async def _tuned(
+    session: Session, selection: Selection, kept: InFile | InMemory, asked: Asked
+) -> tuple[list[Tuned], Decimal | None]:
+    """What was found, and the price that the settings have."""
     if isinstance(kept, InFile):
         asked = kept.asked
     async with session.past() as past:
-        views = chosen_some(await read_state(past), selection)
+        state = await read_state(past)
+        views = chosen_some(state, selection)
         progress = Progress(len(views), sum(view.id in kept.known for view in views))
         if progress.done:
             session.note(f"{progress.done} of {progress.total} HPAs were tuned before; the period is the one of then")
@@ -93,4 +99,5 @@ async def _tuned(session: Session, selection: Selection, kept: InFile | InMemory
         async with telling(session, progress.text):
             await run(past, [view.id for view in views], window, asked, kept, progress, cores())
     findings = [(view, kept.known[view.id]) for view in views]
-    return [Tuned(view.id, view.hpa, finding.found, finding.refused) for view, finding in findings]
+    tuned = [Tuned(view.id, view.hpa, finding.found, finding.refused) for view, finding in findings]
+    return tuned, common_price(state, views)

@@ -199,6 +199,7 @@ def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:
         partition=part.row.number,
         last_decision=row.last_decision,
         paused="; ".join(filter(None, (_paused(scopes, clock_ms), guardrail))),
+        held=row.paused,
         refused=in_force.refused,
         override=override_in_force(own, clock_ms),
         author=row.author,

@@ -68,6 +68,8 @@ class HpaView:
     last_decision: str = ""
     decision: Recorded | None = None
     paused: str = ""
+    held: str = ""
+    """Why the last evaluation wanted no write although it had another count: a brake, or a pause as of then."""
     refused: str = ""
     override: Override | None = None
     """The replicas that a person wants in place of what the metrics ask for."""
@@ -140,7 +142,7 @@ def _problems(view: HpaView) -> Iterator[Problem]:
         text = f"enforcing is refused: {view.refused}"
         yield Problem("refused", text, text)
     yield from _of_conditions(view, conditions)
-    if view.decision and not view.paused and (text := words.braked(view.decision.decision)):
+    if text := "" if view.paused else words.braked(view.decision.decision) if view.decision else view.held:
         yield Problem("held", text, waits=False)
     if view.at_max:
         yield Problem("at max", f"at maxReplicas {view.spec['maxReplicas']}{_asked_for(view)}", waits=False)

@@ -6,13 +6,14 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import click
 
 from fleethpa.frame.errors import CommandError, usage
 from fleethpa.show.times import LATEST_MS
+from schemas import settings
 from schemas.kubernetes.gotimes import parse_time_ms
 
 R = TypeVar("R")
@@ -175,7 +176,7 @@ def parse_fail_if(text: str, measures: Mapping[str, ConditionMeasure] = MEASURES
 
 def price_option(function: Callable[..., R]) -> Callable[..., R]:
     """`--price`."""
-    text = "What a replica costs per hour, in a currency of your own, such as 0.04/h."
+    text = "What a replica costs per hour, such as 0.04/h [default: the price in the settings of the clusters]."
     return click.option("--price", metavar="NUMBER/h", help=text)(function)
 
 
@@ -184,13 +185,7 @@ def parse_price(text: str | None) -> Decimal | None:
     if text is None:
         return None
     try:
-        price = Decimal(text.removesuffix("/h"))
-    except InvalidOperation as error:
-        raise _no_price(text) from error
-    if not price.is_finite() or price < 0:
-        raise _no_price(text)
-    return price
-
-
-def _no_price(text: str) -> CommandError:
-    return usage(f"--price {text} is not a price", cause="A price per replica-hour is a number from 0 on: 0.04/h.")
+        return settings.parse_price(text.removesuffix("/h"))
+    except ValueError as error:
+        cause = "A price per replica-hour is a number from 0 on: 0.04/h."
+        raise usage(f"--price {text} is not a price", cause=cause) from error

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from fleethpa.fleet.lists import cluster_listing
+from fleethpa.fleet.prices import cost_per_hour
 from fleethpa.fleet.views import ClusterView, FleetState, HpaView, Problem, by_cause
 from fleethpa.show.words import counted
 from schemas.keys import HpaId
@@ -125,6 +126,8 @@ def _tiles(state: FleetState, views: Sequence[HpaView], causes: int, rate: float
     about = f"{', '.join(away[:2])}{' …' if len(away) > 2 else ''} away" if away else "up"
     up = f"{len(state.clusters) - len(away)}/{len(state.clusters)}" if away else str(len(state.clusters))
     yield Tile("Clusters", up, about, "trouble" if away else "")
+    if (cost := cost_per_hour(state)) is not None:
+        yield Tile("Cost", f"{cost:,.2f}", "per hour")
     if rate is not None:
         yield Tile("Decisions", f"{rate:.1f}" if rate < 10 else f"{rate:,.0f}", "per second")
 

@@ -41,6 +41,7 @@ from schemas.settings import (
     SettingsSet,
     WatermarkReset,
     parse_budget,
+    parse_price,
 )
 from streams.hpa.rules import CURRENT_TEXT, UnknownRulesError, minor_of, parse_gates, rules_of
 from streams.ingest import own as topickinds
@@ -309,6 +310,8 @@ def _settings(body: SettingsSet) -> None:
             check_range(value, f"settings.{_camel(field)}", minimum, MAX_TIME_MS)
     if settings.tolerance is not None:
         _tolerance(settings.tolerance)
+    if settings.price is not None:
+        _price(settings.price)
     for namespace in settings.namespaces or {}:
         check_namespace(namespace)
     _budgets(settings)
@@ -352,6 +355,13 @@ def _tolerance(text: str) -> None:
         raise Refusal("invalid", f"settings.tolerance {text[:40]!r}: {error}") from error
     if quantity.sign() < 0:
         raise Refusal("invalid", f"settings.tolerance {text[:40]!r} must not be negative")
+
+
+def _price(text: str) -> None:
+    try:
+        parse_price(text)
+    except ValueError as error:
+        raise Refusal("invalid", f"settings.price: {error}") from error
 
 
 def _whole_partition(body: Body) -> None:
