@@ -160,8 +160,12 @@ class _NativeMemory:
         )
         if explained is not None:
             return explained
-        why = "neither its sample, nor its memory, nor the values of its status give what the native controller made"
-        return _Explained(self._with_memory((same or candidates)[0]), "semantics", why, shown=bool(same))
+        own = self._with_memory((same or candidates)[0])
+        why = (
+            "neither its sample, nor its memory, nor the values of its status give what the native controller made; "
+            f"{windows_text(candidates[0].history, own.history)}"
+        )
+        return _Explained(own, "semantics", why, shown=bool(same))
 
     def _by_values(self, candidates: list[EvaluationInputs], status: dict[str, Any], native: int) -> _Explained | None:
         for each in candidates:
@@ -189,6 +193,11 @@ def _by_memory(same: list[EvaluationInputs], remembering: list[EvaluationInputs]
         if answer(own).final == native:
             why = "with the memory of the native controller's own syncs fleethpa gives the same"
             return _Explained(own, "timing", why, shown=True)
+    for own in (*remembering, *same):
+        for moved, when in with_moved_windows(own):
+            if answer(moved).final == native:
+                why = f"with windows that end one sync period {when} fleethpa gives the same"
+                return _Explained(own, "timing", why, shown=True)
     for own in (*remembering, *same):
         for forgetful in _with_less_memory(own):
             if answer(forgetful).final == native:
@@ -248,6 +257,34 @@ def _with_other_samples(inputs: EvaluationInputs, around: Iterable[EvaluationInp
             for count in counts:
                 mixed = structs.replace(seen, scale=count, pods=pods)
                 yield structs.replace(inputs, observation=mixed)
+
+
+def with_moved_windows(inputs: EvaluationInputs) -> Iterator[tuple[EvaluationInputs, str]]:
+    """Give the inputs with windows that end one sync period earlier, then later, and which of the two it is.
+
+    The two controllers evaluate at other moments of a sync period, so that a recommendation or a scale event may have
+    left the window of one and not yet that of the other.
+    """
+    old = inputs.history
+    for by_ms, when in ((-inputs.period_ms, "earlier"), (inputs.period_ms, "later")):
+        recommendations = None
+        if old.recommendations is not None:
+            recommendations = tuple((value, time_ms + by_ms) for value, time_ms in old.recommendations)
+        ups, downs = (
+            tuple((change, time_ms + by_ms, is_outdated) for change, time_ms, is_outdated in events)
+            for events in (old.scale_up_events, old.scale_down_events)
+        )
+        yield structs.replace(inputs, history=History(recommendations, ups, downs)), when
+
+
+def windows_text(own: History, native: History) -> str:
+    """Both windows of recommendations, where nothing explains a difference."""
+    return f"fleethpa's window holds {_window_text(own)}, the native controller's {_window_text(native)}"
+
+
+def _window_text(history: History) -> str:
+    found = [value for value, _ in history.recommendations or ()]
+    return f"{min(found)} to {max(found)} of {len(found)} recommendations" if found else "no recommendation"
 
 
 def _with_less_memory(inputs: EvaluationInputs) -> Iterator[EvaluationInputs]:

@@ -16,8 +16,9 @@ from msgspec import Struct, structs
 from schemas.decisions import uid_of
 from schemas.keys import HpaId
 from streams.analysis.answer import Answer, answer, without
-from streams.analysis.retracing import SLACK_PERIODS, Class, Retraced, retrace, shows
+from streams.analysis.retracing import SLACK_PERIODS, Class, Retraced, retrace, shows, windows_text, with_moved_windows
 from streams.history.evaluations import Evaluated, HpaEvent, NativeSync
+from streams.hpa.evaluation import EMPTY_HISTORY
 from streams.hpa.observation import Scale
 from streams.state.lostmetrics import EvaluationInputs
 
@@ -217,12 +218,16 @@ class _Comparison:
             self._by_sync(inputs),
             self._by_late_sync(inputs, made),
             self._by_last_status(inputs, current),
+            _by_windows(inputs, current),
             _by_limit(inputs, made, current),
             _by_condition(inputs),
         ):
             if found:
                 return found
-        return "semantics", "neither a native sync, nor its sample, nor a limit explains that nothing was done"
+        before = bisect_right(self.times_ms, inputs.now_ms)
+        native = self.syncs[before - 1].used.history if before else EMPTY_HISTORY
+        why = "neither a native sync, nor its sample, nor a limit explains that nothing was done"
+        return "semantics", f"{why}; {windows_text(inputs.history, native)}"
 
     def _by_sync(self, inputs: EvaluationInputs) -> tuple[Class, str] | None:
         """The native controller synced at another moment, and there fleethpa gives the same."""
@@ -376,6 +381,14 @@ def _minutes(time_ms: int) -> str:
 
 def _object(inputs: EvaluationInputs) -> tuple[str, int]:
     return uid_of(inputs.decision), inputs.generation
+
+
+def _by_windows(inputs: EvaluationInputs, current: int) -> tuple[Class, str] | None:
+    """A recommendation or a scale event has left the window of one of the two and not yet that of the other."""
+    for moved, when in with_moved_windows(inputs):
+        if answer(moved).final == current:
+            return "timing", f"with windows that end one sync period {when} fleethpa waits too"
+    return None
 
 
 def _by_limit(inputs: EvaluationInputs, made: Answer, current: int) -> tuple[Class, str] | None:

@@ -6,11 +6,15 @@ import re
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from fleethpa.simulator.load import SineLoad, StepLoad
 from schemas.keys import HpaId
-from streams.analysis.shadowreport import DAY_MS, ShadowReport, _minutes, shadow_report
-from streams.history.evaluations import NativeTraces, events
+from streams.analysis.answer import answer
+from streams.analysis.shadowreport import DAY_MS, ShadowReport, _by_windows, _minutes, shadow_report
+from streams.history.evaluations import Evaluated, NativeTraces, events
+from streams.hpa.evaluation import History
+from streams.state.lostmetrics import EvaluationInputs
 from streams.state.partition import Partition
 from tests.partition_kit import LogBuilder
 from tests.shadow_kit import ShadowWorld
@@ -159,3 +163,33 @@ def test_it_compares_by_the_rules_of_the_clusters_version(reported: str, agreed:
 )
 def test_times_are_not_rounded_up_to_what_was_not_seen(time_ms: int, text: str) -> None:
     assert _minutes(time_ms) == text
+
+
+def _scaling_down() -> EvaluationInputs:
+    """An evaluation that scales down, once nothing in its window holds it."""
+    log = ShadowWorld(StepLoad(1_200, 200, 600)).run(30)
+    for event in events(Partition.empty(0), list(log.records), lambda _: True, NativeTraces(lambda _: True)):
+        if isinstance(event, Evaluated):
+            free = structs.replace(event.inputs, history=History(()))
+            if (made := answer(free)).final < made.current:
+                return free
+    raise AssertionError("nothing was scaled down")
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "found"),
+    [
+        pytest.param(305_000, "later", id="it has just left fleethpa's window"),
+        pytest.param(330_000, "", id="it left both windows long ago"),
+    ],
+)
+def test_a_recommendation_that_has_left_the_window_of_one_of_the_two_is_a_matter_of_timing(
+    age_ms: int, found: str
+) -> None:
+    free = _scaling_down()
+    current = answer(free).current
+    inputs = structs.replace(free, history=History(((current, free.now_ms - age_ms),)))
+    assert answer(inputs).final < current
+    explained = _by_windows(inputs, current)
+    assert (explained or ("", ""))[0] == ("timing" if found else "")
+    assert found in (explained or ("", ""))[1]
