@@ -68,7 +68,9 @@ class OrderReader:
         async with self._opened(settings) as (consumer, end):
             while True:
                 for record in (await consumer.getmany(timeout_ms=1_000)).get(self._partition, ()):
-                    self.take(record, is_past=record.offset < end and self._now_ms() - record.timestamp > OLD_MS)
+                    is_new = record.offset >= end
+                    is_past = not is_new and self._now_ms() - record.timestamp > OLD_MS
+                    self.take(record, is_past=is_past, is_new=is_new)
                 self._looked(await consumer.position(self._partition) >= end)
 
     @asynccontextmanager
@@ -82,8 +84,13 @@ class OrderReader:
             consumer.seek(tp, max(begin, found.offset if found is not None else end - LOOK_BACK_RECORDS))
             yield consumer, end
 
-    def take(self, record: ConsumerRecord, *, is_past: bool) -> None:
-        """Take one record in. A record that cannot be read is logged and passed over."""
+    def take(self, record: ConsumerRecord, *, is_past: bool, is_new: bool = False) -> None:
+        """Take one record in. A record that cannot be read is logged and passed over.
+
+        Args:
+            is_past: it is only remembered.
+            is_new: it came after this process began to read.
+        """
         if dict(record.headers).get("ce_type") == SNAPSHOT_TYPE:
             self._learn(record)
             return
@@ -94,7 +101,7 @@ class OrderReader:
             return
         self._received(decision, is_past)
         if not is_past:
-            self._writers.take(decision, Position(partition, record.offset))
+            self._writers.take(decision, Position(partition, record.offset, is_new=is_new))
         elif isinstance(decision, Decision):
             self._writers.learn(decision, partition)
 

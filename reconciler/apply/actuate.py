@@ -35,6 +35,7 @@ DOWN_FOR_MS = 5_000
 """This long after a request without an answer, an expired wanted write is given up without another request."""
 _SHORTEST_TIMEOUT_S = 1.0
 _NEVER = (-DOWN_FOR_MS, "")
+_TOO_LATE = End("stale", "its time to live passed before it could be written")
 _SUPERSEDED = End("superseded", "a newer decision took its place")
 
 
@@ -63,9 +64,13 @@ class Actuator:
         """Why the cluster could not be reached the last time that it was asked; empty: it answered."""
         return self._down[1]
 
-    async def carry_out(self, decision: Decision) -> Outcome:
-        """Set the scale to the wanted replicas, or give the reason. Ends soon after the decision's time to live."""
-        if (end := self._given_up(decision)) is not None:
+    async def carry_out(self, decision: Decision, *, is_new: bool = False) -> Outcome:
+        """Set the scale to the wanted replicas, or give the reason. Ends soon after the decision's time to live.
+
+        `is_new`: no process can have begun this write before. Then nothing is asked about it once it has expired: what
+        comes too late must cost little, or the process never catches up.
+        """
+        if (end := self._given_up(decision, is_new)) is not None:
             return outcome(decision, end)
         run = _Run(decision)
         while True:
@@ -75,7 +80,7 @@ class Actuator:
                 return outcome(decision, step, scale=run.scale, attempts=run.attempts)
             await asyncio.sleep(step.after_ms / 1000)
 
-    def _given_up(self, decision: Decision) -> End | None:
+    def _given_up(self, decision: Decision, is_new: bool) -> End | None:
         late_ms = self._clock() - (decision.expires or 0)
         if not self._is_newest(decision):
             return _SUPERSEDED
@@ -84,9 +89,9 @@ class Actuator:
         if reason := self._forbids():
             return End("refused", reason)
         since, error = self._down
-        if late_ms >= 0 and self._clock() - since < DOWN_FOR_MS:
+        if late_ms >= 0 and (self._clock() - since < DOWN_FOR_MS or (is_new and error)):
             return End("failed", error)
-        return None
+        return _TOO_LATE if late_ms >= 0 and is_new else None
 
     async def _attempt(self, run: "_Run") -> End | Retry:
         decision = run.decision
@@ -126,7 +131,7 @@ class Actuator:
         if not self._is_newest(run.decision):
             return _SUPERSEDED
         if self._clock() >= (run.decision.expires or 0):
-            return End("stale", "its time to live passed before it could be written")
+            return _TOO_LATE
         if reason := self._forbids():
             return End("refused", reason)
         body = {**run.raw, "spec": {**(run.raw.get("spec") or {}), "replicas": replicas}}

@@ -34,8 +34,10 @@ TURN_S: Final = 1.0
 LATE_MS: Final = 5_000
 """A decision that is older than this when it is read is late: the whole way from samples to decisions is overloaded."""
 LATE_STATUS_MS: Final = 60_000
-"""How often a status in which only metric values have changed is written while decisions are late: the processor time
-that this saves goes to those that are to catch up. A wanted write that is late by its time to live is lost."""
+"""How often the status and the Events of an HPA are written while decisions are late: the processor time that this
+saves goes to those that are to catch up. A wanted write that is late by its time to live is lost, and a lost one costs
+a status, an Event and another wanted write, so that without this the whole way would stay late.
+"""
 
 
 class ScalesFirst:
@@ -240,7 +242,7 @@ class ClusterWriters:
         await asyncio.gather(worker.writes.idle(), worker.status_writes.idle())
 
     async def _carry_out(self, actuator: Actuator, wanted: WantedWrite) -> None:
-        await self._end(wanted, await actuator.carry_out(wanted.decision))
+        await self._end(wanted, await actuator.carry_out(wanted.decision, is_new=wanted.position.is_new))
 
     async def _write_status(self, status_writer: StatusWriter, cluster: str, status_write: StatusWrite) -> None:
         await self._scales_first.wait()
@@ -303,13 +305,15 @@ class ClusterWriters:
         worker = self._workers.get(shown.hpa.cluster) if shown is not None else None
         if shown is None or worker is None:
             return
-        every_ms = self._status_every_ms(shown.hpa.cluster)
-        now_ms = self._clock()
-        if now_ms - (time_ms(short.time) or now_ms) > LATE_MS:
-            every_ms = max(every_ms, LATE_STATUS_MS)
-        is_due = worker.status_writer.is_due(shown.hpa, every_ms)
-        if (is_due and shown.has_status) or shown.has_events:
+        every_ms, late_every_ms = self._status_every_ms(shown.hpa.cluster), self._late_every_ms(short)
+        is_due = worker.status_writer.is_due(shown.hpa, max(every_ms, late_every_ms))
+        if (is_due and shown.has_status) or (shown.has_events and (is_due or not late_every_ms)):
             self._queue_status(worker, shown, None, status=is_due)
+
+    def _late_every_ms(self, decision: Decision | ShortDecision) -> int:
+        """How often the status and Events of an HPA are written, since this decision is late; 0: it is not."""
+        now_ms = self._clock()
+        return LATE_STATUS_MS if now_ms - (time_ms(decision.time) or now_ms) > LATE_MS else 0
 
     def _accept(
         self, worker: _ClusterWorker, decision: Decision, shown: ShownDecision | None, position: Position
@@ -326,8 +330,12 @@ class ClusterWriters:
             overflow = worker.writes.put(decision.id, wanted)
             if overflow is not None:
                 self._end_later(overflow, End("failed", "too many writes wait for this cluster"))
-        if shown is not None:
+        if shown is None:
+            return
+        if worker.status_writer.is_due(shown.hpa, self._late_every_ms(decision)):
             self._queue_status(worker, shown, position)
+        else:
+            self._metrics.decisions.labels("late").inc()
 
     def _queue_status(
         self, worker: _ClusterWorker, shown: ShownDecision, position: Position | None, *, status: bool = True

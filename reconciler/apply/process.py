@@ -150,6 +150,8 @@ class Reconciler:
         self._session = f"reconciler-{uuid.uuid4().hex[:12]}"
         self._progress: dict[int, OffsetProgress] = {}
         self._assignments: Counter[int] = Counter()
+        self._new_from: dict[int, int] = {}
+        """Partition → its end when it was assigned: who had it before has read no further."""
         self._served: dict[str, _Served] = {}
         self._learning: set[asyncio.Task[None]] = set()
 
@@ -295,7 +297,8 @@ class Reconciler:
         progress.begin(record.offset)
         decision = self._decode(record)
         if decision is not None:
-            self._writers.take(decision, Position(partition, record.offset, self._assignments[partition]))
+            is_new = record.offset >= self._new_from.get(partition, record.offset + 1)
+            self._writers.take(decision, Position(partition, record.offset, self._assignments[partition], is_new))
         progress.done(record.offset)
 
     def _decode(self, record: ConsumerRecord) -> Decision | ShortDecision | None:
@@ -344,6 +347,8 @@ class Reconciler:
         """Begin where the group has committed, or a little before the end."""
         begins = {partition: await begin_of(self._consumer, partition) for partition in partitions}
         if begins:
+            bounds = await kafkaclients.bounds_of(self._consumer, list(begins))
+            self._new_from |= {partition.partition: found.end for partition, found in bounds.items()}
             self._begin_learning(begins)
 
     def _begin_learning(self, ends: dict[TopicPartition, int]) -> None:
@@ -381,6 +386,7 @@ class Reconciler:
         for number in numbers:
             self._assignments[number] += 1
             self._progress.pop(number, None)
+            self._new_from.pop(number, None)
 
 
 async def run_reconciler(

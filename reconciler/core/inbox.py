@@ -128,11 +128,15 @@ class TargetKey(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The place of a decision: partition and offset in the decisions topic, and in which assignment it was read."""
+    """The place of a decision: partition and offset in the decisions topic, and in which assignment it was read.
+
+    `is_new`: it came after this process began to read the partition, so that no other one can have begun its write.
+    """
 
     partition: int
     offset: int
     assignment: int = 0
+    is_new: bool = False
 
 
 class WantedWrite(NamedTuple):

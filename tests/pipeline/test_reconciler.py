@@ -80,6 +80,12 @@ class App:
         self.sim.writes.delete(by_kind(api_version, kind), NAMESPACE, self.name, {})
 
 
+@pytest.fixture(autouse=True)
+def never_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decisions are of a fixed day."""
+    monkeypatch.setattr("reconciler.apply.clusterwriters.LATE_MS", math.inf)
+
+
 @pytest.fixture
 def app(fleet: Rig) -> Any:
     name = f"web-{next(_NUMBERS)}"
@@ -378,10 +384,7 @@ async def steady(app: App, **changes: Any) -> Decision:
     return await app.decided(wants=None, status=status, metrics=[CPU], **changes)
 
 
-async def test_the_status_is_as_fresh_as_the_evaluations_that_repeat_the_last_full_record(
-    app: App, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("reconciler.apply.clusterwriters.LATE_MS", math.inf)  # decisions are of a fixed day
+async def test_the_status_is_as_fresh_as_the_evaluations_that_repeat_the_last_full_record(app: App) -> None:
     full = await app.made.decider.publish(await steady(app, events=FAILED))
     for number, percent in enumerate((60, 70, 70, 121)):
         await app.made.decider.repeat(full, f"2026-11-21T12:01:{15 * number:02}.000Z", (2 * percent, percent, 2, "1.0"))
@@ -400,7 +403,6 @@ async def test_a_reconciler_that_begins_learns_the_full_records_that_short_ones_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runtime.groups.LOOK_BACK", 0)
-    monkeypatch.setattr("reconciler.apply.clusterwriters.LATE_MS", math.inf)
     async with rig(tmp_path) as made:
         app = App(made, "web")
         app.sim.apply(deployment("web"))

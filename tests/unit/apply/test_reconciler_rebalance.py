@@ -16,6 +16,11 @@ class Committed:
     async def committed(self, partition: TopicPartition) -> int:
         return 5
 
+    async def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    end_offsets = beginning_offsets
+
 
 async def test_a_rebalance_while_the_process_ends_leaves_no_coroutine_behind() -> None:
     reconciler = Reconciler(ReconcilerConfig(kafka=KafkaSettings(), clusters=()))

@@ -306,7 +306,27 @@ async def test_where_twice_as_many_scales_are_wanted_as_can_be_written_those_tha
     assert max(ages_ms) <= 500
 
 
-async def test_while_decisions_come_late_values_are_shown_once_a_minute_and_news_at_once() -> None:
+@pytest.mark.parametrize(
+    ("is_new", "requests"),
+    [
+        pytest.param(True, 0, id="nobody can have begun it"),
+        pytest.param(False, 1, id="who read it before may have made it"),
+    ],
+)
+async def test_a_wanted_write_that_comes_too_late_costs_a_request_only_where_it_may_have_been_made(
+    is_new: bool, requests: int
+) -> None:
+    cluster = SlowCluster(request_ms=100)
+    late = cluster.decision(1, "web", origin="central", wants=5, expires=cluster.now_ms - 1, status=None)
+    began_ms = cluster.now_ms
+    async with cluster.served():
+        cluster.writers.take(late, Position(0, 1, is_new=is_new))
+        await cluster.until(lambda: bool(cluster.ended))
+    assert [ended.result for _, ended, _ in cluster.ended] == ["stale"]
+    assert cluster.now_ms - began_ms == requests * cluster.request_ms
+
+
+async def test_while_decisions_come_late_the_status_of_an_hpa_is_written_once_a_minute() -> None:
     cluster = SlowCluster()
 
     def waits(decision: Decision | ShortDecision) -> bool:
@@ -326,5 +346,11 @@ async def test_while_decisions_come_late_values_are_shown_once_a_minute_and_news
         ]:
             cluster.now_ms = began_ms + after_ms
             assert waits(cluster.short(seq, "0-1-u-web", late_ms)) == is_written, (after_ms, late_ms)
-        news = structs.replace(cluster.decision(6, "web"), time=moment(cluster.now_ms - LATE_MS - 1))
-        assert waits(news)
+        for seq, after_ms, late_ms, is_written in [
+            (6, 15_000, LATE_MS + 1, False),
+            (7, 15_000, LATE_MS, True),
+            (8, LATE_STATUS_MS, LATE_MS + 1, True),
+        ]:
+            cluster.now_ms = began_ms + after_ms
+            news = structs.replace(cluster.decision(seq, "web"), time=moment(cluster.now_ms - late_ms))
+            assert waits(news) == is_written, (after_ms, late_ms)
