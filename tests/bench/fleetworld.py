@@ -39,6 +39,8 @@ ROLLING_SHARE, ROLLING_S = 0.05, 300
 """So large a share of the workloads is rolled out anew, one pod after the other, in each such time."""
 STEP_FACTOR = 2.5
 PUSH_TURNS = 10
+READ_WITHIN_MS = 3_000
+"""How long after a decision was published it has been read here, at the latest."""
 
 
 def rfc3339(time_ms: int) -> str:
@@ -420,6 +422,8 @@ class Stats:
         self.decision_bytes = 0
         self.logged_ms: list[int] = []
         self.decided_ms: list[int] = []
+        self._read_ms = 0
+        """When the newest decision was published that was read."""
         self._written: list[tuple[str, int, int]] = []
         """HPA, time and replicas of each write of `/scale`."""
         self._wanted = {uid: wanted[-1:] for uid, wanted in self._wanted.items()}
@@ -430,10 +434,12 @@ class Stats:
 
     def written_ms(self) -> list[int]:
         """How long each write came after the newest sample behind its decision: the newest one that wanted so many
-        replicas before it was written.
+        replicas before it was written. Of the newest writes the decision may not have been read yet.
         """
         found = []
         for uid, now_ms, replicas in self._written:
+            if now_ms + READ_WITHIN_MS > self._read_ms:
+                continue
             wanted = (each for each in reversed(self._wanted.get(uid, ())) if each.decided_ms <= now_ms)
             if (mine := next((each for each in wanted if each.replicas == replicas), None)) is not None:
                 found.append(now_ms - mine.newest_ms)
@@ -441,6 +447,7 @@ class Stats:
 
     def decision(self, headers: dict[str, bytes], timestamp_ms: int, value: bytes) -> None:
         """Note a decision, and how long it came after the newest sample that it used."""
+        self._read_ms = max(self._read_ms, timestamp_ms)
         identity = headers["ce_id"].decode()
         kind = "completion" if identity.endswith("-c") else headers["ce_type"].decode().split(".")[3]
         self.kinds["short" if kind == "short" else "completion" if kind == "completion" else "full"] += 1
