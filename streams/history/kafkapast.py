@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import GroupAuthorizationFailedError
 
 from runtime import kafkaclients
-from runtime.signsoflife import last_signs
+from runtime.signsoflife import SIGN_EVERY_S, last_signs
 from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.archive.layout import DECISIONS, LOG
@@ -181,6 +181,8 @@ class KafkaPast(Past):
         self._counts: dict[str, int] = {}
         self._asked: set[TopicPartition] = set()
         self._asking: asyncio.Task[dict[TopicPartition, Span]] | None = None
+        self._signs: Mapping[topics.QuietProcess, int] = {}
+        self._signs_read_s = -SIGN_EVERY_S
 
     def __reduce__(self) -> tuple[type[KafkaPast], tuple[KafkaSettings, int | None]]:
         return KafkaPast, (self.settings, self.at_ms)
@@ -306,11 +308,17 @@ class KafkaPast(Past):
         return time.time_ns() // 1_000_000
 
     async def signs_of_life(self) -> Mapping[topics.QuietProcess, int]:
-        try:
-            return await last_signs(self.settings)
-        except GroupAuthorizationFailedError as error:
-            self.remark(f"whether router, breaker and scheduler run is not known: {error}. Next: fleethpa topics acls")
-            return {}
+        now_s = time.monotonic()
+        if now_s - self._signs_read_s >= SIGN_EVERY_S:  # each reading takes a connection of its own
+            try:
+                self._signs = await last_signs(self.settings)
+            except GroupAuthorizationFailedError as error:
+                self.remark(
+                    f"whether router, breaker and scheduler run is not known: {error}. Next: fleethpa topics acls"
+                )
+                self._signs = {}
+            self._signs_read_s = now_s
+        return self._signs
 
     async def last_ms(self, partition: int) -> int:
         part = TopicPartition(topics.LOG, partition)
