@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final, get_args
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
@@ -44,11 +44,17 @@ async def keep_signing(settings: KafkaSettings, process: QuietProcess, clock: Cl
 
 
 async def _signing(settings: KafkaSettings, process: QuietProcess, clock: Clock, stop: asyncio.Event) -> None:
-    async with marks(settings, group_of(process), [_OFFSET]) as consumer:
-        while not stop.is_set():
-            await _sign(consumer, str(clock()))
+    """Sign whatever the brokers answer: a process must not end because it could not say that it works."""
+    while not stop.is_set():
+        try:
+            async with marks(settings, group_of(process), [_OFFSET]) as consumer:
+                while not stop.is_set():
+                    await consumer.commit({_OFFSET: OffsetAndMetadata(0, str(clock()))})
+                    await first_of(stop.wait(), asyncio.sleep(SIGN_EVERY_S))
+                await consumer.commit({_OFFSET: OffsetAndMetadata(0, "")})
+        except KafkaError as error:
+            log.warning("no sign of life was committed: %s", error)
             await first_of(stop.wait(), asyncio.sleep(SIGN_EVERY_S))
-        await _sign(consumer, "")
 
 
 async def last_signs(settings: KafkaSettings) -> Mapping[QuietProcess, int]:
@@ -57,8 +63,8 @@ async def last_signs(settings: KafkaSettings) -> Mapping[QuietProcess, int]:
     Raises KafkaError: the brokers do not answer, or this user may not see the groups.
     """
     admin = AIOKafkaAdminClient(**aiokafka_kwargs(settings))
-    await admin.start()
     try:
+        await admin.start()
         found = {process: await _sign_of(admin, process) for process in get_args(QuietProcess)}
     finally:
         await admin.close()
@@ -73,10 +79,3 @@ def group_of(process: QuietProcess) -> str:
 async def _sign_of(admin: AIOKafkaAdminClient, process: QuietProcess) -> str:
     offsets = await admin.list_consumer_group_offsets(group_of(process), partitions=[_OFFSET])
     return (offsets[_OFFSET].metadata if _OFFSET in offsets else None) or ""
-
-
-async def _sign(consumer: AIOKafkaConsumer, text: str) -> None:
-    try:
-        await consumer.commit({_OFFSET: OffsetAndMetadata(0, text)})
-    except KafkaError as error:  # the next one says the same
-        log.warning("no sign of life was committed: %s", error)

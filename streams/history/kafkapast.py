@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import GroupAuthorizationFailedError
+from aiokafka.errors import KafkaError
 
 from runtime import kafkaclients
 from runtime.signsoflife import SIGN_EVERY_S, last_signs
@@ -312,10 +312,9 @@ class KafkaPast(Past):
         if now_s - self._signs_read_s >= SIGN_EVERY_S:  # each reading takes a connection of its own
             try:
                 self._signs = await last_signs(self.settings)
-            except GroupAuthorizationFailedError as error:
-                self.remark(
-                    f"whether router, breaker and scheduler run is not known: {error}. Next: fleethpa topics acls"
-                )
+            except KafkaError as error:  # no answer about the fleet fails for want of these
+                unknown = f"whether router, breaker and scheduler run is not known: {error}"
+                self.remark(f"{unknown}. Next: fleethpa topics acls")
                 self._signs = {}
             self._signs_read_s = now_s
         return self._signs

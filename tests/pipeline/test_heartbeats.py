@@ -4,8 +4,10 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 
+import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from fleethpa.fleet.heartbeats import RECENT_MS, Unread, reported_lately, uncopied, unread
 from fleethpa.simulator.broker import EmbeddedBroker
@@ -14,6 +16,7 @@ from runtime.signsoflife import keep_signing, last_signs
 from schemas.connection import KafkaSettings
 from schemas.observed import ClusterReport, Heartbeat, ObserverTrouble, Serving
 from schemas.topics import DECISIONS, INGEST_GROUP, PUBLIC_TOPICS, ROUTER_GROUP, SCALES
+from streams.history.kafkapast import KafkaPast
 
 NOW_MS = 1_795_269_600_000
 WATCHES = ["pods", "autoscalers", "scales"]
@@ -70,6 +73,20 @@ async def test_a_process_that_was_killed_leaves_its_last_sign(kafka: KafkaSettin
     signing.cancel()
     await asyncio.gather(signing, return_exceptions=True)
     assert await last_signs(kafka) == {"scheduler": NOW_MS}
+
+
+async def test_an_answer_about_the_fleet_does_not_fail_because_signs_of_life_cannot_be_read(
+    kafka: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(settings: KafkaSettings) -> None:
+        raise GroupCoordinatorNotAvailableError("no coordinator")
+
+    monkeypatch.setattr("streams.history.kafkapast.last_signs", refused)
+    past, remarks = KafkaPast(kafka), list[str]()
+    past.remark = remarks.append
+    assert await past.signs_of_life() == await past.signs_of_life() == {}
+    (remark,) = remarks
+    assert remark.startswith("whether router, breaker and scheduler run is not known: ")
 
 
 async def test_what_waits_for_ingest_is_counted_and_dated(kafka: KafkaSettings) -> None:
