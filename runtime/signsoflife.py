@@ -11,7 +11,7 @@ from typing import Final, get_args
 
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
 from runtime.ending import first_of
@@ -66,6 +66,8 @@ async def last_signs(settings: KafkaSettings) -> Mapping[QuietProcess, int]:
     try:
         await admin.start()
         found = {process: await _sign_of(admin, process) for process in get_args(QuietProcess)}
+    except GroupCoordinatorNotAvailableError:  # brokers on which no group has ever committed anything, or for a moment
+        return {}
     finally:
         await admin.close()
     return {process: int(text) for process, text in found.items() if text.isdecimal()}

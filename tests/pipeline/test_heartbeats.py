@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import GroupCoordinatorNotAvailableError
+from aiokafka.errors import GroupAuthorizationFailedError
 
 from fleethpa.fleet.heartbeats import RECENT_MS, Unread, reported_lately, uncopied, unread
 from fleethpa.simulator.broker import EmbeddedBroker
@@ -79,7 +79,7 @@ async def test_an_answer_about_the_fleet_does_not_fail_because_signs_of_life_can
     kafka: KafkaSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refused(settings: KafkaSettings) -> None:
-        raise GroupCoordinatorNotAvailableError("no coordinator")
+        raise GroupAuthorizationFailedError("not you")
 
     monkeypatch.setattr("streams.history.kafkapast.last_signs", refused)
     past, remarks = KafkaPast(kafka), list[str]()
