@@ -114,11 +114,7 @@ def _tiles(state: FleetState, views: Sequence[HpaView], causes: int, rate: float
     yield _changes(state, views)
     at_max = sum(view.at_max for view in views)
     yield Tile("At max", f"{at_max:,}", "they may need more" if at_max else "none", "", 'problem:"at max"')
-    labels = [{problem.label for problem in view.problems} for view in views]
-    held = sum(bool(HELD & found) for found in labels)
-    paused = sum("paused" in found for found in labels)
-    about = f"{paused} paused" if paused else "by a brake" if held else "none"
-    yield Tile("Held", f"{held:,}", about, "held" if held else "", "problem:paused" if paused else "problem:held")
+    yield _held([{problem.label for problem in view.problems} for view in views])
     waiting = sum(any(problem.waits for problem in view.problems) for view in views)
     about = f"in {counted(causes, 'cause')}" if waiting else "none"
     yield Tile("Problems", f"{waiting:,}", about, "trouble" if waiting else "", "problem:any")
@@ -130,6 +126,15 @@ def _tiles(state: FleetState, views: Sequence[HpaView], causes: int, rate: float
         yield Tile("Cost", f"{cost:,.2f}", "per hour")
     if rate is not None:
         yield Tile("Decisions", f"{rate:.1f}" if rate < 10 else f"{rate:,.0f}", "per second")
+
+
+def _held(labels: Sequence[set[str]]) -> Tile:
+    """The HPAs that a pause or a brake holds; its link leads to all of them, or to every problem where it is both."""
+    paused = sum("paused" in found for found in labels)
+    braked = sum("held" in found and "paused" not in found for found in labels)
+    about = ", ".join([f"{paused} paused"] * bool(paused) + [f"{braked} by a brake"] * bool(braked)) or "none"
+    query = "problem:any" if paused and braked else "problem:paused" if paused else "problem:held"
+    return Tile("Held", f"{paused + braked:,}", about, "held" if paused or braked else "", query)
 
 
 def _changes(state: FleetState, views: Sequence[HpaView]) -> Tile:

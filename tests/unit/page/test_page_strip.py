@@ -11,6 +11,7 @@ from fleethpa.fleet.views import ClusterView, FleetState, HpaView
 from fleethpa.page.stripview import BUCKETS, TOP_LEVEL, level, replay, strip_view
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
+from schemas.settings import ClusterSettings
 from streams.state.moves import KEPT_MOVES, Move
 from tests.unit.cli_kit import Fleet
 from tests.unit.page_kit import browsing, over
@@ -91,6 +92,30 @@ def test_the_tiles_count_the_fleet() -> None:
     }
     assert tiles["Changes in 1 h"].about == "▲ 8 ▼ 2"
     assert "Decisions" not in {tile.name for tile in strip_view(fleet_of(views), None)["tiles"]}
+
+
+@pytest.mark.parametrize(
+    ("paused", "braked", "value", "about", "query"),
+    [
+        pytest.param(0, 0, "0", "none", "problem:held", id="nothing"),
+        pytest.param(2, 0, "2", "2 paused", "problem:paused", id="pauses"),
+        pytest.param(0, 1, "1", "1 by a brake", "problem:held", id="a brake"),
+        pytest.param(1, 2, "3", "1 paused, 2 by a brake", "problem:any", id="both, and the link leaves none out"),
+    ],
+)
+def test_what_pauses_and_brakes_hold(paused: int, braked: int, value: str, about: str, query: str) -> None:
+    text = "held: the removal budget of cluster east (30%/10m) allows 3, and 3 were removed"
+    views = [one(f"east/p{number}", paused="by anna: INC-1") for number in range(paused)]
+    views += [one(f"east/b{number}", held=text) for number in range(braked)] + [one("east/free")]
+    tiles = {tile.name: tile for tile in strip_view(fleet_of(views), None)["tiles"]}
+    assert (tiles["Held"].value, tiles["Held"].about, tiles["Held"].query) == (value, about, query)
+
+
+def test_what_the_replicas_cost_is_a_tile_where_a_price_is_set() -> None:
+    state = fleet_of([one("east/a", 4), one("east/b", 6)])
+    state.settings["*"] = ClusterSettings(price="0.04")
+    tiles = {tile.name: tile.value for tile in strip_view(state, None)["tiles"]}
+    assert tiles["Cost"] == "0.40"
 
 
 def test_problems_with_one_cause_are_one_line_and_alike_ones_too() -> None:
