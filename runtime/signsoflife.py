@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final, get_args
 
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
@@ -49,12 +49,21 @@ async def _signing(settings: KafkaSettings, process: QuietProcess, clock: Clock,
         try:
             async with marks(settings, group_of(process), [_OFFSET]) as consumer:
                 while not stop.is_set():
-                    await consumer.commit({_OFFSET: OffsetAndMetadata(0, str(clock()))})
+                    await _commit(consumer, str(clock()))
                     await first_of(stop.wait(), asyncio.sleep(SIGN_EVERY_S))
-                await consumer.commit({_OFFSET: OffsetAndMetadata(0, "")})
+                await _commit(consumer, "")
         except KafkaError as error:
             log.warning("no sign of life was committed: %s", error)
             await first_of(stop.wait(), asyncio.sleep(SIGN_EVERY_S))
+
+
+async def _commit(consumer: AIOKafkaConsumer, text: str) -> None:
+    """Commit; raises KafkaError. The driver shields its request, so that a cancellation would leave the request's error
+    to nobody, and asyncio would log it: here it is looked at.
+    """
+    committing = asyncio.ensure_future(consumer.commit({_OFFSET: OffsetAndMetadata(0, text)}))
+    committing.add_done_callback(lambda done: done.cancelled() or done.exception())
+    await asyncio.shield(committing)
 
 
 async def last_signs(settings: KafkaSettings) -> Mapping[QuietProcess, int]:
