@@ -45,8 +45,8 @@ def regret(
 ) -> int:
     """Show what decisions cost compared with an ideal autoscaler: replicas too many, too few, and why.
 
-    The causes add up to the whole. Nothing about latency is in the log. Costs are shown where --price or the settings
-    of the clusters have a price.
+    The causes add up to the whole. Nothing about latency is in the log. Costs are shown where --price gives a price, or
+    the settings give the clusters of these HPAs the same one.
     """
     given = parse_price(price)
     window = closed_window(since, until, session.now_ms())

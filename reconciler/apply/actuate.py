@@ -67,8 +67,9 @@ class Actuator:
     async def carry_out(self, decision: Decision, *, is_new: bool = False) -> Outcome:
         """Set the scale to the wanted replicas, or give the reason. Ends soon after the decision's time to live.
 
-        `is_new`: no process can have begun this write before. Then nothing is asked about it once it has expired: what
-        comes too late must cost little, or the process never catches up.
+        `is_new`: who read decisions before this process has not read this one, so that its write has not been begun.
+        Then nothing is asked about it once it has expired: what comes too late must cost little, or the process never
+        catches up.
         """
         if (end := self._given_up(decision, is_new)) is not None:
             return outcome(decision, end)
@@ -89,9 +90,10 @@ class Actuator:
         if reason := self._forbids():
             return End("refused", reason)
         since, error = self._down
-        if late_ms >= 0 and (self._clock() - since < DOWN_FOR_MS or (is_new and error)):
+        if late_ms >= 0 and self._clock() - since < DOWN_FOR_MS:
             return End("failed", error)
-        return _TOO_LATE if late_ms >= 0 and is_new else None
+        # A cluster that did not answer is asked again: nothing else would show that it does now.
+        return _TOO_LATE if late_ms >= 0 and is_new and not error else None
 
     async def _attempt(self, run: "_Run") -> End | Retry:
         decision = run.decision

@@ -309,6 +309,8 @@ class ClusterWriters:
         is_due = worker.status_writer.is_due(shown.hpa, max(every_ms, late_every_ms))
         if (is_due and shown.has_status) or (shown.has_events and (is_due or not late_every_ms)):
             self._queue_status(worker, shown, None, status=is_due)
+        elif late_every_ms:
+            self._metrics.decisions.labels("late").inc()
 
     def _late_every_ms(self, decision: Decision | ShortDecision) -> int:
         """How often the status and Events of an HPA are written, since this decision is late; 0: it is not."""

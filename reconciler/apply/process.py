@@ -291,6 +291,7 @@ class Reconciler:
         if end < self._progress[partition.partition].next:
             log.warning("the decisions begin again", extra={"partition": partition.partition, "end": end})
             self.revoked([partition])
+            self._new_from[partition.partition] = end
 
     async def _take(self, partition: int, record: ConsumerRecord) -> None:
         progress = self._progress.setdefault(partition, OffsetProgress())
@@ -347,9 +348,9 @@ class Reconciler:
         """Begin where the group has committed, or a little before the end."""
         begins = {partition: await begin_of(self._consumer, partition) for partition in partitions}
         if begins:
+            self._begin_learning(begins)
             bounds = await kafkaclients.bounds_of(self._consumer, list(begins))
             self._new_from |= {partition.partition: found.end for partition, found in bounds.items()}
-            self._begin_learning(begins)
 
     def _begin_learning(self, ends: dict[TopicPartition, int]) -> None:
         learning = self._learn(ends)

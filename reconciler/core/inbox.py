@@ -130,7 +130,7 @@ class TargetKey(NamedTuple):
 class Position(NamedTuple):
     """The place of a decision: partition and offset in the decisions topic, and in which assignment it was read.
 
-    `is_new`: it came after this process began to read the partition, so that no other one can have begun its write.
+    `is_new`: it came after this process began to read the partition, so that who read it before has not read this one.
     """
 
     partition: int

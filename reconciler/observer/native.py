@@ -185,7 +185,7 @@ def pause_after(problem: ReadProblem, before_s: float) -> float:
     """How long to wait until the next canary. `before_s`: after the failure before this one; 0: it is the first."""
     if problem.reason == "forbidden":
         return REFUSED_PAUSE_S
-    return min(max(2 * before_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+    return FIRST_PAUSE_S if before_s > LONGEST_PAUSE_S else min(max(2 * before_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
 
 
 class NativeWatch:

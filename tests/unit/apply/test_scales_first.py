@@ -14,6 +14,7 @@ from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from reconciler.apply import clusterwriters
+from reconciler.apply.actuate import DOWN_FOR_MS
 from reconciler.apply.clusterwriters import (
     LATE_MS,
     LATE_STATUS_MS,
@@ -324,6 +325,20 @@ async def test_a_wanted_write_that_comes_too_late_costs_a_request_only_where_it_
         await cluster.until(lambda: bool(cluster.ended))
     assert [ended.result for _, ended, _ in cluster.ended] == ["stale"]
     assert cluster.now_ms - began_ms == requests * cluster.request_ms
+
+
+async def test_a_cluster_that_did_not_answer_is_asked_again_though_all_that_is_wanted_comes_too_late() -> None:
+    cluster = SlowCluster(request_ms=100)
+    async with cluster.served():
+        actuator = cluster.writers._workers["east"].actuator
+        actuator._down = (cluster.now_ms, "connection refused")
+        for seq, after_ms, result in ((1, 0, "failed"), (2, DOWN_FOR_MS, "stale"), (3, DOWN_FOR_MS, "stale")):
+            cluster.now_ms += after_ms
+            late = cluster.decision(seq, "web", origin="central", wants=5, expires=cluster.now_ms - 1, status=None)
+            cluster.writers.take(late, Position(0, seq, is_new=True))
+            await cluster.until(lambda seq=seq: len(cluster.ended) == seq)  # type: ignore[misc]
+            assert cluster.ended[-1][1].result == result
+    assert not actuator.trouble
 
 
 async def test_while_decisions_come_late_the_status_of_an_hpa_is_written_once_a_minute() -> None:

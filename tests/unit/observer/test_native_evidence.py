@@ -129,7 +129,7 @@ def test_a_verdict_that_is_taken_away_leaves_that_for_all_clusters() -> None:
         pytest.param("failing", 16.0, 32.0, id="then more and more seldom"),
         pytest.param("failing", 50.0, LONGEST_PAUSE_S, id="within a minute"),
         pytest.param("forbidden", 0.0, REFUSED_PAUSE_S, id="a right that is missing is not asked for each minute"),
-        pytest.param("unreachable", REFUSED_PAUSE_S, LONGEST_PAUSE_S, id="after a refusal"),
+        pytest.param("unreachable", REFUSED_PAUSE_S, FIRST_PAUSE_S, id="after a refusal it begins anew"),
     ],
 )
 def test_when_a_canary_that_failed_is_made_again(reason: Reason, before_s: float, pause_s: float) -> None:
