@@ -196,7 +196,7 @@ def _by_memory(same: list[EvaluationInputs], remembering: list[EvaluationInputs]
     for own in (*remembering, *same):
         for moved, when in with_moved_windows(own):
             if answer(moved).final == native:
-                why = f"with windows that end one sync period {when} fleethpa gives the same"
+                why = f"with windows as of one sync period {when} fleethpa gives the same"
                 return _Explained(own, "timing", why, shown=True)
     for own in (*remembering, *same):
         for forgetful in _with_less_memory(own):
@@ -260,13 +260,13 @@ def _with_other_samples(inputs: EvaluationInputs, around: Iterable[EvaluationInp
 
 
 def with_moved_windows(inputs: EvaluationInputs) -> Iterator[tuple[EvaluationInputs, str]]:
-    """Give the inputs with windows that end one sync period earlier, then later, and which of the two it is.
+    """Give the inputs with windows as of one sync period later, then earlier, and which of the two it is.
 
     The two controllers evaluate at other moments of a sync period, so that a recommendation or a scale event may have
     left the window of one and not yet that of the other.
     """
     old = inputs.history
-    for by_ms, when in ((-inputs.period_ms, "earlier"), (inputs.period_ms, "later")):
+    for by_ms, when in ((-inputs.period_ms, "later"), (inputs.period_ms, "earlier")):
         recommendations = None
         if old.recommendations is not None:
             recommendations = tuple((value, time_ms + by_ms) for value, time_ms in old.recommendations)

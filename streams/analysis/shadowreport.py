@@ -375,7 +375,7 @@ _FAILURES = ("ScalingActive", "AbleToScale")
 def _minutes(time_ms: int) -> str:
     """A time in begun minutes, or from two hours on in whole hours."""
     minutes = -(-time_ms // 60_000)
-    count, unit = (minutes, "minute") if minutes < 120 else (minutes // 60, "hour")
+    count, unit = (minutes, "minute") if minutes < 120 else (time_ms // 3_600_000, "hour")
     return f"{count} {unit}{'' if count == 1 else 's'}"
 
 
@@ -387,7 +387,7 @@ def _by_windows(inputs: EvaluationInputs, current: int) -> tuple[Class, str] | N
     """A recommendation or a scale event has left the window of one of the two and not yet that of the other."""
     for moved, when in with_moved_windows(inputs):
         if answer(moved).final == current:
-            return "timing", f"with windows that end one sync period {when} fleethpa waits too"
+            return "timing", f"with windows as of one sync period {when} fleethpa waits too"
     return None
 
 
