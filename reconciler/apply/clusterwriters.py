@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from reconciler.apply.actuate import Actuator
-from reconciler.apply.statuswriter import ReconcilerMetrics, StatusWrite, StatusWriter
+from reconciler.apply.statuswriter import EVENTS_KEPT, ReconcilerMetrics, StatusWrite, StatusWriter
 from reconciler.clusters.client import ClusterClient
 from reconciler.core.guardsettings import End, WriteGuards, outcome
 from reconciler.core.inbox import FullRecords, Inbox, Position, ShownDecision, WantedWrite
@@ -152,6 +152,20 @@ class _ClusterWorker:
     actuator: Actuator
     status_writer: StatusWriter
     failed: FailedWrites = field(default_factory=dict)
+    delayed: dict[HpaId, tuple[int, tuple[ShownDecision, ...]]] = field(default_factory=dict)
+    """Events of late decisions, which are written with the next status of their HPA, and the partition of these."""
+
+    def delay_events(self, shown: ShownDecision, partition: int, *, limit: int) -> None:
+        """Keep the Events of a late decision of at most `limit` HPAs; those that were kept longest make room."""
+        _, before = self.delayed.pop(shown.hpa, (0, ()))
+        self.delayed[shown.hpa] = (partition, (*before, shown)[-EVENTS_KEPT:])
+        if len(self.delayed) > limit:
+            del self.delayed[next(iter(self.delayed))]
+
+    def take_delayed(self, partitions: set[int]) -> list[ShownDecision]:
+        """Take out what was kept of these partitions."""
+        hpas = [hpa for hpa, (partition, _) in self.delayed.items() if partition in partitions]
+        return [shown for hpa in hpas for shown in self.delayed.pop(hpa)[1]]
 
 
 class ClusterWriters:
@@ -271,7 +285,7 @@ class ClusterWriters:
     def take(self, decision: Decision | ShortDecision, position: Position) -> None:
         """Take a decision in. `position.partition` is what `seq` counts in."""
         if isinstance(decision, ShortDecision):
-            self._take_short(decision)
+            self._take_short(decision, position)
         elif decision.cluster in self._workers:
             if self._inbox.begins_anew(decision, position.partition):
                 log.warning("the decisions begin again", extra={"partition": position.partition})
@@ -297,25 +311,17 @@ class ClusterWriters:
             and worker.writes.take_back(wanted.decision.id) is not None
         ]
         self._full.forget(partitions)
+        for worker in self._workers.values():
+            for shown in worker.take_delayed(partitions):
+                self._queue_status(worker, shown, status=False)
         return lost
 
-    def _take_short(self, short: ShortDecision) -> None:
-        """Write the status of a short record, which never wants replicas; the next one makes up for a lost one."""
+    def _take_short(self, short: ShortDecision, position: Position) -> None:
+        """Show what a short record, which never wants replicas, shows; the next one makes up for a lost one."""
         shown = self._full.repeated(short)
         worker = self._workers.get(shown.hpa.cluster) if shown is not None else None
-        if shown is None or worker is None:
-            return
-        every_ms, late_every_ms = self._status_every_ms(shown.hpa.cluster), self._late_every_ms(short)
-        is_due = worker.status_writer.is_due(shown.hpa, max(every_ms, late_every_ms))
-        if (is_due and shown.has_status) or (shown.has_events and (is_due or not late_every_ms)):
-            self._queue_status(worker, shown, None, status=is_due)
-        elif late_every_ms:
-            self._metrics.decisions.labels("late").inc()
-
-    def _late_every_ms(self, decision: Decision | ShortDecision) -> int:
-        """How often the status and Events of an HPA are written, since this decision is late; 0: it is not."""
-        now_ms = self._clock()
-        return LATE_STATUS_MS if now_ms - (time_ms(decision.time) or now_ms) > LATE_MS else 0
+        if shown is not None and worker is not None:
+            self._show(worker, shown, short, position, every_ms=self._status_every_ms(shown.hpa.cluster))
 
     def _accept(
         self, worker: _ClusterWorker, decision: Decision, shown: ShownDecision | None, position: Position
@@ -332,18 +338,42 @@ class ClusterWriters:
             overflow = worker.writes.put(decision.id, wanted)
             if overflow is not None:
                 self._end_later(overflow, End("failed", "too many writes wait for this cluster"))
-        if shown is None:
-            return
-        if worker.status_writer.is_due(shown.hpa, self._late_every_ms(decision)):
-            self._queue_status(worker, shown, position)
-        else:
+        if shown is not None:
+            self._show(worker, shown, decision, position)
+
+    def _show(
+        self,
+        worker: _ClusterWorker,
+        shown: ShownDecision,
+        decision: Decision | ShortDecision,
+        position: Position,
+        *,
+        every_ms: int = 0,
+    ) -> None:
+        """Queue the status and the Events of a record; where it comes late, keep its Events for the next status.
+
+        Args:
+            every_ms: how often the status is written (0: with each record).
+        """
+        now_ms = self._clock()
+        is_late = now_ms - (time_ms(decision.time) or now_ms) > LATE_MS
+        is_due = worker.status_writer.is_due(shown.hpa, max(every_ms, LATE_STATUS_MS if is_late else 0))
+        if (is_due and shown.has_status) or (shown.has_events and (is_due or not is_late)):
+            full = position if isinstance(decision, Decision) else None
+            self._queue_status(worker, shown, full, status=is_due)
+        elif is_late:
             self._metrics.decisions.labels("late").inc()
+            if shown.has_events:
+                worker.delay_events(shown, position.partition, limit=self._limits.queue)
 
     def _queue_status(
-        self, worker: _ClusterWorker, shown: ShownDecision, position: Position | None, *, status: bool = True
+        self, worker: _ClusterWorker, shown: ShownDecision, position: Position | None = None, *, status: bool = True
     ) -> None:
         self._to_show.inc()
         status_write = worker.status_writes.waiting(shown.hpa) or StatusWrite()
+        _, delayed = worker.delayed.pop(shown.hpa, (0, ()))
+        for earlier in delayed:
+            status_write.add(earlier, status=False)
         status_write.add(shown, position, status=status)
         if position is not None:
             self._books.begin(position)

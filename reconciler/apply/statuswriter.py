@@ -117,8 +117,8 @@ class StatusWriter:
         self._shown = metrics.status_writes.labels(client.name, "status", "ok")
 
     def is_due(self, hpa: HpaId, every_ms: int) -> bool:
-        """Whether a status in which only metric values have changed is to be written now, if that is done every
-        `every_ms` (0: with each evaluation).
+        """Whether a status in which only metric values have changed (where the status is not fleethpa's: whether
+        Events) is to be written now, if that is done every `every_ms` (0: with each evaluation).
         """
         written_ms = self._written_ms.get(hpa)
         return not every_ms or written_ms is None or self._clock() - written_ms >= every_ms
@@ -135,9 +135,13 @@ class StatusWriter:
             self._written_ms[shown.hpa] = now_ms
             write = partial(self._write_status, has_news=status_write.has_news)
             await self._try("status", write, shown, deadline_ms)
+        newest: dict[str, EventWrite] = {}  # of the same Event: its count and time contain those before
         for each in status_write.events:
-            for event in await self._events(each.whole(), status_write.has_news):
-                await self._try("event", self._write_event, event, deadline_ms)
+            if not each.has_status:
+                self._written_ms[each.hpa] = now_ms
+            newest |= {event.name: event for event in await self._events(each.whole(), status_write.has_news)}
+        for event in newest.values():
+            await self._try("event", self._write_event, event, deadline_ms)
         self._forget_idle()
 
     def _forget_idle(self) -> None:

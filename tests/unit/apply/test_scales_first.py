@@ -26,7 +26,7 @@ from reconciler.apply.clusterwriters import (
 )
 from reconciler.apply.statuswriter import ReconcilerMetrics
 from reconciler.core.guardsettings import WriteGuards
-from reconciler.core.inbox import Position
+from reconciler.core.inbox import Position, shown_decision
 from reconciler.core.livehpas import HpaAnswer, VersionAnswer
 from runtime.process import WorkerPool
 from schemas.codec import encode
@@ -159,6 +159,8 @@ class SlowCluster:
         """Names of the HPAs whose statuses, and of the targets whose scales were written, in order."""
         self.ended: list[tuple[Decision, Outcome, int]] = []
         self.replicas: dict[str, int] = {}
+        self.events: dict[str, dict[str, Any]] = {}
+        """Event objects by name."""
         self.writers = ClusterWriters(
             self,
             ReconcilerMetrics(CollectorRegistry()),
@@ -207,6 +209,15 @@ class SlowCluster:
         await self._passes()
         self.written.append(path.split("/")[-2])
         return msgspec.json.decode(body, type=form)
+
+    async def request(self, method: str, path: str, *, body: dict[str, Any]) -> dict[str, Any]:
+        await self._passes()
+        self.events[body["metadata"]["name"]] = body
+        return body
+
+    async def merge_patch(self, path: str, body: dict[str, Any]) -> None:
+        await self._passes()
+        self.events[path.split("/")[-1]] |= body
 
     async def _passes(self) -> None:
         self.now_ms += self.request_ms
@@ -369,3 +380,50 @@ async def test_while_decisions_come_late_the_status_of_an_hpa_is_written_once_a_
             cluster.now_ms = began_ms + after_ms
             news = structs.replace(cluster.decision(seq, "web"), time=moment(cluster.now_ms - late_ms))
             assert waits(news) == is_written, (after_ms, late_ms)
+
+
+RESCALED = ("Normal", "SuccessfulRescale", "New size: 5; reason: above target")
+
+
+@pytest.mark.parametrize("kind", ["full", "short"])
+@pytest.mark.parametrize("ends", ["the next status", "a rebalance"])
+async def test_the_events_of_a_late_decision_are_written_later(kind: str, ends: str) -> None:
+    cluster, hpa = SlowCluster(), HpaId("east", "shop", "web")
+    async with cluster.served():
+        worker = cluster.writers._workers["east"]
+        cluster.writers.take(cluster.decision(1, "web", events=[RESCALED]), Position(0, 1))
+        await cluster.until(lambda: bool(cluster.events) and not len(worker.status_writes))
+        late_ms = LATE_MS + 1
+        for seq in (2, 3):
+            late = (
+                cluster.short(seq, "0-1-u-web", late_ms)
+                if kind == "short"
+                else cluster.decision(seq, "web", events=[RESCALED], time=moment(cluster.now_ms - late_ms))
+            )
+            cluster.writers.take(late, Position(0, seq))
+            assert worker.status_writes.waiting(hpa) is None
+        if ends == "a rebalance":
+            cluster.writers.forget({1})
+            assert worker.status_writes.waiting(hpa) is None, "another partition was given up"
+            cluster.writers.forget({0})
+        else:
+            cluster.writers.take(cluster.decision(4, "web"), Position(0, 4))
+        assert not worker.delayed
+        await cluster.until(lambda: not len(worker.status_writes))
+    (event,) = cluster.events.values()
+    assert event["count"] == 3
+    assert event["lastTimestamp"] == moment(cluster.now_ms - late_ms)[:19] + "Z"
+
+
+async def test_the_events_of_late_decisions_are_kept_for_as_many_hpas_as_writes_may_wait() -> None:
+    cluster = SlowCluster()
+    async with cluster.served():
+        worker = cluster.writers._workers["east"]
+        limit = cluster.writers._limits.queue
+        shown = shown_decision(cluster.decision(1, "web", events=[RESCALED]))
+        assert shown is not None
+        for number in range(limit + 1):
+            worker.delay_events(structs.replace(shown, hpa=HpaId("east", "shop", f"web-{number}")), 0, limit=limit)
+        assert len(worker.delayed) == limit
+        assert HpaId("east", "shop", "web-0") not in worker.delayed
+        assert HpaId("east", "shop", f"web-{limit}") in worker.delayed
