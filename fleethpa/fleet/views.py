@@ -142,8 +142,8 @@ def _problems(view: HpaView) -> Iterator[Problem]:
         text = f"enforcing is refused: {view.refused}"
         yield Problem("refused", text, text)
     yield from _of_conditions(view, conditions)
-    if text := "" if view.paused else words.braked(view.decision.decision) if view.decision else view.held:
-        yield Problem("held", text, waits=False)
+    if held := _held(view):
+        yield Problem("held", held, waits=False)
     if view.at_max:
         yield Problem("at max", f"at maxReplicas {view.spec['maxReplicas']}{_asked_for(view)}", waits=False)
     if view.fight is not None:
@@ -152,6 +152,13 @@ def _problems(view: HpaView) -> Iterator[Problem]:
     if view.mode == "enforce" and (times := by_another(view.moves, view.clock_ms)) > 1:
         text = f"fleethpa scaled it {times} times without a decision of this log: does another hub enforce it?"
         yield Problem("another hub", text)
+
+
+def _held(view: HpaView) -> str:
+    """What holds the count of an HPA that is not paused: by its newest decision where one was read, else by its row."""
+    if view.paused:
+        return ""
+    return words.braked(view.decision.decision) if view.decision else view.held
 
 
 def _of_conditions(view: HpaView, conditions: list[dict[str, Any]]) -> Iterator[Problem]:
