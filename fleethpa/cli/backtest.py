@@ -14,12 +14,19 @@ from fleethpa.changes.manifests import FieldValidation, Input, read_input, valid
 from fleethpa.changes.schedules import SEASONS, TimedPolicy, parse_rule, parse_zone
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import closed_window
-from fleethpa.fleet.prices import common_price
+from fleethpa.fleet.prices import price_for
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, usage
-from fleethpa.frame.options import parse_duration_ms, parse_fail_if, parse_price, price_option
-from fleethpa.frame.session import Session, command_options, html_option, output_option
+from fleethpa.frame.options import (
+    html_option,
+    output_option,
+    parse_duration_ms,
+    parse_fail_if,
+    parse_price,
+    price_option,
+)
+from fleethpa.frame.session import Session, command_options
 from fleethpa.questions.backtestreport import Reported, report
 from fleethpa.questions.backtests import requests, run_all
 from fleethpa.questions.fleetbacktests import fleet_report, run_fleets, tried
@@ -134,10 +141,10 @@ def backtest(
         async with session.past() as past:
             state = await read_state(past)
             found = requests(read, settings, selection, state, policy)
-            views = [view for each in found if (view := state.hpas.get(each.hpa)) is not None]
-            return found, await run_all(past, found, window, model, keep), common_price(state, views)
+            used = price_for(session, given, state.settings, {each.hpa.cluster for each in found})
+            return found, await run_all(past, found, window, model, keep), used
 
-    found, results, usual = session.run(work())
+    found, results, used = session.run(work())
     reported = [Reported(result, request.changes) for request, result in zip(found, results, strict=True)]
     failed = [text for result in results for text in _failed(result.hpa, result.recorded, result.candidate, gates)]
     emitted = (
@@ -147,9 +154,7 @@ def backtest(
         if zone is None
         else _schedules(coming, zone)
     )
-    session.publish(
-        report(reported, failed, usual if given is None else given), output, html=html, plot=plot, instead=emitted
-    )
+    session.publish(report(reported, failed, used), output, html=html, plot=plot, instead=emitted)
     return ANSWER_IS_NO if failed else OK
 
 

@@ -11,12 +11,12 @@ import click
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import closed_window
 from fleethpa.fleet.finding import chosen
-from fleethpa.fleet.prices import common_price
+from fleethpa.fleet.prices import price_for
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import OK, not_found
-from fleethpa.frame.options import parse_price, price_option
-from fleethpa.frame.session import Session, command_options, html_option, output_option
+from fleethpa.frame.options import html_option, output_option, parse_price, price_option
+from fleethpa.frame.session import Session, command_options
 from fleethpa.questions.regretreport import report
 from streams.analysis.regret import RegretReader
 from streams.history.evaluations import readers_by_hpa
@@ -50,15 +50,15 @@ def regret(
     """
     given = parse_price(price)
     window = closed_window(since, until, session.now_ms())
-    found, usual = session.run(_regrets(session, selection, window))
-    session.publish(report(found, usual if given is None else given), output, html=html)
+    found, used = session.run(_regrets(session, selection, window, given))
+    session.publish(report(found, used), output, html=html)
     return OK
 
 
 async def _regrets(
-    session: Session, selection: Selection, window: tuple[int, int]
+    session: Session, selection: Selection, window: tuple[int, int], given: Decimal | None
 ) -> tuple[list[Regret], Decimal | None]:
-    """The regrets, and the price that the settings have."""
+    """The regrets, and the price of a replica-hour."""
     async with session.past() as past:
         state = await read_state(past)
         views = chosen(state, selection)
@@ -74,4 +74,4 @@ async def _regrets(
             cause="Regret is computed from recorded evaluations.",
             next_step="fleethpa decisions -A --since 30d, to see when there are some",
         )
-    return found, common_price(state, views)
+    return found, price_for(session, given, state.settings, {each.hpa.cluster for each in found})

@@ -11,12 +11,12 @@ import click
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import closed_window
 from fleethpa.fleet.finding import chosen_some
-from fleethpa.fleet.prices import common_price
+from fleethpa.fleet.prices import price_for
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import OK
-from fleethpa.frame.options import parse_price, price_option
-from fleethpa.frame.session import Session, command_options, html_option, output_option
+from fleethpa.frame.options import html_option, output_option, parse_price, price_option
+from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import telling
 from fleethpa.questions.tuningreport import Tuned, report
 from fleethpa.questions.tunings import Asked, InFile, InMemory, Progress, parse_within, run
@@ -77,16 +77,16 @@ def tune(
     begin, end = closed_window(since, until, session.now_ms())
     asked = Asked(since_ms=begin, until_ms=end, objective=objective, within=within)
     kept = InFile(Path(resume), asked) if resume else InMemory()
-    found, usual = session.run(_tuned(session, selection, kept, asked))
+    found, used = session.run(_tuned(session, selection, kept, asked, given))
     emitted = to_yaml_documents([each.manifest for each in found if each.manifest is not None]) if emit_yaml else None
-    session.publish(report(found, usual if given is None else given), output, html=html, instead=emitted)
+    session.publish(report(found, used), output, html=html, instead=emitted)
     return OK
 
 
 async def _tuned(
-    session: Session, selection: Selection, kept: InFile | InMemory, asked: Asked
+    session: Session, selection: Selection, kept: InFile | InMemory, asked: Asked, given: Decimal | None
 ) -> tuple[list[Tuned], Decimal | None]:
-    """What was found, and the price that the settings have."""
+    """What was found, and the price of a replica-hour."""
     if isinstance(kept, InFile):
         asked = kept.asked
     async with session.past() as past:
@@ -100,4 +100,4 @@ async def _tuned(
             await run(past, [view.id for view in views], window, asked, kept, progress, cores())
     findings = [(view, kept.known[view.id]) for view in views]
     tuned = [Tuned(view.id, view.hpa, finding.found, finding.refused) for view, finding in findings]
-    return tuned, common_price(state, views)
+    return tuned, price_for(session, given, state.settings, {view.id.cluster for view in views})

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from schemas.settings import ClusterSettings, parse_price, settings_of
 
 if TYPE_CHECKING:
-    from fleethpa.fleet.views import FleetState, HpaView
+    from fleethpa.fleet.views import FleetState
+    from fleethpa.frame.session import Session
+
+_NAMED: Final = 5
+"""Clusters that a remark names with their prices."""
 
 
 def price_of(settings: Mapping[str, ClusterSettings], cluster: str) -> Decimal | None:
@@ -18,10 +22,25 @@ def price_of(settings: Mapping[str, ClusterSettings], cluster: str) -> Decimal |
     return None if text is None else parse_price(text)
 
 
-def common_price(state: FleetState, views: Iterable[HpaView]) -> Decimal | None:
-    """The price of a replica-hour of some HPAs; None: there is none, or their clusters have different ones."""
-    found = {price_of(state.settings, cluster) for cluster in {view.id.cluster for view in views}}
-    return found.pop() if len(found) == 1 else None
+def price_for(
+    session: Session, given: Decimal | None, settings: Mapping[str, ClusterSettings], clusters: Iterable[str]
+) -> Decimal | None:
+    """The price of a replica-hour in a report over some clusters: the given one, else the one that all of them have.
+
+    None: they have none, or different ones, which a remark on stderr says.
+    """
+    if given is not None:
+        return given
+    found = {cluster: price_of(settings, cluster) for cluster in sorted(clusters)}
+    prices = set(found.values())
+    if len(prices) > 1:
+        named = [f"{cluster} {'none' if price is None else price}" for cluster, price in found.items()]
+        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        session.note(
+            f"no costs are shown, for the clusters have different prices: {', '.join(named[:_NAMED])}{more}; "
+            "--price sets one for all of them"
+        )
+    return prices.pop() if len(prices) == 1 else None
 
 
 def cost_per_hour(state: FleetState) -> Decimal | None:
