@@ -10,8 +10,8 @@ import click
 
 from fleethpa.frame.configuration import private_path
 from fleethpa.frame.errors import OK, CommandError, unreachable, usage
-from fleethpa.frame.options import DurationMs
-from fleethpa.frame.session import Session, command_options, output_option, web_options
+from fleethpa.frame.options import DurationMs, output_option, web_options
+from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import client_settings
 from fleethpa.processes.parts import announce, configured, run_parts
 from fleethpa.show.formats import one

@@ -10,8 +10,8 @@ from fleethpa.changes.capacitygroups import read_capacity_group
 from fleethpa.fleet.filters import closed_window
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, not_found
-from fleethpa.frame.options import ConditionMeasure, parse_fail_if
-from fleethpa.frame.session import Session, command_options, html_option, output_option
+from fleethpa.frame.options import ConditionMeasure, html_option, output_option, parse_fail_if
+from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import jobs_for, progress
 from fleethpa.questions.capacityreport import report
 from streams.analysis.capacityruns import read_wanted, run_ceiling, wanted_replicas

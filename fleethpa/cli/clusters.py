@@ -18,7 +18,8 @@ from fleethpa.fleet.access import Access, review, wanted
 from fleethpa.fleet.doctor import access_check, finding_checks, line, listing, report_sum
 from fleethpa.fleet.members import KnownMembers, are_found, fixed_options, found_options, look_up_members
 from fleethpa.frame.errors import OK, SuggestingGroup, not_found, usage
-from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.options import output_option
+from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import client_settings, connecting
 from fleethpa.show.formats import render
 from reconciler.clusters.manifests import (

@@ -20,7 +20,8 @@ from fleethpa.fleet.finding import check_known, nothing_found
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import hpa_names, look_for_trouble, read_state
 from fleethpa.frame.errors import OK, SuggestingGroup, usage
-from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.options import output_option
+from fleethpa.frame.session import Session, command_options
 from fleethpa.questions.exports import PARTITION_KEYS, Export
 from fleethpa.show import words
 from fleethpa.show.formats import render

@@ -22,7 +22,8 @@ from fleethpa.fleet.finding import matching_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, cluster_globs
 from fleethpa.fleet.state import fleet_now
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, usage
-from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.options import output_option
+from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import Listing, render
 from fleethpa.show.table import Column, paint
 from fleethpa.show.words import counted, sorted_spec, spec_diff

@@ -9,7 +9,8 @@ import click
 from fleethpa.fleet.doctor import AREAS, CheckResult, examine, line, listing, report_sum
 from fleethpa.fleet.members import fixed_options, found_options
 from fleethpa.frame.errors import usage
-from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.options import output_option
+from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import render
 
 

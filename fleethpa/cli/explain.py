@@ -14,7 +14,8 @@ from fleethpa.fleet.lists import possible
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import hpa_names, look_for_trouble, read_state
 from fleethpa.fleet.views import HpaView
-from fleethpa.frame.session import Session, command_options, output_option, travel_option
+from fleethpa.frame.options import output_option
+from fleethpa.frame.session import Session, command_options, travel_option
 from fleethpa.questions.explaining import Again, document, evaluated_again, troubles_of
 from fleethpa.show import words
 from fleethpa.show.formats import one

@@ -18,7 +18,8 @@ from fleethpa.fleet.selection import TYPE_WORDS, Selection
 from fleethpa.fleet.state import fleet_now, hpa_names, read_state
 from fleethpa.fleet.views import Problem, by_cause
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, PARTIAL, CommandError, usage
-from fleethpa.frame.session import Session, command_options, output_option, travel_option
+from fleethpa.frame.options import output_option
+from fleethpa.frame.session import Session, command_options, travel_option
 from fleethpa.show.formats import render
 from fleethpa.show.table import Widths, layout
 from fleethpa.show.words import counted

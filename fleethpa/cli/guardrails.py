@@ -11,7 +11,8 @@ from fleethpa.changes.settings import read_guardrails, usable_guardrails
 from fleethpa.fleet.filters import closed_window
 from fleethpa.fleet.state import look_for_trouble
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, usage
-from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.options import output_option
+from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import jobs_for, progress
 from fleethpa.show.report import Grid, QuestionReport, Section, Sentences
 from fleethpa.show.times import rfc3339

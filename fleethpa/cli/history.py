@@ -13,8 +13,8 @@ from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import hpa_names
 from fleethpa.frame.errors import ANSWER_IS_NO, CommandError, not_found, usage
-from fleethpa.frame.options import moment
-from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.options import moment, output_option
+from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import Listing, machine, render
 from fleethpa.show.table import Column
 from fleethpa.show.times import shown

@@ -18,7 +18,8 @@ from typing import Any, Final, NoReturn
 import click
 
 from fleethpa.frame.errors import INTERNAL, INTERRUPTED, OK, USAGE, CommandError, SuggestingGroup, program
-from fleethpa.frame.session import Session, command_options, group_options, output_option, say
+from fleethpa.frame.options import output_option
+from fleethpa.frame.session import Session, command_options, group_options, say
 from fleethpa.show.formats import Listing, one, render
 from fleethpa.show.table import Column
 from schemas.connection import MASK

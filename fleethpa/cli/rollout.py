@@ -36,8 +36,8 @@ from fleethpa.fleet.finding import matching_clusters
 from fleethpa.fleet.selection import cluster_globs
 from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.frame.errors import OK, CommandError, SuggestingGroup, not_found, usage
-from fleethpa.frame.options import WAVE_MEASURES, parse_duration_ms, parse_fail_if
-from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.options import WAVE_MEASURES, output_option, parse_duration_ms, parse_fail_if
+from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import Listing, one, render
 from fleethpa.show.table import layout
 from fleethpa.show.words import counted

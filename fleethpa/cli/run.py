@@ -12,8 +12,8 @@ import click
 
 from fleethpa.fleet.members import fixed_options, found_options, prometheus_option
 from fleethpa.frame.errors import OK, SuggestingGroup, usage
-from fleethpa.frame.options import DurationMs
-from fleethpa.frame.session import Session, command_options, web_options
+from fleethpa.frame.options import DurationMs, web_options
+from fleethpa.frame.session import Session, command_options
 from fleethpa.processes.parts import (
     agent_part,
     breaker_part,

@@ -26,7 +26,8 @@ from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import fleet_now, hpa_names, read_state
 from fleethpa.fleet.views import HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, SuggestingGroup, not_found, usage
-from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.options import output_option
+from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import Listing, render
 from fleethpa.show.table import Column
 from fleethpa.show.times import rfc3339

@@ -16,8 +16,8 @@ from fleethpa.changes.writing import Concern, PlannedRecord, change, write_optio
 from fleethpa.fleet.finding import nearest_cluster, no_such_cluster
 from fleethpa.fleet.state import fleet_now, hpa_names, read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found, usage
-from fleethpa.frame.options import parse_duration_ms
-from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.options import output_option, parse_duration_ms
+from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import one
 from fleethpa.show.table import layout
 from fleethpa.show.times import LATEST_MS

@@ -14,7 +14,8 @@ from fleethpa.fleet.finding import chosen
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found
-from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.options import output_option
+from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import Listing, render
 from fleethpa.show.report import Grid, QuestionReport, Section, Sentences, report_lines, verdict
 from fleethpa.show.table import Column

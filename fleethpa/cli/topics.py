@@ -13,7 +13,8 @@ from msgspec import to_builtins
 
 from fleethpa.changes.writing import PlannedRecord, dry_run, write_all, write_options
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, SuggestingGroup, usage
-from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.options import output_option
+from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import client_settings, connecting
 from fleethpa.show.formats import one
 from runtime.log import clean

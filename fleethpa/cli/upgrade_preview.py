@@ -14,8 +14,8 @@ from fleethpa.fleet.finding import chosen
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found
-from fleethpa.frame.options import ConditionMeasure, parse_fail_if
-from fleethpa.frame.session import Session, command_options, html_option, output_option
+from fleethpa.frame.options import ConditionMeasure, html_option, output_option, parse_fail_if
+from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import jobs_for, progress
 from fleethpa.questions.upgradereport import changed, report
 from streams.analysis.upgrade import PreviewTask, previews, read_previews

@@ -14,8 +14,8 @@ from fleethpa.fleet.filters import window as window_of
 from fleethpa.fleet.finding import asked_id
 from fleethpa.frame.configuration import private_path, public_path
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
-from fleethpa.frame.options import moment
-from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.options import moment, output_option
+from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import connecting, jobs_for, log_length, progress
 from fleethpa.questions.explaining import derived_again, derived_document, derived_text
 from fleethpa.show.formats import one

@@ -11,7 +11,8 @@ from fleethpa.changes.specs import changed_spec, checked, with_metrics
 from fleethpa.fleet.finding import find_decision, name_and_moment
 from fleethpa.fleet.state import look_for_trouble
 from fleethpa.frame.errors import usage
-from fleethpa.frame.session import Session, command_options, output_option
+from fleethpa.frame.options import output_option
+from fleethpa.frame.session import Session, command_options
 from fleethpa.show import words
 from fleethpa.show.report import Grid, QuestionReport, Section, Sentences
 from fleethpa.show.times import UNKNOWN

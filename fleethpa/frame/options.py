@@ -1,4 +1,4 @@
-"""Values that options take: durations such as `1h30m`, moments and windows of time, and conditions of `--fail-if`."""
+"""Options of several commands, and values that options take: durations, moments, and conditions of `--fail-if`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import click
 
 from fleethpa.frame.errors import CommandError, usage
+from fleethpa.show.formats import EXAMPLE, FORMATS, PREFIX, TemplateError, check
 from fleethpa.show.times import LATEST_MS
 from schemas import settings
 from schemas.kubernetes.gotimes import parse_time_ms
@@ -189,3 +191,58 @@ def parse_price(text: str | None) -> Decimal | None:
     except ValueError as error:
         cause = "A price per replica-hour is a number from 0 on: 0.04/h."
         raise usage(f"--price {text} is not a price", cause=cause) from error
+
+
+def web_options(function: Callable[..., R]) -> Callable[..., R]:
+    """`--web-port` and `--web-host`, of commands that serve their health and metrics."""
+    function = click.option(
+        "--web-host",
+        default="127.0.0.1",
+        show_default=True,
+        help="Address on which they are served; use 0.0.0.0 in a container.",
+    )(function)
+    return click.option(
+        "--web-port", type=click.IntRange(0, 65535), help="Port of /healthz, /readyz, /metrics; 0 takes a free one."
+    )(function)
+
+
+def _checked_folder(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
+    """Check, before anything is read, that a report can be written."""
+    if path and not Path(path).absolute().parent.is_dir():
+        raise usage(f"--html {path} cannot be written", cause="Its folder does not exist.")
+    return path
+
+
+html_option = click.option(
+    "--html", metavar="FILE", callback=_checked_folder, help="Write the report as one HTML file."
+)
+
+
+def output_option(
+    default: str = "table", formats: tuple[str, ...] = FORMATS
+) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """`-o`, with the formats that the command knows."""
+    return click.option(
+        "-o", "--output", type=OutputFormat(formats), default=default, show_default=True, help="Output format."
+    )
+
+
+class OutputFormat(click.Choice[str]):
+    """One of some formats; where JSON is one, also `jsonpath=TEMPLATE`."""
+
+    @property
+    def _templated(self) -> bool:
+        return "json" in self.choices
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not (self._templated and isinstance(value, str) and value.startswith(PREFIX)):
+            return super().convert(value, param, ctx)
+        try:
+            check(value.removeprefix(PREFIX))
+        except TemplateError as error:
+            raise usage(str(error), next_step=EXAMPLE) from error
+        return value
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        known = "|".join([*self.choices, "jsonpath=…"] if self._templated else self.choices)
+        return f"[{known}]"

@@ -20,7 +20,7 @@ import click
 from fleethpa.frame.configuration import Config, load
 from fleethpa.frame.errors import CommandError, completed, hinted, timed_out, usage
 from fleethpa.frame.options import parse_duration_ms
-from fleethpa.show.formats import EXAMPLE, FORMATS, PREFIX, TemplateError, check, one
+from fleethpa.show.formats import one
 from fleethpa.show.report import report_lines
 from fleethpa.show.table import for_terminal
 from runtime.log import THRESHOLDS, clean
@@ -41,8 +41,9 @@ CONFIGURED = ("brokers", "kafka_config", "config", "kubeconfig", "author")
 WIDEST_PLOT = 120
 """Characters of a plot on a terminal, at most."""
 TRAVEL = "world_at"
-"""Parameters that every command has."""
+"""The parameter of `--at`."""
 SHARED = (*COMMON_NAMES, "source", "author")
+"""Parameters that every command has."""
 
 
 @dataclass
@@ -411,58 +412,3 @@ def group_options(function: Callable[..., R]) -> Callable[..., R]:
     for option in reversed(_COMMON):
         function = option(function)
     return function
-
-
-def web_options(function: Callable[..., R]) -> Callable[..., R]:
-    """`--web-port` and `--web-host`, of commands that serve their health and metrics."""
-    function = click.option(
-        "--web-host",
-        default="127.0.0.1",
-        show_default=True,
-        help="Address on which they are served; use 0.0.0.0 in a container.",
-    )(function)
-    return click.option(
-        "--web-port", type=click.IntRange(0, 65535), help="Port of /healthz, /readyz, /metrics; 0 takes a free one."
-    )(function)
-
-
-def _checked_folder(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
-    """Check, before anything is read, that a report can be written."""
-    if path and not Path(path).absolute().parent.is_dir():
-        raise usage(f"--html {path} cannot be written", cause="Its folder does not exist.")
-    return path
-
-
-html_option = click.option(
-    "--html", metavar="FILE", callback=_checked_folder, help="Write the report as one HTML file."
-)
-
-
-def output_option(
-    default: str = "table", formats: tuple[str, ...] = FORMATS
-) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """`-o`, with the formats that the command knows."""
-    return click.option(
-        "-o", "--output", type=OutputFormat(formats), default=default, show_default=True, help="Output format."
-    )
-
-
-class OutputFormat(click.Choice[str]):
-    """One of some formats; where JSON is one, also `jsonpath=TEMPLATE`."""
-
-    @property
-    def _templated(self) -> bool:
-        return "json" in self.choices
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not (self._templated and isinstance(value, str) and value.startswith(PREFIX)):
-            return super().convert(value, param, ctx)
-        try:
-            check(value.removeprefix(PREFIX))
-        except TemplateError as error:
-            raise usage(str(error), next_step=EXAMPLE) from error
-        return value
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
-        known = "|".join([*self.choices, "jsonpath=…"] if self._templated else self.choices)
-        return f"[{known}]"
