@@ -401,9 +401,11 @@ async def bounds_of(
     return {part: OffsetBounds(firsts[part], ends[part]) for part in parts}
 
 
-async def ends_of(consumer: AIOKafkaConsumer) -> dict[TopicPartition, int]:
-    """Where the assigned partitions of a consumer end; waits for slow brokers."""
-    parts = list(consumer.assignment())
+async def ends_of(
+    consumer: AIOKafkaConsumer, partitions: Collection[TopicPartition] | None = None
+) -> dict[TopicPartition, int]:
+    """Where these partitions end (None: those that are assigned); waits for slow brokers."""
+    parts = list(consumer.assignment() if partitions is None else partitions)
     ends: dict[TopicPartition, int]
     ends = await patiently(lambda: consumer.end_offsets(parts), "the ends of partitions")
     return ends

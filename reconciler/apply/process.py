@@ -268,7 +268,7 @@ class Reconciler:
             for partition, records in batches.items():
                 known = self._progress.get(partition.partition)
                 if known is not None and records[0].offset < known.next:
-                    self.went_back(partition, (await kafkaclients.bounds_of(consumer, [partition]))[partition].end)
+                    self.went_back(partition, (await kafkaclients.ends_of(consumer, [partition]))[partition])
                 for record in records:
                     await self._take(partition.partition, record)
             self._writers.read(more=self._unread(consumer) > FEW)
@@ -298,7 +298,7 @@ class Reconciler:
         progress.begin(record.offset)
         decision = self._decode(record)
         if decision is not None:
-            is_new = record.offset >= self._new_from.get(partition, record.offset + 1)
+            is_new = partition in self._new_from and record.offset >= self._new_from[partition]
             self._writers.take(decision, Position(partition, record.offset, self._assignments[partition], is_new))
         progress.done(record.offset)
 
@@ -349,8 +349,8 @@ class Reconciler:
         begins = {partition: await begin_of(self._consumer, partition) for partition in partitions}
         if begins:
             self._begin_learning(begins)
-            bounds = await kafkaclients.bounds_of(self._consumer, list(begins))
-            self._new_from |= {partition.partition: found.end for partition, found in bounds.items()}
+            ends = await kafkaclients.ends_of(self._consumer, begins)
+            self._new_from |= {partition.partition: end for partition, end in ends.items()}
 
     def _begin_learning(self, ends: dict[TopicPartition, int]) -> None:
         learning = self._learn(ends)
