@@ -11,6 +11,9 @@ from msgspec import Struct, structs
 
 from streams.across.division import Shares
 
+_FORMER = -1
+"""Number of what a member may have under a former spec: a report under the present one takes its place."""
+
 
 class Allotment(Struct, frozen=True):
     """The share of a member."""
@@ -20,7 +23,9 @@ class Allotment(Struct, frozen=True):
 
 
 class MemberReport(Struct, frozen=True):
-    """What a member had and may have had (`most`: by its scale or a write in flight) when it obeyed number `obeys`."""
+    """What a member had at least (`replicas`) and at most (`most`), by its scale or a write in flight, when it obeyed
+    number `obeys`.
+    """
 
     obeys: int
     replicas: int
@@ -28,27 +33,49 @@ class MemberReport(Struct, frozen=True):
 
 
 class Account(Struct, frozen=True):
-    """What the parent knows of one member: its newest report, and the allotments from the reported number on, oldest
-    first.
+    """What the parent knows of one member: its newest report (None: it has not reported yet), and the allotments from
+    the reported number on, oldest first.
+
+    A member that has not reported gets no allotment, so that numbers go on from the one that it reports.
     """
 
-    report: MemberReport = MemberReport(0, 0, 0)
+    report: MemberReport | None = None
     allotted: tuple[Allotment, ...] = ()
 
     @property
     def counted(self) -> int:
         """The most that the member can have until it reports again."""
-        return max([self.report.most, *[each.replicas for each in self.allotted]])
+        reported = [] if self.report is None else [self.report.most]
+        return max([*reported, *[each.replicas for each in self.allotted]], default=0)
 
     @property
     def certain(self) -> int:
         """The least that it can have."""
-        return min([self.report.replicas, *[each.replicas for each in self.allotted]])
+        reported = [] if self.report is None else [self.report.replicas]
+        return min([*reported, *[each.replicas for each in self.allotted]], default=0)
 
     @property
     def newest(self) -> Allotment:
         """What the member is to obey in the end."""
-        return self.allotted[-1] if self.allotted else Allotment(self.report.obeys, self.report.most)
+        if self.allotted or self.report is None:
+            return self.allotted[-1] if self.allotted else Allotment(0, 0)
+        return Allotment(self.report.obeys, self.report.most)
+
+    @property
+    def of_new_spec(self) -> "Account":
+        """It after a change of the spec: unknown until the member reports under that, and counted as before."""
+        return Account(None, (Allotment(_FORMER, self.counted),) if self.counted else ())
+
+    @property
+    def is_moving(self) -> bool:
+        """The newest allotment was not obeyed yet, or a write may be in flight, as of the newest report."""
+        report = self.report
+        return report is None or report.obeys < self.newest.number or report.replicas != report.most
+
+    @property
+    def present(self) -> int:
+        """What the member has or is about to have."""
+        return self.newest.replicas if self.is_moving or self.report is None else self.report.replicas
 
 
 def obeyed(now: Allotment, received: Allotment) -> Allotment:
@@ -58,7 +85,7 @@ def obeyed(now: Allotment, received: Allotment) -> Allotment:
 
 def booked(account: Account, report: MemberReport) -> Account:
     """Book a report; one of a lower number than is known says nothing."""
-    if report.obeys < account.report.obeys:
+    if account.report is not None and report.obeys < account.report.obeys:
         return account
     return Account(report, tuple([each for each in account.allotted if each.number >= report.obeys]))
 
@@ -69,20 +96,21 @@ def allot(wanted: Shares, accounts: Mapping[str, Account], maximum: int) -> dict
     Nothing is added beyond what `maximum` leaves beside all that members may have, and nothing at all while they may
     have more than that, not even to a member that seems to have it: a late report may say so. Where the maximum has
     room for all additions, they go out first, and no more is taken than leaves the sum of `wanted` certain; otherwise,
-    members whose share falls give first. A member that is not in `wanted` keeps what it has and is counted.
+    members whose share falls give first. A member that is not in `wanted` keeps what it has and is counted. As long as
+    one that is in `wanted` has not reported, what it has is unknown, and nothing is added.
     """
-    names = sorted(wanted)
+    names = [name for name in sorted(wanted) if accounts[name].report is not None]
     room = maximum - sum([each.counted for each in accounts.values()])
     more = {name: max(0, wanted[name] - accounts[name].counted) for name in names}
+    may_add = room >= 0 and len(names) == len(wanted)
     is_room_for_all = sum(more.values()) <= room
-    may_add = room >= 0
-    spare = sum([accounts[name].certain for name in names]) - sum(wanted.values())
+    spare = sum([accounts[name].certain for name in names]) - sum([wanted[name] for name in names])
     made = dict(accounts)
     for name in names:
         account, share = accounts[name], wanted[name]
         had = account.newest.replicas
         if share > had:
-            given = max(0, min(more[name], room))
+            given = max(0, min(more[name], room)) if may_add else 0
             room -= given
             share = min(share, account.counted + given) if may_add else had
         elif is_room_for_all:
@@ -105,5 +133,5 @@ def outstanding(accounts: Mapping[str, Account]) -> list[tuple[str, Allotment]]:
     return [
         (name, account.newest)
         for name, account in sorted(accounts.items())
-        if account.allotted and account.newest.number > account.report.obeys
+        if account.allotted and account.report is not None and account.newest.number > account.report.obeys
     ]

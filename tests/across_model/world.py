@@ -4,8 +4,12 @@ Time is absent: a report or an allotment that was sent may arrive at any later m
 restart of the parent or of a member, which sends again what its log holds, is part of every schedule, and so is a
 member that is away for long. A write of `/scale` may take for ever; its end is seen only when it was applied or failed.
 
-What is counted: *changes* (of the total, the maximum, the weights, a member that the parent takes for away or back) and
-*faults* (a write that fails).
+What is counted: *changes* (of the total, the maximum, the weights, a member that the parent takes for away or back, the
+group deleted and applied again) and *faults* (a write that fails).
+
+A group that was deleted and applied again knows nothing of its members, and allotments of its former self may still be
+on their way. So reports and allotments name the revision of the spec: a member that has the new one ignores what is of
+another, and the parent counts reports of the new one only.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,6 +26,8 @@ TURNED = (FleetMember("east", min_replicas=1), FleetMember("west", weight=2, min
 """The members after a change of the spec."""
 TOTALS = (2, 3, 6)
 MAXIMA = (3, 6)
+NO_SHARE = -1
+"""What a member obeys while it has no allotment under its spec."""
 ROUNDS = 2
 """Within so many sync periods after the last fault every member has its share."""
 
@@ -42,6 +48,7 @@ class Member(NamedTuple):
 class State(NamedTuple):
     """Everything. `sent`, `reports`: what may still arrive and have an effect, of each member. `shares`: what the
     parent wants. `ceiling`: the highest maximum that members may still use. `away`: whom the parent takes for away.
+    `has_spec`: whether each member has the parent's revision of the spec.
     """
 
     members: tuple[Member, ...]
@@ -56,6 +63,7 @@ class State(NamedTuple):
     spec: tuple[FleetMember, ...]
     changes: int
     faults: int
+    has_spec: tuple[bool, ...] = (True,) * len(MEMBERS)
 
 
 class Rules(NamedTuple):
@@ -66,20 +74,27 @@ class Rules(NamedTuple):
         obeys: what a member obeys after it received an allotment.
         most: what a member reports as the most that it may have.
         maximum: the maximum that is allotted under, given what members may have by now.
+        waits: the parent adds nothing before each member that is not away has reported.
+        revisions: reports and allotments of another revision of the spec are ignored.
     """
 
     seen: Callable[[Account], Account] = lambda account: account
     obeys: Callable[[Allotment, Allotment], Allotment] = obeyed
     most: Callable[[Member], int] = lambda member: member.most
     maximum: Callable[[int, int], int] = lambda maximum, counted: maximum
+    waits: bool = True
+    revisions: bool = True
 
 
 def _newest_allotment(account: Account) -> Account:
+    if account.report is None:
+        return account
     return Account(MemberReport(account.report.obeys, account.newest.replicas, 0), account.allotted[-1:])
 
 
 def _newest_report(account: Account) -> Account:
-    return Account(account.report, account.allotted[-1:] if account.newest.number == account.report.obeys else ())
+    is_obeyed = account.report is not None and account.newest.number == account.report.obeys
+    return Account(account.report, account.allotted[-1:] if is_obeyed else ())
 
 
 MUTATIONS: dict[str, Rules] = {
@@ -88,6 +103,8 @@ MUTATIONS: dict[str, Rules] = {
     "numbers": Rules(obeys=lambda now, received: received),
     "writes-in-flight": Rules(most=lambda member: member.replicas),
     "nothing-added-above-the-maximum": Rules(maximum=max),
+    "waiting-for-first-reports": Rules(waits=False),
+    "revisions": Rules(revisions=False),
 }
 """The protocol without one of its mechanisms, each of which must break an invariant."""
 
@@ -102,7 +119,17 @@ def full(changes: int, faults: int) -> State:
     return _beginning((1, MAXIMA[1] - 1), MAXIMA[1], changes, faults)
 
 
-BEGINNINGS = {"settled": settled, "full": full}
+def again(changes: int, faults: int) -> State:
+    """The group was deleted and applied again while an allotment of most replicas to the east was on its way; by now
+    most are to be in the west.
+    """
+    state = _beginning((1, 1), MAXIMA[1], changes, faults)
+    east = frozenset([Allotment(2, MAXIMA[1] - 1)])
+    shares = _divided(MAXIMA[1], MAXIMA[1], TURNED)
+    return _applied_again(state._replace(sent=(east, frozenset()), shares=shares, spec=TURNED))
+
+
+BEGINNINGS = {"settled": settled, "full": full, "again": again}
 
 
 def _beginning(had: tuple[int, ...], total: int, changes: int, faults: int) -> State:
@@ -146,7 +173,9 @@ def _parent(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
 
 def _booked(state: State, at: int, report: MemberReport) -> State:
     accounts = _put(state.accounts, at, booked(state.accounts[at], report))
-    return state._replace(accounts=accounts)
+    # What a member that is away has becomes known: it may be more than the maximum leaves.
+    ceiling = state.ceiling if _known(state) else max(state.ceiling, _may(state))
+    return state._replace(accounts=accounts, ceiling=ceiling)
 
 
 def evaluate(state: State, rules: Rules) -> State:
@@ -155,6 +184,8 @@ def evaluate(state: State, rules: Rules) -> State:
     Raises ViolationError: an allotment leads away from the share that is wanted, or past it.
     """
     present = [at for at in range(len(MEMBERS)) if at != state.away]
+    if not rules.waits:
+        present = [at for at in present if state.accounts[at].report is not None]
     wanted = {MEMBERS[at].name: state.shares[at] for at in present}
     seen = {member.name: rules.seen(state.accounts[at]) for at, member in enumerate(MEMBERS)}
     counted = sum(account.counted for account in seen.values())
@@ -162,7 +193,7 @@ def evaluate(state: State, rules: Rules) -> State:
     accounts, sent = list(state.accounts), list(state.sent)
     for at in present:
         before, new = state.accounts[at].newest, made[MEMBERS[at].name].newest
-        if new.number != before.number:
+        if new != before:
             _check_way(before.replicas, new.replicas, state.shares[at])
             accounts[at] = Account(state.accounts[at].report, (*state.accounts[at].allotted, new))
     for name, allotment in outstanding({MEMBERS[at].name: accounts[at] for at in present}):
@@ -182,8 +213,11 @@ def _member(state: State, at: int, rules: Rules) -> Iterator[tuple[str, State]]:
     for allotment in state.sent[at]:
         obeys = rules.obeys(member.obeys, allotment)
         yield f"{name} receives {allotment}", _with_member(state, at, member._replace(obeys=obeys))
-    report = MemberReport(member.obeys.number, member.replicas, rules.most(member))
-    if report not in state.reports[at] and report != state.accounts[at].report:
+    if not state.has_spec[at]:
+        yield f"{name} has the new spec", _with_spec(state, at, rules)
+    report = reported(member, rules)
+    is_counted = state.has_spec[at] or not rules.revisions
+    if is_counted and report not in state.reports[at] and report != state.accounts[at].report:
         reports = _put(state.reports, at, state.reports[at] | {report})
         yield f"{name} reports {report}", state._replace(reports=reports)
     if member.writing >= 0:
@@ -192,9 +226,15 @@ def _member(state: State, at: int, rules: Rules) -> Iterator[tuple[str, State]]:
         if state.faults:
             failed = _with_member(state, at, member._replace(writing=-1))
             yield f"a write of {name} fails", failed._replace(faults=state.faults - 1)
-    elif member.obeys.replicas != member.replicas:
+    elif member.obeys.replicas not in (NO_SHARE, member.replicas):
         begun = member._replace(writing=member.obeys.replicas)
         yield f"{name} begins to write {begun.writing}", _with_member(state, at, begun)
+
+
+def reported(member: Member, rules: Rules) -> MemberReport:
+    """What a member reports now."""
+    least = member.replicas if member.writing < 0 else min(member.replicas, member.writing)
+    return MemberReport(member.obeys.number, least, rules.most(member))
 
 
 def _with_member(state: State, at: int, member: Member) -> State:
@@ -215,7 +255,40 @@ def _changes(state: State) -> Iterator[tuple[str, State]]:
         yield "the weights change, and the division has differed for long", state._replace(spec=spec, shares=shares)
     for away in (-1, 0):
         if away != state.away:
-            yield f"away is {MEMBERS[away].name if away >= 0 else 'nobody'}", _wanting(state._replace(away=away))
+            ceiling = state.ceiling if _known(state) else max(state.ceiling, _may(state))
+            moved = state._replace(away=away, ceiling=ceiling)
+            yield f"away is {MEMBERS[away].name if away >= 0 else 'nobody'}", _wanting(moved)
+    if all(state.has_spec) and state.away < 0:
+        yield "the group is deleted and applied again", _applied_again(state)
+
+
+def _with_spec(state: State, at: int, rules: Rules) -> State:
+    """A member has the new spec: allotments of the former one mean nothing to it any more, and it keeps what it has."""
+    state = state._replace(has_spec=_put(state.has_spec, at, True))
+    if not rules.revisions:
+        return state
+    member = state.members[at]
+    member = member._replace(obeys=Allotment(member.obeys.number, NO_SHARE))
+    return _with_member(state._replace(sent=_put(state.sent, at, frozenset())), at, member)
+
+
+def _applied_again(state: State) -> State:
+    """The parent knows nothing of its members, and these have the former revision of the spec."""
+    unknown, none = (Account(),) * len(MEMBERS), (frozenset[MemberReport](),) * len(MEMBERS)
+    return state._replace(accounts=unknown, reports=none, has_spec=(False,) * len(MEMBERS))
+
+
+def _known(state: State) -> bool:
+    """Whether a member that is away has reported: what it has is counted then."""
+    return state.away < 0 or state.accounts[state.away].report is not None
+
+
+def _may(state: State) -> int:
+    """The most that all members may have by what they have, obey and may still receive."""
+    return sum(
+        max([member.most, member.obeys.replicas, *[each.replicas for each in arriving]])
+        for member, arriving in zip(state.members, state.sent, strict=True)
+    )
 
 
 def _wanting(state: State) -> State:
@@ -240,20 +313,20 @@ def canonical(state: State, rules: Rules) -> State:
         for sent, member in zip(state.sent, state.members, strict=True)
     )
     reports = tuple(
-        frozenset(each for each in reports if each.obeys >= account.report.obeys and each != account.report)
+        frozenset(each for each in reports if booked(account, each) != account)
         for reports, account in zip(state.reports, state.accounts, strict=True)
     )
-    may = sum(
-        max([member.most, member.obeys.replicas, *[each.replicas for each in arriving]])
-        for member, arriving in zip(state.members, sent, strict=True)
-    )
-    ceiling = state.maximum if may <= state.maximum else state.ceiling
-    return state._replace(sent=sent, reports=reports, ceiling=ceiling)
+    state = state._replace(sent=sent, reports=reports)
+    return state._replace(ceiling=state.maximum) if _may(state) <= state.maximum else state
 
 
 def check(state: State) -> None:
-    """Check what must hold in every state. Raises ViolationError."""
-    if (total := sum(member.most for member in state.members)) > state.ceiling:
+    """Check what must hold in every state; a member that is away and never reported is not counted.
+
+    Raises ViolationError.
+    """
+    total = sum(member.most for at, member in enumerate(state.members) if at != state.away or _known(state))
+    if total > state.ceiling:
         raise ViolationError(f"{total} replicas, above the maximum of {state.ceiling}")
     for member, bounds in zip(state.members, MEMBERS, strict=True):
         if member.replicas < bounds.min_replicas:
@@ -266,7 +339,10 @@ def check_recovery(state: State, rules: Rules) -> None:
     Raises ViolationError: it has not.
     """
     if state.away >= 0:
-        state = _wanting(state._replace(away=-1))
+        ceiling = state.ceiling if _known(state) else max(state.ceiling, _may(state))
+        state = _wanting(state._replace(away=-1, ceiling=ceiling))
+    for at, has_spec in enumerate(state.has_spec):
+        state = state if has_spec else _with_spec(state, at, rules)
     for at, member in enumerate(state.members):
         if member.writing >= 0:
             state = _with_member(state, at, member._replace(replicas=member.writing, writing=-1))
@@ -281,12 +357,12 @@ def check_recovery(state: State, rules: Rules) -> None:
 def _quiet_round(state: State, rules: Rules) -> State:
     """One sync period: reports, an evaluation, allotments, writes."""
     for at, member in enumerate(state.members):
-        state = _booked(state, at, MemberReport(member.obeys.number, member.replicas, rules.most(member)))
+        state = _booked(state, at, reported(member, rules))
     state = evaluate(state, rules)
     for at, member in enumerate(state.members):
         newest = max(state.sent[at], key=lambda each: each.number, default=member.obeys)
         obeys = rules.obeys(member.obeys, newest)
-        state = _with_member(state, at, Member(obeys, obeys.replicas))
+        state = _with_member(state, at, Member(obeys, member.replicas if obeys.replicas < 0 else obeys.replicas))
     return canonical(state, rules)
 
 

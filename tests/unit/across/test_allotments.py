@@ -60,3 +60,36 @@ def test_an_allotment_is_sent_until_a_report_shows_it() -> None:
 def test_a_member_obeys_higher_numbers_only() -> None:
     assert obeyed(Allotment(3, 5), Allotment(2, 9)) == Allotment(3, 5)
     assert obeyed(Allotment(3, 5), Allotment(4, 1)) == Allotment(4, 1)
+
+
+def test_nothing_is_added_before_each_member_has_reported() -> None:
+    accounts = {"east": _obeying(1, 2), "west": Account()}
+    assert _shares(allot({"east": 4, "west": 2}, accounts, 9)) == {"east": 2, "west": 0}
+    assert _shares(allot({"east": 4}, accounts, 9)) == {"east": 4, "west": 0}  # west is away
+
+
+def test_a_member_that_has_not_reported_gets_no_allotment_and_numbers_go_on_from_its_first_report() -> None:
+    assert outstanding(allot({"west": 3}, {"west": Account()}, 9)) == []
+    account = booked(Account(), MemberReport(57, 2, 2))
+    assert outstanding(allot({"west": 3}, {"west": account}, 9)) == [("west", Allotment(58, 3))]
+
+
+def test_what_may_be_had_under_a_former_spec_is_counted_until_a_report_under_the_new_one() -> None:
+    before = Account(MemberReport(2, 3, 4), (Allotment(2, 3), Allotment(3, 8)))
+    after = before.of_new_spec
+    assert (after.report, after.counted) == (None, 8)
+    assert booked(after, MemberReport(3, 4, 5)).counted == 5
+    assert Account().of_new_spec == Account()
+
+
+@pytest.mark.parametrize(
+    ("report", "present"),
+    [
+        pytest.param(MemberReport(2, 3, 3), 7, id="the newest allotment is on its way"),
+        pytest.param(MemberReport(3, 3, 7), 7, id="its write is in flight"),
+        pytest.param(MemberReport(3, 7, 7), 7, id="it is obeyed"),
+        pytest.param(MemberReport(3, 3, 3), 3, id="something holds the member"),
+    ],
+)
+def test_what_a_member_has_or_is_about_to_have(report: MemberReport, present: int) -> None:
+    assert Account(report, (Allotment(3, 7),)).present == present
