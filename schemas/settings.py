@@ -89,7 +89,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     `removalBudgets`, `additionBudgets`: the same by namespace, `*`: each namespace that has none of its own.
     `partialView`: hold scale-downs in a namespace whose pods or metrics vanish or fall together.
     `evaluateOn`: `sample` evaluates an HPA also when a pushed sample moves its metric past the
-    tolerance, not only once per sync period (`period`); `evaluateFloorMs`: so long after the one before at the soonest.
+    tolerance, not only once per sync period (`period`); `evaluateFloorMs`: the least time between evaluations.
     `rules`: decide as this version of Kubernetes, such as `1.33`, whatever version the cluster has; `gates`: feature
     gates of its controller manager that an observer cannot read, such as `HPAScaleToZero=true`. `price` (no decision
     depends on it): what a replica costs per hour, in a currency of the user's own, such as `0.04`.

@@ -30,7 +30,7 @@ def decided(records: Iterable[GeneratedRecord], partitions: int) -> Iterator[tup
 
 
 def as_record(offset: int, timestamp_ms: int, decision: DecisionRecord) -> ArchivedRecord:
-    """A decision as it stands on its topic."""
+    """A decision as it is on its topic."""
     return ArchivedRecord(offset, timestamp_ms, decision.key.encode(), tuple(decision.headers), decision.value)
 
 

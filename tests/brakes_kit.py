@@ -22,7 +22,7 @@ AT_ONCE = {
 
 
 class World:
-    """HPAs of a namespace whose writes all succeed at once, unless they are told to fail."""
+    """HPAs of a namespace whose writes all succeed at once, unless a test makes them fail."""
 
     def __init__(self, *apps: str, replicas: int = 10, **braking: Any) -> None:
         self.log = LogBuilder()

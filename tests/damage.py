@@ -32,7 +32,7 @@ class Verdict(NamedTuple):
 
     @property
     def is_noticed(self) -> bool:
-        """Whether something was said at all."""
+        """Whether anything was printed."""
         return bool(self.fault) or self.duplicates > 0
 
 

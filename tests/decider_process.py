@@ -113,7 +113,7 @@ async def append_log(producer: AIOKafkaProducer, log: Log) -> None:
 
 
 async def read_decisions(settings: KafkaSettings, partitions: Sequence[int]) -> dict[int, Read]:
-    """What stands on the decisions topic."""
+    """The records of the decisions topic."""
     tps = [TopicPartition(topics.DECISIONS, number) for number in partitions]
     async with reader(settings, tps) as consumer:
         firsts, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
@@ -166,7 +166,7 @@ def first_difference(want: Mapping[int, list[bytes]], got: Mapping[int, Read]) -
 async def wait_for_decisions(
     settings: KafkaSettings, want: Mapping[int, list[bytes]], running: Sequence[Decider], timeout_s: float = 60
 ) -> dict[int, Read]:
-    """Wait until as many decisions stand as are wanted; what stands then."""
+    """Wait until there are as many decisions as wanted, and return them."""
     deadline = time.monotonic() + timeout_s
     while True:
         got = await read_decisions(settings, sorted(want))

@@ -1,4 +1,4 @@
-"""Build what the decision algorithm takes, in the few words that its rules are told in."""
+"""Build the inputs of the decision algorithm in few words."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -129,7 +129,7 @@ def policy(kind: str, value: int, period_s: int) -> Json:
 
 
 def behavior(up: Json | None = None, down: Json | None = None) -> Json:
-    """A defaulted behavior; windows 0 unless given, so that only what a test names takes part."""
+    """A defaulted behavior; windows 0 unless given, so that only what a test names has an effect."""
     scale_up = {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [policy("Pods", 4, 15)]}
     scale_up["policies"] = [policy("Pods", 4, 15), policy("Percent", 100, 15)]
     scale_down = {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [policy("Percent", 100, 15)]}
@@ -211,7 +211,7 @@ class Controller:
     def sync(
         self, current: int, *answers: MetricReading | None, outcome: ScaleOutcome | None = None, **more: Any
     ) -> ReconcileResult:
-        """Evaluate and, where a write is wanted, complete it (applied, unless told otherwise)."""
+        """Evaluate and, where a write is wanted, complete it (applied by default)."""
         now_ms = more.get("now_ms", NOW_MS)
         made = self.evaluate(current, *answers, **more)
         if made.result is not None:

@@ -319,7 +319,7 @@ def hpa_names(context: click.Context, parameter: click.Parameter, incomplete: st
     """Return the whole names that begin as typed; nothing where the fleet does not answer in time."""
     try:
         return [name for name in _known(context) if name.startswith(incomplete)]
-    except Exception:  # whatever it is, a TAB must never print an error into the line that is being typed
+    except Exception:  # a TAB must never print an error into the line that is being typed
         return []
 
 

@@ -155,7 +155,7 @@ def _observed(cluster: str, now_ms: int, reported_ms: int | None, reports: list[
     alive = [each for each in reports if not each.stopped and now_ms - each.reported_ms <= SILENT_MS]
     newest = max(alive or reports, key=lambda report: report.reported_ms, default=None)
     if reported_ms is None:
-        yield ClusterTrouble("observerSilent", None, "no observer of it has ever been heard", start)
+        yield ClusterTrouble("observerSilent", None, "no observer of it has ever reported", start)
     elif newest is not None and newest.reported_ms >= reported_ms and (left := _left(newest)):
         text = f"it has left the fleet{since(newest.reported_ms, now_ms)}: {left}"
         yield ClusterTrouble("left", newest.reported_ms, text, f"fleethpa get hpa -A -C {cluster}")

@@ -157,7 +157,7 @@ class LiveReader:
         except UNREADABLE as error:
             await self._failed(error)
             return
-        # The driver's own errors have no common base with ours; whatever it is, the page says so and tries again.
+        # The driver's own errors have no common base class with ours; the page shows any of them and tries again.
         except Exception as error:
             logger.warning("the source cannot be read: %s", error)
             await self._failed(error)

@@ -1,4 +1,4 @@
-"""What `explain` and `verify` know beyond the record: an evaluation made again, compared, and what would change it."""
+"""What `explain` and `verify` know beyond the record: an evaluation repeated, compared, and what would change it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class PodProfile:
     ready_ms: int = 2_000
     """From Running to Ready."""
     stop_ms: int = 1_000
-    """From deletion to gone; the deletionTimestamp stands for that long."""
+    """From deletion to gone; the deletionTimestamp is set for that long."""
     idle_cpu_milli: int = 10
     cpu_milli_per_unit: float = 5.0
     """Millicores for one unit of load per second."""

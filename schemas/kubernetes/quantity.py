@@ -38,7 +38,7 @@ _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
 _NANO_DIGITS = 9
 _I64_DIGITS = 18
 _SURELY_I64_LENGTH = 12
-"""Of a text whose value fits 64 bits, whatever it is counted in."""
+"""Of a text whose value fits 64 bits, in any unit."""
 _DECIMAL_SUFFIXES = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _BINARY_SUFFIXES = {0: "", 10: "Ki", 20: "Mi", 30: "Gi", 40: "Ti", 50: "Pi", 60: "Ei"}
 _SUFFIXES: dict[str, tuple[int, Format]] = {

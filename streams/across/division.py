@@ -16,7 +16,7 @@ UNLIMITED: Final = 2**31 - 1
 
 
 class FleetMember(Struct, frozen=True):
-    """A cluster that takes part, with its own bounds."""
+    """A member cluster with its own bounds."""
 
     name: str
     weight: int = 1
@@ -26,7 +26,7 @@ class FleetMember(Struct, frozen=True):
 
 class Placement(Struct, frozen=True):
     """How a total is divided. `rebalance_after_ms`: replicas move between members once the division has differed for
-    so long.
+    this time.
     """
 
     strategy: Strategy = "Weighted"

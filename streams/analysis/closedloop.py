@@ -92,7 +92,7 @@ def start_up(recorded: Iterable[EvaluationInputs]) -> StartUp:
 
 
 def _is_first(pod: PodRow) -> bool:
-    """Its readiness is known and plausibly its first: a pod that lost readiness long after its start tells nothing."""
+    """Its readiness is known and plausibly its first: a pod that lost readiness long after its start is no evidence."""
     if pod.start_ms is None or pod.ready_at_ms == ZERO_TIME_MS:
         return False
     return 0 <= pod.ready_at_ms - pod.start_ms <= _LONGEST_MS

@@ -89,7 +89,9 @@ async def decision_offset(
                 if hashlib.sha256(record.value).hexdigest() == head.digest:
                     return int(record.offset)
                 raise _unfit(
-                    past, number, f"leads to another decision number {head.seq} than stands: it is of another log"
+                    past,
+                    number,
+                    f"leads to another decision number {head.seq} than the topic has: it is of another log",
                 )
     raise _unfit(past, number, f"leads to decision number {head.seq}, which {tp.topic} does not hold")
 

@@ -1,7 +1,8 @@
 """What counts of the reports of agents, and of reports on their clusters that come another way. No I/O.
 
-Records bear no sender: all that a broker vouches for is who may write a topic. So the topic of an agent speaks for its
-own cluster and no other, about what is observed there and nothing else, and the shared topics do not speak for it.
+Records bear no sender: all that a broker vouches for is who may write a topic. So the topic of an agent may hold
+records of its own cluster only, about what is observed there and nothing else, and the shared topics may hold none of
+them.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -366,7 +366,7 @@ class Worker(SourceWorker):
         """End ingest: the log would take the records of the new topic for duplicates. Raises IngestError: always."""
         raise IngestError(
             f"{tp.topic} partition {tp.partition} is at offset {offset}, but {read} records of it were read: the topic "
-            "was made again, and the log would take its records for duplicates. "
+            "was created again, and the log would take its records for duplicates. "
             f"Next: fleethpa ingest reset {tp.topic} {tp.partition}"
         )
 

@@ -24,7 +24,7 @@ from streams.state.rows import DirectoryEntry, DirectoryKey, ListProgress, Pause
 from streams.state.samples import State
 
 VERSION_KEPT_MS = 60_000
-"""So long a reported version of a cluster stays before another one is taken (log time)."""
+"""How long a reported version of a cluster counts before another one is taken (log time)."""
 SILENCE_MS = 30_000
 """After this much silence of the observer session that is followed, another one takes over; a later session of the same
 instance does at once.

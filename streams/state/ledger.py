@@ -113,7 +113,7 @@ class Ledger:
         if standing is not None:
             self._places.pop()
             if standing != value:
-                raise DivergenceError(f"decision {draft.id} was made again and differs", standing, value)
+                raise DivergenceError(f"decision {draft.id} was made a second time and differs", standing, value)
         self.prev = sha256(value).hexdigest()
         return None if standing is not None else self._record(draft, value)
 
@@ -126,7 +126,7 @@ class Ledger:
             place = self._places.pop()
             value = self._standing[place.id]
             if place.seq != self.seq + 1 or place.prev != self.prev or not self._is_ahead(place.id):
-                raise DivergenceError(f"decision {place.id} stands but was not made again", value, b"")
+                raise DivergenceError(f"decision {place.id} is on the topic but was not made a second time", value, b"")
             self.seq, self.prev = place.seq, sha256(value).hexdigest()
 
     def _record(self, draft: Draft, value: bytes) -> DecisionRecord:

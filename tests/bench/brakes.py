@@ -199,7 +199,7 @@ async def _fleet_of(folder: Path, arm: Arm) -> AsyncIterator[tuple[Stack, Fleet,
 
 
 async def run_arm(folder: Path, arm: Arm, wrong_s: float) -> Result:
-    """Let the metrics be wrong for so long under some brakes."""
+    """Let the metrics be wrong for some time under some brakes."""
     async with _fleet_of(folder, arm) as (_, fleet, seen):
         async with asyncio.timeout(120):
             while set(counts(fleet).values()) != {WHOLE}:

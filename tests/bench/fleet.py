@@ -59,7 +59,7 @@ LEAST_START_S, START_S_PER_HPA = 240.0, 0.0072
 PROGRESS_S = 15.0
 LAST_LINES = 6
 NOISE = 1.5
-"""Ratios that are this much worse than the stored ones are told loudly."""
+"""A ratio that is this much worse than the stored one is printed as a warning."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class FleetRun:
         self.commands: dict[str, tuple[str, ...]] = {}
         self.restarts: Counter[str] = Counter()
         self.last_words: list[str] = []
-        """What each process said last that ended too early."""
+        """The last output of each process that ended too early."""
         self.decider_ports: dict[str, int] = {}
         """Where each decider serves its metrics."""
 

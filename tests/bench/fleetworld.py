@@ -1,8 +1,8 @@
 """A fleet behind HTTP servers that answer as API servers do, at low cost: `python -m tests.bench.fleetworld`.
 
-One process is all clusters, told apart by the first element of the path. Answers are put together from texts, not from
-objects. Pods start, become ready and go; workloads follow what is written to `/scale`; load follows a recorded trace.
-It also reads the decisions topic, since it alone knows when it gave which sample.
+One process is all clusters; the first element of the path names the cluster. Answers are put together from texts, not
+from objects. Pods start, become ready and go; workloads follow what is written to `/scale`; load follows a recorded
+trace. It also reads the decisions topic, since it alone knows when it gave which sample.
 """
 
 import argparse

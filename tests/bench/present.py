@@ -1,7 +1,7 @@
 """What it costs to read the present: `fleethpa get hpa -A` as a process, on the embedded broker.
 
 The topics hold state rows, log and decisions of a while: the embedded broker keeps some 5 MB of each partition, which
-is a past of an hour for 100 HPAs. The log goes on for half a checkpoint's time after the newest one, as it does on
+is a past of an hour for 100 HPAs. The log continues for half a checkpoint's time after the newest one, as it does on
 average. CPU time of the whole process counts, its start included.
 """
 

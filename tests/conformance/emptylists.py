@@ -1,7 +1,7 @@
 """Validation cases whose input lost an explicit empty `policies` list on its way into the file.
 
 Upstream distinguishes `policies: []` (refused) from no `policies` (completed with the defaults); the JSON form that the
-files are written in leaves both out. Upstream's answer tells which one it was given, so the list can be put back where
+files are written in leaves both out. Upstream's answer shows which one it was given, so the list can be put back where
 the answer asks for it, and everything else must then be equal.
 """
 
@@ -19,7 +19,7 @@ _PREFIX, _SUFFIX = "spec.behavior.", ".policies"
 
 
 def restored(case: Json, upstream: Json) -> Iterator[Json]:
-    """Give the case as upstream may have seen it; nothing where its answer speaks of no missing list.
+    """Give the case as upstream may have seen it; nothing where its answer mentions no missing list.
 
     In `in` the answer names every direction whose list was empty. Of `old` only `generation` and the rules that skip
     what has not changed can tell, so every choice of the same directions is given.
@@ -38,7 +38,7 @@ def restored(case: Json, upstream: Json) -> Iterator[Json]:
 
 
 def explain(case: Json, upstream: Json, answer: Callable[[Json], Json]) -> str | None:
-    """Name the class of a validation case that differs as it stands, None when putting the lists back is not enough."""
+    """Name the class of a validation case that differs unchanged, None when putting the lists back is not enough."""
     equal = (not any(differences(upstream, answer(each))) for each in restored(case, upstream))
     return EMPTY_LIST if any(equal) else None
 

@@ -1,4 +1,4 @@
-"""Scenarios of the controller told as a log: what the fold decides of them must be what upstream did.
+"""Scenarios of the controller as a log: what the fold decides of them must be what upstream did.
 
 Every tick is one record at its time. What a log cannot say ends the telling (`UntoldError`): two metrics that ask one
 question and are answered differently, an answer without a single sample, a status write that fails.

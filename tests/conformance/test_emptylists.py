@@ -1,4 +1,4 @@
-"""An explicit empty `policies` list is missing from the files' JSON; upstream's answer tells that it was there."""
+"""An explicit empty `policies` list is missing from the files' JSON; upstream's answer shows that it was there."""
 
 import copy
 import gzip

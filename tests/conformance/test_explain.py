@@ -1,4 +1,4 @@
-"""What upstream leaves to chance is told apart by narrow rules: each explains its own difference and no other."""
+"""What upstream leaves to chance is recognised by narrow rules: each explains its own difference and no other."""
 
 from typing import Any
 

@@ -58,7 +58,7 @@ def unnamed(value: Any) -> Any:
 def reported(case: dict[str, Any], scenario: LoggedScenario) -> None:
     """Tell a whole scenario; every decision, status and in the end the memory must be upstream's.
 
-    In shadow the native controller's own status is told after each tick, and a write that failed is not compared.
+    In shadow the native controller's own status is recorded after each tick, and a write that failed is not compared.
     """
     stored = scenario.status
     for index, tick in enumerate(case["ticks"]):
@@ -105,5 +105,5 @@ def test_every_decision_of_the_log_is_upstreams(
         else:
             ends["whole"] += 1
 
-    # A log cannot say all that a scenario of the controller alone can; half of them at least are told to their end.
+    # A log cannot express everything that a scenario of the controller can; at least half of them are run to their end.
     assert 2 * ends["whole"] >= sum(ends.values()) > 0, ends

@@ -1,6 +1,6 @@
 """What the reconciler writes into an HPA's status over time is what the native controller writes on the same input.
 
-The scenarios of the controller are told as a log; each decision, full or short, is shown as the reconciler shows it.
+The scenarios of the controller are run as a log; each decision, full or short, is shown as the reconciler shows it.
 """
 
 import json

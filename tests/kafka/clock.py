@@ -1,8 +1,8 @@
 """A broker clock that jumps: Kafka's own `SystemTime`, replaced by one that adds what a file says.
 
-The class stands first on the broker's class path, so it is found before the one in kafka-clients. It moves wall-clock
-time only; `nanoseconds`, by which Kafka measures sessions and time-outs, goes on, as it does when an operator sets the
-clock of a host.
+The class is first on the broker's class path, so it is found before the one in kafka-clients. It moves wall-clock
+time only; `nanoseconds`, by which Kafka measures sessions and time-outs, continues, as it does when an operator sets
+the clock of a host.
 """
 
 import shutil

@@ -176,7 +176,7 @@ class Part:
         self.running.send_signal(number)
 
     def kill(self) -> None:
-        """End it at once, also when it stands still."""
+        """End it at once, also when it is stopped."""
         if not self.ended:
             self.running.kill()
             self.running.wait()

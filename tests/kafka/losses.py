@@ -18,12 +18,12 @@ CHANGELOG = [one for one in admin.wanted(PARTITIONS, 1) if one.name == topics.CH
 
 
 async def lose_changelog(settings: KafkaSettings) -> None:
-    """Every row: the topic is deleted and made again."""
+    """Every row: the topic is deleted and created again."""
     client = AIOKafkaAdminClient(**aiokafka_kwargs(settings))
     await client.start()
     try:
         await client.delete_topics([topics.CHANGELOG])
-        await asyncio.sleep(1)  # a name is free again only some time after the answer, and nothing tells when
+        await asyncio.sleep(1)  # a name is free again only some time after the answer, and nothing shows when
     finally:
         await client.close()
     await make_topics(settings, CHANGELOG)

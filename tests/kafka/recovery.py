@@ -1,7 +1,8 @@
 """How soon a decider decides again: `python -m tests.kafka.recovery --hpas 5000`. Prints figures, and checks the bytes.
 
-A decider brings about the state of a fleet and is killed with -9; then the log goes on and a decider is started: first
-the same static member, then another one that has to wait for the dead member's session to end, as after a lost host.
+A decider brings about the state of a fleet and is killed with -9; then the log continues and a decider is started:
+first the same static member, then another one that has to wait for the dead member's session to end, as after a lost
+host.
 """
 
 import argparse
@@ -77,7 +78,7 @@ def expect(parts: Sequence[Log]) -> tuple[list[int], dict[int, str]]:
 
 
 async def digests_of(settings: KafkaSettings) -> dict[int, str]:
-    """A digest of what stands on the decisions topic after the readers' rule, by partition."""
+    """A digest of the decisions topic after the readers' rule, by partition."""
     found = {}
     tps = [TopicPartition(topics.DECISIONS, number) for number in NUMBERS]
     async with reader(settings, tps) as consumer:

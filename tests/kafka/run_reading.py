@@ -1,4 +1,4 @@
-"""What stands on the topics after a run, and whether it is what must stand there."""
+"""The records of the topics after a run, and whether they are the right ones."""
 
 import asyncio
 import bisect

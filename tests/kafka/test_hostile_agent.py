@@ -196,7 +196,7 @@ async def test_replayed_records_change_nothing(site: Site) -> None:
         await producer.send_and_wait(site.other.topics.reports, encode(foreign), partition=ONLY_PARTITION)
     # The record of the other agent, to the byte, on its own topic.
     assert (await site.refused(await site.write(encode(foreign), site.own.topics.reports)))[0] == "otherCluster"
-    # A record of its own once more: it speaks for its own cluster only, whatever it says.
+    # A record of its own once more: it counts for its own cluster only, whatever it contains.
     offset = await site.report(Heartbeat(session="agent-prod@1", watches=["pods"]))
     await site.logged(site.own.topics.reports, offset)
 

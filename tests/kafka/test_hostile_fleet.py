@@ -208,7 +208,7 @@ async def previews(site: Site) -> None:
             cluster.apply(_deployment(name, namespace, 0, {}))
             cluster.apply(_hpa(name, namespace))
             await asyncio.sleep(0)
-        await asyncio.sleep(ATTACK_S / WAVES)  # for so long they live
+        await asyncio.sleep(ATTACK_S / WAVES)  # how long they live
         for name in names:
             for kind in ("HorizontalPodAutoscaler", "Deployment"):
                 _delete(cluster, "autoscaling/v2" if kind[0] == "H" else "apps/v1", kind, namespace, name)

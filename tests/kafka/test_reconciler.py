@@ -16,7 +16,7 @@ from tests.kit.clusters import audit_of
 
 WAIT_S = 240.0
 AWAY_S = 12.0
-"""Longer than a wish lives and than a session lasts."""
+"""Longer than a wanted write lives and than a session lasts."""
 RESCALED = "SuccessfulRescale"
 
 

@@ -1,4 +1,4 @@
-"""Each stall that Faust is silent about, put into a live decider: it ends with a reason, and a restart goes on."""
+"""Each stall that Faust is silent about, put into a live decider: it ends with a reason, and a restart continues."""
 
 import asyncio
 from pathlib import Path

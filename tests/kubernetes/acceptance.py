@@ -43,7 +43,7 @@ TOKEN: Final = "first"
 HUB_PARTS: Final = ("ingest", "decider", "router", "observer", "reconciler")
 SETTLED_S: Final = 600.0
 QUIET_S: Final = DOWNSCALE_STABILIZATION_S + 2 * SYNC_PERIOD_S
-"""A status that did not change for so long stays as it is: no recommendation is kept longer."""
+"""A status that did not change for this time stays as it is: no recommendation is kept longer."""
 HELD_S: Final = 4 * SYNC_PERIOD_S
 ADOPTED: Final = [name for name in NAMES if name != "no-target"]
 """Whose target can bear events."""
@@ -438,7 +438,7 @@ def access_revoked(walk: Walk) -> str:
         held = {name: counts(site) for name, site in walk.sites.items()}
         for site in walk.sites.values():
             demand(site.backend, 200)
-        time.sleep(HELD_S)  # that nothing happens has no event to wait for: replicas must not move for so long
+        time.sleep(HELD_S)  # that nothing happens has no event to wait for: replicas must not move for this time
         assert {name: counts(site) for name, site in walk.sites.items()} == held, "replicas moved without access"
         push, pull = (walk.sites[name].plane for name in (PUSH, PULL))
         push.kubectl("apply", "-f", "-", stdin=walk.hub.run(*rbac(enforce=True)))

@@ -30,7 +30,7 @@ REPLICAS: Final = 4
 HPAS: Final = 3
 """A partial view needs at least so many."""
 WRONG_S: Final = 60.0
-"""So long a wrong hub may do what it wants: three times the stabilization window of the settings."""
+"""How long a wrong hub may do what it wants: three times the stabilization window of the settings."""
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Watch:
         self.lost = max(self.lost, sum(max(0, REPLICAS - count) for count in self.rig.counts().values()))
 
     def during(self, seconds: float) -> None:
-        """Look for so long."""
+        """Look for this time."""
         end_s = time.monotonic() + seconds
         while time.monotonic() < end_s:
             self.look()
@@ -129,7 +129,7 @@ def hub_stalled(rig: Rig, watch: Watch) -> Outcome:
 
 
 def kafka_away(rig: Rig, watch: Watch) -> Outcome:
-    """The brokers stand still: nothing is decided, reported or heard."""
+    """The brokers are stopped: nothing is decided, reported or received."""
     begun = time.time()
     rig.broker.signal(signal.SIGSTOP)
     somebody = watch.stood_in(begun)
@@ -409,7 +409,7 @@ def work(series: Series, folder: Path, binaries: Path, until_s: float) -> None:
                     begun = time.monotonic()
                     series.done(run(name, rig), time.monotonic() - begun)
                     name = series.next(time.monotonic() > until_s)
-        except Exception as error:  # whatever it is, it is a result, and the other runs go on
+        except Exception as error:  # any error is a result, and the other runs continue
             traceback.print_exc()
             failed = Result(name or "", 0, 0, None, None, "", error=str(error).partition("\n")[0][:300] or repr(error))
             series.done(failed, time.monotonic() - begun)

@@ -71,7 +71,7 @@ class BrokerProcess(EmbeddedBroker):
         self._process.send_signal(number)
 
     def stop(self) -> None:
-        """End it, also where it stands still."""
+        """End it, also where it is stopped."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()

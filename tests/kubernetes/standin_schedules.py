@@ -45,7 +45,7 @@ _WEIGHTS: Final = (4, 1, 2, 3, 2, 2, 2, 3, 2)
 _LASTS_S: Final = (2, 8, 15, 33, 42)
 _BEGINS_S: Final = 25.0
 _SOON_S: Final = 120.0
-"""Within so long after a schedule somebody is in charge: the grace period, and what a busy machine needs to start."""
+"""Within this time after a schedule somebody is in charge: the grace period, and what a busy machine needs to start."""
 
 
 class Trouble(NamedTuple):
@@ -236,7 +236,7 @@ def work(series: Series, folder: Path, binaries: Path, *, from_hub: bool) -> Non
                         break
                 else:
                     _until_back(rig)
-        except Exception as error:  # whatever it is, it is a result, and the others continue
+        except Exception as error:  # any error is a result, and the others continue
             traceback.print_exc()
             series.done(Played(seed or 0, error=f"the run ended: {error}"[:2_000]))
             seed = series.next()

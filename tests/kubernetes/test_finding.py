@@ -98,7 +98,7 @@ def inventory(world: World) -> World:
 
 
 def provider_file(folder: Path, token: Path) -> Path:
-    """A provider whose plugin gives credentials only if it is told which cluster they are for."""
+    """A provider whose plugin gives credentials only if the request names the cluster that they are for."""
     plugin = folder / "plugin"
     plugin.write_text(
         "#!/bin/sh\n"

@@ -32,7 +32,7 @@ _CALLS = {"min": "max", "max": "min", "sorted": "list", "ceil32": "int32", "ceil
 
 
 class Mutant(NamedTuple):
-    """One fault in a module, told by its number: a tree for each would fill the memory."""
+    """One fault in a module, known by its number: a tree for each would fill the memory."""
 
     number: int
     function: str

@@ -30,7 +30,7 @@ QUANTITY_TABLES = ("test_quantity", "test_core_explained", "test_python_traps")
 
 Json = dict[str, Any]
 Check = Callable[[], bool]
-"""Tells whether all answers are right."""
+"""Checks whether all answers are right."""
 
 
 def group(module: str) -> str:

@@ -1,6 +1,6 @@
 """Cut a recording for the tests: `python -m tests.pipeline.cut FROM TO SECONDS`.
 
-Of the first seconds it keeps what an observer of the cluster would have told and what the native controller decided.
+Of the first seconds it keeps what an observer would have published and the native controller's decisions.
 """
 
 import gzip

@@ -77,7 +77,7 @@ class Process:
         return int(line.rpartition(":")[2])
 
     async def ended(self) -> tuple[int, str]:
-        """Exit code and what it said on stderr."""
+        """Exit code and what it printed on stderr."""
         _, error = await asyncio.to_thread(self.popen.communicate, timeout=120)
         return self.popen.returncode, error
 

@@ -48,7 +48,7 @@ class Point(NamedTuple):
     bound: bool
     """Whether a remembered recommendation or scale event had a say."""
     remembered_ms: int | None = None
-    """When the recommendation was made that had a say, where that is told."""
+    """When the recommendation that counted was made, where that is known."""
     conditions: tuple[tuple[str, ...], ...] = ()
     """Type, status and reason of each condition then shown."""
 
@@ -119,7 +119,7 @@ def native_points(tape: Tape, records: Sequence[Observed]) -> Points:
 
 
 def answered(tape: Tape, records: Sequence[Observed]) -> Mapping[str, Sequence[int]]:
-    """Per HPA the moments (ms) at which answers of its metrics were told."""
+    """Per HPA the moments (ms) at which answers of its metrics were recorded."""
     moments: dict[str, list[int]] = defaultdict(list)
     for record in records:
         if record.sync is not None:
@@ -166,7 +166,7 @@ class Comparison:
         native: syncs of the controller.
         ours: our evaluations.
         restarts: moments (ms) at which the native controller was started again.
-        answered: per HPA the moments (ms) at which answers of its metrics were told.
+        answered: per HPA the moments (ms) at which answers of its metrics were recorded.
         periods_ms: of the scaling policies.
     """
 

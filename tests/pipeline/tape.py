@@ -114,7 +114,7 @@ def observed(tape: Tape, *, later_ms: int = 0, settings: ClusterSettings = SETTI
 
 
 class _Observer:
-    """Turns what was recorded into records, with the observer's own converters and its memory of what it told."""
+    """Turns what was recorded into records, with the observer's own converters and its memory of what it published."""
 
     def __init__(self, tape: Tape, later_ms: int, settings: ClusterSettings) -> None:
         self._tape = tape

@@ -1,4 +1,4 @@
-"""One API client per cluster: credentials that change, errors that are told as they are, contexts that are named."""
+"""One API client per cluster: credentials that change, errors reported as they are, contexts that are named."""
 
 import json
 import os

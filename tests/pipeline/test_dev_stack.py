@@ -247,7 +247,7 @@ def test_doctor_finds_parts_that_stand_still_while_the_decider_ticks_on(terminal
     os.kill(parts, signal.SIGSTOP)
     try:
         # Of each cluster two lines: its observer and its reconciler are silent. Nothing is to be written in south.
-        until(lambda: len(failures()) == 8, "every part that stands still is found", 90)
+        until(lambda: len(failures()) == 8, "every process that hangs is found", 90)
         assert {(each["area"], each["subject"]) for each in failures()} == expected
     finally:
         os.kill(parts, signal.SIGCONT)

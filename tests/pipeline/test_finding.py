@@ -76,7 +76,7 @@ async def test_a_cluster_of_a_folder_comes_and_goes_and_the_other_notices_nothin
             assert not any(each.stopped or each.troubles for each in reports(made, "east"))
             assert len(topics.of(AutoscalerList, "east")) == 1
             asked = len(sims["west"].api.audit)
-            await topics.until(lambda: len(topics.of(Heartbeat, "east")) > beats + 4, "time goes on")
+            await topics.until(lambda: len(topics.of(Heartbeat, "east")) > beats + 4, "time passes")
             assert len(sims["west"].api.audit) == asked
 
             put(folder, sims["west"])
@@ -151,7 +151,7 @@ async def test_a_reconciler_serves_a_cluster_from_when_it_comes_until_it_goes(tm
             await topics.until(lambda: served() == ["east"], "west is no longer served")
             await made.decider.wants(sims["west"], "web", 6)
             wanted = await made.decider.wants(sims["east"], "web", 5)
-            ended = await topics.until(lambda: topics.of(Outcome, "east"), "east goes on")
+            ended = await topics.until(lambda: topics.of(Outcome, "east"), "east continues")
             assert (ended[-1].decision, ended[-1].result) == (wanted.id, "applied")
             live = sims["west"].store.get(("deployments.apps", "shop", "web"))
             assert live is not None

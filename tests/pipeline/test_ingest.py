@@ -147,7 +147,7 @@ async def test_everything_bad_is_rejected_with_its_reason_and_the_flow_goes_on(b
         with Process(broker) as process:
             port = await process.port()
             for number, (topic, value, _) in enumerate(BAD_RECORDS.values()):
-                # One partition, so that each bad record stands before a good one; its key is empty, which is no fault.
+                # One partition, so that each bad record comes before a good one; its key is empty, which is no fault.
                 await out.send_and_wait(topic, value, key=b"", partition=0)
                 await out.send_and_wait(topics.SAMPLES, sample(number), key=b"", partition=0)
             await log.until(lambda log: len(log.values()) == len(BAD_RECORDS))

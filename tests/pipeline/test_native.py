@@ -1,4 +1,4 @@
-"""The rules by which a recording's differences are told apart, and that a wrong decision is not explained away."""
+"""The rules by which a recording's differences are classified, and that a wrong decision is not explained away."""
 
 from pathlib import Path
 
@@ -52,14 +52,16 @@ def classes(
     ("native", "ours", "why"),
     [
         pytest.param(point(0, 2, 4), point(0, 2, 4), EQUAL, id="both wanted the same at once"),
-        pytest.param(point(0, 2, 4), point(0, 2, 3), UNEXPLAINED, id="another wish at the same moment has no excuse"),
+        pytest.param(
+            point(0, 2, 4), point(0, 2, 3), UNEXPLAINED, id="another proposal at the same moment has no excuse"
+        ),
         pytest.param(point(0, 2, 4), point(0, 3, 4), UNEXPLAINED, id="nor has another count"),
         pytest.param(point(0, None, None), point(0, None, None), EQUAL, id="neither could read the scale"),
         pytest.param(point(0, None, None), point(0, 0, 0), UNEXPLAINED, id="an unread scale is not a scale of zero"),
         pytest.param(point(0, 2, 4), point(900, 2, 4), EQUAL_ELSEWHEN, id="the same a second later"),
         pytest.param(point(0, 2, 4), point(900, 4, 4), NATIVE_FIRST, id="we saw what it had written"),
         pytest.param(point(0, 2, 4), point(900, 4, 5), NATIVE_FIRST, id="we saw what it had written and went on"),
-        pytest.param(point(0, 4, 4), point(900, 4, 5), UNEXPLAINED, id="another wish a second later, same answers"),
+        pytest.param(point(0, 4, 4), point(900, 4, 5), UNEXPLAINED, id="another proposal a second later, same answers"),
         pytest.param(point(0, 2, 4), point(-900, 4, 4), UNEXPLAINED, id="nobody sees a write before it is made"),
         pytest.param(point(0, 2, 4), point(8_001, 2, 4), CUT_OFF, id="what comes later than any wait is no partner"),
         pytest.param(point(0, 4, 4), point(0, 4, 6, -9_000), REMEMBERED, id="remembered from a moment of ours alone"),

@@ -128,7 +128,7 @@ async def test_a_cluster_is_told_whole_and_then_as_it_changes(tmp_path: Path) ->
             delete(made, "autoscaling/v2", "HorizontalPodAutoscaler", "web")
             gone = await topics.until(lambda: topics.of(AutoscalerDeleted), "the deleted HPA")
             assert gone[0].uid == listed[0].hpas[0]["metadata"]["uid"]
-        assert not pods_now(made, "elsewhere")  # no HPA there: nothing is told of it
+        assert not pods_now(made, "elsewhere")  # no HPA there: nothing is published of it
         sessions = {getattr(body, "session", None) for _, _, _, body in topics.entries}
         assert len(sessions) == 1
 
@@ -194,7 +194,7 @@ async def test_a_burst_of_changes_of_a_custom_resource_is_few_reads_of_its_scale
                 sim.apply(widget("gear", 3 + number))
                 await asyncio.sleep(0.01)  # events of their own, as a busy operator makes them
             await topics.until(lambda: scales(made, "gear")[-1].spec_replicas == 32, "the last scale")
-            # One at once, then at most one in so long a time, however slow the machine is.
+            # One at once, then at most one in this time, however slow the machine is.
             assert reads() - before <= 2 + (time.monotonic() - begun) / BURST_S
 
 

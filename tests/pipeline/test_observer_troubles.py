@@ -282,7 +282,7 @@ async def test_what_was_written_in_the_native_controllers_name_after_its_absence
                 )
                 assert found[0].part == "nativeEvidence"
                 assert found[0].error.startswith("it wrote the status of HPA shop/web at 20")
-                assert len(made.topics.of(SettingsSet)) == 1, "the proof stands"
+                assert len(made.topics.of(SettingsSet)) == 1, "the proof is there"
 
 
 async def test_a_canary_that_cannot_be_made_is_tried_again_and_never_takes_a_proof_back(

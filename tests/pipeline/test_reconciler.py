@@ -129,7 +129,7 @@ async def test_a_wanted_write_is_written_and_told(app: App) -> None:
     ("fault", "attempts"),
     [
         pytest.param({"method": "PUT", "status": 409, "remaining": 2}, 3, id="two conflicts, then it goes through"),
-        pytest.param({"status": 429, "retry_after_s": 1, "remaining": 1}, 2, id="429 waits as long as it is told"),
+        pytest.param({"status": 429, "retry_after_s": 1, "remaining": 1}, 2, id="429 waits as long as it asks for"),
         pytest.param({"status": 500, "remaining": 2}, 3, id="an error on the server passes"),
         pytest.param({"status": 503, "remaining": 1}, 2, id="an unavailable server comes back"),
         # The HTTP client itself repeats a GET once on a connection that it had kept.
@@ -552,7 +552,7 @@ async def test_a_write_whose_partition_moves_while_it_runs_is_not_told_as_given_
         sim.apply(hpa("web"))
         part = Reconciler(config(made))
         async with running(part, asyncio.Event()):
-            # The group may rebalance by itself at its start, and then the write goes on for its second reading.
+            # The group may rebalance by itself at its start, and then the write continues for its second reading.
             await outcome(made, await made.decider.wants(sim, "web", 3))
             await _until(lambda: bool(part._member._committed))
             number = sim.add_fault(Fault(path="deployments/web/scale", method="PUT", action="hang"))
@@ -594,7 +594,7 @@ def decision_record(offset: int, seq: int, name: str) -> ConsumerRecord[bytes, b
 @pytest.mark.parametrize(
     ("end", "again", "taken_again"),
     [
-        pytest.param(9, (3, 1, "api"), True, id="a topic made again, whose numbers begin anew"),
+        pytest.param(9, (3, 1, "api"), True, id="a topic created again, whose numbers begin anew"),
         pytest.param(902, (900, 50, "web"), False, id="records that are read once more"),
     ],
 )

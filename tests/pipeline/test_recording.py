@@ -2,7 +2,7 @@
 
 The recording holds every watch event and metric answer of a v1.37.1 control plane, and what its HPA controller made of
 them (data/README.md). Evaluations take place at other moments here than there, and a controller that is restarted loses
-its memory; each difference has to be of such a class, told by a rule (native.py). Run with `-s` to see the counts.
+its memory; each difference has to be of such a class, by a rule of native.py. Run with `-s` to see the counts.
 """
 
 import os

@@ -66,7 +66,7 @@ CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop"
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[ManualCluster]:
-    """A cluster whose time stands still until a test moves it; its pods are ready."""
+    """A cluster whose time does not advance until a test moves it; its pods are ready."""
     made = ManualCluster("east", START_MS)
     made.apply_yaml(MANIFESTS)
     async with made:

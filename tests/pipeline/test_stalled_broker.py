@@ -37,7 +37,7 @@ class StallingBroker:
         self._pid, self.kafka, self._logged = pid, kafka, logged
 
     async def stall_until_noticed(self, work: Callable[[], Awaitable[Any]]) -> Any:
-        """Begin the work while the broker stands still; let it go on once somebody has waited too long for it."""
+        """Begin the work while the broker is stopped; let it continue once somebody has waited too long for it."""
         os.kill(self._pid, signal.SIGSTOP)
         try:
             _, status = os.waitpid(self._pid, os.WUNTRACED)  # a signal that is sent has not stopped it yet

@@ -75,7 +75,7 @@ class Native(NamedTuple):
 
 
 class Actor(NamedTuple):
-    """A process that takes part. `lease`, `native`, `scale`: what it saw last, in the order scale, Lease, native."""
+    """A process of the protocol. `lease`, `native`, `scale`: what it saw last, in the order scale, Lease, native."""
 
     is_alive: bool = True
     has_looked: bool = False
@@ -725,7 +725,7 @@ def is_somebody_due(state: State) -> bool:
 def is_in_charge(state: State, rules: Rules) -> bool:
     """Whether the right one scales, or `get clusters` shows which writes fail, so that nobody does.
 
-    The right one is the hub if it lives, is heard and may write, else the native controller, where one runs.
+    The right one is the hub if it lives, reaches the cluster and may write, else the native controller, where one runs.
     """
     is_heard = state.has_signs and state.hub.is_alive
     is_stand_in_due = rules.has_controller and (not is_heard or state.failing == "rights")

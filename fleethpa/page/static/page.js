@@ -33,7 +33,7 @@
     else if (root()) draw();
   });
 
-  // A live update keeps the order of the rows; what has moved is said, and a click sorts it.
+  // A live update keeps the order of the rows; what has moved is shown, and a click sorts it.
   document.addEventListener("htmx:beforeSwap", (event) => {
     const { requestConfig, serverResponse } = event.detail;
     if (!requestConfig?.elt?.hasAttribute("data-live") || requestConfig.elt.id !== "fleet") return;
@@ -113,7 +113,7 @@
     },
   });
 
-  const said = (series) => (plot) => {
+  const readout = (series) => (plot) => {
     const at = plot.cursor.idx;
     const place = document.getElementById("reading");
     if (at === null || at === undefined || !place) return;
@@ -147,7 +147,7 @@
   });
 
   const common = (series, title, height) =>
-    ({ ...frame(title, document.getElementById("plots").clientWidth, height), hooks: { setCursor: [said(series)], ready: [click(series)] } });
+    ({ ...frame(title, document.getElementById("plots").clientWidth, height), hooks: { setCursor: [readout(series)], ready: [click(series)] } });
 
   const replicas = (series, at) => new uPlot({
     ...common(series, "Replicas", HEIGHT_PX),

@@ -11,7 +11,7 @@
     const [times, ...values] = uPlot.join(lines.map((each) => [each.times, each.values]));
     // Each line has times of its own, and holds its value until the next of them.
     values.forEach((each) => each.forEach((value, at) => { if (at && (value === null || value === undefined)) each[at] = each[at - 1]; }));
-    const said = (plot) => {
+    const readout = (plot) => {
       const at = plot.cursor.idx;
       if (at !== null && at !== undefined) {
         reading.textContent = `${utc(times[at]).slice(0, 19)}Z  ` + lines.map((each, index) => `${each.name} ${show(values[index][at])}`).join(", ");
@@ -21,7 +21,7 @@
       ...frame(title, figure.clientWidth, 260),
       scales: { y: { range: [0, top * 1.08] } },
       series: [{}, ...lines.map((each) => line(each.name, each.colour, each.dash, each.dash.length ? 1.2 : 2))],
-      hooks: { setCursor: [said] },
+      hooks: { setCursor: [readout] },
     }, [times, ...values], place);
     figure.querySelector("svg").style.display = "none";
   };

@@ -26,7 +26,7 @@ from tests.playback import Log, TimedRecord, fold, make_log
 RUN_FAULTS = 20
 RECOVER_S = 240.0
 FAULT_S = 12.0
-"""The log is appended at a pace that would use it up in so long for each fault to come; longer than most take."""
+"""The log is appended at a pace that leaves this time for each fault to come; longer than most take."""
 FEED_S = 0.1
 NUMBERS = range(PARTITIONS)
 

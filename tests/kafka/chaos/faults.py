@@ -54,7 +54,7 @@ async def broker_killed(group: Group, rng: random.Random) -> None:
 
 
 async def broker_paused(group: Group, rng: random.Random) -> None:
-    """The broker stands still, shorter or longer than the session."""
+    """The broker is stopped for less or more time than the session."""
     await asyncio.sleep(rng.uniform(0.0, 1.5))
     group.broker.pause()
     await asyncio.sleep(rng.uniform(1.0, 2 * SESSION_S))

@@ -22,7 +22,7 @@ KINDS = ("decider", "ingest", "reconciler", "observer")
 REACH_S = 30.0
 """How long a part with an armed step may take to get there."""
 SESSION_S = {"decider": DECIDER_SESSION_S, "ingest": 10.0, "reconciler": 15.0, "observer": 5.0}
-"""After so long another one takes over; the observer has no session with Kafka."""
+"""After this time another one takes over; the observer has no session with Kafka."""
 STEPS = {
     "decider": ("before-publish", "after-publish", "checkpoint-row:1", "checkpoint-row:4", "before-commit"),
     "ingest": ("before-log", "after-log", "before-commit"),
@@ -107,7 +107,7 @@ async def broker_killed(rig: Rig, rng: random.Random) -> None:
 
 
 def broker_paused(seconds: float) -> Fault:
-    """The broker stands still for up to so long."""
+    """The broker is stopped for up to this time."""
 
     async def fault(rig: Rig, rng: random.Random) -> None:
         rig.broker.pause()
@@ -118,7 +118,7 @@ def broker_paused(seconds: float) -> Fault:
 
 
 def ingest_away(seconds: float) -> Fault:
-    """No ingest for so long; the public topics fill and are drained afterwards."""
+    """No ingest for some time; the public topics fill and are drained afterwards."""
 
     async def fault(rig: Rig, rng: random.Random) -> None:
         rig.parts["ingest-0"].kill()
@@ -154,7 +154,7 @@ async def _newest(rig: Rig, topic: str) -> list[ConsumerRecord]:
 
 
 async def clock_jumps(rig: Rig, rng: random.Random) -> None:
-    """The broker's clock goes ahead by a minute or two, and some seconds later back: log time stands still as long."""
+    """The broker's clock jumps ahead by a minute or two and soon back, while log time does not advance."""
     if rig.broker.clock is None:
         raise RuntimeError("the broker runs by the host's clock: give it one that can be set")
     ahead_s = rng.uniform(60.0, 120.0)

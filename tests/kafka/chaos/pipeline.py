@@ -86,7 +86,7 @@ class PipelineRun:
     async def _recovered(self, limit_s: float) -> None:
         """Wait until every part has gone on with what came after now.
 
-        While the broker's clock is behind the newest log time, log time stands still, and nothing becomes due.
+        While the broker's clock is behind the newest log time, log time does not advance, and nothing becomes due.
         """
         begun, marks = time.monotonic(), None
         while True:

@@ -334,7 +334,7 @@ ACTS = Guardrail(name="wave", removed_percent=80, least_removed=1, act=True)
 
 
 class _Followed:
-    """What a breaker publishes of a wave of removals in cluster `eu`, after what it heard before."""
+    """What a breaker publishes of a wave of removals in cluster `eu`, after what it received before."""
 
     def __init__(
         self,

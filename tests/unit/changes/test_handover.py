@@ -164,7 +164,7 @@ class Cluster:
         self.fleet.checkpoint()
 
     def time_passes(self) -> None:
-        """More than a minute; the observer tells what is there."""
+        """More than a minute; the observer publishes what is there."""
         self.fleet.append(after_ms=61_000)
         self.observe()
 

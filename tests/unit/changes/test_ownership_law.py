@@ -1,4 +1,4 @@
-"""No order of apply, adopt, release, delete and mode leaves a target to nobody, unless the user was told and agreed.
+"""No order of apply, adopt, release, delete and mode leaves a target to nobody, unless the user was asked and agreed.
 
 The commands run as a user gives them, against a fleet in memory; what happens in the cluster reaches the log late.
 """
@@ -224,7 +224,7 @@ class Owners(RuleBasedStateMachine):
             ]
 
     def user(self, *arguments: str, stdin: str | None = None) -> int:
-        """Give a command; where it asks, agree. What it takes from a target's last driver must have been said."""
+        """Give a command; where it asks, agree. It must have printed what it takes from a target's last driver."""
         known, coming = self.known(), self.drained()
         answer = self.cli(*arguments, stdin=stdin)
         reported = ""

@@ -1,4 +1,4 @@
-"""`lint` and `diff`: manifests checked without a cluster, and beside what stands."""
+"""`lint` and `diff`: manifests checked without a cluster, and compared with what is in force."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_a_fleet_that_nobody_has_heard_of_is_no_agreement(monkeypatch: pytest.Mo
 
 def test_metrics_stand_in_an_order_that_their_targets_do_not_change() -> None:
     def described(name: str, value: str) -> dict[str, Any]:
-        # The API's own order of members: the target stands before the metric.
+        # The API's own order of members: the target comes before the metric.
         found = {"describedObject": {"kind": "Service", "name": "web"}, "target": {"type": "Value", "value": value}}
         return {"type": "Object", "object": found | {"metric": {"name": name}}}
 

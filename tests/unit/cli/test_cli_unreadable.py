@@ -1,4 +1,4 @@
-"""An archive of which a file cannot be read: every verb names it, none speaks of Kafka or of a fault of fleethpa."""
+"""An archive of which a file cannot be read: every verb names it, none mentions Kafka or a fault of fleethpa."""
 
 from __future__ import annotations
 

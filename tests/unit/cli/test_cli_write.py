@@ -1,4 +1,4 @@
-"""Write verbs over a fleet in memory: what would be written, what is refused, how it is told."""
+"""Write verbs over a fleet in memory: what would be written, what is refused, and with which text."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ spec:
 
 
 class Broker:
-    """Stands for the writer: keeps what it is given and says what became of it."""
+    """Stands for the writer: keeps what it is given and returns what became of it."""
 
     def __init__(self) -> None:
         self.partitions = 4

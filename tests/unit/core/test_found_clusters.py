@@ -1,4 +1,4 @@
-"""From files and objects that describe clusters to kubeconfigs: what each says, and what is told of mistakes."""
+"""From files and objects that describe clusters to kubeconfigs: what each contains, and how mistakes are reported."""
 
 import base64
 import json

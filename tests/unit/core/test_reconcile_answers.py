@@ -73,7 +73,7 @@ def test_a_metric_whose_selector_cannot_be_read_is_not_asked_for() -> None:
             described("Namespace", "other"),
             "",
             "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/metrics/m",
-            id="the core Namespace is the HPA's own, whatever it is called",
+            id="the core Namespace is the HPA's own, under any name",
         ),
         pytest.param(
             described("Namespace", "other", "acme.io/v1"),

@@ -189,7 +189,7 @@ STEPS = st.lists(
 @given(STEPS)
 def test_however_repeats_interleave_each_decision_is_taken_once_and_in_order(steps: list[tuple[str, int, int]]) -> None:
     """Several routers may copy one log partition at once, each from where it found the offsets committed, and without
-    gaps: all of them together write a topic in which every decision stands at least once. Other clusters' decisions
+    gaps: all of them together write a topic in which every decision is at least once. Other clusters' decisions
     leave holes in the numbers.
     """
     inbox = Inbox()

@@ -1,4 +1,4 @@
-"""What the decider tells Prometheus of HPAs and decisions, after a fold of a generated log."""
+"""The decider's metrics of HPAs and decisions, after a fold of a generated log."""
 
 import re
 from types import SimpleNamespace

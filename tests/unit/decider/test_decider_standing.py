@@ -1,4 +1,4 @@
-"""What stands on the decisions topic beyond the recovered state."""
+"""Decisions on the topic beyond the recovered state."""
 
 import hashlib
 from collections.abc import Sequence

@@ -37,7 +37,7 @@ def deaths(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Exit, str]]:
 
 
 class FakeStanding:
-    """Nothing stands."""
+    """No decisions."""
 
     finished = True
 
@@ -96,7 +96,7 @@ async def test_a_loop_that_stood_still_is_fenced(deaths: list[tuple[Exit, str]])
     one.check()  # nothing is owned yet
     one.start()
     one.check()
-    time.sleep(0.06)  # the loop stands still
+    time.sleep(0.06)  # the loop hangs
     with pytest.raises(DiedError, match="no longer the owner"):
         one.check()
     assert deaths[0][0] is Exit.FENCED

@@ -53,7 +53,7 @@ def test_a_number_is_never_given_twice(newest: TailHead, decisions: OffsetBounds
 @pytest.mark.parametrize(
     ("bounds", "is_empty"),
     [
-        pytest.param(OffsetBounds(0, 0), True, id="made again"),
+        pytest.param(OffsetBounds(0, 0), True, id="created again"),
         pytest.param(OffsetBounds(40, 40), True, id="every row has expired"),
         pytest.param(OffsetBounds(39, 40), False, id="a row is left"),
     ],

@@ -1,4 +1,4 @@
-"""A rebuild from an archive: the state is what it was, and an archive that cannot give it is told apart."""
+"""A rebuild from an archive: the state is what it was, and an archive that cannot give it is recognised."""
 
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
@@ -119,7 +119,9 @@ async def test_the_decision_that_the_state_follows_from_is_found(
 @pytest.mark.parametrize(
     ("seq", "bounds", "stated"),
     [
-        pytest.param(5, (0, 20), "another decision number 5 than stands: it is of another log", id="another log"),
+        pytest.param(
+            5, (0, 20), "another decision number 5 than the topic has: it is of another log", id="another log"
+        ),
         pytest.param(5, (0, 4), "decision number 5, which fleethpa.decisions does not hold", id="it does not stand"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Every message and every mapping in the guide works as it stands there."""
+"""Every message and every mapping in the guide works as written there."""
 
 import re
 from pathlib import Path

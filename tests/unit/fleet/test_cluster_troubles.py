@@ -48,7 +48,7 @@ def trouble(part: str, reason: Any = "failing", **fields: Any) -> ObserverTroubl
         pytest.param(
             {"reported_ms": NOW_MS - 60_000, "reports": [report(trouble("apiServer"), reported_ms=NOW_MS - 60_000)]},
             ["observerSilent"],
-            id="what a silent observer said last is not known to hold",
+            id="the last report of a silent observer may be outdated",
         ),
         pytest.param(
             {"reports": [report(trouble("pods")), report(reported_ms=NOW_MS - 9_000)]},

@@ -104,7 +104,7 @@ def test_what_a_cluster_says_moves_no_cursor() -> None:
         pytest.param(
             {"value": 11_071, "target": 10_000, "ratio": "1.1071", "proposal": 4},
             "11.071/10 = 1.107   ceil(3 × 1.107 = 3.32)   outside tolerance",  # noqa: RUF001
-            id="of an external average the pods are those that the scale tells",
+            id="of an external average the pods are those that the scale counts",
         ),
         pytest.param(
             {"utilization": 18, "target_utilization": 80, "value": 1, "ratio": "0.225", "pods_used": 5, "proposal": 3}

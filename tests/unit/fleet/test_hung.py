@@ -20,7 +20,7 @@ PERIODS_MS = 3 * 15_000
 
 
 def cluster(name: str, *, observed_ms: int = 1_000, served_ms: int = 1_000) -> ClusterView:
-    """A cluster whose observer and reconciler reported so long ago."""
+    """A cluster whose observer and reconciler reported at this age."""
     return ClusterView(
         name,
         hpas=1,

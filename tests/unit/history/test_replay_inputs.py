@@ -1,4 +1,4 @@
-"""The inputs that a probe is told give the decisions that the log gives, whatever happens in it."""
+"""The inputs that a probe receives give the decisions that the log gives, whatever happens in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state is folded from the log, so a reader can be ahead of the decider: what is not recorded yet is said so."""
+"""The state is folded from the log, so a reader can be ahead of the decider: what is not recorded yet is marked."""
 
 from __future__ import annotations
 

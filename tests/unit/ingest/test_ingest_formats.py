@@ -114,7 +114,7 @@ def with_sum(**changes: Any) -> dict[str, Any]:
         pytest.param(
             with_sum(isMonotonic=False),
             replace(REQUESTS, temporality="gauge"),
-            id="a cumulative sum that may fall is read as it stands",
+            id="a cumulative sum that may fall is read unchanged",
         ),
     ],
 )

@@ -148,8 +148,8 @@ def no_new_topic(*of: object) -> None:
     [
         pytest.param(0, None, 0, [], id="a new group begins at the beginning"),
         pytest.param(40, None, 40, [], id="of what there is"),
-        pytest.param(40, 60, 60, [], id="a group goes on where it was"),
-        pytest.param(40, 25, 40, [15], id="what expired unread is told"),
+        pytest.param(40, 60, 60, [], id="a group continues where it was"),
+        pytest.param(40, 25, 40, [15], id="what expired unread is reported"),
     ],
 )
 async def test_where_reading_starts(

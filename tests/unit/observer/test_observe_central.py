@@ -1,4 +1,4 @@
-"""Records of central HPAs are kept alive, and what a user said is never undone by it."""
+"""Records of central HPAs are kept alive, and a user's change is never undone by it."""
 
 from typing import Any
 

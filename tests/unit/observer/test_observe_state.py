@@ -64,7 +64,7 @@ def test_pods_that_a_list_does_not_name_are_gone_and_repeats_tell_nothing() -> N
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "tells"),
+    ("before", "after", "is_new"),
     [
         pytest.param({"resource_version": "5"}, {"resource_version": "6"}, False, id="a version alone"),
         pytest.param({"spec_replicas": 1}, {"spec_replicas": 2}, True, id="a count"),
@@ -83,10 +83,10 @@ def test_pods_that_a_list_does_not_name_are_gone_and_repeats_tell_nothing() -> N
         pytest.param({"spec_replicas": 1, "resource_version": "10"}, {"error": "gone"}, True, id="an error"),
     ],
 )
-def test_scales_are_told_when_they_say_something_new(before: Any, after: Any, tells: bool) -> None:
+def test_scales_are_published_when_they_have_changed(before: Any, after: Any, is_new: bool) -> None:
     state = ClusterState()
     assert state.set_scale("shop", ScaleSet(target=WEB, **before))
-    assert state.set_scale("shop", ScaleSet(target=WEB, **after)) is tells
+    assert state.set_scale("shop", ScaleSet(target=WEB, **after)) is is_new
 
 
 def test_scales_are_a_problem_only_where_reading_them_fails_as_well() -> None:
@@ -198,7 +198,7 @@ def beat_of(session: str) -> Heartbeat:
 @pytest.mark.parametrize(
     ("received", "knows", "precedes"),
     [
-        pytest.param([], False, True, id="what was said before is not known"),
+        pytest.param([], False, True, id="what was published before is not known"),
         pytest.param([], True, False, id="nobody"),
         pytest.param([("east", "mine@5")], True, False, id="only this session itself"),
         pytest.param([("east", "other@4")], True, True, id="another observer"),

@@ -67,7 +67,7 @@ class Server:
 
 
 class ReceivedReports:
-    """A listener that keeps what it hears."""
+    """A listener that keeps what it receives."""
 
     def __init__(self) -> None:
         self.lists: list[str] = []
@@ -282,12 +282,12 @@ async def test_a_cluster_that_was_forbidden_for_a_moment_is_watched_as_a_whole_a
             while "new" not in received.lists:
                 await asyncio.sleep(0.005)
             assert "" not in received.lists
-            assert not received.problems, "each namespace that can be seen speaks for itself"
+            assert not received.problems, "each namespace that can be seen counts for itself"
             received.problems["shop"] = "trouble of its own"
             server.forbidden = False
             while "" not in received.lists:
                 await asyncio.sleep(0.005)
-        assert not received.problems, "the whole cluster's watch speaks for all"
+        assert not received.problems, "the whole cluster's watch counts for all"
         alive = [each for each in asyncio.all_tasks() if "Reflector.run" in repr(each) and not each.cancelling()]
         assert not alive, "the watches of single namespaces have ended"
     finally:

@@ -24,7 +24,7 @@ EAST, WEST = AgentSet(cluster="east", incarnation=1), AgentSet(cluster="west", i
 
 
 class Producer:
-    """Answers as it is told: a topic takes records, its records fail, or it has no room (`never`: without an error)."""
+    """As a test wants: a topic takes records, its records fail, or it has no room (`never`: without an error)."""
 
     def __init__(self) -> None:
         self.failing: set[str] = set()

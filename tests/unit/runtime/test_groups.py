@@ -27,7 +27,7 @@ class Committing:
 
 
 class Work:
-    """A worker that is told how far it has come."""
+    """A worker that learns how far it has come."""
 
     def __init__(self) -> None:
         self.done: Offsets = {}

@@ -1,4 +1,4 @@
-"""Decisions in words: what is said where numbers or texts would mislead."""
+"""Decisions in words: the wording where numbers or texts would mislead."""
 
 from typing import Any
 

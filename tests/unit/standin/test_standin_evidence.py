@@ -170,8 +170,8 @@ def test_silence_counts_from_before_the_term() -> None:
     judge.begin_term()
     judge.expect({3, 4})
     assert not passed(judge, 21_000, 8).is_hub_silent
-    judge.sign(4, age_ms=25_000)  # old, but heard: silent since then
-    assert judge.look(30_000, HUB, is_ok=True).is_hub_silent, "partition 3 was never heard"
+    judge.sign(4, age_ms=25_000)  # old, but received: silent since then
+    assert judge.look(30_000, HUB, is_ok=True).is_hub_silent, "nothing was ever received of partition 3"
     judge.sign(3, age_ms=10_000)
     assert not passed(judge, 31_000, 2).is_hub_silent
     assert judge.look(34_000, HUB, is_ok=True).is_hub_silent

@@ -67,8 +67,8 @@ def test_the_native_controller_keeps_what_it_drives() -> None:
 @pytest.mark.parametrize(
     "again",
     [
-        pytest.param([native(uid="uid-2")], id="an event tells of the new one"),
-        pytest.param([AutoscalerList(list_id="l", hpas=[native(uid="uid-2").hpa])], id="a full list tells of it"),
+        pytest.param([native(uid="uid-2")], id="an event brings the new one"),
+        pytest.param([AutoscalerList(list_id="l", hpas=[native(uid="uid-2").hpa])], id="a full list contains it"),
     ],
 )
 def test_no_ghost_is_left_of_a_hidden_hpa_that_was_deleted_and_created_again(again: list[Body]) -> None:

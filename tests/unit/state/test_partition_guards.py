@@ -48,7 +48,7 @@ ALL = SettingsSet(cluster="*", settings=ENFORCING)
 @pytest.mark.parametrize(
     ("before", "mode"),
     [
-        pytest.param([], "shadow", id="shadow unless something is said"),
+        pytest.param([], "shadow", id="shadow by default"),
         pytest.param([ALL], "enforce", id="the default of all clusters"),
         pytest.param([ALL, cluster(default_mode="shadow")], "shadow", id="a cluster's default beats that of all"),
         pytest.param(

@@ -280,7 +280,7 @@ def test_what_is_over_a_limit_does_not_depend_on_checkpoints_and_crashes(
 
 
 def test_rows_of_a_split_that_a_crash_ended_know_which_samples_they_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some of 64 rows are written before the crash. The split is made again at an earlier record: these are ahead."""
+    """Some of 64 rows are written before the crash. The split is repeated at an earlier record: these are ahead."""
     monkeypatch.setattr("streams.state.partition.MAX_ROW_BYTES", 0)
     log = LogBuilder()
     pods = [f"web-{number}" for number in range(20)]

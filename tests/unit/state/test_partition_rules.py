@@ -224,7 +224,7 @@ def test_without_an_outcome_the_write_fails_five_seconds_after_its_time_to_live(
 @pytest.mark.parametrize(
     ("clusters", "before_ms", "text"),
     [
-        pytest.param([], 0, "no outcome came back within 15s", id="no reconciler ever said whom it serves"),
+        pytest.param([], 0, "no outcome came back within 15s", id="no reconciler ever reported whom it serves"),
         pytest.param([CLUSTER], 0, "no outcome came back within 15s", id="the cluster's reconciler is slow"),
         pytest.param(["other"], 0, "no reconciler serves cluster eu", id="only another cluster is served"),
         pytest.param([CLUSTER], 16_000, "no reconciler serves cluster eu", id="the cluster's reconciler fell silent"),

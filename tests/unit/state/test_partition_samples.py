@@ -57,7 +57,7 @@ def point(milli: int, after_ms: int, temporality: Any = "cumulative", start_ms: 
             1_200,
             id="a later start is a reset even if the value is higher",
         ),
-        pytest.param([point(6_000, 30_000, "delta", T)], 200, id="a sum over an interval that is told"),
+        pytest.param([point(6_000, 30_000, "delta", T)], 200, id="a sum over an interval that is given"),
         pytest.param([point(1, 0, "delta"), point(6_000, 30_000, "delta")], 200, id="a sum since the last point"),
         pytest.param([point(1, 0, "delta")], None, id="a sum over nobody knows what is no value"),
         pytest.param(
