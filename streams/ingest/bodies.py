@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from msgspec import structs
@@ -311,7 +312,7 @@ def _settings(body: SettingsSet) -> None:
     if settings.tolerance is not None:
         _tolerance(settings.tolerance)
     if settings.price is not None:
-        _price(settings.price)
+        _parsed("settings.price", parse_price, settings.price)
     for namespace in settings.namespaces or {}:
         check_namespace(namespace)
     _budgets(settings)
@@ -329,16 +330,16 @@ def _budgets(settings: ClusterSettings) -> None:
     for field in ("removal_budget", "addition_budget"):
         text, by_namespace = getattr(settings, field), getattr(settings, f"{field}s") or {}
         if text is not None:
-            _budget(text, f"settings.{_camel(field)}", whole_cluster=True)
+            _parsed(f"settings.{_camel(field)}", partial(parse_budget, whole_cluster=True), text)
         for namespace, own in by_namespace.items():
             if namespace != EVERY_NAMESPACE:
                 check_namespace(namespace)
-            _budget(own, f"settings.{_camel(field)}s[{namespace}]")
+            _parsed(f"settings.{_camel(field)}s[{namespace}]", parse_budget, own)
 
 
-def _budget(text: str, field: str, *, whole_cluster: bool = False) -> None:
+def _parsed(field: str, parse: Callable[[str], object], text: str) -> None:
     try:
-        parse_budget(text, whole_cluster=whole_cluster)
+        parse(text)
     except ValueError as error:
         raise Refusal("invalid", f"{field}: {error}") from error
 
@@ -355,13 +356,6 @@ def _tolerance(text: str) -> None:
         raise Refusal("invalid", f"settings.tolerance {text[:40]!r}: {error}") from error
     if quantity.sign() < 0:
         raise Refusal("invalid", f"settings.tolerance {text[:40]!r} must not be negative")
-
-
-def _price(text: str) -> None:
-    try:
-        parse_price(text)
-    except ValueError as error:
-        raise Refusal("invalid", f"settings.price: {error}") from error
 
 
 def _whole_partition(body: Body) -> None:
