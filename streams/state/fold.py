@@ -44,7 +44,7 @@ from schemas.observed import (
 )
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset, take_settings
 from streams.state import foldhpas, rates
-from streams.state.foldhpas import NOWHERE, Folding, paused_by
+from streams.state.foldhpas import Folding, paused_by
 from streams.state.forgetting import forget_reports, forget_watermarks
 from streams.state.guards import after_breaker, after_person
 from streams.state.ledger import LogError, UnknownEngineError
@@ -104,7 +104,7 @@ class EntryFold(Folding):
 
     def apply(self, index: int, entry: FoldedEntry) -> None:
         """Fold one entry, unless its watermark says that it was folded before."""
-        self.index, self.source, self.namespace = index, entry.source, NOWHERE
+        self.index, self.source = index, entry.source
         if entry.source is not None and self.state.row.agents and self._is_of_former_agent(entry.source.topic):
             self.state.row.duplicates += 1
             return
@@ -114,12 +114,12 @@ class EntryFold(Folding):
         body: Any = entry.body
         whole = _WHOLE_PARTITION.get(type(body))
         if whole is not None:
-            whole(self, fitted(body, "", self._over_limit))
+            whole(self, fitted(body, "", _uncounted))
         elif entry.key == WHOLE_PARTITION_KEY:
             if isinstance(body, Command):
-                self._cluster_command(fitted(body, "", self._over_limit))
+                self._cluster_command(fitted(body, "", _uncounted))
             elif isinstance(body, ClusterReport):
-                self._cluster_report(fitted(body, "", self._over_limit))
+                self._cluster_report(fitted(body, "", _uncounted))
         else:
             self._fold_in_namespace(entry.key, body)
 
@@ -137,8 +137,7 @@ class EntryFold(Folding):
 
     def _over_limit(self, error: OverLimitError) -> None:
         """Count what ingest should not have let through, or did not before there was the limit."""
-        if self.namespace.name:
-            self.namespace.count_ignored(f"{error.limit.what}: more than {error.limit.most} {error.limit.unit}")
+        self.namespace.count_ignored(f"{error.limit.what}: more than {error.limit.most} {error.limit.unit}")
 
     def _is_new(self, source: Source) -> bool:
         known, key = self.state.row.watermarks, f"{source.topic}-{source.partition}"
@@ -400,6 +399,10 @@ class EntryFold(Folding):
         """Memory of windows and scale events was lost."""
         self.state.row.restart_offset = self.state.offset
         self.state.row.restart_reason = f"restart: {body.reason}"
+
+
+def _uncounted(_: OverLimitError) -> None:
+    """What was cut of a body about a whole cluster: counts of what is ignored are kept per namespace."""
 
 
 def _log_offset(decision: str) -> int:

@@ -31,8 +31,6 @@ instance does at once.
 """
 MAX_PROBLEM_CHARACTERS = 1_000
 _BEGINS_WITH_LIST = ("pods", "autoscalers")
-NOWHERE = Namespace("", "")
-"""Of an entry that is about a whole cluster. Nothing is stored in it."""
 
 
 class Folding:
@@ -43,8 +41,8 @@ class Folding:
         self.now_ms = state.now_ms
         self.index = 0
         self.source: Source | None = None
-        self.namespace = NOWHERE
-        """Namespace of the entry at hand; without a name where it is about a whole cluster."""
+        self.namespace = Namespace("", "")
+        """Of the newest entry that is about a namespace; what is about a whole cluster does not use it."""
 
     def position(self) -> str:
         """Source position of the entry, `topic-partition@offset`; empty for one without source."""
