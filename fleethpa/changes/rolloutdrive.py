@@ -24,7 +24,7 @@ from fleethpa.frame.options import WAVE_MEASURES, FailIf, parse_fail_if
 from fleethpa.frame.session import Session
 from fleethpa.show.table import Column
 from fleethpa.show.times import rfc3339, shown, span
-from fleethpa.show.words import counted
+from fleethpa.show.words import counted, listed
 from schemas.keys import HpaId
 from schemas.kubernetes.shape import Json
 from streams.analysis.measures import EvaluatedMoment, WaveMeasures, condensed, moment_of, wave_measures
@@ -127,11 +127,6 @@ def stated(measures: WaveMeasures) -> str:
         f"{measures.replicas_removed:.0f}% of the replicas removed, {measures.at_max:.0f}% at maxReplicas, "
         f"{measures.failing:.0f}% failing, {measures.scale_events:.1f} scale events per HPA"
     )
-
-
-def listed(names: Sequence[str]) -> str:
-    """Some names, of many only the first five."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def rollout_columns(time_style: str, now_ms: int, clock_ms: int) -> tuple[Column[StagedRollout], ...]:

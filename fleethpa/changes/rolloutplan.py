@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fleethpa.changes.manifests import Input, checked_hpa
-from fleethpa.changes.rolloutdrive import listed
 from fleethpa.changes.rollouts import RolloutMark, part_of, rollouts_in, waves_of
 from fleethpa.changes.schedules import renewed
 from fleethpa.changes.versions import rules_in, version_errors
 from fleethpa.changes.writing import Concern
 from fleethpa.frame.errors import ANSWER_IS_NO, CommandError, usage
 from fleethpa.show.times import span
-from fleethpa.show.words import counted
+from fleethpa.show.words import counted, listed
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec
 from schemas.kubernetes.shape import Json

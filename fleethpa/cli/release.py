@@ -17,7 +17,7 @@ the native controller. The next run continues where one ended. No step changes t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -50,7 +50,7 @@ from fleethpa.fleet.views import HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, not_found
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.session import Session, command_options
-from fleethpa.show.words import counted
+from fleethpa.show.words import counted, listed
 from reconciler.clusters.answers import ApiError
 from schemas.keys import HpaId
 from schemas.kubernetes.shape import Json
@@ -207,7 +207,7 @@ class _Release(HandOver["HpaView"]):
             await self._take_back(list(natives), natives)
             raise CommandError(
                 f"the agent of cluster {late[0].cluster} has not reported the native HPA {late[0]}",
-                cause="The native HPAs of this group were deleted again, and the central ones go on.",
+                cause=self._taken_back(natives),
                 next_step=f"fleethpa get clusters {late[0].cluster}",
                 code=UNREACHABLE,
             )
@@ -317,16 +317,24 @@ class _Release(HandOver["HpaView"]):
                 writes.append(self._resumed(hpa, reason))
         await self._record(writes)
 
+    def _taken_back(self, hpas: Collection[HpaId]) -> str:
+        """What became of native HPAs that `_take_back` was called for, in words."""
+        kept = [str(hpa) for hpa in hpas if hpa in self._plan.kept]
+        texts = []
+        if len(kept) < len(hpas):
+            texts.append("The native HPAs that fleethpa created were deleted again, and the central ones continue.")
+        if kept:
+            texts.append(
+                f"Not deleted, since fleethpa did not create it or would not scale in its place: {listed(kept)}."
+            )
+        return " ".join(texts)
+
     def _no_controller(self, unseen: Sequence[HpaId]) -> CommandError:
-        first, kept = unseen[0], self._plan.kept.intersection(unseen)
+        first = unseen[0]
         return CommandError(
             f"the native controller of cluster {first.cluster} has not looked at "
             f"{first if len(unseen) == 1 else counted(len(unseen), 'HPA')} within {self._native_s:g} s",
-            cause="Nothing would have scaled, so the native HPAs were deleted again and the central ones continue."
-            + (
-                " But a native HPA that was there before stays where the central one would not scale, or where "
-                "fleethpa did not create it." * bool(kept)
-            ),
+            cause=f"Nothing would have scaled. {self._taken_back(unseen)}",
             next_step=f"fleethpa run observer --contexts {first.cluster} --prove-native-absent",
             code=ANSWER_IS_NO,
         )

@@ -12,6 +12,7 @@ from typing import Final
 
 from fleethpa.fleet.troubles import INGEST_QUIET_MS, HungProcess, Process, since
 from fleethpa.fleet.views import ClusterView
+from fleethpa.show.words import listed
 from schemas.topics import QuietProcess
 
 DECIDER_QUIET_MS: Final = 20_000
@@ -75,7 +76,8 @@ def _of_log(
         return
     since_ms = max(times_ms[number] for number in partitions)
     what, follows = _LOG_TEXTS[process]
-    where = "the log" if len(partitions) == len(times_ms) else f"log partition {_listed(map(str, partitions))}"
+    numbers = listed([str(each) for each in partitions], SHOWN)
+    where = "the log" if len(partitions) == len(times_ms) else f"log partition {numbers}"
     text = f"{what} {where}{since(since_ms, present_ms)}, {follows}. Next: fleethpa run {process}"
     yield HungProcess(process, since_ms, text)
 
@@ -94,8 +96,8 @@ def _of_clusters(clusters: list[ClusterView], present_ms: int) -> Iterator[HungP
             if trouble.kind == kind and trouble.since_ms is not None
         }
         if silent:
-            since_ms, names = max(silent.values()), list(silent)
-            text = f"the {process} of {_listed(names)} hangs or does not run: no report{since(since_ms, present_ms)}"
+            since_ms, names = max(silent.values()), listed(list(silent), SHOWN)
+            text = f"the {process} of {names} hangs or does not run: no report{since(since_ms, present_ms)}"
             yield HungProcess(process, since_ms, f"{text}, {follows}. Next: fleethpa run {process}")
 
 
@@ -111,12 +113,6 @@ def _without_signs(signs_ms: Mapping[QuietProcess, int], present_ms: int) -> Ite
         if present_ms - then_ms > SIGN_DUE_MS:
             text = f"the {process} hangs or does not run: no sign of life{since(then_ms, present_ms)}"
             yield HungProcess(process, then_ms, f"{text}, {_WITHOUT[process]}. Next: fleethpa run {process}")
-
-
-def _listed(names: Iterable[str]) -> str:
-    known = list(names)
-    more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
-    return ", ".join(known[:SHOWN]) + more
 
 
 def unanswered(hung: Iterable[HungProcess], cluster: ClusterView) -> bool:

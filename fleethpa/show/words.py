@@ -397,6 +397,11 @@ def fight(found: Fight) -> str:
     )
 
 
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Some names, of many only the first ones."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def counted(count: int, noun: str) -> str:
     """Print a count with its noun, in the plural where there is not exactly one."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -444,7 +444,10 @@ def test_a_native_hpa_that_was_there_stays_where_the_central_one_would_not_scale
     cluster.native_runs = False
     result = cluster.run("release", "east/shop/web", "--native-wait", "0s")
     assert result.exit_code == 1
-    assert "a native HPA that was there before stays" in result.stderr
+    assert "Not deleted, since fleethpa did not create it or would not scale in its place: east/shop/web." in (
+        result.stderr
+    )
+    assert "deleted again" not in result.stderr
     assert cluster.real.keys() == {"web"}
 
 
@@ -596,6 +599,19 @@ def test_an_agent_that_says_nothing_is_named(cluster: Cluster) -> None:
     assert released.exit_code == 3
     assert "the agent of cluster east has not reported the native HPA east/shop/api" in released.stderr
     assert (set(cluster.real), cluster.writing()) == (set(), {"api"})
+
+
+def test_a_native_hpa_that_stays_is_not_reported_as_deleted_where_the_agent_says_nothing(cluster: Cluster) -> None:
+    cluster.add_native("api")
+    cluster.add_central("api", "web")
+    cluster.add_agent()
+    cluster.agent_is_silent = True
+    released = cluster.run("release", "-C", "east", "-A")
+    assert released.exit_code == 3
+    assert "has not reported the native HPA" in released.stderr
+    assert "The native HPAs that fleethpa created were deleted again" in released.stderr
+    assert "would not scale in its place: east/shop/api." in released.stderr
+    assert set(cluster.real) == {"api"}
 
 
 @pytest.mark.parametrize("verb", ["adopt", "release"])
