@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleethpa.frame.configuration import private_path
-from fleethpa.frame.errors import OK, CommandError, unreachable, usage
+from fleethpa.frame.errors import OK, CommandError, usage
 from fleethpa.frame.options import DurationMs, output_option, web_options
 from fleethpa.frame.session import Session, command_options
-from fleethpa.frame.sources import client_settings
+from fleethpa.frame.sources import cannot_talk, client_settings
 from fleethpa.processes.parts import announce, configured, run_parts
 from fleethpa.show.formats import one
 from streams.archive.archiver import SegmentLimits
@@ -118,10 +118,7 @@ async def _run(session: Session, config: ArchiveConfig, stop: Event) -> Archived
     except OSError as error:
         raise usage(f"the archive {config.root} cannot be written: {error}") from error
     except KafkaError as error:
-        step = "check --brokers / --kafka-config; `fleethpa dev` starts a broker on this machine"
-        raise unreachable(
-            f"cannot talk to Kafka at {config.kafka.bootstrap_servers}: {error}", next_step=step
-        ) from error
+        raise cannot_talk(config.kafka.bootstrap_servers, error) from error
     added, held = counts
     session.note(f"archived {added['log']:,} log records and {added['decisions']:,} decisions")
     if held != added:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
+import socket
+import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import USAGE, CommandError, unreachable, usage
@@ -31,8 +34,25 @@ if TYPE_CHECKING:
 def client_settings(config: Config) -> KafkaSettings:
     """Return the connection settings, with the driver's own log lines silenced: failures reach the user as errors."""
     for name in ("aiokafka", "kafka"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+        driver = logging.getLogger(name)
+        driver.handlers, driver.propagate = [_failures], False
     return config.kafka()
+
+
+class _BrokerFailures(logging.Handler):
+    """Keeps why each broker could not be used: the driver logs it, and raises an error that does not say it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.by_address: dict[str, Exception] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        match record.args:
+            case (host, port, Exception() as error):
+                self.by_address[f"{host}:{port}"] = error
+
+
+_failures: Final = _BrokerFailures()
 
 
 @asynccontextmanager
@@ -40,6 +60,7 @@ async def connecting(brokers: str) -> AsyncIterator[None]:
     """Turn what the driver raises while connecting into a CommandError (exit 3; wrong settings: 2)."""
     from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
 
+    _failures.by_address.clear()
     try:
         yield
     except SettingsError as error:
@@ -48,10 +69,78 @@ async def connecting(brokers: str) -> AsyncIterator[None]:
         cause = "The embedded broker of `fleethpa dev` knows no administration; use Apache Kafka for this."
         raise unreachable(f"the broker at {brokers} does not support this request: {error}", cause=cause) from error
     except (KafkaError, OSError) as error:
-        cause = "No broker answers there, or it refuses this user, or TLS does not fit."
-        step = "check --brokers / --kafka-config; `fleethpa dev` starts a broker on this machine"
-        detail = str(error) or type(error).__name__
-        raise unreachable(f"cannot talk to Kafka at {brokers}: {detail}", cause=cause, next_step=step) from error
+        raise cannot_talk(brokers, error) from error
+
+
+def cannot_talk(brokers: str, error: Exception) -> CommandError:
+    """The error for brokers that cannot be used, with what the driver logged of each since it connected."""
+    reasons = [failure_of(address, each) for address, each in _failures.by_address.items()]
+    detail = "; ".join(reason.what for reason in reasons) or str(error) or type(error).__name__
+    first = reasons[0] if reasons else _UNKNOWN
+    what = f"cannot talk to Kafka at {brokers}: {detail}"
+    return unreachable(what, cause=first.cause, next_step=first.next_step)
+
+
+class BrokerFailure(NamedTuple):
+    """Why a broker could not be used: what happened, the likely cause, the next step."""
+
+    what: str
+    cause: str
+    next_step: str
+
+
+_UNKNOWN: Final = BrokerFailure(
+    "", "A broker refuses this user or this request, or does not answer in time.", "fleethpa doctor"
+)
+
+
+def failure_of(address: str, error: Exception) -> BrokerFailure:
+    """Say in words why the driver could not use the broker at an address (`host:port`)."""
+    from aiokafka.errors import (
+        AuthenticationFailedError,
+        BrokerResponseError,
+        KafkaConnectionError,
+        RequestTimedOutError,
+    )
+
+    host, text = address.rpartition(":")[0], str(error) or type(error).__name__
+    if isinstance(error, socket.gaierror):
+        return BrokerFailure(
+            f"no address is found for the name {host}",
+            "The name is misspelt, or this machine's DNS does not know it, as with names of a Kubernetes cluster.",
+            "check the host in --brokers or --kafka-config",
+        )
+    if isinstance(error, ssl.SSLError):
+        return BrokerFailure(
+            f"TLS with {address} fails: {getattr(error, 'reason', None) or text}",
+            "The port speaks no TLS, or the certificates do not fit.",
+            "check security.protocol and the certificates in --kafka-config",
+        )
+    if f"[Errno {errno.ECONNREFUSED}]" in text:
+        return BrokerFailure(
+            f"{address} refuses the connection",
+            "Nothing listens on that port: Kafka does not run there, or has another port.",
+            "start Kafka, or check the port in --brokers; `fleethpa dev` starts a broker on this machine",
+        )
+    if isinstance(error, TimeoutError | RequestTimedOutError):
+        return BrokerFailure(
+            f"{address} does not answer",
+            "The address is wrong, or a firewall drops the connection, or what listens there is not Kafka.",
+            "check the address in --brokers, and the way to it from this machine",
+        )
+    if isinstance(error, AuthenticationFailedError | BrokerResponseError):
+        return BrokerFailure(
+            f"{address} refuses this user: {text}",
+            "User, password or SASL mechanism are not those of the broker.",
+            "check them in --kafka-config",
+        )
+    if isinstance(error, KafkaConnectionError):
+        return BrokerFailure(
+            f"{address} closes the connection at the first request",
+            "What listens there is not Kafka, or expects TLS or a login.",
+            "check the port in --brokers, and security.protocol in --kafka-config",
+        )
+    return BrokerFailure(f"{address}: {text}", _UNKNOWN.cause, "check --brokers and --kafka-config")
 
 
 async def partition_counts(consumer: Any, topics: tuple[str, ...], brokers: str) -> dict[str, int]:
