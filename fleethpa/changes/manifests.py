@@ -14,8 +14,9 @@ import click
 
 from fleethpa.changes.versions import VersionRules, version_errors, version_warnings
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE
-from fleethpa.frame.errors import unreadable_text, usage
+from fleethpa.frame.errors import CommandError, unreadable_text, usage
 from fleethpa.frame.session import Session
+from fleethpa.show.words import listed
 from schemas.fitting import over_limits
 from schemas.kubernetes.hpa import ManifestError, hpa_from_manifest, manifest_of, metric_name, strict_errors
 from schemas.kubernetes.manifests import ManifestSyntaxError, load_manifests
@@ -100,6 +101,38 @@ def read_input(paths: tuple[str, ...], validate: FieldValidation = "strict") -> 
             for document in _documents(source, text, validate):
                 _sort(document, found)
     return found
+
+
+_OTHER_KINDS: Final = {
+    "ScaledObject": (
+        "KEDA's, which makes an HPA named keda-hpa-NAME of it in the cluster. While the ScaledObject is there, "
+        "fleethpa decides beside that HPA and writes nothing",
+        "fleethpa get hpa -A, and fleethpa explain on the HPA that KEDA made",
+    ),
+    "ScaledJob": ("KEDA's, and starts Jobs; an HPA changes replicas", "kubectl apply -f FILE"),
+    "VerticalPodAutoscaler": (
+        "of the Vertical Pod Autoscaler, which sets what pods request; an HPA sets how many there are. Where both use "
+        "cpu or memory they work against each other",
+        "kubectl apply -f FILE for it, and an HPA on another metric for fleethpa apply",
+    ),
+    "FleetHPA": ("tried on the recorded past; it cannot be applied yet", "fleethpa backtest -f FILE"),
+    "CapacityGroup": ("tried on the recorded past; it cannot be applied yet", "fleethpa capacity test -f FILE"),
+}
+"""What objects are that are taken for HPAs, and the next step with them."""
+
+
+def no_hpas(filenames: tuple[str, ...], read: Input) -> CommandError:
+    """The error for an input without an HPA: it says what is there instead, and what to do with it."""
+    kinds = list(dict.fromkeys(str(other.body["kind"]) for other in read.others))
+    what = f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler found"
+    if not kinds:
+        return usage(what, cause="The input is empty.", next_step="give a manifest of kind HorizontalPodAutoscaler")
+    known = {kind: _OTHER_KINDS[kind] for kind in kinds if kind in _OTHER_KINDS}
+    lines = [f"There are only {listed(kinds)}.", *(f"{kind} is {text}." for kind, (text, _) in known.items())]
+    other = "kubectl apply -f FILE for these, and a manifest of kind HorizontalPodAutoscaler for fleethpa"
+    step = next((step for _, step in known.values()), other)
+    files = " ".join(f"-f {shlex.quote(name)}" for name in filenames)
+    return usage(what, cause="\n".join(lines), next_step=step.replace("-f FILE", files))
 
 
 def validate_option(function: Callable[..., R]) -> Callable[..., R]:

@@ -13,6 +13,7 @@ from fleethpa.changes.manifests import (
     Input,
     checked_hpa,
     fixed_replicas,
+    no_hpas,
     read_input,
     validate_option,
     warn_about_fields,
@@ -55,9 +56,10 @@ def delete(
     session: Session, /, selection: Selection, filenames: tuple[str, ...], ignore_not_found: bool, **written: Any
 ) -> int:
     """Delete central HPAs; the workloads keep their replicas. A cluster's own HPA is deleted with kubectl."""
-    refs = selection.refs + tuple(_refs(filenames, selection))
+    read = read_input(filenames)
+    refs = selection.refs + tuple(_refs(read, selection))
     if filenames and not refs:
-        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler found")
+        raise no_hpas(filenames, read)
     if not refs and selection.labels is None:
         raise usage(
             "delete what?", cause="Name the HPAs, or give -f or -l.", next_step="fleethpa delete east/shop/checkout"
@@ -79,9 +81,9 @@ def delete(
     return session.run(work())
 
 
-def _refs(filenames: tuple[str, ...], selection: Selection) -> list[Ref]:
-    found = read_input(filenames).hpas
-    return [Ref(m.name, m.namespace or selection.namespace or DEFAULT_NAMESPACE, m.cluster or None) for m in found]
+def _refs(read: Input, selection: Selection) -> list[Ref]:
+    default = selection.namespace or DEFAULT_NAMESPACE
+    return [Ref(each.name, each.namespace or default, each.cluster or None) for each in read.hpas]
 
 
 async def _writes(session: Session, wanted: Selection, ignore_not_found: bool, reason: str) -> list[PlannedRecord]:
@@ -147,9 +149,7 @@ def apply(
     read = read_input(filenames, validate)
     warn_about_fields(session, read)
     if not read.hpas:
-        kinds = sorted({str(other.body["kind"]) for other in read.others})
-        found = f"There are only {', '.join(kinds)}." if kinds else "The input is empty."
-        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler found", cause=found)
+        raise no_hpas(filenames, read)
 
     async def work() -> int:
         async with session.past() as past:

@@ -11,6 +11,7 @@ from fleethpa.changes.manifests import (
     FieldValidation,
     FileManifest,
     check_hpa,
+    no_hpas,
     read_input,
     validate_option,
     warn_about_fields,
@@ -66,7 +67,7 @@ def lint(
     """
     read = read_input(filenames, validate)
     if not read.hpas:
-        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler found")
+        raise no_hpas(filenames, read)
     found = check(read, namespace, None if kubernetes is None else version_named("--kubernetes", kubernetes, gates))
     if output != "table" or found:
         session.out(render(_listing(found), output, headers=not no_headers, color=session.color))
@@ -139,7 +140,7 @@ def diff(
     read = read_input(filenames, validate)
     warn_about_fields(session, read)
     if not read.hpas:
-        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler found")
+        raise no_hpas(filenames, read)
     wanted: list[tuple[FileManifest, Json]] = []
     for manifest in read.hpas:
         body, errors = check_hpa(manifest, namespace)

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from fleethpa.frame.errors import INTERNAL, INTERRUPTED, OK, USAGE, CommandError, SuggestingGroup, program
+from fleethpa.frame.errors import INTERNAL, INTERRUPTED, OK, USAGE, CommandError, SuggestingGroup, near_options, program
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options, group_options, say
 from fleethpa.show.formats import Listing, one, render
@@ -174,6 +174,8 @@ def run(arguments: list[str]) -> int:
     except CommandError as problem:
         return _fail(problem.text(), problem.code, debug)
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption):
+            error.possibilities = near_options(error)
         shown = io.StringIO()
         error.show(shown)
         return _fail(shown.getvalue().rstrip("\n"), error.exit_code, debug=False)

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fleethpa.changes.manifests import FieldValidation, Input, read_input, validate_option, warn_about_fields
+from fleethpa.changes.manifests import FieldValidation, Input, no_hpas, read_input, validate_option, warn_about_fields
 from fleethpa.changes.rolloutdrive import (
     WaveDrive,
     found_rollout,
-    listed,
     measured_waves,
     reverting,
     rollout_columns,
@@ -40,7 +39,7 @@ from fleethpa.frame.options import WAVE_MEASURES, output_option, parse_duration_
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import Listing, one, render
 from fleethpa.show.table import layout
-from fleethpa.show.words import counted
+from fleethpa.show.words import counted, listed
 from schemas.kubernetes.shape import Json
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ def rollout(
         parse_fail_if(text, WAVE_MEASURES)
     read = read_input(filenames, validate)
     if not read.hpas:
-        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler found")
+        raise no_hpas(filenames, read)
     warn_about_fields(session, read)
     return session.run(_begin(session, read, globs, namespace, sizes, wait_ms, gates, written))
 

@@ -11,7 +11,7 @@ import msgspec
 
 from fleethpa.changes.foresight import Present, concerns, refusal_errors
 from fleethpa.changes.scopes import Scope, named_clusters, scope_options, writes_of
-from fleethpa.changes.settings import Changes, parse_changes, remarks, settings_in, written_settings
+from fleethpa.changes.settings import SETTINGS, Changes, parse_changes, remarks, settings_in, written_settings
 from fleethpa.changes.writing import Concern, PlannedRecord, change, write_options
 from fleethpa.fleet.finding import nearest_cluster, no_such_cluster
 from fleethpa.fleet.state import fleet_now, hpa_names, read_state
@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 def pause(
     session: Session, /, scope: Scope, lasting: str | None, scale_in: bool, scale_out: bool, **written: Any
 ) -> int:
-    """Stop writing replicas; decisions are still made and recorded. `pause --all` stops the whole fleet at once."""
+    """Stop writing replicas; decisions are still made and recorded. `pause --all` stops the whole fleet: at once with
+    --reason, else after a confirmation.
+    """
     if scale_in and scale_out:
         raise usage(
             "--scale-in and --scale-out exclude each other", cause="Without either, both directions are paused."
@@ -173,11 +175,20 @@ def _issue(session: Session, scope: Scope, command: Command, words: str, written
         if command.command == "override":
             for text in _overridden(await fleet_now(session), command, writes):
                 session.warn(text)
-        elif command.command != "pause":  # stopping must not wait for an answer, nor for what has to be read for one
+        elif command.command == "pause":  # stopping must not wait for what has to be read first
+            concerns = _unexplained(scope, command)
+        else:
             code, writes, concerns = await _looked_ahead(session, scope, command, writes)
         return await change(session, command.command, writes, concerns, written, code=code)
 
     return session.run(work())
+
+
+def _unexplained(scope: Scope, command: Command) -> list[Concern]:
+    """A pause of the whole fleet without a reason may be a slip."""
+    if not scope.everything or command.reason.strip():
+        return []
+    return [Concern("every cluster would be paused, and no --reason says why", harmful=True)]
 
 
 def _overridden(state: FleetState, command: Command, writes: list[PlannedRecord]) -> Iterator[str]:
@@ -223,7 +234,24 @@ async def _looked_ahead(
     return ANSWER_IS_NO, writes, concerns(command.command, foresight, writes)
 
 
-@click.command()
+class _Settings(click.Command):
+    """A setting that is written as an option is answered with how it is written."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = error.option_name.lstrip("-").lower().replace("_", "-")
+            if name.partition(".")[0] not in (*SETTINGS, "namespace", "source"):
+                raise
+            raise usage(
+                f"{name} is a setting, not an option",
+                cause="Settings are written as NAME=VALUE after the cluster.",
+                next_step=f"fleethpa settings CLUSTER {name}=VALUE",
+            ) from error
+
+
+@click.command(cls=_Settings)
 @click.argument("cluster")
 @click.argument("changes", nargs=-1, metavar="[NAME=VALUE]…")
 @click.option(

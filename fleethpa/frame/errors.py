@@ -69,12 +69,23 @@ def unreadable_text(error: OSError | UnicodeDecodeError) -> str:
 
 
 _NEAR: Final = 0.5
+_NEAR_OPTION: Final = 0.7
 _MEANT: Final = {
     **dict.fromkeys(("disable", "freeze", "halt", "hold", "stop", "suspend"), "pause"),
     **dict.fromkeys(("continue", "enable", "unfreeze", "unpause"), "resume"),
     **dict.fromkeys(("revert", "undo"), "rollback"),
 }
 """Words that other tools have for a command. By its letters `freeze` is nearest to `release`, which gives HPAs away."""
+
+
+def near_options(error: click.NoSuchOption) -> list[str]:
+    """The options of the verb that an unknown one may be a slip of; click also takes `--time` for `--price`."""
+    name = error.option_name.lstrip("-").lower()
+    return [
+        option
+        for option in error.possibilities or ()
+        if difflib.SequenceMatcher(None, name, option.lstrip("-")).ratio() >= _NEAR_OPTION
+    ]
 
 
 class SuggestingGroup(click.Group):

@@ -7,6 +7,7 @@ import gc
 import os
 import select
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -15,13 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka.errors import RequestTimedOutError, SaslAuthenticationFailed
 
 from fleethpa.cli.main import VERBS, LazyGroup, cli
 from fleethpa.frame import configuration as devruntime
 from fleethpa.frame.configuration import Config, load
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.session import use_color
+from fleethpa.frame.sources import client_settings, connecting, failure_of
 from fleethpa.show.table import Column, table
+from runtime.kafkaclients import running_producer
 from streams.decider import app
 from tests.published import fits
 from tests.unit.cli_kit import Cli
@@ -309,6 +313,53 @@ def test_a_failure_names_the_servers_of_the_client_properties(run: Cli, tmp_path
     result = run("get", "hpa", "-A", "--kafka-config", str(file))
     assert result.exit_code == 3
     assert "cannot talk to Kafka at 127.0.0.1:1" in result.stderr
+
+
+def test_an_option_of_another_spelling_altogether_is_not_suggested(run: Cli) -> None:
+    result = run("get", "hpa", "--price", "3")
+    assert (result.exit_code, "No such option: --price\n" in result.stderr) == (2, True), result.stderr
+
+
+async def _answers_no_kafka(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(100)
+    writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    await writer.drain()
+    writer.close()
+
+
+async def test_brokers_that_refuse_or_are_not_found_or_are_none_are_told_apart() -> None:
+    server = await asyncio.start_server(_answers_no_kafka, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    asked = {
+        "127.0.0.1:1": ("127.0.0.1:1 refuses the connection", "check the port"),
+        "nosuch.invalid:9092": ("no address is found for the name nosuch.invalid", "check the host"),
+        f"127.0.0.1:{port}": (f"127.0.0.1:{port} closes the connection at the first request", "security.protocol"),
+        "nosuch.invalid:9092,127.0.0.1:1": ("nosuch.invalid; 127.0.0.1:1 refuses", "check the host"),
+    }
+    async with server:
+        for brokers, (what, step) in asked.items():
+            settings = client_settings(Config(brokers=brokers))
+            with pytest.raises(CommandError) as raised:
+                async with connecting(brokers), running_producer(settings):
+                    pass
+            assert (raised.value.code, what in raised.value.what, step in raised.value.next_step) == (3, True, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "what", "step"),
+    [
+        pytest.param(TimeoutError(), "k:9 does not answer", "the way to it", id="silence"),
+        pytest.param(RequestTimedOutError(), "k:9 does not answer", "the way to it", id="a request without an answer"),
+        pytest.param(ssl.SSLError(1, "bad"), "TLS with k:9 fails", "certificates", id="TLS"),
+        pytest.param(
+            SaslAuthenticationFailed("no"), "k:9 refuses this user", "them in --kafka-config", id="a wrong password"
+        ),
+        pytest.param(OSError(113, "No route to host"), "No route to host", "check --brokers", id="anything else"),
+    ],
+)
+def test_why_a_broker_cannot_be_used_is_in_words(error: Exception, what: str, step: str) -> None:
+    found = failure_of("k:9", error)
+    assert (what in found.what, step in found.next_step, bool(found.cause)) == (True, True, True), found
 
 
 # --- output -----------------------------------------------------------------------------------------------------------

@@ -363,6 +363,16 @@ def test_pause_scopes(run: Cli, broker: Broker, arguments: list[str], stated: st
     assert (body.command, body.author, body.reason) == ("pause", "anna", "INC-42")
 
 
+@pytest.mark.parametrize("reason", [(), ("--reason", " ")], ids=["no reason", "an empty reason"])
+def test_a_pause_of_the_fleet_without_a_reason_needs_a_yes(run: Cli, broker: Broker, reason: tuple[str, ...]) -> None:
+    refused = run("pause", "--all", *reason)
+    assert (refused.exit_code, broker.written) == (2, [])
+    assert "every cluster would be paused, and no --reason says why" in refused.stderr
+    assert "add --yes" in refused.stderr
+    agreed = run("pause", "--all", "--yes", *reason)
+    assert (agreed.exit_code, agreed.stdout, len(broker.written)) == (0, "fleet paused\n", 1)
+
+
 def test_pause_kinds_and_duration(run: Cli, broker: Broker) -> None:
     run("pause", "east/shop/checkout", "--scale-in", "--for", "2h")
     body = broker.written[0][2]

@@ -23,6 +23,10 @@ FILES: dict[str, bytes] = {
     "hpa.yaml": (ROOT / "examples" / "checkout.yaml").read_bytes(),
     "binary.yaml": b"\xff\xfe\x00",
     "empty.yaml": b"",
+    "keda.yaml": b"apiVersion: keda.sh/v1alpha1\nkind: ScaledObject\nmetadata: {name: web}\n",
+    "vpa.yaml": b"apiVersion: autoscaling.k8s.io/v1\nkind: VerticalPodAutoscaler\nmetadata: {name: web}\n",
+    "fleet.yaml": b"apiVersion: fleethpa.io/v1alpha1\nkind: FleetHPA\nmetadata: {name: web}\n",
+    "other.yaml": b"apiVersion: apps/v1\nkind: Deployment\n---\napiVersion: v1\nkind: Widget\n",
     "tab.yaml": b"a:\n\t- b",
     "deep.json": b"[" * 5_000,
     "large.yaml": b"# " + b"x" * 10_500_000,
@@ -62,6 +66,12 @@ WRONG = (
     ("get hpa -A --timeout 0s", 2, "leaves no time"),
     ("get hpa -A --timeout -5s", 2, "is not a duration"),
     ("get hpa -A --time noon", 2, "'noon' is not one of"),
+    # Options that are none.
+    ("get hpa --clusterz east", 2, "Did you mean --clusters?"),
+    ("settings east --price 0.04/h", 2, "price is a setting, not an option"),
+    ("settings east --max_step=3", 2, "settings CLUSTER max-step=VALUE"),
+    ("settings east --removal-budget.shop=30%/10m", 2, "settings CLUSTER removal-budget.shop=VALUE"),
+    ("settings east --reson x", 2, "Did you mean --reason?"),
     # Names, namespaces, clusters, labels, times.
     ("get hpa east/shop/", 2, "[CLUSTER/][NAMESPACE/]NAME"),
     ("get hpa a/b/c/d", 2, "[CLUSTER/][NAMESPACE/]NAME"),
@@ -146,6 +156,12 @@ WRONG = (
     ("apply -f hpa.yaml --dry-run=client", 2, "does not take a value"),
     # Changes.
     ("delete", 2, "delete what?"),
+    ("apply -f keda.yaml", 2, "ScaledObject is KEDA's, which makes an HPA named keda-hpa-NAME"),
+    ("apply -f keda.yaml", 2, "explain on the HPA that KEDA made"),
+    ("diff -f vpa.yaml", 2, "Next: kubectl apply -f vpa.yaml for it, and an HPA on another metric"),
+    ("apply -f fleet.yaml", 2, "fleethpa backtest -f fleet.yaml"),
+    ("lint -f other.yaml", 2, "There are only Deployment, Widget."),
+    ("delete -f other.yaml", 2, "kubectl apply -f other.yaml for these"),
     ("delete -f empty.yaml", 2, "no HorizontalPodAutoscaler found"),
     ("delete -l app=nope -n shop", 0, "with -l app=nope"),
     ("adopt east/", 2, "is not the name of an HPA"),
@@ -308,5 +324,5 @@ def _close_streams() -> None:
 def test_brokers_that_do_not_answer_are_exit_3_within_the_time_limit(folder: Path) -> None:
     done = _process(["get", "hpa", "-A", "--brokers", "127.0.0.1:1", "--timeout", "30s"], folder)
     assert done.returncode == 3
-    assert b"cannot talk to Kafka at 127.0.0.1:1" in done.stderr
+    assert b"cannot talk to Kafka at 127.0.0.1:1: 127.0.0.1:1 refuses the connection" in done.stderr
     assert b"Traceback" not in done.stderr
