@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fleethpa.fleet.access import review, wanted
+from fleethpa.fleet.hung import SignsOfLife
 from fleethpa.fleet.members import are_found, look_up_members
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.troubles import since
@@ -80,8 +81,6 @@ def _document(check: CheckResult) -> dict[str, Any]:
 
 AREAS: Final = ("kafka", "topics", "log", "clusters", "hpas", "access")
 """What is looked at, in order; `access` asks the member clusters of the kubeconfig."""
-QUIET_MS: Final = 20_000
-"""A decider appends a tick a second to every partition of the log, ingest at least one record in 5 s."""
 BEHIND_MS: Final = 60_000
 """The decider writes a checkpoint every 15 s of log time; ingest takes records within a second."""
 SHOWN: Final = 20
@@ -122,7 +121,10 @@ async def examine(session: Session, areas: tuple[str, ...], options: Mapping[str
 
 async def _processes(session: Session, state: FleetState) -> list[CheckResult]:
     """Look at each long-running part by what it alone does."""
-    words, now_ms = await _words(session), session.now_ms()
+    words = await _words(session)
+    # By the newest sign: this machine's clock may be another one than that of the processes.
+    signs = SignsOfLife(state.ingested_ms, state.decided_ms, {})
+    now_ms = signs.present_ms(session.now_ms(), state.quiet_ms)
     if isinstance(words, CheckResult):
         return [*_log(state, now_ms, None), words]
     received, waiting = words
@@ -146,7 +148,7 @@ async def _router(session: Session, state: FleetState, now_ms: int) -> list[Chec
         return [CheckResult("warning", "log", "router", text, "fleethpa topics acls operator")]
     if waiting is None:
         return [CheckResult("failure", "log", "router", "there are agents, and no router has ever run", step)]
-    if waiting.oldest_ms and now_ms - waiting.oldest_ms > QUIET_MS:
+    if waiting.oldest_ms and now_ms - waiting.oldest_ms > state.quiet_ms:
         text = (
             f"is behind: {counted(waiting.records, 'decision')} waiting, the oldest{since(waiting.oldest_ms, now_ms)}; "
             "where the topic of an agent takes no records, /readyz of the router names it"
@@ -188,7 +190,8 @@ def _log(state: FleetState, now_ms: int, unread: Unread | None) -> Iterator[Chec
 
 def _ingest(state: FleetState, now_ms: int, unread: Unread | None) -> CheckResult:
     """Look at what ingest alone does: append entries, or empty records of its own, and commit what it has read."""
-    quiet = {number: now_ms - then_ms for number, then_ms in state.ingested_ms.items() if now_ms - then_ms > QUIET_MS}
+    ages_ms = {number: now_ms - then_ms for number, then_ms in state.ingested_ms.items()}
+    quiet = {number: age_ms for number, age_ms in ages_ms.items() if age_ms > state.quiet_ms}
     waiting = f"; {counted(unread.records, 'record')} waiting" if unread is not None and unread.records else ""
     if quiet:
         numbers = _numbers(sorted(quiet), len(state.ingested_ms))
@@ -209,7 +212,7 @@ def _decider(state: FleetState, now_ms: int) -> Iterator[CheckResult]:
     known = list(state.partitions.values())
     if not known:
         yield CheckResult("failure", "log", "decider", "it has never written its state", "fleethpa run decider")
-    still = {number: then_ms for number, then_ms in state.decided_ms.items() if now_ms - then_ms > QUIET_MS}
+    still = {number: then_ms for number, then_ms in state.decided_ms.items() if now_ms - then_ms > state.quiet_ms}
     behind = [row for row in known if row.number not in still and state.end_ms - row.clock_ms > BEHIND_MS]
     if known and still:
         numbers = _numbers(sorted(still), len(state.decided_ms))

@@ -8,47 +8,70 @@ scheduler write nothing while nothing happens, and are known by their signs of l
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from fleethpa.fleet.troubles import INGEST_QUIET_MS, HungProcess, Process, since
+from fleethpa.fleet.troubles import HungProcess, Process, since
 from fleethpa.fleet.views import ClusterView
 from fleethpa.show.words import listed
 from schemas.topics import QuietProcess
 
-DECIDER_QUIET_MS: Final = 20_000
-"""A decider appends a tick a second to every partition of the log that is its own."""
 REPORT_DUE_MS: Final = 12_000
 """Observers and reconcilers report every 10 s."""
-SIGN_DUE_MS: Final = 15_000
+MOST_SIGN_DUE_MS: Final = 15_000
 """Router, breaker and scheduler give a sign of life every 5 s."""
 SHOWN: Final = 3
 
 
+@dataclass(frozen=True)
+class SignsOfLife:
+    """When processes worked last (Unix milliseconds, by their own clocks).
+
+    `ingested_ms`: log partition → when ingest last appended to it; 0: never. `decided_ms`: log partition → when a
+    decider last worked on it; 0: never. `quiet_ms`: of those that write nothing while nothing happens.
+    """
+
+    ingested_ms: Mapping[int, int]
+    decided_ms: Mapping[int, int]
+    quiet_ms: Mapping[QuietProcess, int]
+
+    @property
+    def newest_ms(self) -> int:
+        """The newest of all."""
+        return max((*self.ingested_ms.values(), *self.decided_ms.values(), *self.quiet_ms.values()), default=0)
+
+    def present_ms(self, now_ms: int, quiet_ms: int) -> int:
+        """The present by the newest sign: the reader's clock may be another one. Where no process gives any, `now_ms`,
+        the present of the reader.
+        """
+        return now_ms if now_ms - self.newest_ms > quiet_ms else self.newest_ms
+
+
 def hung_processes(
-    present_ms: int,
-    ingested_ms: Mapping[int, int],
-    decided_ms: Mapping[int, int],
-    clusters: Iterable[ClusterView],
-    signs_ms: Mapping[QuietProcess, int],
+    now_ms: int, signs: SignsOfLife, clusters: Iterable[ClusterView], quiet_ms: int
 ) -> list[HungProcess]:
     """Give the processes that hang or do not run; one that never ran is not among them.
 
     Args:
-        present_ms: the moment that is looked at, on the clock of the log.
-        ingested_ms: log partition → when ingest last appended to it; 0: never.
-        decided_ms: log partition → when a decider last worked on it; 0: never.
+        now_ms: the moment that is looked at, on the reader's clock.
+        signs: what is known of the processes.
         clusters: with their troubles.
-        signs_ms: process → its last sign of life.
+        quiet_ms: after how much silence a process hangs.
     """
-    return [*_of_flow(present_ms, ingested_ms, decided_ms, clusters), *_without_signs(signs_ms, present_ms)]
+    found = _of_flow(signs.present_ms(now_ms, quiet_ms), signs.ingested_ms, signs.decided_ms, clusters, quiet_ms)
+    return [*found, *_without_signs(signs, min(MOST_SIGN_DUE_MS, quiet_ms))]
 
 
 def _of_flow(
-    present_ms: int, ingested_ms: Mapping[int, int], decided_ms: Mapping[int, int], clusters: Iterable[ClusterView]
+    present_ms: int,
+    ingested_ms: Mapping[int, int],
+    decided_ms: Mapping[int, int],
+    clusters: Iterable[ClusterView],
+    quiet_ms: int,
 ) -> list[HungProcess]:
     """Those on the way from a sample to a write."""
-    quiet = _quiet(present_ms - INGEST_QUIET_MS, ingested_ms)
-    still = _quiet(present_ms - DECIDER_QUIET_MS, decided_ms)
+    quiet = _quiet(present_ms - quiet_ms, ingested_ms)
+    still = _quiet(present_ms - quiet_ms, decided_ms)
     if quiet and still and quiet == still and len(quiet) == len(ingested_ms):
         since_ms = max(*(ingested_ms[number] for number in quiet), *(decided_ms[number] for number in still))
         text = f"neither ingest nor the decider has written to the log{since(since_ms, present_ms)}"
@@ -108,9 +131,10 @@ _WITHOUT: Final[Mapping[QuietProcess, str]] = {
 }
 
 
-def _without_signs(signs_ms: Mapping[QuietProcess, int], present_ms: int) -> Iterator[HungProcess]:
-    for process, then_ms in signs_ms.items():
-        if present_ms - then_ms > SIGN_DUE_MS:
+def _without_signs(signs: SignsOfLife, due_ms: int) -> Iterator[HungProcess]:
+    present_ms = signs.newest_ms
+    for process, then_ms in signs.quiet_ms.items():
+        if present_ms - then_ms > due_ms:
             text = f"the {process} hangs or does not run: no sign of life{since(then_ms, present_ms)}"
             yield HungProcess(process, then_ms, f"{text}, {_WITHOUT[process]}. Next: fleethpa run {process}")
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fleethpa.fleet.hung import hung_processes, unanswered
-from fleethpa.fleet.troubles import INGEST_QUIET_MS, cut_off, since
+from fleethpa.fleet.hung import SignsOfLife, hung_processes, unanswered
+from fleethpa.fleet.troubles import cut_off, since
 from fleethpa.fleet.views import ClusterView, FleetState, HpaView
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import SHARED, Session
@@ -104,12 +104,10 @@ async def _find_hung(state: FleetState, past: Past) -> None:
     """Name the processes that hang, and clear their HPAs of what follows from that. An archive ends anywhere."""
     if not (now_ms := past.now_ms()):
         return
-    # Where nobody writes any more, the log's own clock does not continue, either.
-    present_ms = state.end_ms if past.at_ms is not None else max(state.end_ms, now_ms)
-    signs_ms = {} if past.at_ms is not None else await past.signs_of_life()
-    state.hung = tuple(
-        hung_processes(present_ms, state.ingested_ms, state.decided_ms, state.clusters.values(), signs_ms)
-    )
+    is_present = past.at_ms is None
+    signs = SignsOfLife(state.ingested_ms, state.decided_ms, await past.signs_of_life() if is_present else {})
+    now_ms = now_ms if is_present else state.end_ms
+    state.hung = tuple(hung_processes(now_ms, signs, state.clusters.values(), state.quiet_ms))
     for name in [name for name, cluster in state.clusters.items() if unanswered(state.hung, cluster)]:
         _put(state, name, is_unanswered=True)
 
@@ -248,7 +246,7 @@ def pause_text(scope: str, kind: str, pause: Pause) -> str:
 def _clusters(state: FleetState, partitions: Sequence[State]) -> dict[str, ClusterView]:
     found: dict[str, ClusterView] = {}
     # What came into the log last says how observers and reconcilers were then: their silence since is not their own.
-    clock_ms = min(state.clock_ms, state.newest_ms + INGEST_QUIET_MS)
+    clock_ms = min(state.clock_ms, state.newest_ms + state.quiet_ms)
 
     def view(name: str) -> ClusterView:
         return found.setdefault(name, ClusterView(name, clock_ms=clock_ms, is_cut_off=state.is_cut_off))

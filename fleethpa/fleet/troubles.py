@@ -20,8 +20,8 @@ from streams.hpa.rules import CURRENT_TEXT, NEWEST, OLDEST, RELEASED, UnknownRul
 from streams.state.partitionrow import HandsRow, ReportRow, ServedRow
 from streams.state.rows import RefusedRow
 
-INGEST_QUIET_MS: Final = 20_000
-"""Ingest appends at least one record in 5 s to every partition of the log."""
+LEAST_QUIET_MS: Final = 12_000
+MOST_QUIET_MS: Final = 20_000
 REFUSED_SHOWN_MS: Final = 3_600_000
 """How long a refusal because of a limit is shown."""
 SILENT_MS: Final = 30_000
@@ -44,6 +44,15 @@ _STALE: Final[frozenset[Kind]] = frozenset(
 _MINOR: Final[frozenset[Kind]] = frozenset(
     {"canaryFailing", "rivalsUnseen", "unhealthy", "reportsRefused", "nativeEvidence", "overLimit", "versionUnknown"}
 )
+
+
+def quiet_limit_ms(sync_period_ms: int) -> int:
+    """After how much silence a process hangs whose signs come every 5 s or more often: soon enough that it is named
+    within three sync periods, of 15 s or of 5 s.
+
+    A decider appends a tick a second to every partition of the log, ingest at least one record in 5 s.
+    """
+    return min(MOST_QUIET_MS, max(LEAST_QUIET_MS, sync_period_ms * 5 // 2))
 
 
 Process = Literal["ingest", "decider", "observer", "reconciler", "router", "breaker", "scheduler"]

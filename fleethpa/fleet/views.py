@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from fleethpa.fleet.troubles import INGEST_QUIET_MS, ClusterTrouble, HungProcess, troubles_of
+from fleethpa.fleet.troubles import ClusterTrouble, HungProcess, quiet_limit_ms, troubles_of
 from fleethpa.show import words
 from fleethpa.show.words import cause
 from schemas.decisions import IGNORED_REASON, NO_OUTCOME
 from schemas.fitting import IGNORED
-from schemas.keys import HpaId
+from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.observed import Mode
 from schemas.settings import ClusterSettings
+from streams.state.clustersettings import effective
 from streams.state.moves import Fight, Move, by_another, fight_now
 from streams.state.overrides import Override
 from streams.state.partitionrow import AgentRow, HandsRow, PartitionRow, ReportRow, ServedRow
@@ -310,7 +311,14 @@ class FleetState:
     @property
     def is_cut_off(self) -> bool:
         """Whether time continues in the log, but nothing comes in: ingest does not work."""
-        return self.end_ms - self.newest_ms > INGEST_QUIET_MS
+        return self.end_ms - self.newest_ms > self.quiet_ms
+
+    @property
+    def quiet_ms(self) -> int:
+        """After how much silence a process hangs, by the shortest sync period that is set."""
+        return quiet_limit_ms(
+            min(effective(self.settings, name).sync_period_ms for name in (EVERY_CLUSTER, *self.settings))
+        )
 
     def rivals(self, cluster: str, namespace: str) -> list[dict[str, Any]]:
         """Other objects that drive targets there, such as KEDA ScaledObjects."""

@@ -5,18 +5,18 @@ from typing import get_args
 import pytest
 from msgspec import structs
 
-from fleethpa.fleet.hung import DECIDER_QUIET_MS, REPORT_DUE_MS, SIGN_DUE_MS, hung_processes, unanswered
-from fleethpa.fleet.troubles import API_SERVER, INGEST_QUIET_MS, SILENT_MS, cut_off
-from fleethpa.fleet.views import ClusterView, HpaView
+from fleethpa.fleet.hung import MOST_SIGN_DUE_MS, REPORT_DUE_MS, SignsOfLife, hung_processes, unanswered
+from fleethpa.fleet.troubles import API_SERVER, SILENT_MS, HungProcess, cut_off, quiet_limit_ms
+from fleethpa.fleet.views import ClusterView, FleetState, HpaView
 from schemas.decisions import NO_OUTCOME
 from schemas.keys import HpaId
 from schemas.observed import ObserverTrouble
+from schemas.settings import ClusterSettings
 from schemas.topics import QuietProcess
 from streams.state.partitionrow import ReportRow, ServedRow
 
 NOW_MS = 1_795_269_600_000
-PERIODS_MS = 3 * 15_000
-"""Three sync periods, by default."""
+QUIET_MS = quiet_limit_ms(15_000)
 
 
 def cluster(name: str, *, observed_ms: int = 1_000, served_ms: int = 1_000) -> ClusterView:
@@ -39,23 +39,35 @@ def ago(*quiet_ms: int) -> dict[int, int]:
 SILENT = SILENT_MS + 1_000
 
 
+def hung(
+    ingested: dict[int, int],
+    decided: dict[int, int],
+    clusters: list[ClusterView] | None = None,
+    signs: dict[QuietProcess, int] | None = None,
+    *,
+    skew_ms: int = 0,
+) -> list[HungProcess]:
+    """`skew_ms`: by how much the reader's clock is ahead of that of the processes."""
+    return hung_processes(NOW_MS + skew_ms, SignsOfLife(ingested, decided, signs or {}), clusters or [], QUIET_MS)
+
+
 @pytest.mark.parametrize(
     ("ingested", "decided", "clusters", "named"),
     [
         pytest.param(ago(900, 900), ago(900, 900), [cluster("east")], [], id="all work"),
         pytest.param(
-            ago(INGEST_QUIET_MS, 900), ago(DECIDER_QUIET_MS, 900), [cluster("east")], [], id="at the bound, none"
+            ago(900 + QUIET_MS, 900), ago(900 + QUIET_MS, 900), [cluster("east")], [], id="at the bound, none"
         ),
         pytest.param(
             ago(900, 900),
-            ago(21_000, 21_000),
+            ago(22_000, 22_000),
             [cluster("east")],
             ["the decider hangs or does not run: nothing was decided in the log since"],
             id="decider",
         ),
         pytest.param(
             ago(900, 900),
-            ago(21_000, 900),
+            ago(22_000, 900),
             [],
             ["the decider hangs or does not run: nothing was decided in log partition 0 since"],
             id="one of two deciders",
@@ -94,7 +106,7 @@ SILENT = SILENT_MS + 1_000
 def test_a_process_that_hangs_is_named_and_nothing_that_follows_from_it(
     ingested: dict[int, int], decided: dict[int, int], clusters: list[ClusterView], named: list[str]
 ) -> None:
-    found = hung_processes(NOW_MS, ingested, decided, clusters, {})
+    found = hung(ingested, decided, clusters)
     assert [each.text.partition(" since ")[0] + " since" for each in found] == named
     assert all(". Next: fleethpa " in each.text or ". Next: fleethpa doctor" in each.text for each in found)
 
@@ -103,17 +115,41 @@ def test_a_process_that_hangs_is_named_and_nothing_that_follows_from_it(
 @pytest.mark.parametrize("ingested", [pytest.param(900, id="alone"), pytest.param(30_000, id="beside ingest")])
 def test_a_process_that_writes_nothing_is_named_by_its_signs_of_life(process: QuietProcess, ingested: int) -> None:
     def named(age_ms: int) -> list[str]:
-        found = hung_processes(NOW_MS, ago(ingested), ago(900), [], {process: NOW_MS - age_ms})
+        found = hung(ago(ingested), ago(900), signs={process: NOW_MS - 900 - age_ms})
         return [each.text for each in found if each.process == process]
 
-    assert named(SIGN_DUE_MS) == []
-    (text,) = named(SIGN_DUE_MS + 1)
+    assert named(MOST_SIGN_DUE_MS) == []
+    (text,) = named(MOST_SIGN_DUE_MS + 1)
     assert text.startswith(f"the {process} hangs or does not run: no sign of life since ")
     assert text.endswith(f". Next: fleethpa run {process}")
 
 
-def test_each_process_is_named_within_three_sync_periods() -> None:
-    assert max(INGEST_QUIET_MS, DECIDER_QUIET_MS, SILENT_MS, SIGN_DUE_MS) < PERIODS_MS
+@pytest.mark.parametrize("skew_ms", [-60_000, 15_000, QUIET_MS - 1_000])
+def test_the_clock_of_the_reader_names_no_process(skew_ms: int) -> None:
+    signs: dict[QuietProcess, int] = {name: NOW_MS - 4_000 for name in get_args(QuietProcess)}
+    assert hung(ago(900, 4_000), ago(900, 900), signs=signs, skew_ms=skew_ms) == []
+    (named,) = hung(ago(900, 900), ago(30_000, 30_000), signs=signs, skew_ms=skew_ms)
+    assert named.process == "decider"
+
+
+def test_a_clock_that_is_far_ahead_may_also_be_a_log_without_writers() -> None:
+    signs: dict[QuietProcess, int] = {"breaker": NOW_MS - 4_000}
+    (named,) = hung(ago(900, 900), ago(900, 900), signs=signs, skew_ms=60_000)
+    assert "neither ingest nor the decider has written to the log" in named.text
+    assert "(or the clock of this machine is ahead)" in named.text
+
+
+@pytest.mark.parametrize("period_ms", [5_000, 15_000, 60_000])
+def test_each_process_is_named_within_three_sync_periods(period_ms: int) -> None:
+    state = FleetState(settings={"*": ClusterSettings(sync_period_ms=period_ms)})
+    tick_ms = 1_000  # the newest sign may be as old
+    assert state.quiet_ms + tick_ms < 3 * period_ms
+    assert state.quiet_ms > 2 * 5_000  # ingest's empty records and the signs of life come every 5 s
+
+
+def test_the_shortest_period_that_is_set_counts() -> None:
+    own = {"*": ClusterSettings(sync_period_ms=60_000), "east": ClusterSettings(sync_period_ms=5_000)}
+    assert FleetState(settings=own).quiet_ms == quiet_limit_ms(5_000) < FleetState().quiet_ms
 
 
 @pytest.mark.parametrize(
@@ -121,13 +157,13 @@ def test_each_process_is_named_within_three_sync_periods() -> None:
     [
         pytest.param(cluster("east"), 900, False, id="all work"),
         pytest.param(cluster("east", served_ms=REPORT_DUE_MS + 1), 900, True, id="a report of the reconciler is due"),
-        pytest.param(cluster("east"), 21_000, True, id="the decider hangs"),
+        pytest.param(cluster("east"), 22_000, True, id="the decider hangs"),
     ],
 )
 def test_a_missing_outcome_is_no_problem_of_an_hpa_where_none_can_come(
     view: ClusterView, decided: int, is_lost: bool
 ) -> None:
-    found = hung_processes(NOW_MS, ago(900), ago(decided), [view], {})
+    found = hung(ago(900), ago(decided), [view])
     assert unanswered(found, view) == is_lost
     condition = {
         "type": "AbleToScale",
