@@ -31,7 +31,8 @@ class Retraced(Struct, frozen=True, kw_only=True):
 
     `inputs`: right before it. `used`: with the sample that explains it and the controller's memory. `kind`: None where
     the results are equal, else the class of what sets them apart, and `why`. `shown`: the log holds the sample whose
-    values its status shows, which `values` names. `status`: what it wrote.
+    values its status shows, which `values` names. `status`: what it wrote. `shifted`: only windows as of one sync
+    period apart give what the controller made.
     """
 
     inputs: EvaluationInputs
@@ -46,6 +47,7 @@ class Retraced(Struct, frozen=True, kw_only=True):
     shown: bool
     values: str
     status: dict[str, Any]
+    shifted: bool = False
 
     @property
     def time_ms(self) -> int:
@@ -54,8 +56,10 @@ class Retraced(Struct, frozen=True, kw_only=True):
 
     @property
     def proven(self) -> bool:
-        """Whether fleethpa gives what the controller made, with the sample that the controller had."""
-        return self.kind in (None, "timing")
+        """Whether fleethpa gives what the controller made, with the sample that the controller had. Windows that were
+        moved for it prove nothing: they may hide another algorithm.
+        """
+        return self.kind in (None, "timing") and not self.shifted
 
 
 def retrace(events: Sequence[HpaEvent]) -> list[Retraced | None]:
@@ -90,6 +94,7 @@ class _Explained(NamedTuple):
     kind: Class | None
     why: str
     shown: bool
+    shifted: bool = False
 
 
 class _NativeMemory:
@@ -129,6 +134,7 @@ class _NativeMemory:
             shown=found.shown,
             values=_values_text(inputs, sync.status),
             status=sync.status,
+            shifted=found.shifted,
         )
 
     def _begin(self, inputs: EvaluationInputs) -> None:
@@ -160,6 +166,9 @@ class _NativeMemory:
         )
         if explained is not None:
             return explained
+        for each in (*remembering, *same):
+            if why := by_moved_windows(each, native):
+                return _Explained(each, "timing", why, shown=True, shifted=True)
         own = self._with_memory((same or candidates)[0])
         why = (
             "neither its sample, nor its memory, nor the values of its status give what the native controller made; "
@@ -194,13 +203,9 @@ def _by_memory(same: list[EvaluationInputs], remembering: list[EvaluationInputs]
             why = "with the memory of the native controller's own syncs fleethpa gives the same"
             return _Explained(own, "timing", why, shown=True)
     for own in (*remembering, *same):
-        for moved, when in with_moved_windows(own):
-            if answer(moved).final == native:
-                why = f"with windows as of one sync period {when} fleethpa gives the same"
-                return _Explained(own, "timing", why, shown=True)
-    for own in (*remembering, *same):
         for forgetful in _with_less_memory(own):
-            if answer(forgetful).final == native:
+            # What one sync period explains, too, shows no restart.
+            if answer(forgetful).final == native and not by_moved_windows(own, native):
                 why = "the native controller has lost its memory, as it does at a restart"
                 return _Explained(forgetful, "limit", why, shown=True)
     return None
@@ -259,12 +264,19 @@ def _with_other_samples(inputs: EvaluationInputs, around: Iterable[EvaluationInp
                 yield structs.replace(inputs, observation=mixed)
 
 
-def with_moved_windows(inputs: EvaluationInputs) -> Iterator[tuple[EvaluationInputs, str]]:
-    """Give the inputs with windows as of one sync period later, then earlier, and which of the two it is.
+def by_moved_windows(inputs: EvaluationInputs, native: int) -> str:
+    """How windows as of one sync period later, or earlier, give what the native controller made; empty: they do not.
 
     The two controllers evaluate at other moments of a sync period, so that a recommendation or a scale event may have
-    left the window of one and not yet that of the other.
+    left the window of one and not yet that of the other. To be tried where nothing else explains a difference.
     """
+    for moved, when in _with_moved_windows(inputs):
+        if answer(moved).final == native:
+            return f"with windows as of one sync period {when} fleethpa gives the same"
+    return ""
+
+
+def _with_moved_windows(inputs: EvaluationInputs) -> Iterator[tuple[EvaluationInputs, str]]:
     old = inputs.history
     for by_ms, when in ((-inputs.period_ms, "later"), (inputs.period_ms, "earlier")):
         recommendations = None

@@ -3,8 +3,8 @@
 A sync of the native controller is compared at its own place in the log, with the sample that its status shows
 (`streams.analysis.retracing`). An evaluation of fleethpa during which the native controller wrote nothing is compared
 with its doing nothing. A difference is explained by evaluating again: with the native controller's memory or at its
-next sync (timing), with the values of its status (metric), without what held one of the two (limit). What nothing
-explains is counted as semantics.
+next sync (timing), with the values of its status (metric), without what held one of the two (limit). What none of these
+explains, but windows as of one sync period apart, is timing too, and proves nothing; the rest is counted as semantics.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from schemas.decisions import uid_of
 from schemas.keys import HpaId
 from streams.analysis.answer import Answer, answer, without
-from streams.analysis.retracing import SLACK_PERIODS, Class, Retraced, retrace, shows, windows_text, with_moved_windows
+from streams.analysis.retracing import SLACK_PERIODS, Class, Retraced, by_moved_windows, retrace, shows, windows_text
 from streams.history.evaluations import Evaluated, HpaEvent, NativeSync
 from streams.hpa.evaluation import EMPTY_HISTORY
 from streams.hpa.observation import Scale
@@ -218,12 +218,13 @@ class _Comparison:
             self._by_sync(inputs),
             self._by_late_sync(inputs, made),
             self._by_last_status(inputs, current),
-            _by_windows(inputs, current),
             _by_limit(inputs, made, current),
             _by_condition(inputs),
         ):
             if found:
                 return found
+        if why := by_moved_windows(inputs, current):
+            return "timing", why
         before = bisect_right(self.times_ms, inputs.now_ms)
         native = self.syncs[before - 1].used.history if before else EMPTY_HISTORY
         why = "neither a native sync, nor its sample, nor a limit explains that nothing was done"
@@ -381,14 +382,6 @@ def _minutes(time_ms: int) -> str:
 
 def _object(inputs: EvaluationInputs) -> tuple[str, int]:
     return uid_of(inputs.decision), inputs.generation
-
-
-def _by_windows(inputs: EvaluationInputs, current: int) -> tuple[Class, str] | None:
-    """A recommendation or a scale event has left the window of one of the two and not yet that of the other."""
-    for moved, when in with_moved_windows(inputs):
-        if answer(moved).final == current:
-            return "timing", f"with windows as of one sync period {when} fleethpa waits too"
-    return None
 
 
 def _by_limit(inputs: EvaluationInputs, made: Answer, current: int) -> tuple[Class, str] | None:

@@ -11,7 +11,8 @@ from msgspec import structs
 from fleethpa.simulator.load import SineLoad, StepLoad
 from schemas.keys import HpaId
 from streams.analysis.answer import answer
-from streams.analysis.shadowreport import DAY_MS, ShadowReport, _by_windows, _minutes, shadow_report
+from streams.analysis.retracing import by_moved_windows
+from streams.analysis.shadowreport import DAY_MS, ShadowReport, _minutes, shadow_report
 from streams.history.evaluations import Evaluated, NativeTraces, events
 from streams.hpa.evaluation import History
 from streams.state.lostmetrics import EvaluationInputs
@@ -67,6 +68,20 @@ def test_each_difference_has_its_class(world: dict[str, Any], kind: str) -> None
     assert kind == "semantics" or not made.counts["semantics"], made.counts
     assert not made.ready
     assert made.reasons
+
+
+@pytest.mark.parametrize("window_s", [300, 290], ids=["the same window", "another window"])
+def test_what_only_moved_windows_explain_is_timing_and_proves_nothing(window_s: int) -> None:
+    """A window that is shorter by less than a sync period looks the same as one of another moment."""
+    up = [{"type": "Percent", "value": 100, "periodSeconds": 15}, {"type": "Pods", "value": 4, "periodSeconds": 15}]
+    behavior = {
+        "scaleUp": {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": up},
+        "scaleDown": {"stabilizationWindowSeconds": window_s, "selectPolicy": "Max", "policies": up[:1]},
+    }
+    made = report(ShadowWorld(SineLoad(400, 300, 1500), native_spec={"behavior": behavior}, noise=0.0).run(45))
+    moved = [each for each in made.differences if "windows as of one sync period" in each.why]
+    assert {each.kind for each in moved} == {"timing"}
+    assert 0 < made.rescales_agreed == made.rescales - len(moved)
 
 
 def test_a_native_controller_that_was_late_is_a_matter_of_timing() -> None:
@@ -190,6 +205,5 @@ def test_a_recommendation_that_has_left_the_window_of_one_of_the_two_is_a_matter
     current = answer(free).current
     inputs = structs.replace(free, history=History(((current, free.now_ms - age_ms),)))
     assert answer(inputs).final < current
-    explained = _by_windows(inputs, current)
-    assert (explained or ("", ""))[0] == ("timing" if found else "")
-    assert found in (explained or ("", ""))[1]
+    explained = by_moved_windows(inputs, current)
+    assert (bool(explained), found in explained) == (bool(found), True)
