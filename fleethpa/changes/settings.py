@@ -179,6 +179,8 @@ def parse_changes(changes: tuple[str, ...]) -> Changes:
     for text in changes:
         name, equals, value = text.partition("=")
         if not (name and equals):
+            if text in SETTINGS:
+                raise usage(f"{text} has no value", cause=f"Write {text}=VALUE, without a space.")
             raise usage(f"{text!r} is not a setting", cause="Write NAME=VALUE, such as sync-period=5s.")
         if name in seen:
             raise usage(f"{name} is given twice")

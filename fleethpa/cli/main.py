@@ -17,7 +17,17 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from fleethpa.frame.errors import INTERNAL, INTERRUPTED, OK, USAGE, CommandError, SuggestingGroup, near_options, program
+from fleethpa.frame.errors import (
+    INTERNAL,
+    INTERRUPTED,
+    OK,
+    USAGE,
+    CommandError,
+    SuggestingGroup,
+    near_options,
+    program,
+    usage,
+)
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options, group_options, say
 from fleethpa.show.formats import Listing, one, render
@@ -175,6 +185,8 @@ def run(arguments: list[str]) -> int:
         return _fail(problem.text(), problem.code, debug)
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption):
+            if error.ctx is not None and error.ctx.parent is None and (verb := error.option_name.lstrip("-")) in VERBS:
+                return _fail(usage(f"{verb} is a verb", next_step=f"{program()} {verb}").text(), USAGE, debug=False)
             error.possibilities = near_options(error)
         shown = io.StringIO()
         error.show(shown)

@@ -68,12 +68,17 @@ def unreadable_text(error: OSError | UnicodeDecodeError) -> str:
     return error.strerror or str(error)
 
 
-_NEAR: Final = 0.5
+_NEAR: Final = 0.6
 _NEAR_OPTION: Final = 0.7
 _MEANT: Final = {
     **dict.fromkeys(("disable", "freeze", "halt", "hold", "stop", "suspend"), "pause"),
     **dict.fromkeys(("continue", "enable", "unfreeze", "unpause"), "resume"),
     **dict.fromkeys(("revert", "undo"), "rollback"),
+    **dict.fromkeys(("list", "ls", "show", "top"), "get"),
+    **dict.fromkeys(("create", "edit", "patch"), "apply"),
+    **dict.fromkeys(("check", "validate"), "lint"),
+    **dict.fromkeys(("logs", "events"), "decisions"),
+    "scale": "override",
 }
 """Words that other tools have for a command. By its letters `freeze` is nearest to `release`, which gives HPAs away."""
 
@@ -98,6 +103,8 @@ class SuggestingGroup(click.Group):
         if name in known or name.startswith("-"):
             return super().resolve_command(ctx, args)
         meant = _MEANT.get(name)
+        if name == "help":
+            raise usage(f"{name} is an option", next_step=f"{ctx.command_path} --help")
         near = [meant] if meant in known else difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
         cause = f"Did you mean `{near[0]}`?" if near else f"Known are {', '.join(known)}." if ctx.parent else ""
         help_of = f"{ctx.command_path} {near[0]}" if near else ctx.command_path

@@ -47,6 +47,13 @@ WRONG = (
     ("demo dya", 2, "Did you mean `day`?"),
     ("topics ini", 2, "fleethpa topics init --help"),
     ("--bogus", 2, "No such option"),
+    ("--version", 2, "fleethpa version"),
+    ("help", 2, "fleethpa --help"),
+    ("audit help", 2, "fleethpa audit --help"),
+    ("scale east/shop/checkout --replicas 3", 2, "Did you mean `override`?"),
+    ("logs", 2, "Did you mean `decisions`?"),
+    ("list", 2, "Did you mean `get`?"),
+    ("ingest chekc", 2, "Did you mean `check`?"),
     ("version --foo", 2, "No such option"),
     # Connection and configuration.
     ("decisions -A --config nosuch.yaml", 2, "No such file or directory"),
@@ -71,6 +78,7 @@ WRONG = (
     ("settings east --price 0.04/h", 2, "price is a setting, not an option"),
     ("settings east --max_step=3", 2, "settings CLUSTER max-step=VALUE"),
     ("settings east --removal-budget.shop=30%/10m", 2, "settings CLUSTER removal-budget.shop=VALUE"),
+    ("settings east price 0.04", 2, "Write price=VALUE, without a space."),
     ("settings east --reson x", 2, "Did you mean --reason?"),
     # Names, namespaces, clusters, labels, times.
     ("get hpa east/shop/", 2, "[CLUSTER/][NAMESPACE/]NAME"),
