@@ -38,19 +38,18 @@ _FOLDED = (
 )
 
 
-def fold_specs(partition: Partition, record: PlainRecord, cluster: str) -> None:
+def fold_specs(partition: Partition, record: PlainRecord, entries: Iterable[FoldedEntry], cluster: str) -> None:
     """Fold what decides the specs and modes of a cluster's HPAs; what else the partition holds is not true after it.
 
-    Raises LogError: it is not a log record. Raises UnknownEngineError: the record asks for an engine that this version
-    lacks.
+    `entries`: those of the record. Raises UnknownEngineError: it asks for an engine that this version lacks.
     """
-    offset, timestamp_ms, value = record
+    offset, timestamp_ms, _ = record
     state = partition.state
     state.row.clock_ms = state.now_ms = max(state.row.clock_ms, timestamp_ms)
     state.row.offset = offset
     state.offset = offset
     fold = EntryFold(state)
-    for index, entry in enumerate(read_record(partition.number, offset, value).entries):
+    for index, entry in enumerate(entries):
         if isinstance(entry.body, _FOLDED) and _is_of(entry, cluster):
             fold.apply(index, entry)
     state.ready_or_due.clear()
@@ -61,7 +60,8 @@ def _is_of(entry: FoldedEntry, cluster: str) -> bool:
     return entry.key == WHOLE_PARTITION_KEY or entry.key.startswith(f"{cluster}/")
 
 
-_WORDS = (b'"autoscaler', b'"command"', b'"handsChanged"', b'"breaker"', b'"guardrailResume"')
+_CHANGES = (AutoscalerSet, AutoscalerDeleted, AutoscalerList, Command, HandsChanged, BreakerCommand, GuardrailResume)
+"""What may change an HPA, so that it is to be compared with what it was before."""
 
 
 What = Literal[
@@ -119,28 +119,30 @@ class RevisionReader:
 
     def __init__(self, partition: Partition, hpa: HpaId) -> None:
         self._partition, self._hpa = partition, hpa
+        self._version = self._version_now()
 
     def take(self, record: PlainRecord) -> list[Revision]:
         """The changes that the next record brings. Raises LogError, UnknownEngineError: it cannot be folded."""
-        before = self._version()
+        before = self._version
         found = self._changes(record)
-        after = self._version()
+        after = self._version = self._version_now()
         if after == before or _known(self._partition, self._hpa) is None:
             return found
         return [*found, *_upgrade(before, after, self._hpa.cluster, self._partition.clock_ms, record[0])]
 
-    def _version(self) -> _Version:
+    def _version_now(self) -> _Version:
         state, cluster = self._partition.state, self._hpa.cluster
         return _Version(state.version_of(cluster).partition(" ")[0], state.settings(cluster).rules)
 
     def _changes(self, record: PlainRecord) -> list[Revision]:
         partition, hpa = self._partition, self._hpa
         offset, _, value = record
-        if not any(word in value for word in _WORDS):
-            fold_specs(partition, record, hpa.cluster)
+        folded = read_record(partition.number, offset, value).entries
+        if not any(isinstance(entry.body, _CHANGES) for entry in folded):
+            fold_specs(partition, record, folded, hpa.cluster)
             return []
         before = _known(partition, hpa)
-        fold_specs(partition, record, hpa.cluster)
+        fold_specs(partition, record, folded, hpa.cluster)
         found: list[Revision] = []
         now_ms = partition.clock_ms
         entries = _entries(value, hpa)

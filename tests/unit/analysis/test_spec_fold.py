@@ -40,7 +40,7 @@ def test_the_changes_are_those_of_the_whole_fold(
     names = list(log.partition.state.hpas)
     begins = (0, len(records) // 2)
     found = [_changes(records, begin, names) for begin in begins]
-    monkeypatch.setattr(revisions, "fold_specs", lambda partition, record, _: partition.apply(*record))
+    monkeypatch.setattr(revisions, "fold_specs", lambda partition, record, *_: partition.apply(*record))
     assert found == [_changes(records, begin, names) for begin in begins]
     assert any(map(any, found[0]))
 
