@@ -332,6 +332,23 @@ async def read_batches(
         consumer.pause(partition)
 
 
+async def read_little(
+    consumer: AIOKafkaConsumer, partition: TopicPartition, first: int, size: int
+) -> AsyncGenerator[list[ConsumerRecord], None]:
+    """The records of an assigned partition from offset `first` on, `size` at a time: no more is decoded than is asked
+    for. Ends where there are none for a second.
+
+    Raises LookupError: the partition no longer holds `first`.
+    """
+    consumer.seek(partition, first)
+    consumer.resume(partition)
+    try:
+        while batch := (await consumer.getmany(partition, timeout_ms=1_000, max_records=size)).get(partition):
+            yield batch
+    finally:
+        consumer.pause(partition)
+
+
 async def read_backwards(
     consumer: AIOKafkaConsumer, partition: TopicPartition, first: int, end: int, size: int
 ) -> AsyncGenerator[tuple[int, list[ConsumerRecord]], None]:

@@ -49,9 +49,9 @@ class MemoryPast(Past):
         return
         yield
 
-    async def log_offsets(self, partition: int) -> range:
-        log = self.made[LOG, partition]
-        return range(log[0].offset, log[-1].offset + 1) if log else range(0)
+    async def offsets(self, topic: str, partition: int) -> range:
+        kept = self.made[topic, partition]
+        return range(kept[0].offset, kept[-1].offset + 1) if kept else range(0)
 
     async def last_ms(self, partition: int) -> int:
         log = self.made[LOG, partition]

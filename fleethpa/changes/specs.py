@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from streams.analysis.revisions import Revision
     from streams.history.past import Past
     from streams.state.lostmetrics import EvaluationInputs
+    from streams.state.partition import Partition
 
 
 async def read_revisions(
@@ -66,17 +67,32 @@ async def revisions_in(past: Past, hpa: HpaId, since_ms: int | None = None) -> t
 
     Raises ArchiveError, CoreError: the source cannot be read.
     """
-    found: list[Revision] = []
     number = partition_for(hpa.namespace_key, await past.partitions())
     partition = await past.restored(number, before_ms=since_ms)
     lost = since_ms is None and partition.applied_offset >= 0
     begins_ms = partition.clock_ms if lost else None
-    reader = RevisionReader(partition, hpa)
-    until_ms = None if past.at_ms is None else past.at_ms + 1
-    async with aclosing(past.following(partition, until_ms=until_ms)) as records:
-        async for record in records:
-            found += reader.take(record.plain)
-    return [each for each in found if since_ms is None or each.time >= since_ms], begins_ms
+    return await FollowedRevisions(partition, hpa, since_ms or 0).read_on(past), begins_ms
+
+
+class FollowedRevisions:
+    """One HPA's changes from a time on. What is read later begins where the reading before has ended.
+
+    Args:
+        partition: the HPA's, as of before that time.
+    """
+
+    def __init__(self, partition: Partition, hpa: HpaId, since_ms: int) -> None:
+        self.since_ms = since_ms
+        self._partition, self._reader = partition, RevisionReader(partition, hpa)
+        self._found: list[Revision] = []
+
+    async def read_on(self, past: Past) -> list[Revision]:
+        """Return the changes up to now, oldest first. Raises ArchiveError, CoreError: the source cannot be read."""
+        until_ms = None if past.at_ms is None else past.at_ms + 1
+        async with aclosing(past.following(self._partition, until_ms=until_ms)) as records:
+            async for record in records:
+                self._found += [each for each in self._reader.take(record.plain) if each.time >= self.since_ms]
+        return [*self._found]
 
 
 def _meant(state: FleetState, selection: Selection) -> HpaId | None:

@@ -44,7 +44,7 @@ async def read_coverage(past: Past) -> dict[str, Any]:
             "number": number,
             "first_ms": await past.first_ms(number),
             "last_ms": await past.last_ms(number),
-            "records": len(await past.log_offsets(number)),
+            "records": len(await past.offsets(LOG, number)),
         }
         if isinstance(past, ArchivePast):
             row["segments"] = len(PartitionReader(past.root, LOG, number).manifests())

@@ -37,16 +37,8 @@ from fleethpa.page.changesview import (
 from fleethpa.page.decisionview import compared, decision_view, read_before, read_decision, read_spec_diff, receipt
 from fleethpa.page.fleetview import cluster_rows, fleet_view, verdict
 from fleethpa.page.guarding import COOKIE, Guard, middleware
-from fleethpa.page.hpaview import (
-    DEFAULT_SPAN,
-    SPANS,
-    KeptEvaluations,
-    charts,
-    hpa_view,
-    read_decisions,
-    read_hpa,
-    span_of,
-)
+from fleethpa.page.hpapast import KeptPasts, read_decisions, read_hpa
+from fleethpa.page.hpaview import DEFAULT_SPAN, SPANS, charts, hpa_view, span_of
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.runs import RunViews, names_of
 from fleethpa.page.stripview import replay, strip_view
@@ -206,7 +198,7 @@ class PageServer:
         self._templates = environment()
         self._run_views = RunViews(reader, options, self._templates, self._html)
         self._rollouts = RolloutReadings()
-        self._charts, self._evaluations = KeptCharts(), KeptEvaluations()
+        self._charts, self._pasts = KeptCharts(), KeptPasts()
         self._drawn: tuple[FleetState, float | None, dict[str, Any]] | None = None
 
     def app(self) -> web.Application:
@@ -290,7 +282,7 @@ class PageServer:
         if hpa not in state.hpas and hpa not in state.forgotten:
             raise no_such_hpa(Ref(hpa.name, hpa.namespace, hpa.cluster), state.hpas, hpa.namespace)
         async with self.reader.past(at_ms) as past:
-            read = await read_hpa(past, hpa, now_ms, span_ms, self._evaluations)
+            read = await read_hpa(past, hpa, at_ms, now_ms, span_ms, self._pasts)
         found = hpa_view(state, hpa, read, now_ms) | {"span": text or DEFAULT_SPAN, "spans": SPANS}
         moment_ms = now_ms if at_ms is not None else state.clock_ms
         link = f"{request.url.origin()}{hpa_url(hpa, at=rfc3339(moment_ms), span=text)}"
@@ -307,8 +299,9 @@ class PageServer:
         asked, clock_ms = (hpa, span_ms, at_ms), self.reader.now_ms()
         if (text := self._charts.get(asked, clock_ms, span_ms)) is None:
             async with self.reader.past(at_ms) as past:
-                decisions = await read_decisions(past, hpa, now_ms, span_ms)
-            text = msgspec.json.encode(charts(decisions)).decode()
+                kept = self._pasts if at_ms is None else None
+                decisions, whole_ms = await read_decisions(past, hpa, now_ms, span_ms, kept)
+            text = msgspec.json.encode(charts(decisions, whole_ms)).decode()
             self._charts.put(asked, clock_ms, text)
         return web.json_response(text=text)
 

@@ -173,7 +173,7 @@ async def _log_records_due(past: Past, hpas: set[HpaId], window: tuple[int, int]
     due, count = 0, await past.partitions()
     for number in sorted({partition_for(hpa.namespace_key, count) for hpa in hpas}):
         first = await past.offset_at(LOG, number, window[0])
-        due += len(range(first, (await past.log_offsets(number)).stop))
+        due += len(range(first, (await past.offsets(LOG, number)).stop))
     return past.log_records_read + due
 
 

@@ -3,7 +3,9 @@
 Manifests of closed segments, and HEAD, which names the newest of them: what binds segments to a chain.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar
@@ -20,8 +22,10 @@ from streams.archive.segments import (
     ArchiveError,
     BareRecord,
     bare_digest,
+    frame_positions,
     link,
     read_bare,
+    read_frame,
     read_frames,
     record_digest,
 )
@@ -106,6 +110,10 @@ class Tally:
 
 
 R = TypeVar("R", ArchivedRecord, BareRecord)
+
+
+_positions = lru_cache(maxsize=64)(frame_positions)
+"""Closed segments do not change."""
 
 
 class _Numbered(Struct):
@@ -194,6 +202,15 @@ class PartitionReader:
             return self._closed(manifest, read_bare, bare_digest)
 
         return self._following(from_offset, segment, lambda listed: self._opened(listed, read_bare))
+
+    def frames(self, manifest: SegmentManifest, from_offset: int) -> Iterator[list[BareRecord]]:
+        """The records of a closed segment from an offset on, frame by frame; the frames before are not unpacked."""
+        path = self.folder / manifest.file
+        positions = _positions(path)
+        at = bisect_right(positions, from_offset, key=lambda place: read_frame(path, place)[0].offset) - 1
+        for position in positions[max(0, at) :]:
+            if found := [record for record in read_frame(path, position) if record.offset >= from_offset]:
+                yield found
 
     def _following(
         self,

@@ -159,6 +159,29 @@ def read_bare(path: Path, *, torn_end_ok: bool) -> Iterator[BareRecord]:
         yield from _unpack(path, position, packed, length, _decode_bare)
 
 
+def frame_positions(path: Path) -> list[int]:
+    """Where the whole frames of a segment file begin; only their headers are read."""
+    found: list[int] = []
+    size = path.stat().st_size
+    with reading(path), path.open("rb") as file:
+        while len(header := file.read(_FRAME_HEADER.size)) == _FRAME_HEADER.size:
+            begin = file.tell() - _FRAME_HEADER.size
+            if (end := file.tell() + _FRAME_HEADER.unpack(header)[0]) > size:
+                break
+            found.append(begin)
+            file.seek(end)
+    return found
+
+
+def read_frame(path: Path, position: int) -> list[BareRecord]:
+    """The records of the frame at a position. Raises ArchiveError: it cannot be read."""
+    with reading(path), path.open("rb") as file:
+        file.seek(position)
+        found = _next_frame(file)
+    lengths, packed = found or ((1, 0), b"")
+    return _unpack(path, position, packed, lengths[1], _decode_bare)
+
+
 def _whole_frames(path: Path, *, torn_end_ok: bool) -> Iterator[tuple[int, int, bytes, int]]:
     position = 0
     with reading(path), path.open("rb") as file:

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from itertools import islice
 from pathlib import Path
 
 from streams.archive.layout import DECISIONS, LOG, is_written, open_archive, read_snapshot, snapshots
-from streams.archive.segmentreader import PartitionReader
+from streams.archive.segmentreader import PartitionReader, SegmentManifest
 from streams.archive.segments import ArchivedRecord, ArchiveError, BareRecord, reading
 from streams.history.past import Past
 from streams.state.ledger import StateError
@@ -29,6 +30,8 @@ class ArchivePast(Past):
     def __init__(self, root: Path, checked: bool = False, at_ms: int | None = None) -> None:
         super().__init__(str(root), at_ms)
         self.root, self.checked = root, checked
+        self._manifests: dict[tuple[str, int], list[SegmentManifest]] = {}
+        """As they were when they were read first: what was closed then does not change."""
 
     def check_folder(self) -> None:
         """Check that the folder is an archive that this version reads. Raises ArchiveError: it is not."""
@@ -64,6 +67,22 @@ class ArchivePast(Past):
             yield stretch
             await asyncio.sleep(0)  # reading holds the loop: others get a turn in between
 
+    async def nearby(
+        self, topic: str, partition: int, first: int
+    ) -> AsyncGenerator[Sequence[ArchivedRecord | BareRecord], None]:
+        reader, key = self._topic(topic, partition), (topic, partition)
+        if key not in self._manifests:
+            self._manifests[key] = reader.manifests()
+        for manifest in self._manifests[key]:
+            if manifest.last_offset >= first:
+                for stretch in reader.frames(manifest, first):
+                    first = stretch[-1].offset + 1
+                    yield stretch
+                    await asyncio.sleep(0)  # as above
+        async with aclosing(super().nearby(topic, partition, first)) as rest:
+            async for each in rest:
+                yield each
+
     async def backwards(
         self, topic: str, partition: int, upto_ms: int | None = None
     ) -> AsyncGenerator[list[ArchivedRecord], None]:
@@ -92,8 +111,8 @@ class ArchivePast(Past):
                     yield number, record
             await asyncio.sleep(_POLL_S)
 
-    async def log_offsets(self, partition: int) -> range:
-        reader = self._topic(LOG, partition)
+    async def offsets(self, topic: str, partition: int) -> range:
+        reader = self._topic(topic, partition)
         return range(reader.first_offset() or 0, reader.last_offset() + 1)
 
     async def last_ms(self, partition: int) -> int:

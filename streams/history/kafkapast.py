@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Final, NamedTuple
 
@@ -157,8 +157,14 @@ ROWS = 256
 """Records of the changelog that are read first, from its end backwards; then twice as many, and so on."""
 
 
+NEARBY: Final = 64
+"""Records that are decoded at a time by whoever looks for one."""
 _UNREAD: Final = msgspec.Raw(b"")
 """Key and headers of a record of which only the value is wanted."""
+
+
+def _bare(records: Iterable[ConsumerRecord]) -> list[BareRecord]:
+    return [BareRecord(record.offset, record.timestamp, _UNREAD, _UNREAD, record.value or b"") for record in records]
 
 
 class Span(NamedTuple):
@@ -263,10 +269,7 @@ class KafkaPast(Past):
             batches = kafkaclients.read_batches(consumer, part, max(span.first, first), span.end)
             async with aclosing(batches):
                 async for batch in batches:
-                    yield [
-                        BareRecord(record.offset, record.timestamp, _UNREAD, _UNREAD, record.value or b"")
-                        for record in batch
-                    ]
+                    yield _bare(batch)
 
     async def backwards(
         self, topic: str, partition: int, upto_ms: int | None = None
@@ -298,11 +301,22 @@ class KafkaPast(Past):
             finally:
                 consumer.pause(*parts)
 
-    async def log_offsets(self, partition: int) -> range:
-        part = TopicPartition(topics.LOG, partition)
+    async def offsets(self, topic: str, partition: int) -> range:
+        part = TopicPartition(TOPICS[topic], partition)
         async with self._consumer(part) as consumer:
             span = await self._span(consumer, part)
         return range(span.first, span.end)
+
+    async def nearby(
+        self, topic: str, partition: int, first: int
+    ) -> AsyncGenerator[Sequence[ArchivedRecord | BareRecord], None]:
+        part = TopicPartition(TOPICS[topic], partition)
+        async with (
+            self._consumer(part) as consumer,
+            aclosing(kafkaclients.read_little(consumer, part, first, NEARBY)) as batches,
+        ):
+            async for batch in batches:
+                yield _bare(batch)
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -29,20 +29,31 @@ class DecisionWindow:
         """Whether the rest is too late to be asked for."""
         self.begins_late = False
         """Whether what is asked for may begin before offset `first`; nothing has been given then."""
-        self._number, self._first, self._since_ms, self._until_ms = number, first, since_ms, until_ms
-        self._may_begin_late = first > 0
+        self.number, self.position = number, first
+        """Partition of the log, and the offset of the next record to take."""
+        self._since_ms, self._until_ms = since_ms, until_ms
+        self._may_begin_late = self._begins_within = first > 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing that is asked for can be before offset `first`."""
+        return not self.begins_late and bool(self.expander.position or not self._begins_within)
 
     def take(self, stretch: Iterable[ArchivedRecord | BareRecord]) -> list[Recorded]:
         """Return those of the next records; what comes after `is_over` or `begins_late` is not to be taken."""
         found: list[Recorded] = []
         for record in stretch:
-            head = head_of(self._number, record.offset, record.value)
+            self.position = record.offset + 1
+            # Every so often one of another HPA is read, too: its time may be that of the end.
+            if record.offset % _LOOKED_AT and self.expander.passes_over(record.value):
+                continue
+            head = head_of(self.number, record.offset, record.value)
             time_ms = head.time_ms
             if self._until_ms is not None and time_ms >= self._until_ms:
                 self.is_over = True
                 break
             is_first, lacked = not self.expander.position, len(self.expander.lacking)
-            taken = self.expander.take(self._number, record.offset, record.value, head)
+            taken = self.expander.take(self.number, record.offset, record.value, head)
             if time_ms < self._since_ms:
                 continue
             if self._may_begin_late and (is_first or len(self.expander.lacking) > lacked):
@@ -54,6 +65,8 @@ class DecisionWindow:
         return found
 
 
+_LOOKED_AT = 64
+"""Of so many records that are passed over one is looked at for its time."""
 BEYOND_MS = 15 * 60_000
 """How far the times of the decisions topic are taken to be from log time at first."""
 AHEAD_MS = 10_000
@@ -170,14 +183,24 @@ class Past(ABC):
         return None
 
     @abstractmethod
-    async def log_offsets(self, partition: int) -> range:
-        """Return the offsets of the log records that are kept now."""
+    async def offsets(self, topic: str, partition: int) -> range:
+        """Return the offsets of the records that are kept now."""
+
+    async def nearby(
+        self, topic: str, partition: int, first: int
+    ) -> AsyncGenerator[Sequence[ArchivedRecord | BareRecord], None]:
+        """Give the records from offset `first` on, for whoever looks for one that is near: in short stretches, of which
+        each costs no more than it holds.
+        """
+        async with aclosing(self.bare_records(topic, partition, first)) as stretches:
+            async for stretch in stretches:
+                yield stretch
 
     async def log_length(self, since_ms: int | None = None) -> int:
         """Return about how many log records of all partitions are kept, from a time on; progress is measured by it."""
         total = 0
         for number in range(await self.partitions()):
-            kept = await self.log_offsets(number)
+            kept = await self.offsets(LOG, number)
             first = kept.start if since_ms is None else await self.offset_at(LOG, number, since_ms)
             total += len(range(max(kept.start, first), kept.stop))
         return total
@@ -380,21 +403,36 @@ class Past(ABC):
 
         `wanted`: of which HPAs; None: of all.
         """
+        for window in await self.windows(number, since_ms, until_ms, wanted):
+            async with aclosing(self.newer(window)) as stretches:
+                async for taken in stretches:
+                    for recorded in taken:
+                        yield recorded
+            if window.is_whole:
+                return
+
+    async def windows(
+        self,
+        number: int,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+        wanted: Callable[[HpaId], bool] | None = None,
+    ) -> list[DecisionWindow]:
+        """Return where to read what `decisions` gives: the next one only where the one before is not whole."""
         firsts = [0]
         if since_ms is not None:
             # A short decision repeats a full one that is at most ten minutes older. Where that does not reach, or
             # the topic's times are behind the log's, everything is read.
             firsts = [await self.offset_at(DECISIONS, number, since_ms - BEYOND_MS), 0]
-        for first in firsts:
-            window = DecisionWindow(number, first, since_ms or 0, until_ms, Expander(wanted))
-            async with aclosing(self.bare_records(DECISIONS, number, first)) as stretches:
-                async for stretch in stretches:
-                    for recorded in window.take(stretch):
-                        yield recorded
-                    if window.is_over or window.begins_late:
-                        break
-            if not window.begins_late and (window.expander.position or not first):
-                return
+        return [DecisionWindow(number, first, since_ms or 0, until_ms, Expander(wanted)) for first in firsts]
+
+    async def newer(self, window: DecisionWindow) -> AsyncGenerator[list[Recorded], None]:
+        """Give what a window takes of the records that it has not seen yet."""
+        async with aclosing(self.bare_records(DECISIONS, window.number, window.position)) as stretches:
+            async for stretch in stretches:
+                yield window.take(stretch)
+                if window.is_over or window.begins_late:
+                    return
 
     async def follow(self) -> AsyncGenerator[Recorded, None]:
         """Give decisions from now on, as they are made."""

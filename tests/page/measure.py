@@ -1,6 +1,6 @@
 """Figures of the page: how long views of a large fleet take, and whether memory grows while browsers watch.
 
-Run: python -m tests.page.measure [--hpas 10000] [--decisions 40000] [--minutes 3] [--browsers 50] [--only charts]
+Run: python -m tests.page.measure [--hpas 10000] [--decisions 40000] [--minutes 3] [--browsers 50] [--only live]
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ from streams.state.moves import Move
 from tests.archive_kit import Topics, as_record, write_archive
 from tests.generated_log import Fleet as GeneratedFleet
 from tests.generated_log import generate
+from tests.kafka.broker import KafkaBroker
 from tests.page.browsing import launched, serving
+from tests.page.livefleet import fill
 from tests.unit.cli_kit import Fleet, hpa
 from tests.unit.page_kit import LOCAL, over
 
@@ -56,6 +58,13 @@ FIRST_PAINT = """async () => {
     while (!painted()) await new Promise((resolve) => setTimeout(resolve, 5));
     return painted().startTime;
 }"""
+
+
+CHARTS_DRAWN = """() => {
+    const asked = performance.getEntriesByType("resource").filter((each) => each.name.includes("/series"));
+    return Math.max(...asked.map((each) => each.responseEnd));
+}"""
+"""When the numbers of the charts were there: they are drawn at once."""
 
 
 class RecordedFleet(Fleet):
@@ -284,6 +293,42 @@ def chart(browser: Browser, address: str, span: str) -> tuple[float, float, int]
     return read_ms, kept_ms, points
 
 
+def drawn(browser: Browser, address: str, path: str) -> tuple[float, float, int]:
+    """The times (ms) from navigation to the charts of an HPA, for who comes first and for who comes again, and how many
+    points a line has.
+    """
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.set_default_timeout(120_000)
+    page.goto(address)
+    took = []
+    for _ in range(2):
+        page.goto(address + path)
+        page.wait_for_selector("#plots canvas")
+        took.append(page.evaluate(CHARTS_DRAWN))
+    points: int = page.evaluate("window.fleethpaCharts[0].data[0].length")
+    page.close()
+    return took[0], took[1], points
+
+
+def live_figures(browser: Browser, hpas: int, decisions: int) -> None:
+    """Print how long the view of an HPA takes with its charts, from topics of which one partition holds many HPAs."""
+    with TemporaryDirectory() as folder, KafkaBroker(Path(folder)) as broker:
+        hpa = fill(broker.bootstrap, hpas, decisions)
+        path = f"/hpa/{hpa.cluster}/{hpa.namespace}/{hpa.name}?span="
+        found: dict[str, list[tuple[float, float, int]]] = {}
+        empty = []
+        for _ in range(STARTS):
+            for span in ("1h", "7d"):
+                with serving("--brokers", broker.bootstrap) as address:
+                    empty += paints(browser, f"{address}/login")
+                    found.setdefault(span, []).append(drawn(browser, address, path + span))
+    print(f"first paint of an empty page: {spread(empty)}")
+    for span, each in found.items():
+        first, again, points = zip(*each, strict=True)
+        print(f"live, {hpas} HPAs in the partition, charts of {span} drawn: {spread(first)}; {points[0]} points")
+        print(f"the same again: {spread(again)}")
+
+
 async def watch(address: str, browsers: int, until_s: float) -> None:
     """As many browsers as asked for: each listens and loads the fleet at every change. One never reads."""
 
@@ -355,7 +400,9 @@ def main() -> None:
     parser.add_argument("--decisions", type=int, default=40_000)
     parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--browsers", type=int, default=50)
-    parser.add_argument("--only", choices=("fleet", "charts", "memory"))
+    parser.add_argument("--only", choices=("fleet", "charts", "live", "memory"))
+    parser.add_argument("--live-hpas", type=int, default=500, help="in one partition")
+    parser.add_argument("--live-decisions", type=int, default=600_000, help="in it, before the last hour")
     given = parser.parse_args()
     with sync_playwright() as playwright:
         browser = launched(playwright)
@@ -363,6 +410,8 @@ def main() -> None:
             fleet_figures(browser, given.hpas)
         if given.only in (None, "charts"):
             chart_figures(browser, given.decisions)
+        if given.only in (None, "live"):
+            live_figures(browser, given.live_hpas, given.live_decisions)
         browser.close()
     if given.only in (None, "memory"):
         with Served(50, grows=True) as growing:

@@ -188,6 +188,9 @@
       document.getElementById("plots").textContent = "No evaluation in this span.";
       return;
     }
+    const sampled = document.getElementById("sampled");
+    sampled.hidden = !series.whole;
+    sampled.textContent = `Before ${utc(series.whole).slice(0, 19)}Z these are samples, with more of them where replicas changed. A shorter span shows every evaluation.`;
     plots.push(replicas(series, place.dataset.at));
     for (const each of series.metrics) plots.push(metric(series, each, place.dataset.at));
   }

@@ -34,7 +34,7 @@ async def test_the_length_of_a_log_counts_what_is_kept_of_all_partitions() -> No
 
 async def test_a_damaged_archive_is_left_to_the_work_itself() -> None:
     class Damaged(MemoryPast):
-        async def log_offsets(self, partition: int) -> range:
+        async def offsets(self, topic: str, partition: int) -> range:
             raise ArchiveError("damaged")
 
     assert await log_length(Damaged({})) == 0

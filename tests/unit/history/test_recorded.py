@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleethpa.page.hpaview import HpaPast, charts, timeline
+from fleethpa.page.hpapast import HpaPast
+from fleethpa.page.hpaview import charts, timeline
 from schemas.codec import WireError, encode
 from schemas.decisions import DecisionOutline, MetricOutline
 from schemas.keys import HpaId

@@ -25,7 +25,8 @@ from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError
 from fleethpa.page.fleetview import FLEET_WORDS, FilterTextError, read_filter, sparkline
 from fleethpa.page.guarding import HEADERS, Guard, names_of, request_log
-from fleethpa.page.hpaview import HpaPast, KeptEvaluations, newest_of, read_decisions, read_timeline, series, timeline
+from fleethpa.page.hpapast import HpaPast, KeptEvaluations, newest_of, read_decisions, read_timeline
+from fleethpa.page.hpaview import series, timeline
 from fleethpa.page.livereader import STALE_S, STALL_S, LiveReader
 from fleethpa.page.runs import MOST_NAMES, trial
 from fleethpa.page.server import CHARTS_KEPT, READER, KeptCharts, PageServer, clock
@@ -808,12 +809,14 @@ async def test_the_timeline_of_a_long_span_is_read_backwards_until_there_are_eno
     fleet = GeneratedFleet(hpas=1, namespaces=1, minutes=20, settings=ENFORCING)
     past = MemoryPast(topics_of(fleet))
     hpa, at_ms, span_ms = HpaId("c0", "ns0", "app0"), START_MS + 20 * 60_000, 3_600_000
-    everything = HpaPast(await read_decisions(past, hpa, at_ms, span_ms), (), is_whole=False)
+    everything = HpaPast((await read_decisions(past, hpa, at_ms, span_ms))[0], (), is_whole=False)
     lines = timeline(everything)
     for shown_lines in (1, len(lines) // 2, len(lines), len(lines) + 1):
         monkeypatch.setattr("fleethpa.page.hpaview.TIMELINE", shown_lines)
-        monkeypatch.setattr("fleethpa.page.hpaview.FIRST_PART_MS", 60_000)
-        read = await read_timeline(past, hpa, at_ms, span_ms)
+        monkeypatch.setattr("fleethpa.page.hpapast.TIMELINE", shown_lines)
+        monkeypatch.setattr("fleethpa.page.hpapast.FIRST_PART_MS", 60_000)
+        read, whole_ms = await read_timeline(past, hpa, at_ms, span_ms)
+        assert whole_ms == 0
         assert timeline(HpaPast(read, (), is_whole=False)) == lines[:shown_lines]
         assert (len(read) < len(everything.decisions)) == (shown_lines < len(lines))
         assert newest_of(read) == newest_of(everything.decisions)

@@ -1,0 +1,295 @@
+"""Reading an HPA's past: its decisions of a span, its changes, and one decision evaluated again.
+
+What was read of the HPAs that are looked at is kept, so that a view that is read again reads only what came since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Final
+
+from fleethpa.changes.specs import FollowedRevisions
+from fleethpa.fleet.finding import check_known, find_decision
+from fleethpa.fleet.selection import Ref, Selection
+from fleethpa.fleet.troubles import ClusterTrouble
+from fleethpa.frame.errors import CommandError
+from fleethpa.questions.explaining import Again, evaluated_again, troubles_of
+from schemas.keys import HpaId, partition_for
+from streams.analysis.revisions import Revision
+from streams.archive.layout import DECISIONS, LOG
+from streams.history.past import DecisionWindow, Past
+from streams.history.recorded import Recorded, head_of
+from streams.history.sampled import Sampler
+
+SPANS_FOLDED_MS: Final = (6 * 3_600_000, 3_600_000, 900_000)
+"""How far back changes of the spec are read at most, and where that would fold too much of the log."""
+FIRST_PART_MS: Final = 6 * 3_600_000
+"""Of a longer span, so much is read for the timeline at first, and read on when the view is read again."""
+EVALUATIONS_KEPT: Final = 32
+HPAS_KEPT: Final = 4
+"""HPAs whose past is read on, of all browsers together: each holds the state of its partition."""
+MOST_FOLDED: Final = 25_000
+"""Records of the log at most that are folded for them: those of 500 HPAs in an hour."""
+DECISIONS_KEPT: Final = 20_000
+"""Of one HPA: those of three and a half days."""
+MOST_READ: Final = 125_000
+"""Decisions of a partition, of all its HPAs, that are read for one view: of a longer span only samples are."""
+LEAST_READ_MS: Final = 900_000
+"""So much is read whole, however many decisions that are."""
+SAMPLES: Final = 120
+"""Evaluations that a chart has of what is not read whole, at equal distances."""
+FURTHER_SAMPLES: Final = 120
+"""As many more, where something changed between two of them."""
+TIMELINE: Final = 200
+"""Lines of the timeline at most."""
+
+
+@dataclass(frozen=True)
+class HpaPast:
+    """What was read of an HPA: its evaluations and ended writes of a span, its changes, and one decision explained."""
+
+    decisions: Sequence[Recorded]
+    """The newest of the span, as many as the timeline shows; or all of them."""
+    revisions: Sequence[Revision]
+    is_whole: bool
+    """Whether the changes reach as far back as the span."""
+    since_ms: int = 0
+    """From when on all decisions were read, where that is later than the span begins; 0: it is not."""
+    again: Again | None = None
+    ending: Recorded | None = None
+    troubles: Sequence[ClusterTrouble] = ()
+    note: str = ""
+
+
+class KeptEvaluations:
+    """The decisions that were evaluated again last, by id: that of one decision is always the same.
+
+    To evaluate one again folds the log since the newest stored state before it, which an archive has once an hour; a
+    view is read again whenever something is new.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Again] = OrderedDict()
+
+    async def of(self, past: Past, found: Recorded) -> Again:
+        """A decision, evaluated again; one that could not be is tried again."""
+        id_ = found.decision.id
+        if (again := self._kept.get(id_)) is None or again.recorded.value != found.value:
+            again = await evaluated_again(past, found)
+        if not again.lacking:
+            self._kept[id_] = again
+            self._kept.move_to_end(id_)
+        while len(self._kept) > EVALUATIONS_KEPT:
+            self._kept.popitem(last=False)
+        return again
+
+
+@dataclass
+class _Kept:
+    """What was read of one HPA up to now, from `since_ms` on. None: nothing was."""
+
+    since_ms: int = 0
+    window: DecisionWindow | None = None
+    decisions: list[Recorded] = field(default_factory=list)
+    revisions: FollowedRevisions | None = None
+    span_ms: int = 0
+    """The span for which changes were read."""
+
+
+class KeptPasts:
+    """What was read of the HPAs that were looked at last, up to now; the next reading begins there."""
+
+    def __init__(self) -> None:
+        self.evaluations = KeptEvaluations()
+        self._kept: OrderedDict[HpaId, _Kept] = OrderedDict()
+        self._turn = asyncio.Lock()
+
+    async def decisions(self, past: Past, hpa: HpaId, since_ms: int) -> list[Recorded]:
+        """The decisions of an HPA from a time up to now, oldest first."""
+        async with self._turn:
+            kept = self._kept.pop(hpa, None) or _Kept()  # put back only when nothing went wrong
+            if kept.window is None or since_ms < kept.since_ms:
+                await _begin(kept, past, hpa, since_ms)
+            else:
+                async with aclosing(past.newer(kept.window)) as stretches:
+                    async for taken in stretches:
+                        kept.decisions += taken
+            if len(kept.decisions) > DECISIONS_KEPT:
+                del kept.decisions[:-DECISIONS_KEPT]
+                kept.since_ms = kept.decisions[0].time_ms
+            self._keep(hpa, kept)
+            return [each for each in kept.decisions if each.time_ms >= since_ms]
+
+    async def changes(self, past: Past, hpa: HpaId, now_ms: int, span_ms: int) -> tuple[list[Revision], int]:
+        """The changes of an HPA in the span that ends now, oldest first, and from when on they were read."""
+        async with self._turn:
+            kept = self._kept.pop(hpa, None) or _Kept()
+            if kept.revisions is None or span_ms > kept.span_ms:
+                kept.revisions, kept.span_ms = await follow_changes(past, hpa, now_ms, span_ms), span_ms
+            found = await kept.revisions.read_on(past)
+            self._keep(hpa, kept)
+            since_ms = max(kept.revisions.since_ms, now_ms - span_ms)
+            return [each for each in found if each.time >= since_ms], since_ms
+
+    def _keep(self, hpa: HpaId, kept: _Kept) -> None:
+        self._kept[hpa] = kept
+        while len(self._kept) > HPAS_KEPT:
+            self._kept.popitem(last=False)
+
+
+async def _begin(kept: _Kept, past: Past, hpa: HpaId, since_ms: int) -> None:
+    for window in await past.windows(await number_of(past, hpa), since_ms, None, hpa.__eq__):
+        kept.window, kept.decisions, kept.since_ms = window, [], since_ms
+        async with aclosing(past.newer(window)) as stretches:
+            async for taken in stretches:
+                kept.decisions += taken
+        if window.is_whole:
+            return
+
+
+async def number_of(past: Past, hpa: HpaId) -> int:
+    """The log partition of an HPA."""
+    return partition_for(hpa.namespace_key, await past.partitions())
+
+
+async def read_hpa(past: Past, hpa: HpaId, at_ms: int | None, now_ms: int, span_ms: int, kept: KeptPasts) -> HpaPast:
+    """Read what the view of an HPA shows, as of a moment; None: as of `now_ms`, which is the present.
+
+    Raises CommandError: there is no such HPA; the source cannot be read.
+    """
+    is_now = at_ms is None
+    decisions, since_ms = await read_timeline(past, hpa, now_ms, span_ms, kept if is_now else None)
+    if is_now:
+        revisions, changed_ms = await kept.changes(past, hpa, now_ms, span_ms)
+    else:
+        followed = await follow_changes(past, hpa, now_ms, span_ms)
+        revisions, changed_ms = await followed.read_on(past), followed.since_ms
+    found: dict[str, Any] = {
+        "decisions": decisions,
+        "revisions": revisions,
+        "is_whole": changed_ms <= max(0, now_ms - span_ms),
+        "since_ms": since_ms,
+    }
+    try:
+        newest, ending = newest_of(decisions) or await find_decision(past, str(hpa), None, at_ms=now_ms)
+    except CommandError as error:
+        return HpaPast(**found, note=error.text())
+    again = await kept.evaluations.of(past, newest)
+    note = f"What would have changed the answer cannot be found out: {again.lacking}" if again.lacking else ""
+    troubles = await troubles_of(past, newest, ending, now_ms)
+    return HpaPast(**found, again=again, ending=ending, troubles=troubles, note=note)
+
+
+async def read_timeline(
+    past: Past, hpa: HpaId, at_ms: int, span_ms: int, kept: KeptPasts | None = None
+) -> tuple[list[Recorded], int]:
+    """The newest decisions of an HPA in the span that ends at a moment, oldest first: at least what the timeline shows.
+
+    Also returns from when on they were all read; 0: from where the span begins, or as far as the timeline shows.
+
+    Args:
+        kept: what was read before; None: the moment is in the past.
+
+    Raises:
+        CommandError: there are none, and there is no such HPA.
+    """
+    since_ms, whole_ms = max(0, at_ms - span_ms), await read_whole_from(past, hpa, at_ms, span_ms)
+    part_ms = max(whole_ms, at_ms - min(span_ms, FIRST_PART_MS))
+    found = await _newest(past, hpa, part_ms, at_ms, kept)
+    while part_ms > whole_ms and not is_enough(found):
+        until_ms, part_ms = part_ms, max(whole_ms, part_ms - (at_ms - part_ms))
+        found = [*await _decisions_of(past, hpa, part_ms, until_ms), *found]
+    is_cut = part_ms > since_ms and not is_enough(found)
+    return found or await _none_of(past, hpa), whole_ms if is_cut else 0
+
+
+def is_enough(found: Sequence[Recorded]) -> bool:
+    """Whether decisions fill the timeline. One line more than is shown: the oldest of them is whole then."""
+    return sum(1 for _ in groupby(found, key=likeness)) > TIMELINE
+
+
+def likeness(recorded: Recorded) -> tuple[Any, ...]:
+    """What decisions that are one line of the timeline have in common."""
+    decision = recorded.facts
+    if decision.kind == "completion" or decision.direction != "None":
+        return (recorded.head.id,)
+    return (decision.final_desired_replicas, tuple(decision.constraints_applied), decision.reason, decision.error)
+
+
+def newest_of(decisions: Sequence[Recorded]) -> tuple[Recorded, Recorded | None] | None:
+    """The newest evaluation among some decisions and, where its write has ended, the record that completed it."""
+    for recorded in reversed(decisions):
+        if recorded.head.kind == "evaluation":
+            id_ = recorded.head.id
+            return recorded, next((each for each in decisions if each.head.completes == id_), None)
+    return None
+
+
+async def read_decisions(
+    past: Past, hpa: HpaId, at_ms: int, span_ms: int, kept: KeptPasts | None = None
+) -> tuple[list[Recorded], int]:
+    """The decisions of an HPA in the span that ends at a moment, oldest first, and from when on there are all.
+
+    Before that, they are samples; 0: there are all. `kept` and errors: as of `read_timeline`.
+    """
+    since_ms, whole_ms = max(0, at_ms - span_ms), await read_whole_from(past, hpa, at_ms, span_ms)
+    found = await _newest(past, hpa, whole_ms, at_ms, kept)
+    if whole_ms <= since_ms:
+        return found or await _none_of(past, hpa), 0
+    number = await number_of(past, hpa)
+    first = await past.offset_at(DECISIONS, number, since_ms)
+    end = found[0].offset if found else await past.offset_at(DECISIONS, number, whole_ms)
+    sampled = await Sampler(past, number, hpa, found, range(first, end)).samples(SAMPLES, FURTHER_SAMPLES)
+    earlier = [each for each in sampled if since_ms <= each.time_ms < whole_ms]
+    return [*earlier, *found] or await _none_of(past, hpa), whole_ms
+
+
+async def read_whole_from(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> int:
+    """From when on all decisions of the HPA's partition are read: since the span begins, unless those are too many."""
+    number, since_ms = await number_of(past, hpa), max(0, at_ms - span_ms)
+    end = await past.offset_at(DECISIONS, number, at_ms) or (await past.offsets(DECISIONS, number)).stop
+    if end - await past.offset_at(DECISIONS, number, since_ms) <= MOST_READ:
+        return since_ms
+    read_ms = at_ms
+    async with aclosing(past.nearby(DECISIONS, number, end - MOST_READ)) as stretches:
+        async for stretch in stretches:
+            read_ms = head_of(number, stretch[0].offset, stretch[0].value).time_ms
+            break
+    return max(since_ms, min(read_ms, at_ms - LEAST_READ_MS))
+
+
+async def follow_changes(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> FollowedRevisions:
+    """What reads the changes of the span that ends at a moment, or of a shorter one where that costs too much.
+
+    The topics keep the state as of each moment for an hour. Before that, the whole log would have to be folded.
+    """
+    number = await number_of(past, hpa)
+    end = await past.offset_at(LOG, number, at_ms) or (await past.offsets(LOG, number)).stop
+    for longest_ms in SPANS_FOLDED_MS:
+        since_ms = max(0, at_ms - min(span_ms, longest_ms))
+        partition = await past.restored(number, before_ms=since_ms)
+        if end - partition.applied_offset - 1 <= MOST_FOLDED:
+            return FollowedRevisions(partition, hpa, since_ms)
+    partition = await past.restored(number, below=end)
+    return FollowedRevisions(partition, hpa, partition.clock_ms)
+
+
+async def _newest(past: Past, hpa: HpaId, since_ms: int, at_ms: int, kept: KeptPasts | None) -> list[Recorded]:
+    if kept is None:
+        return await _decisions_of(past, hpa, since_ms, at_ms + 1)
+    return await kept.decisions(past, hpa, since_ms)
+
+
+async def _none_of(past: Past, hpa: HpaId) -> list[Recorded]:
+    await check_known(past, Selection((Ref(hpa.name, hpa.namespace, hpa.cluster),)))
+    return []
+
+
+async def _decisions_of(past: Past, hpa: HpaId, since_ms: int, until_ms: int) -> list[Recorded]:
+    async with aclosing(past.decisions(await number_of(past, hpa), since_ms, until_ms, hpa.__eq__)) as decisions:
+        return [recorded async for recorded in decisions]

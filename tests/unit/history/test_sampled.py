@@ -1,0 +1,81 @@
+"""Samples of one HPA's decisions among those of many."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from schemas.keys import HpaId
+from streams.archive.layout import DECISIONS, LOG
+from streams.archive.segments import ArchivedRecord
+from streams.history.archivepast import ArchivePast
+from streams.history.past import Past
+from streams.history.recorded import Recorded
+from streams.history.sampled import Sampler, bounds_of
+from tests.archive_kit import Topics, decided, write_archive
+from tests.bench.steady import ENFORCED, ClosedLoop
+from tests.generated_log import Fleet, GeneratedRecord
+from tests.memorypast import MemoryPast
+
+FLEET = Fleet(hpas=20, namespaces=4, minutes=40, settings=ENFORCED, noise=0.05)
+HPA = HpaId("c0", "ns3", "app7")
+
+
+@pytest.fixture(scope="module")
+def topics() -> Topics:
+    """Topics of a fleet whose wanted writes are applied, so that most records are short."""
+    loop = ClosedLoop(FLEET)
+    log = [GeneratedRecord(0, *record) for record in loop.log()]
+    made: Topics = {(LOG, 0): [], (DECISIONS, 0): []}
+    for topic, number, record in decided(log, 1):
+        made[topic, number].append(record)
+    return made
+
+
+@pytest.fixture(params=["memory", "archive"])
+def past(request: pytest.FixtureRequest, topics: Topics, tmp_path: Path) -> Past:
+    if request.param == "memory":
+        return MemoryPast(topics)
+    return ArchivePast(write_archive(tmp_path / "archive", Fleet(partitions=1), topics=topics, segment_ms=300_000))
+
+
+async def own(past: Past) -> list[Recorded]:
+    return [each async for each in past.decisions(0, wanted=HPA.__eq__)]
+
+
+async def test_samples_are_evaluations_of_the_hpa_and_show_its_changes(past: Past) -> None:
+    everything = await own(past)
+    known, before = everything[-20:], everything[:-20]
+    found = await Sampler(past, 0, HPA, known, range(known[0].offset)).samples(12, 100)
+    assert all(each in everything for each in found)
+    assert [each.outline for each in found] == [each.outline for each in everything if each in found]
+    assert any(each.short for each in found)
+    assert [each.offset for each in found] == sorted({each.offset for each in found})
+    evaluations = [each for each in before if each.head.kind == "evaluation"]
+    changes = [after for one, after in pairwise(evaluations) if bounds_of(one) != bounds_of(after)]
+    assert changes
+    for one, after in pairwise(found):  # nothing changed that is not known to within a few evaluations
+        if bounds_of(one) != bounds_of(after):
+            assert after.offset - one.offset <= 8 * FLEET.hpas
+    seen = {bounds_of(each) for each in found}
+    assert len({bounds_of(each) for each in changes} & seen) >= len({bounds_of(each) for each in changes}) // 2
+
+
+async def test_no_further_samples_than_asked_for_are_taken(past: Past) -> None:
+    known = (await own(past))[-20:]
+    assert len(await Sampler(past, 0, HPA, known, range(known[0].offset)).samples(5, 0)) <= 5
+    assert len(await Sampler(past, 0, HPA, known, range(known[0].offset)).samples(5, 3)) <= 8
+
+
+async def test_an_hpa_without_decisions_in_the_range_has_no_samples(past: Past) -> None:
+    found = await Sampler(past, 0, HpaId("c0", "ns3", "nobody"), [], range(2_000)).samples(4, 4)
+    assert found == []
+
+
+async def test_records_near_an_offset_are_those_from_there_on(past: Past, topics: Topics) -> None:
+    records: list[ArchivedRecord] = topics[DECISIONS, 0]
+    for first in (0, 1, 17, len(records) // 2, len(records) - 1):
+        near = [(each.offset, each.value) async for part in past.nearby(DECISIONS, 0, first) for each in part]
+        assert near == [(each.offset, each.value) for each in records[first:]]

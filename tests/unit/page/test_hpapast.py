@@ -1,0 +1,145 @@
+"""What the view of an HPA reads, and what it keeps of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+
+import pytest
+
+from fleethpa.page import hpapast
+from fleethpa.page.hpapast import KeptPasts, follow_changes, read_decisions, read_timeline
+from fleethpa.page.hpaview import charts
+from schemas.keys import HpaId
+from streams.archive.layout import DECISIONS, LOG
+from streams.archive.segments import ArchivedRecord, BareRecord
+from streams.state.partition import Partition
+from tests.archive_kit import Topics, decided
+from tests.bench.steady import ENFORCED, ClosedLoop
+from tests.generated_log import START_MS, Fleet, GeneratedRecord
+from tests.memorypast import MemoryPast
+
+HPA = HpaId("c0", "ns1", "app1")
+MINUTES = 30
+END_MS = START_MS + MINUTES * 60_000
+
+
+@pytest.fixture(scope="module")
+def topics() -> Topics:
+    loop = ClosedLoop(Fleet(hpas=8, namespaces=4, minutes=MINUTES, settings=ENFORCED, noise=0.05))
+    made: Topics = {(LOG, 0): [], (DECISIONS, 0): []}
+    for topic, number, record in decided([GeneratedRecord(0, *record) for record in loop.log()], 1):
+        made[topic, number].append(record)
+    return made
+
+
+class Growing(MemoryPast):
+    """A past that begins with a part of its records. `given`: how many were read from it."""
+
+    def __init__(self, topics: Topics, until_ms: int) -> None:
+        super().__init__({}, live=True)
+        self._topics, self.given = topics, 0
+        self.grow(until_ms)
+
+    def grow(self, until_ms: int) -> None:
+        self.made = {
+            key: [record for record in records if record.timestamp_ms <= until_ms]
+            for key, records in self._topics.items()
+        }
+
+    async def bare_records(
+        self, topic: str, partition: int, first: int = 0
+    ) -> AsyncGenerator[Sequence[ArchivedRecord | BareRecord], None]:
+        async for stretch in super().bare_records(topic, partition, first):
+            self.given += len(stretch)
+            yield stretch
+
+
+async def test_what_is_read_again_reads_only_what_came_since_and_is_the_same(topics: Topics) -> None:
+    kept, past = KeptPasts(), Growing(topics, START_MS + 10 * 60_000)
+    for now_ms in range(START_MS + 10 * 60_000, END_MS, 97_000):
+        before = sum(map(len, past.made.values()))
+        past.grow(now_ms)
+        came = sum(map(len, past.made.values())) - before
+        past.given = 0
+        since_ms = now_ms - 9 * 60_000
+        found = await kept.decisions(past, HPA, since_ms)
+        assert past.given <= came or now_ms == START_MS + 10 * 60_000
+        assert found == [each async for each in past.decisions(0, since_ms, None, HPA.__eq__)]
+        changes, read_ms = await kept.changes(past, HPA, now_ms, 9 * 60_000)
+        assert read_ms == since_ms
+        assert changes == await (await follow_changes(past, HPA, now_ms, 9 * 60_000)).read_on(past)
+
+
+async def test_a_longer_span_is_read_anew(topics: Topics) -> None:
+    kept, past = KeptPasts(), Growing(topics, END_MS)
+    short = await kept.decisions(past, HPA, END_MS - 120_000)
+    long = await kept.decisions(past, HPA, END_MS - 600_000)
+    assert long[-len(short) :] == short
+    assert long == [each async for each in past.decisions(0, END_MS - 600_000, None, HPA.__eq__)]
+    assert await kept.decisions(past, HPA, END_MS - 120_000) == short
+
+
+async def test_the_hpas_that_were_looked_at_last_are_kept(topics: Topics) -> None:
+    kept, past = KeptPasts(), Growing(topics, END_MS)
+    names = [HpaId("c0", f"ns{number % 4}", f"app{number}") for number in range(hpapast.HPAS_KEPT + 1)]
+    for name in names:
+        assert await kept.decisions(past, name, START_MS)
+    for name, is_kept in ((names[-1], True), (names[0], False)):
+        past.given = 0
+        await kept.decisions(past, name, START_MS)
+        assert (past.given == 0) == is_kept
+
+
+async def test_many_decisions_of_one_hpa_are_not_all_kept(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hpapast, "DECISIONS_KEPT", 20)
+    kept, past = KeptPasts(), Growing(topics, END_MS)
+    everything = [each async for each in past.decisions(0, START_MS, None, HPA.__eq__)]
+    assert await kept.decisions(past, HPA, START_MS) == everything[-20:]
+    assert await kept.decisions(past, HPA, everything[0].time_ms) == everything[-20:]
+
+
+async def test_a_span_with_too_many_decisions_is_sampled_before_its_end(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hpapast, "MOST_READ", 200)
+    monkeypatch.setattr(hpapast, "LEAST_READ_MS", 60_000)
+    monkeypatch.setattr(hpapast, "SAMPLES", 10)
+    past, span_ms = Growing(topics, END_MS), MINUTES * 60_000
+    everything = [each async for each in past.decisions(0, START_MS, None, HPA.__eq__)]
+    found, whole_ms = await read_decisions(past, HPA, END_MS, span_ms)
+    assert START_MS < whole_ms < END_MS
+    assert [each for each in found if each.time_ms >= whole_ms] == [
+        each for each in everything if each.time_ms >= whole_ms
+    ]
+    earlier = [each for each in found if each.time_ms < whole_ms]
+    assert 5 <= len(earlier) < len(everything) - len(found) + len(earlier)
+    assert all(each in everything for each in earlier)
+    assert charts(found, whole_ms).whole == whole_ms / 1000
+    timeline, read_ms = await read_timeline(past, HPA, END_MS, span_ms)
+    assert read_ms == whole_ms
+    assert timeline == [each for each in everything if each.time_ms >= whole_ms]
+
+
+async def test_changes_are_read_from_the_newest_stored_state_on_where_the_log_since_an_older_one_is_too_long(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = topics[LOG, 0]
+    partition = Partition.empty(0)
+    for record in log[:-5]:
+        partition.apply(*record.plain)
+    rows = dict(partition.checkpoint())
+
+    class Stored(Growing):
+        async def checkpoint(
+            self, partition: int, *, below: int | None = None, before_ms: int | None = None
+        ) -> Mapping[bytes, bytes]:
+            return {} if below is None else rows
+
+    past = Stored(topics, END_MS)
+    assert (await follow_changes(past, HPA, END_MS, 600_000)).since_ms == END_MS - 600_000
+    monkeypatch.setattr(hpapast, "MOST_FOLDED", 10)
+    followed = await follow_changes(past, HPA, END_MS, 600_000)
+    assert followed.since_ms == partition.clock_ms
+    past.log_records_read = 0
+    assert await followed.read_on(past) == []
+    assert past.log_records_read == 5
