@@ -187,10 +187,10 @@ def next_turn(state: State, namespace: Namespace, hpa: Hpa, settings: Effective)
     """Say whether the HPA is evaluated with this record."""
     row = hpa.row
     arrivals = [recent(namespace.arrivals.get(key), state.now_ms) for key in hpa.awaits]
+    period_ms, polled, first_wait_ms = settings.sync_period_ms, hpa.polled, ANSWER_WAIT_MS
     # An observer asks a new question within a period, once the scale has named the pods.
-    is_asked = hpa.polled and hpa.target in namespace.scales
-    first_wait_ms = max(ANSWER_WAIT_MS, held_ms(settings.sync_period_ms)) if is_asked else ANSWER_WAIT_MS
-    period_ms, polled = settings.sync_period_ms, hpa.polled
+    if not row.evaluated_ms and polled and hpa.target in namespace.scales:
+        first_wait_ms = max(ANSWER_WAIT_MS, held_ms(period_ms))
     return turn(state.now_ms, row.next_due_ms, row.evaluated_ms, period_ms, arrivals, polled, first_wait_ms)
 
 

@@ -338,8 +338,9 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
     )
     # The record of the end of a wanted write has the status and the events instead.
     later = () if wanted is None else (result.status, result.events, result.events_after_write)
-    limits.check(limits.DECISION, len(encode(decision)) + len(encode(later)), f"HPA {hpa.id}")
-    return DraftRecord(Draft(name, subject.namespace.key, hpa.headers, decision), digest)
+    value = encode(decision)
+    limits.check(limits.DECISION, len(value) + len(encode(later)), f"HPA {hpa.id}")
+    return DraftRecord(Draft(name, subject.namespace.key, hpa.headers, decision, value), digest)
 
 
 def decision_id(state: State, hpa: Hpa) -> str:

@@ -48,7 +48,7 @@ from streams.state.foldhpas import Folding, paused_by
 from streams.state.forgetting import forget_reports, forget_watermarks
 from streams.state.guards import after_breaker, after_person
 from streams.state.ledger import LogError, UnknownEngineError
-from streams.state.log import AnswerHead, FoldedAnswers, FoldedEntry, read_answer
+from streams.state.log import AnswerHead, FoldedAnswers, FoldedEntry, question_in, read_answer
 from streams.state.namespacekeys import query_key, target_key
 from streams.state.partitionrow import AgentRow, HandsRow, ReportRow, ServedRow
 from streams.state.rows import AnswerRow, ScaleRow, TargetName
@@ -165,6 +165,13 @@ class EntryFold(Folding):
         namespace, position = self.namespace, self.position()
         time_ms = self.now_ms if self.source is None else min(self.source.time, self.now_ms)
         for item in body.items:
+            json = bytes(item)
+            question = question_in(json)
+            known = namespace.questions.get(question) if question else None
+            if known is not None:
+                namespace.put_answer(known, AnswerRow(time_ms, position, json))
+                self.state.notify(namespace, known)
+                continue
             head, row = self._read_answer(item, time_ms, position)
             try:
                 check_question(head)
@@ -173,6 +180,8 @@ class EntryFold(Folding):
                 continue
             query = query_key(head)
             namespace.put_answer(query, row)
+            if question:
+                namespace.note_question(question, query)
             # Of an answer in parts the last one counts, whatever became of the others: it depends on this record alone.
             if head.part == head.parts - 1:
                 self.state.notify(namespace, query)

@@ -200,8 +200,11 @@ def _of_one_resource(row: AnswerRow, resource: str) -> PodSamples | None:
 def asked_of_prometheus(namespace: Namespace, queries: Sequence[MetricQuery]) -> list[str]:
     """Give the PromQL of each metric's answer, empty for one of a metrics API; nothing, if no Prometheus was asked."""
     # The query is the last field of an answer: most need not be looked at further to see that they have none.
-    kept = [row for each in queries if each.query for row in namespace.answers.get(each.query, ())]
-    if not any([row.json.endswith(b'"}') for row in kept]):
+    for each in queries:
+        rows = namespace.answers.get(each.query, ()) if each.query else ()
+        if any([row.json.endswith(b'"}') for row in rows]):
+            break
+    else:
         return []
     texts = [_promql(in_force(namespace.answers.get(each.query, ()))) if each.query else "" for each in queries]
     return texts if any(texts) else []

@@ -57,10 +57,13 @@ def pod_size(pod: Pod) -> int:
 
 def answers_size(rows: Sequence[AnswerRow]) -> int:
     """Those of answers, or of the parts that a slot keeps."""
-    size = 0
-    for row in rows:
-        size += _in_steps(len(row.json)) + _in_steps(_length(row.source) + _length(row.answer_id)) + _MARK
-    return size
+    return sum(map(answer_size, rows))
+
+
+def answer_size(row: AnswerRow) -> int:
+    """That of an answer, or of a part of one; in steps, as `_in_steps` does it."""
+    texts = _length(row.source) + _length(row.answer_id) + _STEP - 1
+    return (len(row.json) + _STEP - 1) // _STEP * _STEP + texts // _STEP * _STEP + _MARK
 
 
 def sample_size(key: SeriesKey, name: str, row: SampleRow) -> int:

@@ -72,6 +72,8 @@ class Draft(Struct, frozen=True, gc=False):
     headers: tuple[tuple[str, bytes], ...]
     """Those that say whose decision it is."""
     body: Decision | ShortDecision
+    value: bytes = b""
+    """The JSON of `body` with the number 0 and nothing before it, where that is known."""
 
 
 class _Place(msgspec.Struct):
@@ -81,6 +83,13 @@ class _Place(msgspec.Struct):
 
 
 _PLACE = msgspec.json.Decoder(_Place)
+_NO_PLACE = b'"seq":0,"prev":""'
+
+
+def _numbered(value: bytes, seq: int, prev: str) -> bytes:
+    """Put number and hash of the record before into the JSON of a draft."""
+    # Texts hold no quote that is not escaped, so that the first of these bytes are the fields.
+    return value.replace(_NO_PLACE, b'"seq":%d,"prev":"%s"' % (seq, prev.encode()), 1)
 
 
 class Ledger:
@@ -108,7 +117,7 @@ class Ledger:
         # The draft is given up here: a copy of its forty fields would cost as much as encoding them.
         structs.force_setattr(body, "seq", self.seq)
         structs.force_setattr(body, "prev", self.prev)
-        value = _encode(body)
+        value = _numbered(draft.value, self.seq, self.prev) if draft.value else _encode(body)
         standing = self._standing.get(draft.id) if self._standing else None
         if standing is not None:
             self._places.pop()

@@ -71,6 +71,19 @@ def read_record(partition: int, offset: int, value: bytes) -> FoldedRecord:
         raise LogError(f"log partition {partition} offset {offset} is not a log record: {error}") from error
 
 
+def question_in(item: bytes) -> bytes:
+    """Give the JSON of what an answer answers: what ingest writes before the answer's values. The same question has the
+    same bytes each time, so that it need not be read again. Empty: the answer is an error, a part, or without a list of
+    values, or some text of the question is escaped.
+    """
+    end = item.find(b'":[') if item.endswith(b"]}") else -1
+    # Without a backslash every quote begins or ends a text, so that these bytes do not stand in one.
+    if end < 0 or b"\\" in item[: end + 1]:
+        return b""
+    question = item[: item.rfind(b',"', 0, end)]
+    return b"" if b'"error":' in question or b'"answerId":' in question else question
+
+
 def read_answer(item: Raw, time_ms: int, source: str) -> tuple[AnswerHead, AnswerRow]:
     """Read what an answer answers, and make its row; an error text above the limit is cut.
 

@@ -16,6 +16,7 @@ from schemas.observed import Mode, Pod, PodList, shared
 from streams.state.held import (
     Held,
     Room,
+    answer_size,
     answers_size,
     encoded_size,
     hpa_size,
@@ -115,6 +116,8 @@ class Namespace:
         self.by_target: dict[TargetName, Names[DirectoryKey]] = {}
         self.watchers: dict[Any, Names[HpaId]] = {}
         """Query or series -> HPAs one of whose metrics it is."""
+        self.questions: dict[bytes, QueryKey] = {}
+        """The JSON of a question (`log.question_in`) -> the query that it is, where that has been read."""
         self.registered: dict[str, Names[str]] = {}
         """Selector -> HPAs for which the overlap check has known it at some time."""
 
@@ -250,7 +253,7 @@ class Namespace:
         kept = self.answers.get(query, ())
         if row.parts == 1 and len(kept) == 1 and kept[0].parts == 1 and len(self.applied) <= SPLIT_PARTS:
             # A whole answer replaces a whole one, nearly always of the same size: no need to say in which of many rows.
-            more = answers_size((row,)) - answers_size(kept)
+            more = answer_size(row) - answer_size(kept[0])
             if self._touch(0) and (not more or self._takes_answer(query, row_of_answer(query, 0), more)):
                 self.answers[query] = (row,)
             return
@@ -262,6 +265,12 @@ class Namespace:
         more = answers_size(after) - answers_size(before)
         if self._takes_answer(query, at, more):
             self.answers[query] = (*after, *[each for each in kept if each.part != row.part])
+
+    def note_question(self, question: bytes, query: QueryKey) -> None:
+        """Remember which query the JSON of a question is."""
+        if len(self.questions) > 2 * len(self.answers) + 8:
+            self.questions = {}
+        self.questions[question] = query
 
     def _takes_answer(self, query: QueryKey, row: int, more: int) -> bool:
         return self._takes(limits.ROW_ANSWERS, row, query[2] or query[0], more)

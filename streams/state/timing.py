@@ -80,21 +80,28 @@ def turn(
     """
     slack = slack_ms(period_ms)
     since_ms = max(evaluated_ms + 1, due_ms - period_ms + slack) if evaluated_ms else due_ms - slack
-    answered = [each for each in arrivals if each is not None and each.started_ms >= since_ms]
-    # Those that follow the one before by a period at least, so that the next may be expected.
-    regular = [each for each in answered if each.started_ms - each.before_ms >= period_ms - slack]
-    waits = len(answered) < len(arrivals) and any(
+    answered, first_of_all = 0, False
+    regular_ms: int | None = None
+    for each in arrivals:
+        if each is not None and each.started_ms >= since_ms:
+            answered += 1
+            # Those that follow the one before by a period at least, so that the next may be expected.
+            if each.started_ms - each.before_ms >= period_ms - slack:
+                regular_ms = each.started_ms if regular_ms is None else max(regular_ms, each.started_ms)
+                first_of_all = first_of_all or not each.before_ms
+    waits = answered < len(arrivals) and any(
         [_is_awaited(each, since_ms, due_ms, evaluated_ms, period_ms, polled) for each in arrivals]
     )
-    is_new = not evaluated_ms and None in arrivals
-    until_ms = due_ms + (first_wait_ms if is_new else ANSWER_WAIT_MS)
     if now_ms >= due_ms:
-        if waits and now_ms < until_ms:
-            return Turn(False, due_ms, until_ms)
-    elif not regular or waits:
+        if waits:
+            is_new = not evaluated_ms and None in arrivals
+            until_ms = due_ms + (first_wait_ms if is_new else ANSWER_WAIT_MS)
+            if now_ms < until_ms:
+                return Turn(False, due_ms, until_ms)
+    elif regular_ms is None or waits:
         return Turn(False, due_ms, due_ms)
-    anchor_ms = max([each.started_ms for each in regular]) if regular else due_ms
-    if now_ms < due_ms and now_ms - evaluated_ms < period_ms // 2 and all([each.before_ms for each in regular]):
+    anchor_ms = due_ms if regular_ms is None else regular_ms
+    if now_ms < due_ms and now_ms - evaluated_ms < period_ms // 2 and not first_of_all:
         # Too soon after the last evaluation, and none of them is the first: follow these answers from the next one on.
         return Turn(False, anchor_ms + period_ms, anchor_ms + period_ms)
     return Turn(True, _next_due(anchor_ms, now_ms, period_ms), now_ms)
