@@ -338,6 +338,23 @@ class PodValue(Struct, frozen=True, gc=False, array_like=True):
     window_ms: int = 60_000
 
 
+class PackedPods(Struct, frozen=True, gc=False, array_like=True):
+    """The items of an answer about pods as columns, in answered order (`schemas.packed` makes and reads them).
+
+    A pod is called `prefix` and its part of `names`, which commas divide; its time is `time` less its part of `ages`
+    (ms), which is empty where all have the same. A column is `[container, resource, factor, values]`: the milli values
+    are `factor` times these. Of a custom metric there is one column, without container and resource.
+    """
+
+    version: Literal[1]
+    prefix: str
+    names: str
+    time: int
+    ages: list[int]
+    window_ms: int
+    columns: list[tuple[str, str, int, list[int]]]
+
+
 def window_of_seconds_ms(seconds: int) -> int:
     """Give a MetricValue's `windowSeconds` in milliseconds: through Go's 64 bit of nanoseconds, which wrap."""
     nanoseconds = wrap_i64(seconds * 10**9)
@@ -361,6 +378,7 @@ class MetricAnswer(AnswerIdentity, frozen=True, gc=False, kw_only=True, rename="
     `api` says which API and so which fields matter:
     - `resource`: `selector` (string form of the target's pod selector) → `usages`;
     - `pods`: `metric`, `metricSelector`, `selector` → `values`;
+    both come as `packed` where all pods have the same window, containers and resources;
     - `object`: `metric`, `metricSelector`, `groupKind` (`Kind.group`, no dot for the core group), `object` → `milli`,
       `time`;
     - `external`: `metric`, `metricSelector` → `items` (`[milli, time]`, in answered order).
@@ -384,6 +402,7 @@ class MetricAnswer(AnswerIdentity, frozen=True, gc=False, kw_only=True, rename="
     answer_id: str = ""
     part: int = 0
     parts: int = 1
+    packed: PackedPods | None = None
     promql: str = ""
 
 

@@ -30,6 +30,7 @@ from schemas.observed import (
     ScaleSet,
     Target,
 )
+from schemas.packed import packed
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES, SETTINGS
 
@@ -206,7 +207,7 @@ class LogGenerator:
             cpu = round(400 * load * self.random.uniform(1 - noise, 1 + noise))
             memory = round(200_000_000_000 * self.random.uniform(0.9, 1.0))
             usages.append(PodUsage(pod.name, time_ms, 15_000, [("main", {"cpu": cpu, "memory": memory})]))
-        answers = [MetricAnswer(api="resource", selector=workload.selector, usages=usages)]
+        answers = [packed(MetricAnswer(api="resource", selector=workload.selector, usages=usages))]
         if self.fleet.metrics > 2:
             depth = round(60_000 * load * self.random.uniform(0.8, 1.2))
             answers.append(MetricAnswer(api="external", metric=f"queue-{workload.name}", items=[(depth, time_ms)]))

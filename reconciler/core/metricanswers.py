@@ -16,9 +16,10 @@ from reconciler.core.hpaobjects import Asking
 from schemas.keys import murmur2
 from schemas.kubernetes.gotimes import parse_duration_ms, time_ms
 from schemas.kubernetes.selectors import SelectorError, parse_selector
-from schemas.kubernetes.shape import JsonView, json_milli
+from schemas.kubernetes.shape import JsonView, json_milli, json_millis
 from schemas.metricqueries import Query, is_root_scoped
-from schemas.observed import MetricAnswer, PodUsage, PodValue, Target, query_of, window_of_seconds_ms
+from schemas.observed import MetricAnswer, PackedPods, PodUsage, PodValue, Target, query_of, window_of_seconds_ms
+from schemas.packed import columns_of, pack
 
 
 def phase_ms(key: str, period_ms: int) -> int:
@@ -137,7 +138,7 @@ def has_labels(found: PodMetricsList) -> bool:
 def split_usages(asked: Sequence[Query], found: PodMetricsList) -> list[MetricAnswer]:
     """Answer several `resource` questions from one list of a namespace, by the labels of its items."""
     items = found.items or []
-    usages = list(map(_pod_usage, items))
+    table = _table(items)
     # The pods of a workload have the same labels, which need be looked at only once.
     groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
     for number, item in enumerate(items):
@@ -147,20 +148,21 @@ def split_usages(asked: Sequence[Query], found: PodMetricsList) -> list[MetricAn
     for group in by_labels:
         for label in group[0].items():
             bearing.setdefault(label, []).append(group)
-    return [_select(query, usages, by_labels, bearing) for query in asked]
+    return [_select(query, items, table, by_labels, bearing) for query in asked]
 
 
 _Group = tuple[dict[str, str], list[int]]
-"""Labels, and the numbers of the usages that have them."""
+"""Labels, and the numbers of the items that have them."""
 
 
 def _select(
     query: Query,
-    usages: Sequence[PodUsage],
+    items: Sequence[PodMetrics],
+    table: "_Table | None",
     groups: Sequence[_Group],
     bearing: Mapping[tuple[str, str], Sequence[_Group]],
 ) -> MetricAnswer:
-    """Answer one question: the usages whose labels match, in their order.
+    """Answer one question: the items whose labels match, in their order.
 
     `bearing`: label → the groups that bear it. Where a selector asks for a label, only these are looked at: otherwise
     each of the questions of a large namespace would look at all of its workloads.
@@ -171,7 +173,43 @@ def _select(
         return failed(query, str(error))
     candidates = min((bearing.get(label, ()) for label in selector.equalities), key=len, default=groups)
     numbers = sorted(number for labels, numbers in candidates if selector.matches(labels) for number in numbers)
-    return structs.replace(query, usages=[usages[number] for number in numbers])
+    if table is None or not numbers or (pods := table.packed(numbers)) is None:
+        return _answered(query, [items[number] for number in numbers])
+    return structs.replace(query, packed=pods)
+
+
+class _Table(Struct, frozen=True, gc=False):
+    """The pods of a namespace as columns, each pod with one container: read in one go for all questions."""
+
+    pods: list[tuple[str, int, int]]
+    containers: list[str]
+    columns: list[tuple[str, list[int]]]
+
+    def packed(self, numbers: Sequence[int]) -> PackedPods | None:
+        """Pack the pods with these numbers; None: they differ in their container or their window."""
+        containers = [self.containers[number] for number in numbers]
+        container = containers[0]
+        if containers.count(container) < len(containers):
+            return None
+        columns = [(container, name, [values[number] for number in numbers]) for name, values in self.columns]
+        return pack([self.pods[number] for number in numbers], columns)
+
+
+def _table(items: Sequence[PodMetrics]) -> _Table | None:
+    """Give the table of a list; None: pods have several containers or none, or differ in their resources."""
+    used = [(item.containers[0].name, item.containers[0].usage) for item in items if item.containers]
+    amounts = [usage for _, usage in used if usage]
+    if not items or len(amounts) < len(items) or any([len(item.containers or ()) > 1 for item in items]):
+        return None
+    resources = [*map(tuple, amounts)]
+    if resources.count(resources[0]) < len(resources):
+        return None
+    columns = [(name, json_millis([usage[name] for usage in amounts])) for name in resources[0]]
+    return _Table([_pod(item) for item in items], [name for name, _ in used], columns)
+
+
+def _pod(item: PodMetrics) -> tuple[str, int, int]:
+    return item.metadata.name, _time_ms(item.timestamp), _window_ms(item.window)
 
 
 def fill(query: Query, body: JsonView) -> MetricAnswer:
@@ -203,15 +241,25 @@ def _object_answer(query: Query, body: JsonView) -> MetricAnswer:
 
 def fill_usages(query: Query, found: PodMetricsList) -> MetricAnswer:
     """The answer to one `resource` question. Raises ValueError: a quantity, time or window cannot be read."""
-    return structs.replace(query, usages=list(map(_pod_usage, found.items or ())))
+    return _answered(query, found.items or [])
 
 
-def _pod_usage(item: PodMetrics) -> PodUsage:
-    containers = [
-        (each.name, {name: json_milli(value) for name, value in each.usage.items()} if each.usage else {})
-        for each in item.containers or ()
+def _answered(query: Query, items: Sequence[PodMetrics]) -> MetricAnswer:
+    """Give the answer packed, without an object per pod, where the pods are alike enough."""
+    if not items:
+        return query
+    used = [[(each.name, each.usage or {}) for each in item.containers or ()] for item in items]
+    pods = list(map(_pod, items))
+    columns = [(container, resource, json_millis(values)) for container, resource, values in columns_of(used)]
+    if (found := pack(pods, columns)) is not None:
+        return structs.replace(query, packed=found)
+    usages = [
+        PodUsage(
+            *of, [(name, {each: json_milli(value) for each, value in usage.items()}) for name, usage in containers]
+        )
+        for of, containers in zip(pods, used, strict=True)
     ]
-    return PodUsage(item.metadata.name, _time_ms(item.timestamp), _window_ms(item.window), containers)
+    return structs.replace(query, usages=usages)
 
 
 @lru_cache(maxsize=256)  # all pods of a cluster have the same

@@ -19,6 +19,7 @@ from schemas.codec import encode
 from schemas.entries import Body
 from schemas.fitting import fitted, split
 from schemas.observed import AutoscalerList, MetricAnswer, Pod, PodList
+from schemas.packed import packed, unpacked
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +36,6 @@ _BESIDE_HPAS_BYTES = 32 * 1024
 """Rivals that share a chunk with HPAs; more of them have chunks of their own."""
 ANSWER_BYTES = 32 * 1024
 """Of an answer or a part of one. Deciders keep up to three of each part, each part in another row of the namespace."""
-_SURELY_FITS = 20
-"""Items of an answer that need not be measured."""
 
 Destination = tuple[str, str, str]
 """Topic, cluster, namespace."""
@@ -122,22 +121,26 @@ class RecordPublisher:
 
 
 def answer_records(found: Iterable[MetricAnswer], answer_id: str) -> list[list[MetricAnswer]]:
-    """Answers in lists that each fit into a record; a large one is divided into parts with `answer_id`."""
-    answers = list(found)
+    """Answers in lists that each fit into a record, packed; a large one is divided into parts with `answer_id`."""
+    answers = list(map(packed, found))
     if len(encode(answers)) <= ANSWER_BYTES:  # nearly always, and cheaper to see of all than of each
         return [answers]
     return list(split(part for answer in answers for part in _parts(answer, answer_id)))
 
 
 def _parts(answer: MetricAnswer, answer_id: str) -> list[MetricAnswer]:
+    if len(encode(answer)) <= ANSWER_BYTES:
+        return [answer]
+    answer = unpacked(answer)
     lists: dict[str, list[Any]] = {"usages": answer.usages, "values": answer.values, "items": answer.items}
     field, items = max(lists.items(), key=lambda named: len(named[1]))
-    if len(items) <= _SURELY_FITS or len(encode(answer)) <= ANSWER_BYTES:
+    if len(items) < 2:
         return [answer]
     empty = structs.replace(answer, usages=[], values=[], items=[], answer_id=answer_id, part=99_999, parts=99_999)
     shares = list(split(items, max(ANSWER_BYTES - len(encode(empty)), ANSWER_BYTES // 2)))
     return [
-        structs.replace(empty, part=number, parts=len(shares), **{field: share}) for number, share in enumerate(shares)
+        packed(structs.replace(empty, part=number, parts=len(shares), **{field: share}))
+        for number, share in enumerate(shares)
     ]
 
 

@@ -9,6 +9,7 @@ Source: k8s.io/apimachinery/pkg/api/resource v0.37.1 (quantity.go, amount.go, ma
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
@@ -244,6 +245,22 @@ def parse_milli(text: str) -> int:
         if text[-2:] == "Ki" and text[:-2].isdigit():
             return int(text[:-2]) * 1_024_000
     return _parse_milli(text)
+
+
+def parse_millis(texts: Sequence[str]) -> list[int]:
+    """Give `parse_milli` of each text, with spaces around it or not: of a column of whole nano cores or of KiB, as
+    metrics.k8s.io has them, in one go.
+    """
+    joined = ",".join(texts) + ","
+    for suffix in ("n,", "Ki,"):
+        *numbers, rest = joined.split(suffix)
+        if not rest and len(numbers) == len(texts) and all(numbers) and max(map(len, numbers)) < _SURELY_I64_LENGTH - 1:
+            digits = "".join(numbers)
+            if digits.isascii() and digits.isdigit():
+                if suffix == "Ki,":
+                    return [int(number) * 1_024_000 for number in numbers]
+                return [-(-int(number) // 1_000_000) for number in numbers]
+    return [parse_milli(text.strip()) for text in texts]
 
 
 @lru_cache(maxsize=65_536)

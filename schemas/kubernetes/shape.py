@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from schemas.kubernetes.fielderrors import go_quote
 from schemas.kubernetes.gotimes import parse_moment
-from schemas.kubernetes.quantity import QuantityError, equal_quantity_text, parse_milli, parse_quantity
+from schemas.kubernetes.quantity import QuantityError, equal_quantity_text, parse_milli, parse_millis, parse_quantity
 
 
 def parse_group_version(text: str) -> tuple[str, str]:
@@ -367,6 +367,13 @@ def json_milli(value: Any) -> int:
     if text is None:
         raise QuantityError(f"expected a quantity, got {_describe(value)}")
     return parse_milli(text)
+
+
+def json_millis(values: Sequence[Any]) -> list[int]:
+    """Give `json_milli` of each value of a column. Raises QuantityError: as `json_milli`."""
+    if all([type(value) is str for value in values]):
+        return parse_millis(values)
+    return list(map(json_milli, values))
 
 
 def go_number(number: int | float) -> str:

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.observed import MetricAnswer
+from schemas.packed import unpacked
 from streams.hpa.gofloat import wrap64
 from streams.hpa.requests import PodTemplate, RequestTable, request_table
 from streams.hpa.rules import CURRENT, Rules
@@ -214,6 +215,7 @@ def compile_answer(
     """
     if answer.error is not None:
         return fetch_failure(SERVED_BY[answer.api], answer.error)
+    answer = unpacked(answer)
     if answer.api == "resource":
         return _of_usages(answer, resource, container, namespace, rules)
     if answer.api == "object":

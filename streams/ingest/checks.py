@@ -12,7 +12,19 @@ from typing import TypeVar
 from schemas import fitting, limits
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.limits import POD_QUANTITY, Limit, OverLimitError
-from schemas.observed import Answers, Container, MetricAnswer, Pod, PodList, PodUsage, PodValue, Point, Samples
+from schemas.observed import (
+    Answers,
+    Container,
+    MetricAnswer,
+    PackedPods,
+    Pod,
+    PodList,
+    PodUsage,
+    PodValue,
+    Point,
+    Samples,
+)
+from schemas.packed import pod_names
 from streams.ingest.pieces import MAX_TIME_MS, Refusal
 from streams.ingest.values import check_namespace, check_object, check_text, check_time, is_object
 
@@ -138,9 +150,37 @@ def _answer(answer: MetricAnswer) -> None:
     for value in answer.values:
         _check_pod(value)
         check_i64(value.milli, f"value of {value.pod}")
+    if answer.packed is not None:
+        _packed(answer, answer.packed)
     for milli, time_ms in answer.items:
         check_i64(milli, "items")
         check_moment(time_ms, "time of an item")
+
+
+def _packed(answer: MetricAnswer, pods: PackedPods) -> None:
+    if answer.api not in ("resource", "pods") or answer.usages or answer.values:
+        raise Refusal("invalid", "packed goes with api resource or pods, without usages and values")
+    count, ages, columns = pods.names.count(",") + 1, pods.ages, pods.columns
+    if count > limits.PACKED_PODS.most:
+        check_limit(limits.PACKED_PODS, count, f"an answer to {answer.metric[:80] or answer.api}")
+    if len(pods.prefix) > limits.SCALE_NAME.most:
+        raise Refusal("badName", f"the prefix of packed has {len(pods.prefix)} characters, a name at most 253")
+    for name in pod_names(pods):
+        if not is_object(name):
+            check_object(name, "pod")
+    check_moment(pods.time, "time")
+    check_range(pods.window_ms, "windowMs", -MAX_TIME_MS, MAX_TIME_MS)
+    if ages and (len(ages) != count or min(ages) < 0 or max(ages) > pods.time):
+        raise Refusal("invalid", f"ages of packed: none, or one of 0 to {pods.time} for each of {count} pods")
+    if len(columns) != 1 and (
+        not columns or answer.api == "pods" or len({column[:2] for column in columns}) < len(columns)
+    ):
+        raise Refusal("invalid", "columns of packed: one of a custom metric, else one per resource of a container")
+    for container, resource, factor, values in columns:
+        if len(values) != count:
+            raise Refusal("invalid", f"{resource} of {container}: {len(values)} values for {count} pods")
+        if factor < 1 or max(values) * factor > MAX_I64 or min(values) * factor < -MAX_I64 - 1:
+            raise Refusal("outOfRange", f"{resource} of {container}: factor below 1, or beyond 64 bit with it")
 
 
 def _check_pod(sample: PodUsage | PodValue) -> None:

@@ -16,6 +16,7 @@ from schemas.entries import Body
 from schemas.keys import namespace_key
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.observed import Answers, Samples
+from schemas.packed import unpacked
 from schemas.topics import Headers
 from streams.ingest import convert as messageformats
 from streams.ingest import own as topickinds
@@ -210,7 +211,7 @@ def _refuse_too_large(found: Conversion, raw: RawRecord) -> None:
 
 
 def _answered(found: Conversion) -> int:
-    answers = [item for piece in found.pieces if isinstance(piece.body, Answers) for item in piece.body.items]
+    answers = [unpacked(item) for piece in found.pieces if isinstance(piece.body, Answers) for item in piece.body.items]
     return sum(len(answer.usages) + len(answer.values) + len(answer.items) for answer in answers)
 
 

@@ -1,17 +1,20 @@
 """Collect the inputs of one evaluation from a namespace's state: scale, pods, and an answer per metric."""
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Raw, Struct
 
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.kubernetes.hpa import metric_source
 from schemas.kubernetes.selectors import matches_label_selector
 from schemas.metricqueries import API_OF, metric_query
-from schemas.observed import MetricAnswer
+from schemas.observed import MetricAnswer, PackedPods
+from schemas.packed import millis, pod_names, pod_times
 from streams.hpa.autoscaler import INVALID, Autoscaler
+from streams.hpa.gofloat import wrap64
 from streams.hpa.observation import (
     SERVED_BY,
     ExternalSamples,
@@ -152,49 +155,48 @@ def _of_api(
         served_by = SERVED_BY[API_OF[query.type]]
         return fetch_failure(served_by, f"no answer within two sync periods ({limit_ms // 1000}s)"), ""
     source = parts[-1].source
-    if len(parts) == 1 and query.resource in _ONE_RESOURCE and not query.container:
-        samples = _of_one_resource(parts[0], query.resource)
+    if len(parts) == 1 and not query.container:
+        samples = _of_columns(parts[0], query.resource)
         if samples is not None:
             return samples, source
     answer, rules = joined(parts), settings.controller.rules
     return compile_answer(answer, query.resource, query.container, namespace.name, rules), source
 
 
-def _one_resource(resource: str) -> msgspec.json.Decoder[Any]:
-    """Read one resource of an answer whose pods have one container each: it names all of every container, and of 500
-    pods these are 1,000 objects. What is read has nothing that the search for reference cycles would look at.
+class _Pods(PackedPods, frozen=True, gc=False, array_like=True):
+    """`PackedPods` whose columns are read only where they are asked for."""
+
+    columns: list[tuple[str, str, int, Raw]]  # type: ignore[assignment]
+
+
+class _Packed(Struct, frozen=True, gc=False):
+    error: str | None = None
+    packed: _Pods | None = None
+
+
+_PACKED = msgspec.json.Decoder(_Packed)
+_VALUES = msgspec.json.Decoder(list[int])
+
+
+def _of_columns(row: AnswerRow, resource: str) -> PodSamples | None:
+    """Do what `compile_answer` does with one resource (empty: a custom metric) of an answer that is packed, without an
+    object per pod; None: it is not packed, or has nothing of the resource.
     """
-
-    def made(name: str, *fields: Any, **options: Any) -> Any:
-        return msgspec.defstruct(name, fields, frozen=True, gc=False, **options)
-
-    milli = msgspec.field(name=resource, default=UNSET)
-    value = made("OneResource", ("milli", int | UnsetType, milli))
-    container = made("OneContainer", ("name", str), ("value", value), array_like=True, forbid_unknown_fields=True)
-    only = made("OnlyContainer", ("container", container), array_like=True, forbid_unknown_fields=True)
-    usage = made("OneUsage", ("pod", str), ("time", int), ("window_ms", int), ("only", only), array_like=True)
-    return msgspec.json.Decoder(made("OneAnswer", ("error", str | None, None), ("usages", list[usage], [])))  # type: ignore[valid-type]
-
-
-_ONE_RESOURCE = {name: _one_resource(name) for name in ("cpu", "memory")}
-
-
-def _of_one_resource(row: AnswerRow, resource: str) -> PodSamples | None:
-    """Do what `compile_answer` does where every pod has one container; None: some has not, or there are none."""
     try:
-        answer = _ONE_RESOURCE[resource].decode(row.json)
-    except msgspec.DecodeError:
+        answer = _PACKED.decode(row.json)
+        pods = answer.packed
+        if pods is None or answer.error is not None:
+            return None
+        own = [column for column in pods.columns if column[1] == resource]
+        if not own or len(own) < len({column[0] for column in pods.columns}):
+            return None
+        columns = [millis((*column[:3], _VALUES.decode(column[3]))) for column in own]
+        values = columns[0] if len(columns) == 1 else map(wrap64, map(sum, zip(*columns, strict=True)))
+        times = [time_ms or ZERO_TIME_MS for time_ms in pod_times(pods)]
+        of_pods = zip(values, times, repeat(pods.window_ms), strict=False)
+        return pod_samples(dict(zip(pod_names(pods), of_pods, strict=True)))
+    except ValueError:
         return None
-    usages = answer.usages
-    if answer.error is not None or not usages:
-        return None
-    return pod_samples(
-        {
-            usage.pod: (milli, usage.time or ZERO_TIME_MS, usage.window_ms)
-            for usage in usages
-            if (milli := usage.only.container.value.milli) is not UNSET
-        }
-    )
 
 
 def asked_of_prometheus(namespace: Namespace, queries: Sequence[MetricQuery]) -> list[str]:

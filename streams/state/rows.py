@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from schemas.keys import HpaId
 from schemas.observed import MetricAnswer, Mode, Origin, Pod
+from schemas.packed import unpacked
 from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending
 from streams.state.ledger import StateError
 
@@ -236,10 +237,10 @@ class AnswerRow(Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def answer(self) -> MetricAnswer:
-        """The answer, decoded anew at each call. Raises StateError: it cannot be read."""
+        """The answer, decoded anew at each call, with an item per pod. Raises StateError: it cannot be read."""
         try:
-            return _ANSWER.decode(self.json)
-        except msgspec.DecodeError as error:
+            return unpacked(_ANSWER.decode(self.json))
+        except ValueError as error:  # a DecodeError is one
             raise StateError(f"an answer of the log cannot be read: {error}") from error
 
 

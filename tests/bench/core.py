@@ -12,6 +12,7 @@ import cramjam
 from schemas.codec import encode
 from schemas.entries import Entry, LogRecord
 from schemas.observed import Answers, Container, MetricAnswer, Pod, PodUsage
+from schemas.packed import packed
 from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
 from streams.hpa.evaluation import EMPTY_HISTORY
 from streams.hpa.observation import ExternalSamples, Observation, Scale, TargetPods, pod_samples
@@ -105,7 +106,7 @@ def _answers(index: int) -> bytes:
     items = []
     for target in range(20):
         usages = [_usage(f"app{target}-{pod}", 100 + pod, time_ms) for pod in range(100)]
-        items.append(MetricAnswer(api="resource", selector=f"app=app{target}", usages=usages))
+        items.append(packed(MetricAnswer(api="resource", selector=f"app=app{target}", usages=usages)))
     return encode(LogRecord(v=1, entries=[Entry(key="c/ns", body=Answers(items=items))]))
 
 

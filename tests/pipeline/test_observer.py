@@ -36,6 +36,7 @@ from schemas.observed import (
     PodSet,
     ScaleSet,
 )
+from schemas.packed import unpacked
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import AUTOSCALERS, SETTINGS
 from tests.kit.clusters import Denial, Fault
@@ -90,7 +91,7 @@ def scales(made: Rig, name: str) -> list[ScaleSet]:
 
 
 def answered(made: Rig, api: str) -> list[MetricAnswer]:
-    return [item for body in made.topics.of(Answers) for item in body.items if item.api == api]
+    return [unpacked(item) for body in made.topics.of(Answers) for item in body.items if item.api == api]
 
 
 async def test_a_cluster_is_told_whole_and_then_as_it_changes(tmp_path: Path) -> None:
@@ -373,7 +374,7 @@ async def test_two_targets_of_a_namespace_share_one_list_of_usages(tmp_path: Pat
         async with observed(made):
             await topics.until(lambda: len(topics.of(Answers)) >= 3, "three polls")
         last = topics.of(Answers)[-1]
-        by_selector = {item.selector: {usage.pod for usage in item.usages} for item in last.items}
+        by_selector = {item.selector: {usage.pod for usage in unpacked(item).usages} for item in last.items}
         assert set(by_selector) == {"app=web", "app=api"}
         assert all(pod.startswith("web-") for pod in by_selector["app=web"])
 

@@ -17,6 +17,7 @@ from reconciler.observer.process import Observer
 from runtime.log import wall_clock_ms
 from schemas.decisions import Decision
 from schemas.observed import Answers, ClusterReport, MetricAnswer
+from schemas.packed import unpacked
 from tests.partition_kit import LogBuilder
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig, running
 from tests.prometheus.server import Prometheus, scraping
@@ -80,7 +81,7 @@ def _lines(made: Rig, now_s: float) -> Iterator[str]:
 
 
 def answered(made: Rig, api: str, *, failed: bool = False) -> list[MetricAnswer]:
-    items = [item for body in made.topics.of(Answers) for item in body.items]
+    items = [unpacked(item) for body in made.topics.of(Answers) for item in body.items]
     return [item for item in items if item.api == api and (item.error is not None) == failed]
 
 

@@ -12,6 +12,7 @@ from reconciler.core import metricanswers
 from reconciler.core.hpaobjects import Asking, asking_of
 from schemas.kubernetes.selectors import Selector, parse_selector
 from schemas.observed import MetricAnswer, Target
+from schemas.packed import unpacked
 
 TARGET = Target(group="apps", kind="Deployment", name="web")
 CPU = {"type": "Resource", "resource": {"name": "cpu"}}
@@ -109,9 +110,9 @@ def pod_metrics(*items: dict[str, Any]) -> metricanswers.PodMetricsList:
 def test_one_list_is_split_by_labels_and_no_match_is_an_empty_answer() -> None:
     asked = [MetricAnswer(api="resource", selector=text) for text in ("app=a", "app in (a,b)", "app=c")]
     found = metricanswers.split_usages(asked, pod_metrics(usage("p1", app="a"), usage("p2", app="b")))
-    assert [[each.pod for each in answer.usages] for answer in found] == [["p1"], ["p1", "p2"], []]
+    assert [[each.pod for each in unpacked(answer).usages] for answer in found] == [["p1"], ["p1", "p2"], []]
     assert all(answer.error is None for answer in found)
-    first = found[0].usages[0]
+    first = unpacked(found[0]).usages[0]
     assert (first.time, first.window_ms) == (1_795_262_400_000, 15_500)
     assert first.containers == [("app", {"cpu": 276, "memory": 1_024_000})]
 
@@ -123,7 +124,9 @@ def test_each_selector_gets_its_items_in_their_order(labels: list[dict[str, str]
     found = metricanswers.split_usages(asked, pod_metrics(*items))
     for query, answer in zip(asked, found, strict=True):
         matches = parse_selector(query.selector).matches
-        assert [each.pod for each in answer.usages] == [f"p{n}" for n, each in enumerate(labels) if matches(each)]
+        assert [each.pod for each in unpacked(answer).usages] == [
+            f"p{n}" for n, each in enumerate(labels) if matches(each)
+        ]
 
 
 @pytest.mark.parametrize("workloads", [1, 10, 300])
@@ -138,7 +141,7 @@ def test_each_workloads_question_looks_at_its_own_pods_alone(workloads: int, mon
     asked = [MetricAnswer(api="resource", selector=f"app=web-{number},tier=a") for number in range(workloads)]
     items = [usage(f"p{number}", app=f"web-{number}", tier="a") for number in range(workloads)]
     found = metricanswers.split_usages(asked, pod_metrics(*items))
-    assert [[each.pod for each in answer.usages] for answer in found] == [[f"p{n}"] for n in range(workloads)]
+    assert [[each.pod for each in unpacked(answer).usages] for answer in found] == [[f"p{n}"] for n in range(workloads)]
     assert looked[0] == workloads
 
 
@@ -159,7 +162,7 @@ def test_a_quantity_is_read_as_gos_decoder_reads_it(value: Any, milli: int) -> N
     external_item, pod_item = {"value": value}, {"metadata": {"name": "p"}, "containers": [_using(value)]}
 
     assert metricanswers.fill(MetricAnswer(api="external"), {"items": [external_item]}).items == [(milli, 0)]
-    assert metricanswers.fill(MetricAnswer(api="resource"), {"items": [pod_item]}).usages[0].containers == [
+    assert unpacked(metricanswers.fill(MetricAnswer(api="resource"), {"items": [pod_item]})).usages[0].containers == [
         ("c", {"cpu": milli})
     ]
 

@@ -27,6 +27,7 @@ from schemas.decisions import REFUSAL_REASON
 from schemas.fitting import split
 from schemas.kubernetes.gotimes import time_ms
 from schemas.observed import Container, MetricAnswer, Pod, PodUsage, ScaleSet, Target
+from schemas.packed import packed, unpacked
 
 _LABEL: dict[str, Any] = {"f:metadata": {"f:labels": {f"f:{STAND_IN_LABEL}": {}}}}
 _OURS = {"manager": "fleethpa", "operation": "Update", "fieldsV1": _LABEL}
@@ -344,7 +345,7 @@ def test_rivals_are_named_once_in_a_list_of_many_hpas() -> None:
     assert [rival for each in lists for rival in each.rivals] == [{"kind": "ScaledObject"}]
 
 
-@pytest.mark.parametrize(("pods", "parts_wanted"), [(10, 1), (400, 1), (2_000, 5), (20_000, 44)])
+@pytest.mark.parametrize(("pods", "parts_wanted"), [(10, 1), (400, 1), (2_000, 1), (20_000, 44)])
 def test_an_answer_that_fits_into_no_record_comes_in_parts_of_one_id(pods: int, parts_wanted: int) -> None:
     small = MetricAnswer(api="external", metric="queue", items=[(1, 2)])
     usages = [PodUsage(f"web-7d8f9c6b5-{i:05}", 1, 1, [("app", {"cpu": i, "memory": 10**9})]) for i in range(pods)]
@@ -353,11 +354,11 @@ def test_an_answer_that_fits_into_no_record_comes_in_parts_of_one_id(pods: int, 
     answers = [answer for record in records for answer in record]
     assert answers[0] == small
     parts = answers[1:]
-    assert [usage for part in parts for usage in part.usages] == usages
+    assert [usage for part in parts for usage in unpacked(part).usages] == usages
     assert all(len(encode(record)) < 400 * 1024 for record in records)
     assert len(parts) == parts_wanted
     if parts_wanted == 1:
-        assert parts == [large]
+        assert parts == [packed(large)]
     else:
         assert [(part.answer_id, part.part, part.parts) for part in parts] == [
             ("77", number, parts_wanted) for number in range(parts_wanted)

@@ -136,6 +136,39 @@ def test_a_bad_hpa_of_a_list_does_not_cost_the_others() -> None:
     assert (hpa["metadata"]["namespace"], hpa["spec"]["minReplicas"]) == ("shop", 1), "defaulted"
 
 
+def packed(
+    prefix: str = "web-",
+    names: str = "a,b",
+    time_ms: int = 9,
+    ages: tuple[int, ...] = (0, 1),
+    columns: tuple[tuple[Any, ...], ...] = (("app", "cpu", 1, (3, 4)),),
+    **fields: Any,
+) -> dict[str, Any]:
+    return {"api": "resource", "packed": [1, prefix, names, time_ms, ages, 15_000, columns], **fields}
+
+
+CPU = ("app", "cpu", 1, (3, 4))
+BAD_PACKED: list[tuple[dict[str, Any], str]] = [
+    (packed(api="external", metric="lag"), "packed goes with api resource or pods, without usages and values"),
+    (packed(usages=[["p", 1, 1, []]]), "without usages and values"),
+    (packed(names="a,_"), "pod 'web-_' must be a DNS subdomain"),
+    (packed(names="a,"), "pod 'web-' must be a DNS subdomain"),
+    (packed(prefix="w" * 254), "the prefix of packed has 254 characters"),
+    (packed(names="a," * 10_000 + "a"), "pods in a packed answer of an answer to resource: 10001 pods"),
+    (packed(time_ms=-1, ages=()), "time is -1"),
+    (packed(ages=(0,)), "ages of packed: none, or one of 0 to 9 for each of 2 pods"),
+    (packed(ages=(0, 10)), "ages of packed: none, or one of 0 to 9 for each of 2 pods"),
+    (packed(ages=(0, -1)), "ages of packed: none, or one of 0 to 9 for each of 2 pods"),
+    (packed(columns=()), "columns of packed: one of a custom metric"),
+    (packed(columns=(CPU, CPU)), "columns of packed: one of a custom metric"),
+    (packed(columns=(CPU, ("app", "memory", 1, (3, 4))), api="pods", metric="rps"), "one of a custom metric"),
+    (packed(columns=(("app", "cpu", 1, (3,)),)), "cpu of app: 1 values for 2 pods"),
+    (packed(columns=(("app", "cpu", 0, (3, 4)),)), "cpu of app: factor below 1, or beyond 64 bit"),
+    (packed(columns=(("app", "cpu", 2**32, (3, 2**31)),)), "cpu of app: factor below 1, or beyond 64 bit"),
+    ({"api": "resource", "packed": [2, "web-", "a", 9, [], 15_000, [["app", "cpu", 1, [3]]]]}, "packed[0]"),
+]
+
+
 @pytest.mark.parametrize(
     ("kind", "changes", "text"),
     [
@@ -182,6 +215,7 @@ def test_a_bad_hpa_of_a_list_does_not_cost_the_others() -> None:
             "does not fit 64 bit",
             id="an answer beyond 64 bit",
         ),
+        *[pytest.param("answers", {"items": [made]}, text, id=f"packed: {text}") for made, text in BAD_PACKED],
         pytest.param("answers", {"items": [{"api": "external"}]}, "items[0]: metric ''", id="an answer to nothing"),
     ],
 )

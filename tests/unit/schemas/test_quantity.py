@@ -18,6 +18,7 @@ from schemas.kubernetes.quantity import (
     equal_quantity_text,
     format_milli,
     parse_milli,
+    parse_millis,
     parse_quantity,
     wrap_i64,
 )
@@ -415,3 +416,36 @@ def test_a_sum_leaves_int_form_only_when_it_must() -> None:
 
 def test_the_smallest_power_of_ten_is_not_zero() -> None:
     assert quantity._pow10(-323) == 1e-323 > 0
+
+
+COLUMN_TEXTS = (
+    "1n",
+    "1000001n",
+    "0n",
+    "12Ki",
+    " 5n ",
+    "²n",
+    "1n,2n",
+    "",
+    "n",
+    ",",
+    "-3n",
+    "1_0n",
+    "1.5n",
+    "250m",
+    "9" * 12 + "Ki",
+)
+
+
+@given(st.lists(st.sampled_from(COLUMN_TEXTS), max_size=4))
+@example(["1n,2n", "3Ki"])
+@example(["9999999999Ki", "1Ki"])
+@example(["99999999999n", "1n"])
+def test_a_column_is_read_as_each_of_its_quantities_is(texts: list[str]) -> None:
+    def outcome(read: Callable[[], list[int]]) -> list[int] | str:
+        try:
+            return read()
+        except QuantityError as error:
+            return str(error)
+
+    assert outcome(lambda: parse_millis(texts)) == outcome(lambda: [parse_milli(text.strip()) for text in texts])
