@@ -202,10 +202,11 @@ def _by_memory(same: list[EvaluationInputs], remembering: list[EvaluationInputs]
         if answer(own).final == native:
             why = "with the memory of the native controller's own syncs fleethpa gives the same"
             return _Explained(own, "timing", why, shown=True)
+    if any(by_moved_windows(own, native) for own in (*remembering, *same)):
+        return None  # what one sync period explains shows no restart
     for own in (*remembering, *same):
         for forgetful in _with_less_memory(own):
-            # What one sync period explains, too, shows no restart.
-            if answer(forgetful).final == native and not by_moved_windows(own, native):
+            if answer(forgetful).final == native:
                 why = "the native controller has lost its memory, as it does at a restart"
                 return _Explained(forgetful, "limit", why, shown=True)
     return None
