@@ -320,11 +320,3 @@ def _events(reader: EventReader, number: int, record: ArchivedRecord) -> Sequenc
     except ValueError as error:
         log.error("not a decision record", extra={"position": f"{number}@{record.offset}", "error": str(error)})
         return ()
-
-
-async def run_breaker(
-    config: BreakerConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None
-) -> None:
-    """Run a breaker until `stop` is set; `announce` gets the port of its health once it has read (0: none)."""
-    part = Breaker(config)
-    await part.health.accompany(part.run(stop), announce)

@@ -18,18 +18,30 @@ from asyncio import Event
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from fleethpa.fleet.members import cluster_sources, fixed_members, prometheus_connections
 from fleethpa.frame.errors import CommandError, unreachable, usage
 from fleethpa.frame.session import Session
 from runtime import ending
 
+if TYPE_CHECKING:
+    from runtime.process import PartHealth
+
 log = logging.getLogger(__name__)
 C = TypeVar("C")
 
 Part = Callable[[asyncio.Event], Awaitable[None]]
 """Runs until the event is set; anything it raises ends the process, a restart is the recovery."""
+
+
+class HealthyPart(Protocol):
+    """A part that serves its health while it runs."""
+
+    health: PartHealth
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set."""
 
 
 def run_parts(session: Session, parts: Mapping[str, Part]) -> None:
@@ -221,8 +233,12 @@ def configured(type_: type[C], options: Mapping[str, Any], **made: Any) -> C:
     return type_(**given | made)
 
 
-def _part(name: str, start: Callable[..., Awaitable[None]], config: Any, *more: Any) -> Part:
-    return lambda stop: start(config, stop, announce(name), *more)
+def _part(name: str, make: Callable[[], HealthyPart]) -> Part:
+    async def run(stop: asyncio.Event) -> None:
+        part = make()
+        await part.health.accompany(part.run(stop), announce(name))
+
+    return run
 
 
 def _members(session: Session, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,32 +256,32 @@ def ingest_part(session: Session, /, **options: Any) -> Part:
     except (OSError, UnicodeDecodeError, MappingError) as error:
         raise usage(f"--mapping {path} cannot be used", cause=str(error)) from error
     config = configured(IngestConfig, options, kafka=session.config.kafka(), mapping=mapping)
-    return _part("ingest", run_ingest, config)
+    return lambda stop: run_ingest(config, stop, announce("ingest"))
 
 
 def observer_part(session: Session, /, **options: Any) -> Part:
     """Make the observer part."""
     from reconciler.observer.native import ObserverConfig
-    from reconciler.observer.process import run_observer
+    from reconciler.observer.process import Observer
 
     members = _members(session, options)
     members["prometheus"] = prometheus_connections(options)
-    return _part("observer", run_observer, configured(ObserverConfig, options, kafka=session.config.kafka(), **members))
+    config = configured(ObserverConfig, options, kafka=session.config.kafka(), **members)
+    return _part("observer", lambda: Observer(config))
 
 
 def reconciler_part(session: Session, /, **options: Any) -> Part:
     """Make the reconciler part."""
-    from reconciler.apply.process import ReconcilerConfig, run_reconciler
+    from reconciler.apply.process import Reconciler, ReconcilerConfig
 
     members = _members(session, options)
     config = configured(ReconcilerConfig, options, kafka=session.config.kafka(), **members)
-    return _part("reconciler", run_reconciler, config)
+    return _part("reconciler", lambda: Reconciler(config))
 
 
 def agent_part(session: Session, /, **options: Any) -> Part:
     """Make the agent part."""
-    from reconciler.agent.process import AgentConfig, run_agent
-    from reconciler.agent.standin import StandIns
+    from reconciler.agent.process import Agent, AgentConfig
 
     members = fixed_members(session, options)
     if len(members) != 1:
@@ -276,15 +292,21 @@ def agent_part(session: Session, /, **options: Any) -> Part:
         )
     given = {"cluster": members[0], "prometheus": prometheus_connections(options)}
     config = configured(AgentConfig, options, kafka=session.config.kafka(), **given)
-    return _part("agent", run_agent, config, [StandIns()] if options["stand_in"] else [])
+    return _part("agent", lambda: Agent(config))
 
 
 def router_part(session: Session, /, *, for_agents: bool = False, **options: Any) -> Part:
     """Make the router part. `for_agents`: it waits until a cluster has an agent."""
-    from reconciler.router.process import RouterConfig, run_router, run_router_for_agents
+    from reconciler.router.process import Router, RouterConfig, has_agents
 
     config = configured(RouterConfig, options, kafka=session.config.kafka())
-    return _part("router", run_router_for_agents if for_agents else run_router, config)
+    part = _part("router", lambda: Router(config))
+
+    async def once_there_are_agents(stop: asyncio.Event) -> None:
+        if await has_agents(config.kafka, stop):
+            await part(stop)
+
+    return once_there_are_agents if for_agents else part
 
 
 def scheduler_part(session: Session, /, *, every_ms: int, **options: Any) -> Part:
@@ -292,19 +314,19 @@ def scheduler_part(session: Session, /, *, every_ms: int, **options: Any) -> Par
     if every_ms < 1_000:
         raise usage(f"--every {every_ms}ms is too often", cause="Times of schedules are minutes; look from 1s on.")
     # Here, as every next step that names `run` imports this module, and these bring an HTTP server along.
-    from fleethpa.processes.scheduler import SchedulerConfig, run_scheduler
+    from fleethpa.processes.scheduler import Scheduler, SchedulerConfig
 
     config = configured(SchedulerConfig, options, config=session.config, every_s=every_ms / 1000)
-    return _part("scheduler", run_scheduler, config)
+    return _part("scheduler", lambda: Scheduler(config))
 
 
 def breaker_part(session: Session, /, *, file: Path, **options: Any) -> Part:
     """Make the breaker part."""
     from fleethpa.changes.settings import usable_guardrails
-    from fleethpa.processes.breaker import BreakerConfig, run_breaker
+    from fleethpa.processes.breaker import Breaker, BreakerConfig
 
     config = configured(BreakerConfig, options, config=session.config, rules=usable_guardrails(file).rules)
-    return _part("breaker", run_breaker, config)
+    return _part("breaker", lambda: Breaker(config))
 
 
 def decider_part(session: Session, /, **options: Any) -> Part:

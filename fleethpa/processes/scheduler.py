@@ -124,14 +124,6 @@ class Scheduler:
         self.health.note("schedules", f"{len(texts)} cannot be followed" if texts else None)
 
 
-async def run_scheduler(
-    config: SchedulerConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None
-) -> None:
-    """Run a scheduler until `stop` is set; `announce` gets the port of its health after the first look (0: none)."""
-    part = Scheduler(config)
-    await part.health.accompany(part.run(stop), announce)
-
-
 async def _rest(stop: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):

@@ -9,16 +9,17 @@ import asyncio
 import logging
 import socket
 import uuid
-from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import structs
 
 from reconciler.agent.agentpublisher import AgentPublisher
+from reconciler.agent.clusterstore import ClusterStore
 from reconciler.agent.election import Election, boot_s
 from reconciler.agent.orders import OrderReader
+from reconciler.agent.standin import StandIn, Surroundings, stand_by
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
 from reconciler.apply.statuswriter import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient, ClusterConfig
@@ -30,6 +31,7 @@ from reconciler.core.promsettings import NO_PROMETHEUS, PromConnections
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ERROR_CHARACTERS, ObserverMetrics
 from reconciler.observer.native import Evidence, ObserverConfig
+from reconciler.standin.evidence import GRACE_MS, Judge, grace_of, stagger_ms
 from runtime import ending
 from runtime.ending import first_of
 from runtime.log import wall_clock_ms
@@ -37,7 +39,7 @@ from runtime.process import PartHealth
 from schemas.agents import AgentTopics
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, ShortDecision
-from schemas.entries import Outcome
+from schemas.entries import HandsChanged, Outcome
 from schemas.inforce import InForce
 from schemas.keys import SessionName
 from schemas.observed import Serving
@@ -59,6 +61,7 @@ class AgentConfig:
     `cluster`: how to reach the cluster, and its name. `incarnation`: which topics are its own. `namespaces`: watch only
     these (empty: the whole cluster). `home`: the namespace of the Leases. `region`: of the hub, as the Lease names it.
     `broker_time`: False where the brokers stamp no append time (the embedded broker): then this machine's clock counts.
+    `stand_in`: whether the cluster's own HPA controller scales while the hub is away.
     `web_port`: None serves nothing, 0 takes a free port.
     """
 
@@ -77,6 +80,7 @@ class AgentConfig:
     sync_period_ms: int = 15_000
     heartbeat_ms: int = 10_000
     broker_time: bool = True
+    stand_in: bool = False
     web_port: int | None = None
     web_host: str = "127.0.0.1"
 
@@ -100,30 +104,10 @@ _NOBODY_SCALES = "unless another replica of the agent leads, nobody scales in th
 _NOT_LEADING = "this replica of the agent is no longer the leader"
 
 
-class Companion(Protocol):
-    """Another task of the leader, for its whole term; it may block the carrying out of decisions."""
-
-    async def run(self) -> None:
-        """Work until cancelled, which happens when the term ends. An error ends the process."""
-
-    def forbids(self) -> str:
-        """Why no decision may be carried out now; empty: they may. Asked before each write: must be quick."""
-
-    def received(self, decision: Decision | ShortDecision, *, is_past: bool) -> None:
-        """A decision of the cluster was read. `is_past`: long ago decided, only remembered."""
-
-    def wrote(self, decision: Decision, ended: Outcome) -> None:
-        """A wanted write ended."""
-
-    def trouble(self) -> str:
-        """What `get clusters` shows of the companion's work; empty: nothing is wrong."""
-
-
 class AgentTerm:
-    """One term of leadership: the observer session and the writers of this cluster.
+    """One term of leadership: the observer session, the writers and the stand-in of this cluster.
 
-    For companions: `client` asks the cluster, `generation` is higher than that of any earlier term, `knowledge` holds
-    settings and central HPAs, `publisher.publish` reports, `now_ms` is the brokers' time.
+    `judge`: what this replica saw of the hub and the Lease, which continues from term to term.
     """
 
     def __init__(
@@ -133,6 +117,7 @@ class AgentTerm:
         election: Election,
         health: PartHealth,
         metrics: tuple[ReconcilerMetrics, ObserverMetrics],
+        judge: Judge,
     ) -> None:
         self.config, self.client, self.election, self.health = config, client, election, health
         self.topics: AgentTopics = config.topics
@@ -145,7 +130,6 @@ class AgentTerm:
         self.publisher = AgentPublisher(
             config.kafka, self.topics.reports, observer_metrics, self.time, self.now_ms, self._note_kafka
         )
-        self._companions: list[Companion] = []
         self._news: asyncio.Queue[Learnt] = asyncio.Queue()
         self._reading = asyncio.Event()
         """Set whenever the topic of orders was looked at; a beat that finds it unset waits."""
@@ -161,6 +145,7 @@ class AgentTerm:
             status_every_ms=lambda cluster: self.in_force.status_every_ms(cluster),
         )
         self.observer = self._observer(observer_metrics)
+        self._stand_in = self._made_stand_in(judge) if config.stand_in else None
 
     def _observer(self, metrics: ObserverMetrics) -> ClusterObserver:
         config = self.config
@@ -189,6 +174,30 @@ class AgentTerm:
             started_ms=self.now_ms(),
         )
 
+    def _made_stand_in(self, judge: Judge) -> StandIn:
+        config, name = self.config, self.client.name
+
+        async def publish(change: HandsChanged) -> None:
+            await self.publisher.publish("", "", change)
+
+        def grace_ms() -> int:
+            return grace_of(self.in_force.sync_period_ms(name, config.sync_period_ms))
+
+        around = Surroundings(
+            cluster=name,
+            hub=config.hub,
+            knowledge=self.knowledge,
+            now_ms=self.now_ms,
+            is_frozen=lambda: self.in_force.is_frozen(name),
+            has_no_native=lambda: self.has_no_native,
+            grace_ms=grace_ms,
+            has_caught_up=lambda: self.has_caught_up,
+            publish=publish,
+            note=self.health.note,
+        )
+        judge.begin_term(stagger_ms(name))
+        return StandIn(around, ClusterStore(self.client, config.home, config.namespaces, grace_ms), judge)
+
     # --- what holds now -----------------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
@@ -204,7 +213,7 @@ class AgentTerm:
             return _NO_TIME
         if not self.knowledge.is_complete:
             return _NOTHING_LEARNT
-        return next((why for companion in self._companions if (why := companion.forbids())), "")
+        return "" if self._stand_in is None else self._stand_in.forbids()
 
     @property
     def has_no_native(self) -> bool:
@@ -230,9 +239,8 @@ class AgentTerm:
 
     # --- the term -----------------------------------------------------------------------------------------------------
 
-    async def run(self, stop: asyncio.Event, companions: "Sequence[CompanionOf]" = ()) -> None:
+    async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then report the end of the session; or until the Lease is lost."""
-        self._companions = [make(self) for make in companions]
         reader = OrderReader(
             self.topics.orders,
             self.writers,
@@ -246,10 +254,12 @@ class AgentTerm:
             writing = group.create_task(self.publisher.run())
             work: list[Any] = [self.observer.run(), self._observe_central(), self._beat()]
             work.append(self.observer.native.run(self._native_runs))
-            work += [reader.run(self.config.kafka), *(each.run() for each in self._companions)]
+            work.append(reader.run(self.config.kafka))
+            if self._stand_in is not None:
+                work.append(self._stand_in.run())
             tasks = [group.create_task(each) for each in work]
             tasks += self.writers.open(self.client, group)
-            await self._until_over(stop)
+            await first_of(stop.wait(), self.election.hold())
             for task in tasks:
                 task.cancel()
             if self.election.leads:
@@ -264,9 +274,6 @@ class AgentTerm:
         except TimeoutError:
             log.warning("ended without a farewell: the brokers are away", extra={"cluster": self.client.name})
 
-    async def _until_over(self, stop: asyncio.Event) -> None:
-        await first_of(stop.wait(), self.election.hold())
-
     def _learnt(self, news: Learnt) -> None:
         if news.has_settings:
             self.in_force, self._native_evidence = InForce(self.knowledge.settings, self.now_ms()), ""
@@ -279,8 +286,8 @@ class AgentTerm:
         self._reading.set()
 
     def _received(self, decision: Decision | ShortDecision, is_past: bool) -> None:
-        for companion in self._companions:
-            companion.received(decision, is_past=is_past)
+        if self._stand_in is not None:
+            self._stand_in.received(decision, is_past=is_past)
 
     async def _observe_central(self) -> None:
         while True:
@@ -302,7 +309,7 @@ class AgentTerm:
     def _problem(self) -> str:
         """Why not everything is written in the cluster now; empty: it is."""
         reasons = [self.forbids() if self.election.leads else "", *self.writers.problems().values()]
-        reasons += [companion.trouble() for companion in self._companions]
+        reasons.append("" if self._stand_in is None else self._stand_in.trouble())
         return "; ".join(filter(None, reasons))[:ERROR_CHARACTERS]
 
     # --- what the writers ask -----------------------------------------------------------------------------------------
@@ -319,26 +326,16 @@ class AgentTerm:
 
     async def publish(self, decision: Decision, ended: Outcome, now_ms: int) -> None:
         """Report an outcome before all else that waits."""
-        for companion in self._companions:
-            companion.wrote(decision, ended)
+        if self._stand_in is not None:
+            self._stand_in.wrote(decision, ended)
         await self.publisher.publish(decision.cluster, decision.namespace, ended)
-
-
-class CompanionOf(Protocol):
-    """Makes the companion of each term of one replica, and remembers from term to term what concerns it."""
-
-    def __call__(self, term: AgentTerm) -> Companion:
-        """The companion of a term that begins."""
-
-    async def stand_by(self, config: AgentConfig, client: ClusterClient) -> None:
-        """Look at the cluster once, in a replica that does not lead; does nothing else."""
 
 
 class Agent:
     """One replica of an agent. It is ready once it knows who leads, and as long as it can read and write that Lease."""
 
-    def __init__(self, config: AgentConfig, companions: Sequence[CompanionOf] = ()) -> None:
-        self._config, self._companions = config, companions
+    def __init__(self, config: AgentConfig) -> None:
+        self._config, self._judge = config, Judge()
         self.health = PartHealth("lease")
         cluster_metrics = ReconcilerMetrics(self.health.registry)
         self._metrics = cluster_metrics, ObserverMetrics(self.health.registry, shared=cluster_metrics)
@@ -355,18 +352,22 @@ class Agent:
             await stack.enter_async_context(self.health.served(config.web_host, config.web_port))
             stack.push_async_callback(election.release)
             async with asyncio.TaskGroup() as group:
-                beside = [group.create_task(each) for each in (self._note(election), self._stand_by(client))]
+                beside = [group.create_task(self._note(election))]
+                if config.stand_in:
+                    beside.append(group.create_task(self._stand_by(client)))
                 while await self._elected(election, stop):
-                    self.term = AgentTerm(config, client, election, self.health, self._metrics)
-                    await self.term.run(stop, self._companions)
+                    self.term = AgentTerm(config, client, election, self.health, self._metrics, self._judge)
+                    await self.term.run(stop)
                     self.term = None
                 for each in beside:
                     each.cancel()
 
     async def _stand_by(self, client: ClusterClient) -> None:
+        """Look at the hub's Lease, so that a term that begins later knows how long its holder has had it."""
+        store = ClusterStore(client, self._config.home, self._config.namespaces, lambda: GRACE_MS)
         while True:
             if self.term is None:
-                await asyncio.gather(*(each.stand_by(self._config, client) for each in self._companions))
+                await stand_by(store, self._judge)
             await asyncio.sleep(RETRY_S)
 
     async def _elected(self, election: Election, stop: asyncio.Event) -> bool:
@@ -388,14 +389,3 @@ class Agent:
         leader = "this replica" if election.leads else election.holder or "nobody"
         self.health.note("leader", f"{leader}, generation {election.generation}")
         self.health.note("lease", election.trouble or None)
-
-
-async def run_agent(
-    config: AgentConfig,
-    stop: asyncio.Event,
-    announce: Callable[[int], None] | None = None,
-    companions: Sequence[CompanionOf] = (),
-) -> None:
-    """Run a replica until `stop` is set; `announce` gets the port of its health once it is ready (0: none)."""
-    part = Agent(config, companions)
-    await part.health.accompany(part.run(stop), announce)

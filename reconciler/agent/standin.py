@@ -15,13 +15,11 @@ from msgspec import structs
 from reconciler.agent.clusterstore import ClusterStore
 from reconciler.agent.election import boot_s
 from reconciler.agent.nativework import NativeStep, NativeWork, SpecStore
-from reconciler.agent.process import AgentConfig, AgentTerm
 from reconciler.clusters.answers import ApiError, ClusterError
-from reconciler.clusters.client import ClusterClient
 from reconciler.core.hpaobjects import STAND_IN_LABEL
 from reconciler.core.knowledge import KnowledgeFold
 from reconciler.standin.effective import Keeper, KeptSpec, effective_spec, spec_hash
-from reconciler.standin.evidence import FRESH_MS, GRACE_MS, PROOF_MS, Judge, grace_of, next_proof_ms, stagger_ms
+from reconciler.standin.evidence import FRESH_MS, PROOF_MS, Judge, next_proof_ms
 from reconciler.standin.objects import acquired_ms, lease_seen, native_seen, native_trouble, proof_ms_of, unreported
 from reconciler.standin.protocol import (
     CLOSING,
@@ -426,43 +424,3 @@ async def stand_by(store: ClusterStore, judge: Judge, *, clock_s: Callable[[], f
         judge.stood_by(int(clock_s() * 1000), None, is_ok=False)
     else:
         judge.stood_by(int(clock_s() * 1000), None if lease is None else lease_seen(lease), is_ok=True)
-
-
-def _store(config: AgentConfig, client: ClusterClient, grace: Callable[[], int] = lambda: GRACE_MS) -> ClusterStore:
-    return ClusterStore(client, config.home, config.namespaces, grace)
-
-
-class StandIns:
-    """Makes the stand-in of each term of one replica; what it saw of hub and Lease continues between terms."""
-
-    def __init__(self) -> None:
-        self._judge = Judge()
-
-    async def stand_by(self, config: AgentConfig, client: ClusterClient) -> None:
-        """Look at the Lease, so that a term that begins later knows how long its holder has had it."""
-        await stand_by(_store(config, client), self._judge)
-
-    def __call__(self, term: AgentTerm) -> StandIn:
-        """The stand-in of a term that begins."""
-        config, name = term.config, term.client.name
-
-        async def publish(change: HandsChanged) -> None:
-            await term.publisher.publish("", "", change)
-
-        def grace() -> int:
-            return grace_of(term.in_force.sync_period_ms(name, config.sync_period_ms))
-
-        around = Surroundings(
-            cluster=name,
-            hub=config.hub,
-            knowledge=term.knowledge,
-            now_ms=term.now_ms,
-            is_frozen=lambda: term.in_force.is_frozen(name),
-            has_no_native=lambda: term.has_no_native,
-            grace_ms=grace,
-            has_caught_up=lambda: term.has_caught_up,
-            publish=publish,
-            note=term.health.note,
-        )
-        self._judge.begin_term(stagger_ms(name))
-        return StandIn(around, _store(config, term.client, grace), self._judge)

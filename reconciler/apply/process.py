@@ -9,7 +9,7 @@ import asyncio
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -388,13 +388,3 @@ class Reconciler:
             self._assignments[number] += 1
             self._progress.pop(number, None)
             self._new_from.pop(number, None)
-
-
-async def run_reconciler(
-    config: ReconcilerConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None
-) -> None:
-    """Run a reconciler until `stop` is set; `announce` gets the port of its health server once it serves (0: it does
-    not).
-    """
-    part = Reconciler(config)
-    await part.health.accompany(part.run(stop), announce)

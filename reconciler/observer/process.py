@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -226,11 +225,3 @@ class Observer:
     async def _set(self, cluster: str, settings: ClusterSettings, reason: str, publisher: Publisher) -> None:
         entry = SettingsSet(cluster=cluster, settings=settings, author=self._config.author, reason=reason)
         await publisher.send(SETTINGS, "", "", [entry], self._config.clock())
-
-
-async def run_observer(
-    config: ObserverConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None
-) -> None:
-    """Run an observer until `stop` is set; `announce` gets the port of its health once it is ready (0: none)."""
-    part = Observer(config)
-    await part.health.accompany(part.run(stop), announce)

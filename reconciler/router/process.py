@@ -5,7 +5,7 @@ agent drops what it has seen. An agent whose topic cannot be written delays no o
 routers share the partitions of the decisions; what an agent must know beside decisions is written by the one that owns
 the partition of the cluster's name.
 
-A router that runs from when a cluster has an agent: before, there is nothing to copy.
+Before a cluster has an agent there is nothing to copy (`has_agents`).
 """
 
 import asyncio
@@ -342,22 +342,8 @@ class Router:
         self.progress.clear()
 
 
-async def run_router(config: RouterConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None) -> None:
-    """Run a router until `stop` is set; `announce` gets the port of its health once it reads (0: none)."""
-    part = Router(config)
-    await part.health.accompany(part.run(stop), announce)
-
-
-async def run_router_for_agents(
-    config: RouterConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None
-) -> None:
-    """Wait until a cluster has an agent, and run a router from then on. Without agents nothing is read but settings."""
-    if await _has_agents(config.kafka, stop):
-        await run_router(config, stop, announce)
-
-
-async def _has_agents(settings: KafkaSettings, stop: asyncio.Event) -> bool:
-    """Wait until an agent is registered; False: `stop` came first."""
+async def has_agents(settings: KafkaSettings, stop: asyncio.Event) -> bool:
+    """Wait until a cluster has an agent; False: `stop` came first. Until then nothing is read but settings."""
     in_force, caught_up, found = InForce(), asyncio.Event(), asyncio.Event()
 
     def look() -> None:

@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from msgspec import structs
 
 from fleethpa.simulator.broker import EmbeddedBroker
-from reconciler.router.process import RouterConfig, run_router_for_agents
+from reconciler.router.process import Router, RouterConfig, has_agents
 from runtime.kafkaclients import reader
 from schemas.agents import ONLY_PARTITION, AgentSet
 from schemas.connection import KafkaSettings
@@ -110,22 +110,22 @@ async def test_a_router_that_waits_for_agents_begins_with_the_first_that_is_stil
     async with hub() as (made, copied):
         await made.register(AgentSet(cluster="west", incarnation=3))
         await made.register(AgentSet(cluster="west", incarnation=3, left=True))
-        announced: list[int] = []
         stop = asyncio.Event()
-        config = RouterConfig(kafka=made.kafka, session_timeout_ms=2_000)
-        part = asyncio.create_task(run_router_for_agents(config, stop, announced.append))
+        waiting = asyncio.create_task(has_agents(made.kafka, stop))
         await made.register(EAST)
+        assert await waiting
+        part = Router(RouterConfig(kafka=made.kafka, session_timeout_ms=2_000))
+        running = asyncio.create_task(part.run(stop))
         await copied.until(lambda: copied.knowledge.is_complete, "a snapshot")
-        assert not part.done()
+        assert not running.done()
         stop.set()
-        await part
-        assert len(announced) == 1
+        await running
+        assert part.health.became_ready.is_set()
 
 
 async def test_a_router_that_waits_for_agents_ends_where_there_are_none() -> None:
     async with hub() as (made, _):
-        stop, announced = asyncio.Event(), list[int]()
-        part = asyncio.create_task(run_router_for_agents(RouterConfig(kafka=made.kafka), stop, announced.append))
+        stop = asyncio.Event()
+        waiting = asyncio.create_task(has_agents(made.kafka, stop))
         stop.set()
-        await part
-        assert announced == []
+        assert not await waiting

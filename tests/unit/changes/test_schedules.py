@@ -28,7 +28,7 @@ from fleethpa.fleet.state import read_state
 from fleethpa.frame.configuration import load
 from fleethpa.frame.errors import CommandError
 from fleethpa.processes import scheduler as schedulerpart
-from fleethpa.processes.scheduler import Scheduler, SchedulerConfig, run_scheduler
+from fleethpa.processes.scheduler import Scheduler, SchedulerConfig
 from schemas.observed import AutoscalerSet
 from tests.published import fits
 from tests.unit.cli.test_cli_write import GOOD, Broker
@@ -300,7 +300,8 @@ async def test_it_gets_ready_after_its_first_look_and_ends_when_told(
         stop.set()
 
     away = load({"brokers": "127.0.0.1:1"})  # which nobody waits for at the end
-    await asyncio.wait_for(run_scheduler(SchedulerConfig(config=away), stop, announce), 10)
+    part = Scheduler(SchedulerConfig(config=away))
+    await asyncio.wait_for(part.health.accompany(part.run(stop), announce), 10)
     assert ports == [0]
 
 
