@@ -15,7 +15,13 @@ ONE = ("--in-cluster", "east")
 def configuration(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
     """The configuration that the first process of a command line would be started with."""
     made: list[Any] = []
-    monkeypatch.setattr(parts, "_part", lambda name, start, config, *more: made.append(config))
+    configured = parts.configured
+
+    def noted(*arguments: Any, **fields: Any) -> Any:
+        made.append(configured(*arguments, **fields))
+        return made[-1]
+
+    monkeypatch.setattr(parts, "configured", noted)
     monkeypatch.setattr(run, "_run", lambda *_: 0)
     monkeypatch.setattr("streams.decider.app.run_decider", made.append)
     CliRunner().invoke(run.run, [*arguments, *KAFKA], catch_exceptions=False)
@@ -38,7 +44,8 @@ def configuration(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
             {"instance": "a", "prove_native_absent": True},
         ),
         (["reconciler", *ONE, "--group", "g"], {"group": "g"}),
-        (["agent", *ONE, "--incarnation", "2"], {"incarnation": 2, "broker_time": True, "region": "main"}),
+        (["agent", *ONE, "--incarnation", "2"], {"incarnation": 2, "broker_time": True, "stand_in": True}),
+        (["agent", *ONE, "--incarnation", "2", "--no-stand-in"], {"stand_in": False, "region": "main"}),
         (["agent", *ONE, "--incarnation", "2", "--local-clock", "--home", "x"], {"broker_time": False, "home": "x"}),
         (["scheduler", "--every", "1m"], {"every_s": 60.0}),
         (["decider"], {"ticks": True, "playback": False, "instance_id": None, "stall_s": 90.0, "recovery_s": 300.0}),
