@@ -362,6 +362,17 @@ async def read_backwards(
         end, size = begin, size * 2
 
 
+async def seek_back(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int], since_ms: int, most: int) -> None:
+    """Let a consumer read assigned partitions that end here from a time on, or `most` records before the ends, as
+    `look_back` does.
+    """
+    begins = await consumer.beginning_offsets(list(ends))
+    times = await consumer.offsets_for_times(dict.fromkeys(ends, max(0, since_ms)))
+    for partition, end in ends.items():
+        found = times.get(partition)
+        consumer.seek(partition, max(begins[partition], found.offset if found is not None else end - most))
+
+
 async def look_back(
     settings: KafkaSettings, ends: Mapping[TopicPartition, int], since_ms: int, most: int
 ) -> AsyncGenerator[tuple[TopicPartition, ConsumerRecord], None]:
@@ -372,11 +383,7 @@ async def look_back(
         most: else this many records before the end.
     """
     async with reader(settings, ends) as consumer:
-        begins = await consumer.beginning_offsets(list(ends))
-        times = await consumer.offsets_for_times(dict.fromkeys(ends, max(0, since_ms)))
-        for partition, end in ends.items():
-            found = times.get(partition)
-            consumer.seek(partition, max(begins[partition], found.offset if found is not None else end - most))
+        await seek_back(consumer, ends, since_ms, most)
         async with aclosing(read_to(consumer, ends)) as records:
             async for record in records:
                 partition = TopicPartition(record.topic, record.partition)

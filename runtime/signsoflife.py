@@ -74,12 +74,13 @@ async def last_signs(settings: KafkaSettings) -> Mapping[QuietProcess, int]:
     admin = AIOKafkaAdminClient(**aiokafka_kwargs(settings))
     try:
         await admin.start()
-        found = {process: await _sign_of(admin, process) for process in get_args(QuietProcess)}
+        processes = get_args(QuietProcess)
+        texts = await asyncio.gather(*(_sign_of(admin, process) for process in processes))
     except GroupCoordinatorNotAvailableError:  # brokers on which no group has ever committed anything, or for a moment
         return {}
     finally:
         await admin.close()
-    return {process: int(text) for process, text in found.items() if text.isdecimal()}
+    return {process: int(text) for process, text in zip(processes, texts, strict=True) if text.isdecimal()}
 
 
 def group_of(process: QuietProcess) -> str:

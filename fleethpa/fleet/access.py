@@ -131,9 +131,7 @@ async def _custom_resources(client: ClusterClient, namespace: str) -> list[str]:
 
 
 async def _allowed(client: ClusterClient, each: Permission, namespace: str) -> bool:
-    from reconciler.clusters.access import may
-
     name, _, sub = each.resource.partition("/")
     attributes = {"group": each.group, "resource": name, "verb": each.verb}
     attributes |= ({"subresource": sub} if sub else {}) | ({"namespace": namespace} if namespace else {})
-    return await may(client, resourceAttributes=attributes)
+    return await client.may(resourceAttributes=attributes)

@@ -2,14 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from reconciler.apply.clusterwriters import ClusterWriters
-from reconciler.core.inbox import Position
+from reconciler.core.inbox import LEARN_BACK_MS, LEARN_BACK_RECORDS, Position
 from reconciler.core.knowledge import KnowledgeFold, Learnt
 from runtime import kafkaclients
 from schemas.agents import ONLY_PARTITION, SNAPSHOT_TYPE, AgentKnowledge
@@ -20,12 +19,6 @@ from schemas.texts import whole_number
 
 log = logging.getLogger(__name__)
 
-LOOK_BACK_MS = 660_000
-"""How far back is read at the start of a term: full records, which short ones repeat, come every 10 minutes, snapshots
-more often.
-"""
-LOOK_BACK_RECORDS = 2_000
-"""Records that are read back where the broker cannot look up a time, as the embedded one cannot."""
 RECONNECT_S = 2.0
 OLD_MS = 60_000
 """Decisions older than this at the start of a term are only remembered: nobody waits for their outcome any more."""
@@ -65,24 +58,18 @@ class OrderReader:
             await asyncio.sleep(RECONNECT_S)
 
     async def _read(self, settings: KafkaSettings) -> None:
-        async with self._opened(settings) as (consumer, end):
-            while True:
-                for record in (await consumer.getmany(timeout_ms=1_000)).get(self._partition, ()):
-                    is_new = record.offset >= end
-                    is_past = not is_new and self._now_ms() - record.timestamp > OLD_MS
-                    self.take(record, is_past=is_past, is_new=is_new)
-                self._looked(await consumer.position(self._partition) >= end)
-
-    @asynccontextmanager
-    async def _opened(self, settings: KafkaSettings) -> AsyncIterator[tuple[AIOKafkaConsumer, int]]:
         tp = self._partition
         async with kafkaclients.reader(settings) as consumer:
             await kafkaclients.check_topic(consumer, tp.topic)  # or the driver would ask for a denied one without end
             consumer.assign([tp])
-            begin, end = (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[tp]
-            found = (await consumer.offsets_for_times({tp: max(0, self._now_ms() - LOOK_BACK_MS)})).get(tp)
-            consumer.seek(tp, max(begin, found.offset if found is not None else end - LOOK_BACK_RECORDS))
-            yield consumer, end
+            end = (await consumer.end_offsets([tp]))[tp]
+            await kafkaclients.seek_back(consumer, {tp: end}, self._now_ms() - LEARN_BACK_MS, LEARN_BACK_RECORDS)
+            while True:
+                for record in (await consumer.getmany(timeout_ms=1_000)).get(tp, ()):
+                    is_new = record.offset >= end
+                    is_past = not is_new and self._now_ms() - record.timestamp > OLD_MS
+                    self.take(record, is_past=is_past, is_new=is_new)
+                self._looked(await consumer.position(tp) >= end)
 
     def take(self, record: ConsumerRecord, *, is_past: bool, is_new: bool = False) -> None:
         """Take one record in. A record that cannot be read is logged and passed over.

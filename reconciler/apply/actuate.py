@@ -4,6 +4,7 @@ conflict.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from reconciler.apply.statuswriter import ReconcilerMetrics
@@ -14,7 +15,6 @@ from reconciler.clusters.nativehpas import NativeHpas
 from reconciler.core.guardsettings import (
     Action,
     End,
-    Missing,
     ObservedHpa,
     ObservedScale,
     Retry,
@@ -122,11 +122,11 @@ class Actuator:
             return _SUPERSEDED  # the other hand may well be the newer decision's
         return action
 
-    async def _hpa(self, decision: Decision, timeout_s: float) -> ObservedHpa | Missing | None:
+    async def _hpa(self, decision: Decision, timeout_s: float) -> ObservedHpa | None:
         if decision.origin == "central" or self._clock() >= (decision.expires or 0):
             return None  # once it has expired, only whether it was made already is looked at
         found = await NativeHpas(self._client, timeout_s=timeout_s).get(decision.namespace, decision.name)
-        return Missing() if found is None else observed_hpa(found)
+        return None if found is None else observed_hpa(found)
 
     async def _write(self, run: "_Run", replicas: int) -> End:
         # Reading took time: once more, is it still wanted?
@@ -159,15 +159,15 @@ class Actuator:
             self._metrics.up.labels(self._client.name).set(0)
 
 
+@dataclass
 class _Run:
     """The progress of one wanted write."""
 
-    def __init__(self, decision: Decision) -> None:
-        self.decision = decision
-        self.attempts = 0
-        self.path = ""
-        self.raw: dict[str, Any] = {}
-        self.scale: ObservedScale | None = None
+    decision: Decision
+    attempts: int = 0
+    path: str = ""
+    raw: dict[str, Any] = field(default_factory=dict)
+    scale: ObservedScale | None = None
 
 
 def observed_scale(scale: dict[str, Any]) -> ObservedScale:

@@ -22,7 +22,7 @@ from reconciler.apply.statuswriter import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.clusters.clusterfinder import FIXED, ClusterFinder, ClusterSources, Member, Members
 from reconciler.core.guardsettings import guards_of
-from reconciler.core.inbox import OffsetProgress, Position
+from reconciler.core.inbox import LEARN_BACK_MS, LEARN_BACK_RECORDS, OffsetProgress, Position
 from runtime import ending, kafkaclients
 from runtime.driver import stop_soon
 from runtime.ending import first_of
@@ -107,10 +107,6 @@ Shorter than the wait for its outcome (15 s), by some seconds: after kill -9 bet
 member gets the partition and finds the write applied before the decider takes it for failed.
 """
 
-LEARN_BACK_MS = 660_000
-"""How far back the full records are read that short ones repeat: the decider writes one every 10 minutes per HPA."""
-LEARN_BACK_RECORDS = 2_000
-"""This many records are read back where the broker cannot look up a time, as the embedded broker cannot."""
 FEW = 500
 """So many decisions may wait to be read while statuses are written: about as many as one fetch brings."""
 SHUTDOWN_GRACE_S = 2.0

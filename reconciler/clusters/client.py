@@ -83,6 +83,7 @@ Sent = Mapping[str, Any] | bytes
 """What a request carries: an object, or its JSON."""
 
 REQUEST_TIMEOUT_S = 5.0
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _RELOAD_PAUSE_S = 5.0
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 _MERGE_PATCH = "application/merge-patch+json"
@@ -223,6 +224,16 @@ class ClusterClient:
         if not 200 <= status < 300:
             raise await self._refused(status, data, named, method, path)
         return data
+
+    async def may(self, **spec: dict[str, str]) -> bool:
+        """Ask whether something is allowed, so that nothing has to be refused: `resourceAttributes` or
+        `nonResourceAttributes`, as a SelfSubjectAccessReview has them.
+
+        Raises ClusterError: the review itself got no answer, or is refused.
+        """
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
+        answer = await self.request("POST", REVIEWS, body=body)
+        return bool((answer.get("status") or {}).get("allowed"))
 
     async def watch(
         self, path: str, *, silence_s: float, opened: Callable[[], None] = lambda: None

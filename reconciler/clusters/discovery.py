@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from reconciler.clusters.answers import ApiError, ClusterError, reading
 from reconciler.clusters.client import ClusterClient
+from reconciler.core.objectbodies import DERIVED_KINDS
 
 log = logging.getLogger(__name__)
 
@@ -37,24 +38,11 @@ class Resource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
-_BUILT_IN = {
-    ("apps", "Deployment"): Resource("apps", "v1", "deployments", "Deployment", True),
-    ("apps", "StatefulSet"): Resource("apps", "v1", "statefulsets", "StatefulSet", True),
-    ("apps", "ReplicaSet"): Resource("apps", "v1", "replicasets", "ReplicaSet", True),
-    ("", "ReplicationController"): Resource("", "v1", "replicationcontrollers", "ReplicationController", True),
-}
-
-
-def no_match(kind: str, group: str) -> str:
-    """The error for a kind that the API server does not know. Source: apimachinery `meta.NoKindMatchError`."""
-    return f'no matches for kind "{kind}" in group "{group}"'
-
-
 class UnknownKindError(ApiError):
-    """The API server does not know the kind, so no request can be made."""
+    """The API server does not know the kind, so no request can be made; worded as apimachinery's `NoKindMatchError`."""
 
     def __init__(self, kind: str, group: str) -> None:
-        super().__init__(404, no_match(kind, group))
+        super().__init__(404, f'no matches for kind "{kind}" in group "{group}"')
 
 
 class Discovery:
@@ -69,8 +57,8 @@ class Discovery:
 
         Raises UnknownKindError: the cluster has no such resource. Raises ClusterError: the API server cannot be asked.
         """
-        if built_in := _BUILT_IN.get((group, kind)):
-            return built_in
+        if plural := DERIVED_KINDS.get((group, kind)):
+            return Resource(group, "v1", plural, kind, scale=True)
         until, kinds = self._groups.get(group, (0.0, {}))
         if time.monotonic() >= until or (kind not in kinds and until - time.monotonic() > UNKNOWN_FOR_S):
             kinds = await self._discover(group)

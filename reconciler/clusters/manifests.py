@@ -5,12 +5,13 @@ from typing import NamedTuple
 
 from reconciler.standin.objects import LEASE, fence_manifests
 from schemas.agents import AgentTopics
-from schemas.kubernetes.shape import Json
+from schemas.kubernetes.shape import Json, JsonView
 
 NAME = "fleethpa"
 INVENTORY_NAME = "fleethpa-inventory"
 GATES_NAME = "fleethpa-gates"
 _PARENTS = ["deployments", "statefulsets", "replicasets"]
+_LABEL = {"app.kubernetes.io/name": NAME}
 
 
 def manifests(
@@ -141,9 +142,11 @@ def _rule(group: str, resources: list[str], verbs: list[str]) -> Json:
     return {"apiGroups": [group], "resources": resources, "verbs": verbs}
 
 
-def _pair(kind: str, namespace: str, rules: list[Json], subject: Json, name: str = NAME) -> tuple[Json, Json]:
+def _pair(
+    kind: str, namespace: str, rules: list[Json], subject: Json, name: str = NAME, labels: JsonView = _LABEL
+) -> tuple[Json, Json]:
     metadata: Json = {"name": name} | ({"namespace": namespace} if namespace else {})
-    metadata["labels"] = {"app.kubernetes.io/name": NAME}
+    metadata["labels"] = dict(labels)
     api = "rbac.authorization.k8s.io"
     role = {"apiVersion": f"{api}/v1", "kind": kind, "metadata": metadata, "rules": rules}
     reference = {"apiGroup": api, "kind": kind, "name": name}
@@ -155,7 +158,7 @@ AGENT = "fleethpa-agent"
 SECRET = "fleethpa-kafka"
 """The Secret with `client.properties`, which only the operator has."""
 WEB_PORT = 8080
-_LABELS = {"app.kubernetes.io/name": "fleethpa", "app.kubernetes.io/component": "agent"}
+_LABELS = {**_LABEL, "app.kubernetes.io/component": "agent"}
 _FOLDER = "/etc/fleethpa/kafka"
 
 
@@ -185,10 +188,12 @@ def agent_manifests(place: AgentPlace) -> list[Json]:
         custom=place.custom,
     )
     roles += gates_manifests(service_account=AGENT, home=place.home) if place.read_gates else []
+    subject = {"kind": "ServiceAccount", "name": AGENT, "namespace": place.home}
+    roles += _pair("Role", place.home, lease_rules(), subject, AGENT, _LABELS)
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place.home}}
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(place)}
     fence = fence_manifests(home=place.home, service_account=AGENT)
-    return [home, account, *roles, *_lease_role(place), *fence, _disruption_budget(place), _deployment(place)]
+    return [home, account, *roles, *fence, _disruption_budget(place), _deployment(place)]
 
 
 def _metadata(place: AgentPlace) -> Json:
@@ -199,14 +204,6 @@ def lease_rules() -> list[Json]:
     """The Lease by which one replica leads. `create` cannot be limited to a name."""
     leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
     return [leases | {"verbs": ["create"]}, leases | {"resourceNames": [AGENT], "verbs": ["get", "update"]}]
-
-
-def _lease_role(place: AgentPlace) -> tuple[Json, Json]:
-    api, rules = "rbac.authorization.k8s.io", lease_rules()
-    role = {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": _metadata(place), "rules": rules}
-    binding = {"apiVersion": f"{api}/v1", "kind": "RoleBinding", "metadata": _metadata(place)}
-    subject = {"kind": "ServiceAccount", "name": AGENT, "namespace": place.home}
-    return role, binding | {"roleRef": {"apiGroup": api, "kind": "Role", "name": AGENT}, "subjects": [subject]}
 
 
 def _disruption_budget(place: AgentPlace) -> Json:

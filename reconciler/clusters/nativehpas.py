@@ -7,11 +7,10 @@ from urllib.parse import urlencode
 
 from reconciler.clusters.answers import ClusterError, UnreachableError, reading
 from reconciler.clusters.client import REQUEST_TIMEOUT_S, ClusterClient
+from reconciler.core.hpaobjects import HPA_HEAD
 from reconciler.core.livehpas import HpaAnswer, LiveHpa, VersionAnswer, body_of, live_hpa, written
 from schemas.kubernetes.shape import Json, JsonView
 
-HEAD: Json = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
-"""What the items of a list do not repeat."""
 _PAGE = 500
 
 
@@ -43,7 +42,7 @@ class NativeHpas:
             path = f"{hpa_path(namespace)}?{urlencode(query)}"
             page = await self._client.get_object(path, timeout_s=self._timeout_s)
             with reading("the list of native HPAs cannot be read"):
-                items += [HEAD | each for each in page.get("items") or ()]
+                items += [HPA_HEAD | each for each in page.get("items") or ()]
             if not (token := page["metadata"].get("continue")):
                 return items
             query["continue"] = token

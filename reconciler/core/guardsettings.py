@@ -43,10 +43,6 @@ class ObservedHpa(Struct, frozen=True):
     target: tuple[str, str, str]
 
 
-class Missing(Struct, frozen=True):
-    """The object is not there."""
-
-
 class WriteGuards(Struct, frozen=True, kw_only=True):
     """What is known of the cluster that forbids writes. `max_step`: the most that one write may change (None: no
     limit). `native`: what shows that a native controller runs, where that was not recorded yet; empty: nothing does.
@@ -83,12 +79,13 @@ Action = Write | End
 
 
 def plan(
-    decision: Decision, *, scale: ObservedScale, hpa: ObservedHpa | Missing | None, guards: WriteGuards, now_ms: int
+    decision: Decision, *, scale: ObservedScale, hpa: ObservedHpa | None, guards: WriteGuards, now_ms: int
 ) -> Action:
     """Say what to do.
 
-    `hpa` is None for origin `central`, whose HPA lives in no cluster. A scale that already shows the wanted count is
-    `applied`, whatever else changed: a write whose outcome was lost ends there after a restart.
+    `hpa` is None where it is not there, and for origin `central`, whose HPA lives in no cluster. A scale that already
+    shows the wanted count is `applied`, whatever else changed: a write whose outcome was lost ends there after a
+    restart.
     """
     wanted = decision.wants
     if wanted is None:
@@ -102,7 +99,7 @@ def plan(
 
 
 def _refusal(
-    decision: Decision, wanted: int, scale: ObservedScale, hpa: ObservedHpa | Missing | None, guards: WriteGuards
+    decision: Decision, wanted: int, scale: ObservedScale, hpa: ObservedHpa | None, guards: WriteGuards
 ) -> str:
     if decision.mode != "enforce":
         return f"the HPA's mode is {decision.mode}, which writes nothing"
@@ -114,27 +111,25 @@ def _refusal(
     return _limit_refusal(decision, wanted, scale.spec_replicas, hpa, guards)
 
 
-def _hpa_refusal(decision: Decision, hpa: ObservedHpa | Missing | None) -> str:
+def _hpa_refusal(decision: Decision, hpa: ObservedHpa | None) -> str:
     if decision.origin == "central":
         return ""
-    if hpa is None or isinstance(hpa, Missing) or hpa.deleting:
+    if hpa is None or hpa.deleting:
         return "the HPA was deleted"
     if hpa.uid != decision.uid:
         return "the HPA was deleted and created again"
-    if decision.target is not None and hpa.target != _target(decision):
+    if (target := decision.target) is not None and hpa.target != (target.kind, target.group, target.name):
         return f"the HPA now scales {hpa.target[0]}/{hpa.target[2]}"
     return ""
 
 
-def _limit_refusal(
-    decision: Decision, wanted: int, current: int, hpa: ObservedHpa | Missing | None, guards: WriteGuards
-) -> str:
+def _limit_refusal(decision: Decision, wanted: int, current: int, hpa: ObservedHpa | None, guards: WriteGuards) -> str:
     if guards.frozen:
         return f"cluster {decision.cluster} is frozen"
     if guards.native and decision.origin == "cluster":
         return f"a native HPA controller runs in cluster {decision.cluster}: {guards.native}"
     low, high = decision.min_replicas, decision.max_replicas
-    if isinstance(hpa, ObservedHpa):
+    if hpa is not None:
         low, high = hpa.min_replicas, hpa.max_replicas
     if not low <= wanted <= high and not _approaches(decision, wanted, current, low, high):
         return f"{wanted} replicas are outside the HPA's limits, which are {low} to {high} now"
@@ -154,22 +149,14 @@ def _paused(decision: Decision, wanted: int, scale: ObservedScale, guards: Write
     where = f"cluster {decision.cluster}"
     if pause.namespace:
         where = f"HPA {pause.namespace}/{pause.name}" if pause.name else f"namespace {pause.namespace}"
-    return (
-        f"{where} was paused after the decision"
-        if pause.kind == "all"
-        else (f"{pause.kind} of {where} was paused after the decision")
-    )
+    what = where if pause.kind == "all" else f"{pause.kind} of {where}"
+    return f"{what} was paused after the decision"
 
 
 def _approaches(decision: Decision, wanted: int, current: int, low: int, high: int) -> bool:
     """Tell whether a write that ends outside the limits is a cut step towards them: the next ones go on."""
     is_cut = not _CUTTING.isdisjoint(decision.constraints_applied)
     return is_cut and (high < wanted < current or current < wanted < low)
-
-
-def _target(decision: Decision) -> tuple[str, str, str]:
-    target = decision.target
-    return ("", "", "") if target is None else (target.kind, target.group, target.name)
 
 
 # --- errors of the API ------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from schemas.decisions import IGNORED_REASON, REFUSAL_REASON
 from schemas.fitting import over_limits
 from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.selectors import SelectorError
-from schemas.kubernetes.shape import JsonView, group_of
+from schemas.kubernetes.shape import Json, JsonView, group_of
 from schemas.metricqueries import Query, metric_query
 from schemas.observed import Target
 
@@ -29,12 +29,16 @@ STAND_IN_LABEL = "fleethpa.io/stand-in"
 """
 
 
+HPA_HEAD: Json = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
+"""What the items of a list do not repeat."""
+
+
 def hpa_body(hpa: JsonView) -> dict[str, Any]:
     """An HPA as it goes out: without its managed fields, with apiVersion and kind, which a list's items lack."""
     metadata = {key: value for key, value in hpa["metadata"].items() if key != "managedFields"}
     rest = {key: value for key, value in hpa.items() if key not in ("apiVersion", "kind", "metadata")}
-    version = hpa.get("apiVersion") or "autoscaling/v2"
-    return {"apiVersion": version, "kind": "HorizontalPodAutoscaler", "metadata": metadata} | rest
+    version = hpa.get("apiVersion") or HPA_HEAD["apiVersion"]
+    return HPA_HEAD | {"apiVersion": version, "metadata": metadata} | rest
 
 
 def is_own(hpa: JsonView) -> bool:
@@ -179,7 +183,7 @@ def kept_hpa(hpa: JsonView, before: KeptHpa | None = None) -> KeptHpa:
     is_same_spec = before is not None and before.spec == spec
     return KeptHpa(
         asking=before.asking if before is not None and is_same_spec else asking_of(hpa),
-        api_version=hpa.get("apiVersion") or "autoscaling/v2",
+        api_version=hpa.get("apiVersion") or HPA_HEAD["apiVersion"],
         resource_version=version,
         metadata=encode_to_keep(metadata),
         spec=before.spec if before is not None and is_same_spec else spec,
@@ -194,12 +198,8 @@ def reported_hpa(known: KeptHpa) -> dict[str, Any]:
     metadata = msgspec.json.decode(known.metadata)
     if known.resource_version is not None:
         metadata["resourceVersion"] = known.resource_version
-    body = {
-        "apiVersion": known.api_version,
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": metadata,
-        "spec": msgspec.json.decode(known.spec),
-    }
+    spec = msgspec.json.decode(known.spec)
+    body = HPA_HEAD | {"apiVersion": known.api_version, "metadata": metadata, "spec": spec}
     if known.status is not None:
         body["status"] = msgspec.json.decode(known.status)
     if known.values is not None:

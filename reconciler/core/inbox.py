@@ -17,6 +17,12 @@ KEPT_MS = 1_800_000
 """A full record that no later one replaced is forgotten after this time: the decider writes one every 10 minutes for
 each HPA that is still evaluated.
 """
+LEARN_BACK_MS = 660_000
+"""How far back a process that starts reads for the full records that short ones repeat, and for snapshots, which come
+more often.
+"""
+LEARN_BACK_RECORDS = 2_000
+"""This many records are read back where the broker cannot look up a time, as the embedded broker cannot."""
 _NOWHERE = InputPosition(partition=0, offset=0, hash="")
 _NONE: list[int | None] = []
 

@@ -73,31 +73,11 @@ class KnowledgeFold:
         self.pauses = self.pauses if record.pauses is None else record.pauses
 
 
-SIGN_EVERY_MS = 5_000
-
-
 def is_order(decision: Decision) -> bool:
     """Whether an agent needs a full record: it may ask for something, or end what an earlier one asked for."""
     may_ask = decision.mode == "enforce" or decision.kind == "completion"
     # Of a central HPA also that it is no longer enforced: the stand-in of the cluster must not keep it.
     return may_ask or decision.origin == "central" or wants_status(decision) or wants_events(decision)
-
-
-class Signs:
-    """Which records are copied for no other reason than that they come: to the agent, decisions are signs of life of
-    the hub, one per partition of the log and `SIGN_EVERY_MS`.
-    """
-
-    def __init__(self) -> None:
-        self._copied_ms: dict[tuple[str, int], int] = {}
-
-    def copied(self, cluster: str, partition: int, now_ms: int) -> None:
-        """A record of this cluster and partition was copied."""
-        self._copied_ms[cluster, partition] = now_ms
-
-    def is_due(self, cluster: str, partition: int, now_ms: int) -> bool:
-        """Whether the last record was copied SIGN_EVERY_MS ago or longer, so that the next one is to be copied."""
-        return abs(now_ms - self._copied_ms.get((cluster, partition), 0)) >= SIGN_EVERY_MS
 
 
 class ShortFilter:

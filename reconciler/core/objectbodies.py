@@ -55,7 +55,7 @@ DERIVED_KINDS = {
     ("apps", "ReplicaSet"): "replicasets",
     ("", "ReplicationController"): "replicationcontrollers",
 }
-"""Kinds whose `/scale` follows from the object itself, so that watching the object is enough."""
+"""Group and kind → plural, of version v1, where `/scale` follows from the object: to watch that is enough."""
 
 
 def scale_of_parent(target: Target, parent: JsonView, session: str = "") -> ScaleSet:

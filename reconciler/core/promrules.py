@@ -5,7 +5,7 @@ Regular expressions are Python's, which read what such files have in them as Go'
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -337,18 +337,23 @@ def parse_rules(text: str, origin: str, matchers: Mapping[str, str] | None = Non
     Raises:
         RulesError: it is not YAML, has a field that is not known, or a rule that cannot be used.
     """
-    try:
-        file = msgspec.convert(_without_nulls(parse_yaml(text)) or {}, _File)
-    except YamlTextError as error:
-        raise RulesError(f"{origin}: not YAML: {' '.join(str(error).split())}") from error
-    except msgspec.ValidationError as error:
-        raise RulesError(f"{origin}: {error}") from error
+    file = read_file(text, origin, _File, _without_nulls)
     fixed = tuple((matchers or {}).items())
     return PromRules(
         tuple(_series_rule(each, f"{origin}: rules[{i}]", fixed) for i, each in enumerate(file.rules)),
         tuple(_series_rule(each, f"{origin}: externalRules[{i}]", fixed) for i, each in enumerate(file.external_rules)),
         None if file.resource_rules is None else _resource_rules(file.resource_rules, origin, fixed),
     )
+
+
+def read_file(text: str, origin: str, form: type[T], prepared: Callable[[Any], Any] = lambda document: document) -> T:
+    """Read a YAML document as a type. Raises RulesError: it is none, or a field is missing, not known or wrong."""
+    try:
+        return msgspec.convert(prepared(parse_yaml(text)) or {}, form)
+    except YamlTextError as error:
+        raise RulesError(f"{origin}: not YAML: {' '.join(str(error).split())}") from error
+    except msgspec.ValidationError as error:
+        raise RulesError(f"{origin}: {error}") from error
 
 
 def _without_nulls(value: Any) -> Any:

@@ -7,13 +7,11 @@ from posixpath import basename, join
 from typing import Any, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
-import msgspec
 from msgspec import Struct, structs
 
-from reconciler.core.promrules import PromRules, RulesError, parse_rules
+from reconciler.core.promrules import PromRules, RulesError, parse_rules, read_file
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.gotimes import parse_duration_ms
-from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.limits import PROM_QUERIES, PROM_SERIES, PROM_TIMEOUT, Limit
 from schemas.metricqueries import API_OF, Query
 
@@ -117,12 +115,7 @@ def parse_prometheus_file(text: str, origin: str, read: ReadFile, folder: str = 
     Raises:
         RulesError: it cannot be used; the text names the file, the field and what it should be.
     """
-    try:
-        file = msgspec.convert(parse_yaml(text) or {}, _File)
-    except YamlTextError as error:
-        raise RulesError(f"{origin}: not YAML: {' '.join(str(error).split())}") from error
-    except msgspec.ValidationError as error:
-        raise RulesError(f"{origin}: {error}") from error
+    file = read_file(text, origin, _File)
     return PromConnections(
         {
             name: _connection(_placed(each, folder), f"{origin}: clusters.{name}", read)

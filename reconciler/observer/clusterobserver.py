@@ -8,7 +8,7 @@ from functools import partial
 
 from reconciler.clusters.answers import ClusterError, reading
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.discovery import Discovery
+from reconciler.clusters.discovery import Discovery, Resource
 from reconciler.clusters.nativehpas import hpa_path
 from reconciler.core import metricanswers
 from reconciler.core.hpaobjects import (
@@ -22,7 +22,6 @@ from reconciler.core.hpaobjects import (
     is_status_of,
     kept_hpa,
     reported_hpa,
-    rival,
 )
 from reconciler.core.objectbodies import pod_body
 from reconciler.core.promrules import ObjectResource
@@ -66,13 +65,8 @@ from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES
 log = logging.getLogger(__name__)
 
 LOOK_FOR_KEDA_S = 300.0
-PODS_API = "/api/v1"
+PODS_RESOURCE = Resource("", "v1", "pods", "Pod")
 SOON_S = 0.2
-
-
-def collection(base: str, plural: str, namespace: str) -> str:
-    """Path of a collection, of all namespaces without one."""
-    return f"{base}/namespaces/{namespace}/{plural}" if namespace else f"{base}/{plural}"
 
 
 class ClusterObserver:
@@ -170,7 +164,7 @@ class ClusterObserver:
             group.create_task(self._version.follow())
             group.create_task(after_own_start(self.resend_all, self._may_be_preceded))
             group.create_task(self._mirror(hpa_path, hpas))
-            group.create_task(self._mirror(lambda ns: collection(PODS_API, "pods", ns), pods))
+            group.create_task(self._mirror(PODS_RESOURCE.path, pods))
             group.create_task(self._follow_rivals())
 
     async def _mirror(
@@ -281,26 +275,12 @@ class ClusterObserver:
         await self._mirror(resource.path, Listener(self._rivals_listed, self._rival_changed, noted))
 
     async def _rivals_listed(self, scope: str, items: list[Json]) -> None:
-        found: dict[str, dict[str, Json]] = {name: {} for name in self._state.scope(scope)}
-        for item in items:
-            found.setdefault(item["metadata"]["namespace"], {})[item["metadata"]["name"]] = rival(item)
-        for namespace, rivals in found.items():
-            await self._set_rivals(namespace, rivals)
+        for namespace in self._state.replace_rivals(scope, items):
+            await self._send_hpas(namespace)
 
     async def _rival_changed(self, kind: str, item: Json) -> None:
-        namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
-        rivals = dict(self._state.namespace(namespace).rivals)
-        if kind == "DELETED":
-            rivals.pop(name, None)
-        else:
-            rivals[name] = rival(item)
-        await self._set_rivals(namespace, rivals)
-
-    async def _set_rivals(self, namespace: str, rivals: dict[str, Json]) -> None:
-        state = self._state.namespace(namespace)
-        if state.rivals != rivals:
-            state.rivals = rivals
-            await self._send_hpas(namespace)
+        if self._state.set_rival(item, is_there=kind != "DELETED"):
+            await self._send_hpas(item["metadata"]["namespace"])
 
     # --- pods ---------------------------------------------------------------------------------------------------------
 

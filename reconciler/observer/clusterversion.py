@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from reconciler.clusters.access import may
 from reconciler.clusters.answers import ClusterError
 from reconciler.clusters.client import ClusterClient
 from schemas.observed import HPA_GATES
@@ -68,7 +67,7 @@ class ClusterVersion:
 
         The right is asked for: a request that is refused would be in the API server's audit log again and again.
         """
-        if not await may(self._client, nonResourceAttributes={"path": _METRICS, "verb": "get"}):
+        if not await self._client.may(nonResourceAttributes={"path": _METRICS, "verb": "get"}):
             return ""
         if self._gates_of == self._version and self._gates and time.monotonic() - self._gates_at_s < GATES_EVERY_S:
             return self._gates

@@ -4,6 +4,7 @@ server answers at all; with the metrics that it shows of this.
 
 import asyncio
 import time
+from collections import Counter as Tally
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,11 +14,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from reconciler.clusters.answers import ApiError, ClusterError, UnreachableError
 from reconciler.clusters.client import ClusterClient, ClusterMetrics
-from reconciler.core.hpaobjects import Asking, KeptHpa
+from reconciler.core.hpaobjects import Asking, KeptHpa, rival
 from reconciler.core.objectbodies import reports_the_same
 from runtime.log import Clock, wall_clock_ms
 from schemas.kubernetes.shape import Json
-from schemas.observed import ObserverTrouble, Pod, Reason, ScaleSet, Target
+from schemas.observed import MetricAnswer, ObserverTrouble, Pod, Reason, ScaleSet, Target
 
 
 class ObserverMetrics(ClusterMetrics):
@@ -40,6 +41,12 @@ class ObserverMetrics(ClusterMetrics):
         self.namespaces = Gauge(
             "fleethpa_observer_namespaces", "Namespaces with HPAs that are reported", ["cluster"], registry=registry
         )
+
+    def answered(self, cluster: str, answers: Iterable[MetricAnswer]) -> None:
+        """Count answers to questions for metrics."""
+        counts = Tally((each.api, "ok" if each.error is None else "error") for each in answers)
+        for (api, result), count in counts.items():
+            self.answers.labels(cluster, api, result).inc(count)
 
 
 API_SERVER = "apiServer"
@@ -303,6 +310,26 @@ class ClusterState:
             central.pop(name, None)
         else:
             central[name] = hpa
+
+    def replace_rivals(self, scope: str, items: Iterable[Json]) -> list[str]:
+        """Take a full list of ScaledObjects in; returns the namespaces in which something changed."""
+        found: dict[str, dict[str, Json]] = {name: {} for name in self.scope(scope)}
+        for item in items:
+            found.setdefault(item["metadata"]["namespace"], {})[item["metadata"]["name"]] = rival(item)
+        changed = [name for name, rivals in found.items() if self.namespace(name).rivals != rivals]
+        for name in changed:
+            self.namespace(name).rivals = found[name]
+        return changed
+
+    def set_rival(self, item: Json, *, is_there: bool) -> bool:
+        """A ScaledObject came or was changed, or is gone; False if nothing that is reported changed."""
+        rivals, name = self.namespace(item["metadata"]["namespace"]).rivals, item["metadata"]["name"]
+        before, now = rivals.get(name), rival(item) if is_there else None
+        if now is None:
+            rivals.pop(name, None)
+        else:
+            rivals[name] = now
+        return before != now
 
     # --- scales -------------------------------------------------------------------------------------------------------
 

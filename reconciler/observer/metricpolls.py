@@ -4,7 +4,6 @@ import asyncio
 import heapq
 import logging
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -149,9 +148,7 @@ class MetricsPoller:
             self._resource(namespace, resource, received), *(self._one(namespace, query, received) for query in others)
         )
         found = [answer for group in groups for answer in group]
-        counts = Counter((answer.api, "ok" if answer.error is None else "error") for answer in found)
-        for (api, result), count in counts.items():
-            self._metrics.answers.labels(self._client.name, api, result).inc(count)
+        self._metrics.answered(self._client.name, found)
         self._note(namespace, received)
         return found
 

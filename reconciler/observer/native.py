@@ -19,8 +19,8 @@ from typing import Any, Final, Literal, NamedTuple
 from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.clusters.clusterfinder import FIXED, ClusterSources
-from reconciler.clusters.nativehpas import HEAD, NativeHpas
-from reconciler.core.hpaobjects import CANARY_LABEL
+from reconciler.clusters.nativehpas import NativeHpas
+from reconciler.core.hpaobjects import CANARY_LABEL, HPA_HEAD
 from reconciler.core.promsettings import NO_PROMETHEUS, PromConnections
 from reconciler.observer.clusterview import ReadProblem, problem_of
 from runtime.log import Clock, wall_clock_ms
@@ -262,7 +262,7 @@ class NativeWatch:
 
 
 def _canary(namespace: str, name: str) -> dict[str, object]:
-    return HEAD | {
+    return HPA_HEAD | {
         "metadata": {"namespace": namespace, "name": name, "labels": {CANARY_LABEL: "true"}},
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},

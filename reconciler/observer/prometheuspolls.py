@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
@@ -170,8 +169,7 @@ class PrometheusPoller:
                 made = self._object(namespace, query) if query.api == "object" else self._external(namespace, query)
                 work.append(self._tried([query], made, problems))
         found = [answer for answers in await asyncio.gather(*work) for answer in answers]
-        for (api, outcome), count in Counter((each.api, "error" if each.error else "ok") for each in found).items():
-            self._metrics.answers.labels(self._cluster, api, outcome).inc(count)
+        self._metrics.answered(self._cluster, found)
         self._troubles.note(PROMETHEUS, namespace, problems[0] if problems else None)
         return found
 

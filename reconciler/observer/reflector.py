@@ -81,34 +81,14 @@ class ForbiddenError(ClusterError):
         self.problem = problem
 
 
-class Sight:
-    """What of a cluster can be seen now: the collections whose watches are held."""
-
-    def __init__(self) -> None:
-        self._held: set[str] = set()
-
-    @property
-    def is_blind(self) -> bool:
-        """Whether nothing can be seen."""
-        return not self._held
-
-    def gained(self, path: str) -> None:
-        """A collection is listed and watched."""
-        self._held.add(path)
-
-    def lost(self, path: str) -> None:
-        """A collection can no longer be watched."""
-        self._held.discard(path)
-
-
 @dataclass(frozen=True)
 class Watching:
-    """What all watches of one cluster share."""
+    """What all watches of one cluster share. `held`: the collections that are watched; none: nothing can be seen."""
 
     client: ClusterClient
     metrics: ObserverMetrics
     limits: WatchLimits = field(default_factory=WatchLimits)
-    sight: Sight = field(default_factory=Sight)
+    held: set[str] = field(default_factory=set)
 
 
 class Reflector:
@@ -116,7 +96,7 @@ class Reflector:
 
     def __init__(self, watching: Watching, path: str, listener: Listener, namespace: str = "") -> None:
         self._client, self._metrics = watching.client, watching.metrics
-        self._limits, self._sight = watching.limits, watching.sight
+        self._limits, self._held = watching.limits, watching.held
         self._path, self._listener, self._namespace = path, listener, namespace
         self._label = path.rpartition("/")[2]
         self._version = ""
@@ -136,7 +116,7 @@ class Reflector:
                 except ClusterError as error:
                     await self._after(error)
         finally:
-            self._sight.lost(self._path)
+            self._held.discard(self._path)
 
     async def _list(self) -> None:
         self._received = False
@@ -212,7 +192,7 @@ class Reflector:
         self._metrics.up.labels(self._client.name).set(1)
         self._metrics.last_sync.labels(self._client.name).set_to_current_time()
         self._listener.problem(self._namespace, None)
-        self._sight.gained(self._path)
+        self._held.add(self._path)
 
     async def _after(self, error: ClusterError) -> None:
         status = error.status
@@ -231,7 +211,7 @@ class Reflector:
         if status == 410 and self._received:
             return  # too old to go on from: list again, at once
         if status != 410:
-            self._sight.lost(self._path)
+            self._held.discard(self._path)
             self._listener.problem(self._namespace, problem)
         if isinstance(error, UnreachableError):
             self._metrics.up.labels(self._client.name).set(0)
@@ -239,7 +219,7 @@ class Reflector:
 
     def _pause(self, error: ClusterError) -> float:
         """The time to wait now, doubled the next time; at least as long as the server asks for."""
-        is_away = isinstance(error, UnreachableError) and self._sight.is_blind
+        is_away = isinstance(error, UnreachableError) and not self._held
         pause_s = min(self._pause_s, LONGEST_BLIND_PAUSE_S if is_away else LONGEST_PAUSE_S) * random.uniform(0.8, 1.2)
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
         return max(pause_s, min((error.retry_after_ms or 0) / 1000, LONGEST_RETRY_AFTER_S))
@@ -272,7 +252,7 @@ class Mirror:
         wanted: Callable[[], set[str]] = set,
     ) -> None:
         self._watching, self._collection = watching, collection
-        self._client, self._limits, self._sight = watching.client, watching.limits, watching.sight
+        self._client, self._limits, self._held = watching.client, watching.limits, watching.held
         self._note = listener.problem
         self._listener = replace(listener, problem=self._problem)
         self._namespaces, self._seen_namespaces, self._wanted = namespaces, seen_namespaces, wanted
@@ -336,7 +316,7 @@ class Mirror:
 
     def _next(self, wanted: list[str]) -> list[str]:
         """Which namespaces are looked at now: all, but while nothing can be seen only some of them in turn."""
-        if not self._sight.is_blind or len(wanted) <= BLIND_NAMESPACES:
+        if self._held or len(wanted) <= BLIND_NAMESPACES:
             return wanted
         first = self._turn % len(wanted)
         self._turn = first + BLIND_NAMESPACES
@@ -348,7 +328,7 @@ class Mirror:
         while True:
             await asyncio.sleep(limits.blind_s)
             waited_s += limits.blind_s
-            if self._sight.is_blind or self._wanted() - wanted:
+            if not self._held or self._wanted() - wanted:
                 return 0
             if waited_s >= limits.looks_s[looks]:
                 return min(looks + 1, len(limits.looks_s) - 1)

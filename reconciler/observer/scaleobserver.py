@@ -46,7 +46,7 @@ class ScaleWatcher:
         session: str,
         mirror: Mirrored,
     ) -> None:
-        self._client, self._limits, self._sight = watching.client, watching.limits, watching.sight
+        self._client, self._limits, self._held = watching.client, watching.limits, watching.held
         self._discovery, self._state, self._report = discovery, state, report
         self._session, self._mirror = session, mirror
         self._refused: dict[tuple[str, Target], tuple[int, float]] = {}
@@ -124,7 +124,7 @@ class ScaleWatcher:
             is_troubled = wanted in self._unread or wanted in self._refused
             if known is None or known.error is not None or is_troubled or not self._state.is_watched(target, namespace):
                 _, not_before = self._refused.get((namespace, target), (0, 0.0))
-                if self._sight.is_blind or time.monotonic() >= not_before:
+                if not self._held or time.monotonic() >= not_before:
                     self.read(namespace, target)
 
     async def resend(self, namespace: str) -> None:

@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaProducer, ConsumerRecord
 from aiokafka.errors import KafkaError, KafkaTimeoutError, TopicAuthorizationFailedError
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from reconciler.core.knowledge import ShortFilter, Signs, is_order
+from reconciler.core.knowledge import ShortFilter, is_order
 from runtime.log import Clock
 from schemas.agents import ONLY_PARTITION, AgentSet
 from schemas.codec import WireError, decode
@@ -22,6 +22,7 @@ from schemas.decisions import Decision, ShortDecision, cluster_of, is_short
 log = logging.getLogger(__name__)
 
 TOPIC_TIMEOUT_S = 10.0
+SIGN_EVERY_MS = 5_000
 
 
 async def exists(producer: AIOKafkaProducer, topic: str) -> bool:
@@ -51,17 +52,22 @@ async def is_gone(producer: AIOKafkaProducer, topic: str) -> bool:
 
 
 class WantedRecords:
-    """Looks at each record that may be copied, in order."""
+    """Looks at each record that may be copied, in order.
+
+    To an agent, decisions are signs of life of the hub: one per partition of the log and SIGN_EVERY_MS is copied for no
+    other reason.
+    """
 
     def __init__(self, clock: Clock) -> None:
-        self._clock, self._shorts, self._signs = clock, ShortFilter(), Signs()
+        self._clock, self._shorts = clock, ShortFilter()
+        self._copied_ms: dict[tuple[str, int], int] = {}
 
     def take(self, record: ConsumerRecord) -> bool:
         """Whether to copy a record: the agent needs it, or it shows that the hub works."""
-        cluster, partition, now_ms = cluster_of(record.headers), record.partition, self._clock()
-        if not self._is_order(record) and not self._signs.is_due(cluster, partition, now_ms):
+        where, now_ms = (cluster_of(record.headers), record.partition), self._clock()
+        if not self._is_order(record) and abs(now_ms - self._copied_ms.get(where, 0)) < SIGN_EVERY_MS:
             return False
-        self._signs.copied(cluster, partition, now_ms)
+        self._copied_ms[where] = now_ms
         return True
 
     def forget(self, clusters: Collection[str]) -> None:

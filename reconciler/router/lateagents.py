@@ -35,22 +35,19 @@ class FleetChanges:
 
     def changes_settings(self, cluster: str) -> bool:
         """Whether a cluster's settings changed."""
-        return not self.others.isdisjoint(
-            {InForceChange("settings", EVERY_CLUSTER), InForceChange("settings", cluster)}
-        )
+        return any(each.of == "settings" and each.cluster in (EVERY_CLUSTER, cluster) for each in self.others)
 
     def concerns(self, cluster: str) -> bool:
         """Whether a cluster's agent must be sent something."""
         return cluster in self.hpas or any(each.cluster in (EVERY_CLUSTER, cluster) for each in self.others)
 
 
-class FleetNews:
-    """Collects changes. `waiting` is set while some are not taken."""
+class FleetNews(FleetKnowledge):
+    """Collects changes beside what is known. `waiting` is set while some are not taken."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.waiting = asyncio.Event()
-        self._knowledge = FleetKnowledge()
-        self.in_force = self._knowledge.in_force
         self._changes = FleetChanges()
 
     def changed(self, change: InForceChange | None) -> None:
@@ -61,11 +58,10 @@ class FleetNews:
 
     def hpa_changed(self, hpa: HpaId, body: Json | None) -> None:
         """A central HPA; None: it is deleted."""
-        change = self._knowledge.set_hpa(hpa, body)
-        self._changes.hpas.setdefault(hpa.cluster, {})[hpa.namespace, hpa.name] = change
+        self._changes.hpas.setdefault(hpa.cluster, {})[hpa.namespace, hpa.name] = self.set_hpa(hpa, body)
         self.waiting.set()
 
-    def changes(self) -> FleetChanges:
+    def taken(self) -> FleetChanges:
         """Give what has changed since it was taken last."""
         taken, self._changes = self._changes, FleetChanges()
         return taken
@@ -73,11 +69,7 @@ class FleetNews:
     def changed_records(self, cluster: str, changes: FleetChanges, now_ms: int) -> Iterable[AgentKnowledge]:
         """The records that bring these changes to a cluster's agent."""
         hpas, with_settings = changes.hpas.get(cluster, {}).values(), changes.changes_settings(cluster)
-        return self._knowledge.changes(cluster, hpas, now_ms, with_settings=with_settings)
-
-    def all_records(self, cluster: str, snapshot_id: str, now_ms: int) -> Iterable[AgentKnowledge]:
-        """The records of everything that a cluster's agent must know."""
-        return self._knowledge.snapshot(cluster, snapshot_id, now_ms)
+        return self.changes(cluster, hpas, now_ms, with_settings=with_settings)
 
 
 log = logging.getLogger(__name__)

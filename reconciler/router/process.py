@@ -290,7 +290,7 @@ class Router:
         return max(0.0, due_s - now_s)
 
     async def _report_all(self) -> None:
-        changes = self._news.changes()
+        changes = self._news.taken()
         for cluster, agent in list(self._ready.items()):
             if not self._is_mine(cluster) or self.health.waiting_for.keys() - {"decisions"}:
                 self._snapshot_due_s[cluster] = time.monotonic() + 1.0
@@ -306,7 +306,7 @@ class Router:
         """Everything that an agent must know beside decisions; nothing where another router reports it."""
         if not self._is_mine(agent.cluster):
             return ()
-        return self._news.all_records(agent.cluster, uuid.uuid4().hex[:12], self._config.clock())
+        return self._news.snapshot(agent.cluster, uuid.uuid4().hex[:12], self._config.clock())
 
     async def _report_agent(self, agent: AgentSet, records: Iterable[AgentKnowledge]) -> None:
         def ended(error: BaseException | None) -> None:

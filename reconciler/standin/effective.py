@@ -21,7 +21,7 @@ _HOUR_MS = 3_600_000
 _PEAK_HOURS = 24
 
 PolicyKind = Literal["native", "hold", "floor"]
-_DIRECTIONS: Final[tuple[ScalingDirection, ...]] = ("scaleUp", "scaleDown")
+BOTH_DIRECTIONS: Final[tuple[ScalingDirection, ...]] = ("scaleUp", "scaleDown")
 
 
 class Policy(NamedTuple):
@@ -88,11 +88,11 @@ def effective_spec(kept: KeptSpec, now_ms: int) -> Json:
     Upstream scales to a bound whatever the directions say (`reconcileAutoscaler`), also while metrics fail. So a pause
     holds an override by leaving out the bound that would make the native controller scale in the paused direction.
     """
-    paused = {direction for direction in _DIRECTIONS if _is_paused(kept, direction, now_ms)}
+    paused = tuple(direction for direction in BOTH_DIRECTIONS if _is_paused(kept, direction, now_ms))
     wanted = override_now(kept, now_ms)
     if wanted is None:
-        return disabled(kept.spec, *(each for each in _DIRECTIONS if each in paused))
-    spec = disabled(kept.spec, *_DIRECTIONS)
+        return disabled(kept.spec, *paused)
+    spec = disabled(kept.spec, *BOTH_DIRECTIONS)
     if "scaleUp" not in paused:
         spec["minReplicas"] = wanted
     if "scaleDown" not in paused:
@@ -135,7 +135,7 @@ def disabled(spec: JsonView, *directions: str) -> Json:
 
 
 def spec_hash(spec: JsonView) -> str:
-    """A short hash of a spec, for a label."""
+    """A short hash of a spec, or of the data of a ConfigMap, for an annotation."""
     return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -242,4 +242,4 @@ def _number(text: str) -> float:
 def frozen_or_paused(spec: JsonView) -> bool:
     """Whether a spec has both directions disabled."""
     behavior: Any = spec.get("behavior") or {}
-    return all((behavior.get(each) or {}).get("selectPolicy") == "Disabled" for each in ("scaleUp", "scaleDown"))
+    return all((behavior.get(each) or {}).get("selectPolicy") == "Disabled" for each in BOTH_DIRECTIONS)

@@ -168,7 +168,7 @@ class Judge:
             took_ms: until the Lease was read: a holder that is new settles from then on, as the change may have been
                 made just before the answer.
             proof_ms: see `next_proof_ms`.
-            has_heard: what the hub sent until now was read, or nothing can be; else its silence is not known yet.
+            has_received: what the hub sent until now was read, or nothing can be; else its silence is not known yet.
         """
         self._time.read(now_ms, is_ok=is_ok)
         if is_ok:

@@ -10,15 +10,21 @@ and the number of the ConfigMaps follows from what is kept.
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import structs
 
-from reconciler.core.hpaobjects import STAND_IN_LABEL, target_of
-from reconciler.standin.effective import KeptSpec, disabled, effective_spec, frozen_or_paused, spec_hash
+from reconciler.core.hpaobjects import HPA_HEAD, STAND_IN_LABEL, target_of
+from reconciler.standin.effective import (
+    BOTH_DIRECTIONS,
+    KeptSpec,
+    disabled,
+    effective_spec,
+    frozen_or_paused,
+    spec_hash,
+)
 from reconciler.standin.evidence import LONGEST_PROOF_MS, PROOF_MS
 from reconciler.standin.protocol import HUB, PROTOCOL, STAND_IN, HpaKey, LeaseSeen, NativeSeen
 from schemas.entries import HandsChanged
@@ -46,7 +52,6 @@ STORE_NAME: Final = "fleethpa-stand-in-"
 """What the names of the ConfigMaps begin with."""
 NOTICED_MS: Final = 45_000
 """How long after its creation a native HPA must have been evaluated: the native controller does so every 15 s."""
-_BOTH = ("scaleUp", "scaleDown")
 _MOST = 2_147_483_647
 
 
@@ -182,7 +187,7 @@ def native_body(kept: KeptSpec, generation: int, now_ms: int, *, uid: str = "", 
     }
     if uid:
         metadata |= {"uid": uid, "resourceVersion": version}
-    return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": spec}
+    return HPA_HEAD | {"metadata": metadata, "spec": spec}
 
 
 def closed_body(native: JsonView, generation: int) -> Json:
@@ -191,11 +196,10 @@ def closed_body(native: JsonView, generation: int) -> Json:
     """
     metadata = {key: value for key, value in native["metadata"].items() if key != "managedFields"}
     metadata["labels"] = {**(metadata.get("labels") or {}), GENERATION_LABEL: str(generation)}
-    spec = disabled(native["spec"], *_BOTH) | {"maxReplicas": _MOST}
+    spec = disabled(native["spec"], *BOTH_DIRECTIONS) | {"maxReplicas": _MOST}
     if spec.get("minReplicas", 1):
         spec["minReplicas"] = 1
-    head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
-    return head | {"metadata": metadata, "spec": spec}
+    return HPA_HEAD | {"metadata": metadata, "spec": spec}
 
 
 def native_seen(native: JsonView) -> NativeSeen:
@@ -291,15 +295,10 @@ def _store(namespace: str, number: int, count: int, data: Mapping[str, str]) -> 
             "name": f"{STORE_NAME}{count}-{number}",
             "namespace": namespace,
             "labels": {"app.kubernetes.io/name": "fleethpa", STORE_LABEL: str(count)},
-            "annotations": {SPEC_ANNOTATION: data_hash(data)},
+            "annotations": {SPEC_ANNOTATION: spec_hash(data)},
         },
         "data": dict(data),
     }
-
-
-def data_hash(data: Mapping[str, str]) -> str:
-    """What a ConfigMap's annotation must say about its data."""
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def shards_of(config_map: JsonView) -> int | None:
@@ -354,8 +353,7 @@ def fence_manifests(*, home: str, service_account: str) -> list[Json]:
     )
     label = f"object.metadata.labels['{GENERATION_LABEL}']"
     disabled = " && ".join(
-        f"object.spec.?behavior.?{direction}.?selectPolicy.orValue('') == 'Disabled'"
-        for direction in ("scaleUp", "scaleDown")
+        f"object.spec.?behavior.?{direction}.?selectPolicy.orValue('') == 'Disabled'" for direction in BOTH_DIRECTIONS
     )
     hpas = _policy(
         HPAS,

@@ -11,7 +11,6 @@ from reconciler.core.guardsettings import (
     ATTEMPTS,
     Action,
     End,
-    Missing,
     ObservedHpa,
     ObservedScale,
     Retry,
@@ -69,7 +68,7 @@ def planned(decision: Decision = DECISION, **changes: Any) -> Action:
         pytest.param({}, Write(5, "17"), id="nothing changed: written under the version that was read"),
         pytest.param({"scale": structs.replace(SCALE, spec_replicas=5)}, End("applied"), id="already as wanted"),
         pytest.param(
-            {"scale": structs.replace(SCALE, spec_replicas=5), "now_ms": NOW + 99_999, "hpa": Missing()},
+            {"scale": structs.replace(SCALE, spec_replicas=5), "now_ms": NOW + 99_999, "hpa": None},
             End("applied"),
             id="already as wanted counts, however late and whatever else changed",
         ),
@@ -79,7 +78,7 @@ def planned(decision: Decision = DECISION, **changes: Any) -> Action:
             id="stale from the very moment on at which it expires",
         ),
         pytest.param({"now_ms": NOW + 9_999}, Write(5, "17"), id="written one millisecond before it expires"),
-        pytest.param({"hpa": Missing()}, End("refused", "the HPA was deleted"), id="HPA gone"),
+        pytest.param({"hpa": None}, End("refused", "the HPA was deleted"), id="HPA gone"),
         pytest.param(
             {"hpa": structs.replace(HPA, deleting=True)}, End("refused", "the HPA was deleted"), id="HPA on its way out"
         ),

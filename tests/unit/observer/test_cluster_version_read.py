@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.clusters.access import REVIEWS
 from reconciler.clusters.answers import ApiError, UnreachableError
-from reconciler.clusters.client import ClusterClient, ClusterConfig
+from reconciler.clusters.client import REVIEWS, ClusterClient, ClusterConfig
 from reconciler.observer import clusterversion
 from reconciler.observer.clusterversion import ClusterVersion
 from schemas import limits

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from reconciler.clusters.answers import ApiError, ClusterError, ListPage, UnreachableError
 from reconciler.core.objectbodies import pod_body
 from reconciler.observer.clusterview import ObserverMetrics, ReadProblem
-from reconciler.observer.reflector import ForbiddenError, Listener, Mirror, Reflector, Sight, Watching, WatchLimits
+from reconciler.observer.reflector import ForbiddenError, Listener, Mirror, Reflector, Watching, WatchLimits
 
 EXPIRED = ApiError(410, "too old resource version", reason="Expired")
 FORBIDDEN = ApiError(403, "pods is forbidden", reason="Forbidden")
@@ -107,9 +107,9 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return made
 
 
-def watching(server: Server, limits: WatchLimits | None = None, sight: Sight | None = None) -> Watching:
+def watching(server: Server, limits: WatchLimits | None = None, held: set[str] | None = None) -> Watching:
     metrics = ObserverMetrics(CollectorRegistry())
-    return Watching(server, metrics, limits or WatchLimits(), sight or Sight())  # type: ignore[arg-type]
+    return Watching(server, metrics, limits or WatchLimits(), set() if held is None else held)  # type: ignore[arg-type]
 
 
 def reflect(server: Server, received: ReceivedReports, namespace: str = "shop") -> Reflector:
@@ -257,12 +257,12 @@ def path_of(namespace: str) -> str:
 
 
 def mirrored(
-    server: Server, received: ReceivedReports, seen: list[str], limits: WatchLimits, sight: Sight | None = None
+    server: Server, received: ReceivedReports, seen: list[str], limits: WatchLimits, held: set[str] | None = None
 ) -> Mirror:
     async def namespaces() -> list[str]:
         return list(seen)
 
-    around = watching(server, limits, sight)
+    around = watching(server, limits, held)
     return Mirror(around, path_of, received.listener, namespaces=(), seen_namespaces=namespaces)
 
 
@@ -297,10 +297,10 @@ async def test_a_cluster_that_was_forbidden_for_a_moment_is_watched_as_a_whole_a
 async def test_while_nothing_can_be_seen_it_is_looked_again_every_two_seconds_else_soon_once_a_minute(
     pauses: list[float],
 ) -> None:
-    server, received, sight = Server(), ReceivedReports(), Sight()
+    server, received, held = Server(), ReceivedReports(), set[str]()
     server.forbidden = server.everywhere = True
     limits = WatchLimits()
-    work = mirrored(server, received, ["shop"], limits, sight).run()
+    work = mirrored(server, received, ["shop"], limits, held).run()
     await until(lambda: server.asked.count("list /api/v1/namespaces/shop/pods") == 20, work)
     # Each look is one of the whole cluster and one of the namespace; the pauses between them are the blind one.
     assert set(pauses) - {0} == {limits.blind_s}
@@ -309,10 +309,10 @@ async def test_while_nothing_can_be_seen_it_is_looked_again_every_two_seconds_el
     assert received.rights == ("list pods", "watch pods")
     pauses.clear()
     server.asked.clear()
-    sight.gained("/apis/autoscaling/v2/horizontalpodautoscalers")
+    held.add("/apis/autoscaling/v2/horizontalpodautoscalers")
     await until(
         lambda: server.asked.count("list /api/v1/namespaces/shop/pods") == 5,
-        mirrored(server, received, ["shop"], limits, sight).run(),
+        mirrored(server, received, ["shop"], limits, held).run(),
     )
     looked_for_s = sum(pause for pause in pauses if pause)
     assert 2 + 6 + 60 + 60 <= looked_for_s < 2 + 6 + 3 * 60
@@ -341,8 +341,8 @@ async def test_an_open_watch_ends_when_its_right_is_revoked_but_not_for_one_stra
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("reconciler.observer.reflector.CONFIRM_S", 0.0)
-    server, received, sight = Server(), ReceivedReports(), Sight()
-    around = watching(server, WatchLimits(check_s=0.01), sight)
+    server, received, held = Server(), ReceivedReports(), set[str]()
+    around = watching(server, WatchLimits(check_s=0.01), held)
     reflector = Reflector(around, "/api/v1/pods", received.listener)
     task = asyncio.ensure_future(reflector.run())
     try:
@@ -352,10 +352,10 @@ async def test_an_open_watch_ends_when_its_right_is_revoked_but_not_for_one_stra
             while server.lists or len(server.asked) < 10:
                 await asyncio.sleep(0.005)
             assert not task.done()
-            assert not sight.is_blind
+            assert held
             server.forbidden = True
             with pytest.raises(ForbiddenError, match="pods is forbidden"):
                 await task
-        assert sight.is_blind
+        assert not held
     finally:
         task.cancel()
