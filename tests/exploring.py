@@ -2,7 +2,11 @@
 be was reached.
 """
 
+import argparse
+import gc
 import random
+import sys
+import time
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -120,6 +124,43 @@ def walk(
             if found.states % _REPORTED == 0:
                 progress(found)
     return found
+
+
+def options(prog: str, about: str | None, mutations: Iterable[str]) -> argparse.ArgumentParser:
+    """The options of every model's command line."""
+    parser = argparse.ArgumentParser(prog=prog, description=about)
+    parser.add_argument("--most", type=int, help="end after so many states")
+    parser.add_argument("--without", choices=sorted(mutations), help="switch a mechanism off")
+    parser.add_argument("--walks", type=int, metavar="STATES", help="random walks, until so many states were met")
+    parser.add_argument("--seed", type=int, default=1, help="of the random walks (default 1)")
+    return parser
+
+
+def run(world: World[S], arguments: argparse.Namespace, what: str, *, is_traced: bool = True) -> int:
+    """Explore as the options ask, and print what was looked at; the exit code is 1 where an invariant does not hold
+    (with `--without`: where all still hold).
+    """
+    gc.disable()  # millions of tuples, none of which is part of a cycle
+    begun = time.monotonic()
+
+    def progress(found: Found) -> None:
+        taken = time.monotonic() - begun
+        print(f"depth {found.depth}: {found.states:,} states, {taken:.0f} s", file=sys.stderr, flush=True)
+
+    if arguments.walks:
+        found = walk(world, seed=arguments.seed, most=arguments.walks, progress=progress)
+    else:
+        found = explore(world, most=arguments.most, is_traced=is_traced, progress=progress)
+    whole = "all" if found.is_whole else "not all"
+    print(
+        f"{what}: {found.states:,} states ({whole} that can be reached), {found.steps:,} steps, depth {found.depth}, "
+        f"{time.monotonic() - begun:.0f} s"
+    )
+    if found.broken:
+        print(f"BROKEN: {found.broken}", *(f"  {step}" for step in found.path), sep="\n")
+    else:
+        print("every invariant holds")
+    return int(bool(found.broken) is not bool(arguments.without))
 
 
 def _put(chosen: random.Random, stems: list[tuple[S, tuple[str, ...]]], stem: tuple[S, tuple[str, ...]]) -> None:

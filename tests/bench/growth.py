@@ -14,7 +14,8 @@ from typing import Any
 
 import orjson
 
-from tests.bench.fleet import LEAST_START_S, PARTS, START_S_PER_HPA, Plan, measure
+from tests.bench.fleet import LEAST_START_S, START_S_PER_HPA, Plan, measure
+from tests.bench.fleetreport import PARTS
 
 ROWS: Mapping[str, tuple[int, ...]] = {
     "hpas": (1_000, 5_000, 20_000),

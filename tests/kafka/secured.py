@@ -1,9 +1,10 @@
 """A broker that enforces TLS, signing in and permissions."""
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from runtime import topicadmin as admin
 from schemas.connection import KafkaSettings
@@ -11,7 +12,7 @@ from tests.kafka.broker import KafkaBroker
 from tests.kafka.certificates import Authority
 from tests.kafka.conftest import PARTITIONS, make_topics
 
-LISTENERS = """
+_LISTENERS = """
 listeners=SASL_SSL://127.0.0.1:{port},SSL://127.0.0.1:{mutual},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=SASL_SSL://127.0.0.1:{port},SSL://127.0.0.1:{mutual}
 listener.security.protocol.map=SASL_SSL:SASL_SSL,SSL:SSL,CONTROLLER:SSL
@@ -23,15 +24,27 @@ ssl.truststore.location={folder}/ca.pem
 ssl.client.auth=required
 listener.name.sasl_ssl.ssl.client.auth=none
 ssl.principal.mapping.rules=RULE:^CN=([^,]+).*$/$1/
-sasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:broker;User:admin
+"""
+"""Of every secured broker: TLS with its own certificate, and permissions."""
+LOGINS = """sasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN
 listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=\
 org.apache.kafka.common.security.scram.ScramLoginModule required;
 listener.name.sasl_ssl.plain.sasl.jaas.config=\
 org.apache.kafka.common.security.plain.PlainLoginModule required user_plain="plain-secret";
-authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
-super.users=User:broker;User:admin
 """
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+@contextmanager
+def broker_with(folder: Path, logins: str = LOGINS, **more: Any) -> Iterator[tuple[KafkaBroker, Authority]]:
+    """A broker that enforces TLS and permissions, and signs its clients in by these lines of its configuration."""
+    folder.mkdir()
+    authority = Authority(folder)
+    authority.issue("broker")
+    with KafkaBroker(folder, listeners=_LISTENERS + logins, extra_ports=("mutual",), **more) as broker:
+        yield broker, authority
 
 
 @dataclass
@@ -52,11 +65,8 @@ class Secured:
 @asynccontextmanager
 async def secured_broker(folder: Path, users: Iterable[str]) -> AsyncIterator[Secured]:
     """The broker with all topics; the users may do nothing yet."""
-    folder.mkdir()
-    authority = Authority(folder)
-    authority.issue("broker")
     passwords = {name: f"{name}-secret" for name in ("admin", *users)}
-    with KafkaBroker(folder, listeners=LISTENERS, extra_ports=("mutual",), scram=passwords) as broker:
+    with broker_with(folder, scram=passwords) as (broker, authority):
         settings = KafkaSettings(
             bootstrap_servers=broker.bootstrap,
             security_protocol="SASL_SSL",

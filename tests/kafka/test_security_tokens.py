@@ -14,33 +14,19 @@ from streams.decider.tail import Exit
 from tests.decider_process import Decider, append_log, first_difference, wait_for_decisions
 from tests.issuer import AUDIENCE, Issuer
 from tests.kafka.broker import JAVA, KafkaBroker
-from tests.kafka.certificates import Authority
 from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
 from tests.kafka.granting import grant
+from tests.kafka.secured import broker_with
 from tests.playback import TimedRecord, fold, make_log
 
 LIFETIME_S = 6
-LISTENERS = """
-listeners=SASL_SSL://127.0.0.1:{port},SSL://127.0.0.1:{mutual},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=SASL_SSL://127.0.0.1:{port},SSL://127.0.0.1:{mutual}
-listener.security.protocol.map=SASL_SSL:SASL_SSL,SSL:SSL,CONTROLLER:SSL
-inter.broker.listener.name=SSL
-ssl.keystore.type=PEM
-ssl.keystore.location={folder}/broker.pem
-ssl.truststore.type=PEM
-ssl.truststore.location={folder}/ca.pem
-ssl.client.auth=required
-listener.name.sasl_ssl.ssl.client.auth=none
-ssl.principal.mapping.rules=RULE:^CN=([^,]+).*$/$1/
-sasl.enabled.mechanisms=OAUTHBEARER
+LOGINS = """sasl.enabled.mechanisms=OAUTHBEARER
 listener.name.sasl_ssl.oauthbearer.connections.max.reauth.ms=3600000
 listener.name.sasl_ssl.oauthbearer.sasl.server.callback.handler.class=\
 org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler
 listener.name.sasl_ssl.oauthbearer.sasl.jaas.config=\
 org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;
 sasl.oauthbearer.clock.skew.seconds=0
-authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
-super.users=User:broker;User:admin
 """
 
 
@@ -52,13 +38,10 @@ def issuer() -> Iterator[Issuer]:
 
 @pytest.fixture
 async def broker(issuer: Issuer, tmp_path: Path) -> AsyncIterator[KafkaBroker]:
-    folder = tmp_path / "kafka"
-    folder.mkdir()
-    Authority(folder).issue("broker")
     keys = f"{issuer.url}/keys"
     trust = f"sasl.oauthbearer.jwks.endpoint.url={keys}\nsasl.oauthbearer.expected.audience={AUDIENCE}\n"
     java = (*JAVA, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys}")
-    with KafkaBroker(folder, listeners=LISTENERS + trust, extra_ports=("mutual",), java=java) as running:
+    with broker_with(tmp_path / "kafka", LOGINS + trust, java=java) as (running, _):
         yield running
 
 

@@ -22,7 +22,7 @@ from tests.documented import ROOT, blocks
 from tests.kafka import broker
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.certificates import Authority
-from tests.kafka.secured import LISTENERS, SCRAM_MODULE
+from tests.kafka.secured import SCRAM_MODULE, broker_with
 from tests.kubernetes import containers
 from tests.kubernetes.access import granted, refused, used
 from tests.kubernetes.hub import HOME, SAME_SETTINGS, USER
@@ -183,17 +183,11 @@ AFTER: Final[dict[str, Callable[[Operator], None]]] = {
 @pytest.fixture(scope="module")
 def operator(binaries: Path, helm: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     folder = tmp_path_factory.mktemp("production")
-    authority_folder = folder / "kafka"
-    authority_folder.mkdir()
-    authority = Authority(authority_folder)
-    authority.issue("broker")
     home = folder / "home"
     (home / "bin").mkdir(parents=True)
     scram = {"admin": "admin-secret"}
     with ExitStack() as stack:
-        kafka = stack.enter_context(
-            KafkaBroker(authority_folder, listeners=LISTENERS, extra=PATIENT, extra_ports=("mutual",), scram=scram)
-        )
+        kafka, authority = stack.enter_context(broker_with(folder / "kafka", extra=PATIENT, scram=scram))
         site = stack.enter_context(Site(CLUSTER, folder / CLUSTER, binaries, native=False, runs_fleethpa=True))
         furnish(site)
         # What never works has no place in an installation, whose commands wait until all is well.

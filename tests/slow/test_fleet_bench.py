@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from tests.bench import fleet
+from tests.bench.fleetreport import worse_than_stored
 
 pytestmark = pytest.mark.slow
 
@@ -36,5 +37,5 @@ def test_only_ratios_that_are_much_worse_are_told(decider: float, share: float, 
     stored = {"cpu_s_per_1000": cpu_s, "share_evaluated": 1.0}
     # A machine that is twice as slow as a whole is no news.
     now = {name: 2 * each for name, each in (cpu_s | {"decider": decider}).items()}
-    lines = fleet.worse_than_stored({"cpu_s_per_1000": now, "share_evaluated": share}, stored)
+    lines = worse_than_stored({"cpu_s_per_1000": now, "share_evaluated": share}, stored)
     assert [line.split()[0].rstrip(":") for line in lines] == reported

@@ -22,7 +22,7 @@ ROUNDS = 16
 """Within so many quiet rounds somebody scales, or `get clusters` shows why nobody does."""
 
 
-def _world(faults: int, rules: Rules | None, begin: Callable[[int], State]) -> World[State]:
+def world(faults: int, rules: Rules | None, begin: Callable[[int], State]) -> World[State]:
     """The states that at most `faults` faults after `begin` lead to."""
     rules = rules or Rules()
     recovers = _Recovery(rules)
@@ -48,7 +48,7 @@ def explore(
     progress: Callable[[Found], None] = lambda found: None,
 ) -> Found:
     """Look at every state that at most `faults` faults after `begin` lead to, `most` states at most (None: all)."""
-    return exploring.explore(_world(faults, rules, begin), most=most, is_traced=is_traced, progress=progress)
+    return exploring.explore(world(faults, rules, begin), most=most, is_traced=is_traced, progress=progress)
 
 
 def walk(
@@ -61,7 +61,7 @@ def walk(
     progress: Callable[[Found], None] = lambda found: None,
 ) -> Found:
     """Look at states on random walks from `begin` on, until `most` were met."""
-    return exploring.walk(_world(faults, rules, begin), seed=seed, most=most, progress=progress)
+    return exploring.walk(world(faults, rules, begin), seed=seed, most=most, progress=progress)
 
 
 class _Recovery:
