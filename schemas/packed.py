@@ -17,7 +17,7 @@ VERSION: Final = 1
 T = TypeVar("T")
 _LARGE: Final = 10**6
 """From here on a factor is looked for."""
-Column = tuple[str, str, list[T]]
+PodColumn = tuple[str, str, list[T]]
 """Container, resource, and the value of each pod."""
 
 
@@ -35,7 +35,7 @@ def packed(answer: MetricAnswer) -> MetricAnswer:
     return answer if pods is None else structs.replace(answer, usages=[], values=[], packed=pods)
 
 
-def pack(items: Sequence[tuple[str, int, int]], columns: Sequence[Column[int]]) -> PackedPods | None:
+def pack(items: Sequence[tuple[str, int, int]], columns: Sequence[PodColumn[int]]) -> PackedPods | None:
     """Pack pods with the columns of their values; None: there are no columns, or the pods have different windows.
 
     Args:
@@ -54,14 +54,14 @@ def pack(items: Sequence[tuple[str, int, int]], columns: Sequence[Column[int]]) 
     return PackedPods(VERSION, prefix, rest, newest, ages, windows[0], reduced)
 
 
-def columns_of(pods: Sequence[Sequence[tuple[str, Mapping[str, T]]]]) -> list[Column[T]]:
+def columns_of(pods: Sequence[Sequence[tuple[str, Mapping[str, T]]]]) -> list[PodColumn[T]]:
     """Turn the containers of pods into one column for each resource of each container.
 
     Empty: pods differ in containers or resources, or a container has no resource or the name of another.
     """
     if len(set(map(len, pods))) != 1:
         return []
-    columns: list[Column[T]] = []
+    columns: list[PodColumn[T]] = []
     known: set[str] = set()
     for containers in zip(*pods, strict=True):
         names, amounts = zip(*containers, strict=True)
