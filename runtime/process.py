@@ -5,7 +5,7 @@ A bounded pool of workers for one cluster, so that a slow or dead cluster delays
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
 
@@ -21,13 +21,19 @@ V = TypeVar("V")
 
 class WorkerPool(Generic[K, V]):
     """Works on the items of a queue, at most `workers` at once and never on two of one key: an older one that is slow
-    would undo what a newer one has done. It takes the oldest first, or with `newest_first` the newest.
+    would undo what a newer one has done. It takes the oldest first; where `newest_first` says so of the oldest, it
+    takes the newest.
 
     An exception of the work ends the pool, and with it the process: work reports its troubles in other ways.
     """
 
     def __init__(
-        self, work: Callable[[V], Awaitable[None]], *, workers: int, limit: int, newest_first: bool = False
+        self,
+        work: Callable[[V], Awaitable[None]],
+        *,
+        workers: int,
+        limit: int,
+        newest_first: Callable[[V], bool] = lambda oldest: False,
     ) -> None:
         self._work, self._workers, self._limit, self._newest_first = work, workers, limit, newest_first
         self._queue: OrderedDict[K, V] = OrderedDict()  # a dict takes longer to its first key the more were taken
@@ -93,7 +99,12 @@ class WorkerPool(Generic[K, V]):
                     self._arrived.set()  # what waits under this key may go now
 
     def _next(self) -> K | None:
-        keys = reversed(self._queue) if self._newest_first else iter(self._queue)
+        oldest = self._first(self._queue)
+        if oldest is not None and self._newest_first(self._queue[oldest]):
+            return self._first(reversed(self._queue))
+        return oldest
+
+    def _first(self, keys: Iterable[K]) -> K | None:
         return next((key for key in keys if key not in self._busy), None)
 
 

@@ -31,6 +31,8 @@ STRETCH_S: Final = 5.0
 """Statuses wait no longer than this at a time, however long scales keep coming or a cluster gives no answer."""
 TURN_S: Final = 1.0
 """Then they are written for this long, whatever else waits."""
+NEARLY_LATE_MS: Final = 2_000
+"""Once the oldest wanted write has no more time to live than this, the newest is written first."""
 LATE_MS: Final = 5_000
 """A decision that is older than this when it is read is late: the whole way from samples to decisions is overloaded."""
 LATE_STATUS_MS: Final = 60_000
@@ -236,7 +238,7 @@ class ClusterWriters:
             partial(self._carry_out, actuator),
             workers=self._limits.workers,
             limit=self._limits.queue,
-            newest_first=True,  # where more are wanted than can be made, those that are made are made in time
+            newest_first=self._is_nearly_late,
         )
         status_writes: WorkerPool[HpaId, StatusWrite] = WorkerPool(
             partial(self._write_status, status_writer, client.name),
@@ -254,6 +256,16 @@ class ClusterWriters:
         for status_write in worker.status_writes.take_all():
             self._done_all(status_write.positions)
         await asyncio.gather(worker.writes.idle(), worker.status_writes.idle())
+
+    def _is_nearly_late(self, oldest: WantedWrite) -> bool:
+        """Whether the queue has become longer than what can be written in time, so that the newest goes first: what is
+        made then is made soon, where oldest first all would be made at the last moment or not at all.
+
+        The oldest goes first as long as it has time left, so that none of a long burst waits for those that come after
+        it; and so does one whose time is over, if it ends without a request.
+        """
+        left_ms = (oldest.decision.expires or 0) - self._clock()
+        return left_ms < NEARLY_LATE_MS and not (left_ms <= 0 and oldest.position.is_new)
 
     async def _carry_out(self, actuator: Actuator, wanted: WantedWrite) -> None:
         await self._end(wanted, await actuator.carry_out(wanted.decision, is_new=wanted.position.is_new))
