@@ -7,6 +7,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from aiohttp import web
@@ -108,6 +109,14 @@ class WorkerPool(Generic[K, V]):
         return next((key for key in keys if key not in self._busy), None)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PartConfig:
+    """Where a part serves its health and metrics. `web_port`: None serves nothing, 0 takes a free port."""
+
+    web_port: int | None = None
+    web_host: str = "127.0.0.1"
+
+
 Lines = Callable[[], list[str]]
 
 
@@ -154,8 +163,9 @@ class PartHealth:
         return [f"[!] {name}: {why}" for name, why in sorted(self._notes.items())]
 
     @asynccontextmanager
-    async def served(self, host: str, port: int | None) -> AsyncIterator[None]:
+    async def served(self, config: PartConfig) -> AsyncIterator[None]:
         """Serve while the context is open, and keep the port in `port`."""
+        host, port = config.web_host, config.web_port
         server = health_server(self.registry, self.problems, notes=self.notes, host=host, port=port)
         async with server as self.port:
             yield

@@ -22,7 +22,7 @@ from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.sources import open_past
 from runtime.ending import first_of, task_group
-from runtime.process import PartHealth
+from runtime.process import PartConfig, PartHealth
 from schemas.codec import WireError
 from schemas.entries import Body, BreakerCommand, GuardrailResume
 from schemas.guardrails import Guardrail
@@ -49,13 +49,11 @@ Publish = Callable[[BreakerCommand], Awaitable[None]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BreakerConfig:
-    """Settings of a breaker. `web_port`: None serves nothing, 0 takes a free port. `clock`: Unix milliseconds."""
+class BreakerConfig(PartConfig):
+    """Settings of a breaker. `clock`: Unix milliseconds."""
 
     config: Config
     rules: Sequence[Guardrail]
-    web_port: int | None = None
-    web_host: str = "127.0.0.1"
     clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
 
@@ -109,7 +107,7 @@ class Breaker:
         """Follow until `stop` is set. Brokers that are away are waited for."""
         from runtime.signsoflife import keep_signing
 
-        async with self.health.served(self._config.web_host, self._config.web_port), task_group() as group:
+        async with self.health.served(self._config), task_group() as group:
             group.create_task(keep_signing(self._config.config.kafka(), "breaker", self._config.clock, stop))
             while not stop.is_set():
                 await self._while_connected(stop)

@@ -24,7 +24,7 @@ from fleethpa.frame.errors import CommandError
 from fleethpa.frame.sources import open_past
 from fleethpa.frame.writer import Writer, open_writer
 from runtime.ending import task_group
-from runtime.process import PartHealth
+from runtime.process import PartConfig, PartHealth
 from schemas.codec import WireError
 from streams.archive.segments import ArchiveError
 from streams.history.past import Past
@@ -39,13 +39,11 @@ _UNREADABLE: Final = (CommandError, ArchiveError, WireError, CoreError, OSError,
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchedulerConfig:
-    """Settings of a scheduler. `web_port`: None serves nothing, 0 takes a free port. `clock`: Unix milliseconds."""
+class SchedulerConfig(PartConfig):
+    """Settings of a scheduler. `clock`: Unix milliseconds."""
 
     config: Config
     every_s: float = EVERY_S
-    web_port: int | None = None
-    web_host: str = "127.0.0.1"
     clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
 
@@ -78,7 +76,7 @@ class Scheduler:
         """Look until `stop` is set. Brokers that are away are waited for."""
         from runtime.signsoflife import keep_signing
 
-        async with self.health.served(self._config.web_host, self._config.web_port), task_group() as group:
+        async with self.health.served(self._config), task_group() as group:
             group.create_task(keep_signing(self._config.config.kafka(), "scheduler", self._config.clock, stop))
             while not stop.is_set():
                 await self._while_connected(stop)

@@ -35,7 +35,7 @@ from reconciler.standin.evidence import GRACE_MS, Judge, grace_of, stagger_ms
 from runtime import ending
 from runtime.ending import first_of
 from runtime.log import wall_clock_ms
-from runtime.process import PartHealth
+from runtime.process import PartConfig, PartHealth
 from schemas.agents import AgentTopics
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, ShortDecision
@@ -55,14 +55,13 @@ def _identity() -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentConfig:
+class AgentConfig(PartConfig):
     """Settings of an agent.
 
     `cluster`: how to reach the cluster, and its name. `incarnation`: which topics are its own. `namespaces`: watch only
     these (empty: the whole cluster). `home`: the namespace of the Leases. `region`: of the hub, as the Lease names it.
     `broker_time`: False where the brokers stamp no append time (the embedded broker): then this machine's clock counts.
     `stand_in`: whether the cluster's own HPA controller scales while the hub is away.
-    `web_port`: None serves nothing, 0 takes a free port.
     """
 
     kafka: KafkaSettings
@@ -81,8 +80,6 @@ class AgentConfig:
     heartbeat_ms: int = 10_000
     broker_time: bool = True
     stand_in: bool = False
-    web_port: int | None = None
-    web_host: str = "127.0.0.1"
 
     @property
     def hub(self) -> str:
@@ -349,7 +346,7 @@ class Agent:
         election = Election(client, config.home, LEASE, config.identity)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(client.close)
-            await stack.enter_async_context(self.health.served(config.web_host, config.web_port))
+            await stack.enter_async_context(self.health.served(config))
             stack.push_async_callback(election.release)
             async with asyncio.TaskGroup() as group:
                 beside = [group.create_task(self._note(election))]

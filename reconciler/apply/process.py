@@ -11,7 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -19,18 +19,16 @@ from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
 from reconciler.apply.statuswriter import ReconcilerMetrics
-from reconciler.clusters.client import ClusterClient, ClusterConfig
-from reconciler.clusters.clusterfinder import FIXED, ClusterFinder, ClusterSources, Member, Members
+from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.clusterfinder import ClusterFinder, ClusterSources, FleetConfig, JoinedCluster, Members
 from reconciler.core.guardsettings import guards_of
 from reconciler.core.inbox import LEARN_BACK_MS, LEARN_BACK_RECORDS, OffsetProgress, Position
 from runtime import ending, kafkaclients
 from runtime.driver import stop_soon
 from runtime.ending import first_of
 from runtime.groups import GroupMember, begin_of, group_consumer
-from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartHealth
 from runtime.records import Publisher, follow_topic
-from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, ShortDecision, is_short
 from schemas.entries import Outcome
 from schemas.inforce import InForce
@@ -66,26 +64,19 @@ def reconciler_group(clusters: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReconcilerConfig:
-    """Settings of a reconciler.
+class ReconcilerConfig(FleetConfig):
+    """Settings of a reconciler. Decisions for other clusters than its own are another reconciler's.
 
-    `clusters`: the ones it writes to; decisions for others are another reconciler's. `found`: where further ones are
-    named, which come and go. `group`: the consumer group that decisions are read in; empty: the one that follows from
-    the clusters (`reconciler_group`), or from where they are found (`sources_group`). `workers`: writes at once
-    per cluster; `queue`: wanted writes that may wait per cluster. `web_port`: None serves nothing, 0 takes a free port.
+    `group`: the consumer group that decisions are read in; empty: the one that follows from the clusters
+    (`reconciler_group`), or from where they are found (`sources_group`). `workers`: writes at once per cluster;
+    `queue`: wanted writes that may wait per cluster.
     """
 
-    kafka: KafkaSettings
-    clusters: tuple[ClusterConfig, ...]
-    found: ClusterSources = FIXED
     group: str = ""
     workers: int = 8
     queue: int = 5_000
     request_timeout_s: float = 5.0
     heartbeat_ms: int = 10_000
-    web_port: int | None = None
-    web_host: str = "127.0.0.1"
-    clock: Clock = wall_clock_ms
 
     @property
     def group_id(self) -> str:
@@ -93,11 +84,6 @@ class ReconcilerConfig:
         if self.group or self.found.are_fixed:
             return self.group or reconciler_group(cluster.name for cluster in self.clusters)
         return sources_group(self.sources)
-
-    @property
-    def sources(self) -> ClusterSources:
-        """Where all clusters are named."""
-        return replace(self.found, fixed=self.clusters)
 
 
 log = logging.getLogger(__name__)
@@ -111,15 +97,6 @@ FEW = 500
 """So many decisions may wait to be read while statuses are written: about as many as one fetch brings."""
 SHUTDOWN_GRACE_S = 2.0
 """How long a process that ends waits for the writes that it has begun."""
-
-
-@dataclass
-class _Served:
-    """What works on one cluster."""
-
-    member: Member
-    client: ClusterClient
-    tasks: list[asyncio.Task[None]]
 
 
 class Reconciler:
@@ -148,13 +125,13 @@ class Reconciler:
         self._assignments: Counter[int] = Counter()
         self._new_from: dict[int, int] = {}
         """Partition → its end when it was assigned: who had it before has read no further."""
-        self._served: dict[str, _Served] = {}
+        self._served: dict[str, JoinedCluster] = {}
         self._learning: set[asyncio.Task[None]] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set; then end what runs and commit. An unexpected error ends it by exception."""
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self.health.served(self._config.web_host, self._config.web_port))
+            await stack.enter_async_context(self.health.served(self._config))
             producer = await stack.enter_async_context(kafkaclients.running_producer(self._config.kafka))
             self._publisher = Publisher(producer, waits_for_room=True)
             # A group member that may not read its topic would wait for ever without an error.
@@ -202,22 +179,18 @@ class Reconciler:
             served = self._served.get(name)
             if served is None:
                 client = ClusterClient(member.config)
-                self._served[name] = _Served(member, client, self._writers.open(client, self._group))
+                self._served[name] = JoinedCluster(member, client, self._writers.open(client, self._group))
                 if member.origin:
                     log.info("a cluster joins", extra={"cluster": name, "origin": member.origin})
-            elif served.member.config != member.config:
-                log.info("a cluster is reached in another way", extra={"cluster": name, "origin": member.origin})
-                served.client.reconfigure(member.config)
-                served.member = member
+            else:
+                served.follow(member)
 
     async def _leave(self, name: str) -> None:
         """Serve a cluster no more. What is being written there may end, which its timeouts bound."""
         served = self._served.pop(name)
         log.info("a cluster leaves", extra={"cluster": name, "origin": served.member.origin})
         await self._writers.close(name)
-        for task in served.tasks:
-            task.cancel()
-        await asyncio.gather(*served.tasks, return_exceptions=True)
+        await served.end()
         await served.client.close()
         self._metrics.forget(name)
 

@@ -7,7 +7,7 @@ that is just being written, an object with a mistake or an API server that is aw
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
@@ -16,6 +16,9 @@ from reconciler.clusters.answers import ClusterError
 from reconciler.clusters.client import IN_CLUSTER, ClusterClient, ClusterConfig
 from reconciler.core import foundclusters
 from reconciler.core.foundclusters import NOTHING_ALLOWED, AccessProvider, Allowed, FindingError, FoundCluster, vetted
+from runtime.log import Clock, wall_clock_ms
+from runtime.process import PartConfig
+from schemas.connection import KafkaSettings
 from schemas.kubernetes.shape import Json
 
 log = logging.getLogger(__name__)
@@ -73,6 +76,46 @@ class Member:
     config: ClusterConfig
     origin: str = ""
     trouble: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetConfig(PartConfig):
+    """Settings of a part that works on several clusters: `clusters`, and where further ones are `found`, which come and
+    go.
+    """
+
+    kafka: KafkaSettings
+    clusters: tuple[ClusterConfig, ...]
+    found: ClusterSources = FIXED
+    clock: Clock = wall_clock_ms
+
+    @property
+    def sources(self) -> ClusterSources:
+        """Where all clusters are named."""
+        return replace(self.found, fixed=self.clusters)
+
+
+@dataclass
+class JoinedCluster:
+    """A cluster that a part works on: as it is named now, its client, and what runs for it."""
+
+    member: Member
+    client: ClusterClient
+    tasks: list[asyncio.Task[None]]
+
+    def follow(self, member: Member) -> None:
+        """Note how the cluster is named now, and reach it in that way from now on."""
+        if member.config != self.member.config:
+            about = {"cluster": self.client.name, "origin": member.origin}
+            log.info("a cluster is reached in another way", extra=about)
+            self.client.reconfigure(member.config)
+        self.member = member
+
+    async def end(self) -> None:
+        """End what runs for the cluster."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
 
 
 Members = Mapping[str, Member]

@@ -13,18 +13,17 @@ import socket
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from reconciler.clusters.answers import ApiError, ClusterError
-from reconciler.clusters.client import ClusterClient, ClusterConfig
-from reconciler.clusters.clusterfinder import FIXED, ClusterSources
+from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.clusterfinder import FleetConfig
 from reconciler.clusters.nativehpas import NativeHpas
 from reconciler.core.hpaobjects import CANARY_LABEL, HPA_HEAD
 from reconciler.core.promsettings import NO_PROMETHEUS, PromConnections
 from reconciler.observer.clusterview import ReadProblem, problem_of
-from runtime.log import Clock, wall_clock_ms
-from schemas.connection import KafkaSettings
+from runtime.log import Clock
 from schemas.kubernetes.gotimes import time_ms
 
 NATIVE_MANAGER = "kube-controller-manager"
@@ -55,19 +54,16 @@ def native_status_write(hpa: Mapping[str, Any], now_ms: int) -> Evidence | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObserverConfig:
+class ObserverConfig(FleetConfig):
     """Settings of an observer.
 
-    `clusters`: the ones it observes; `found`: where further ones are named, which come and go. `namespaces`: watch only
-    these (empty: the whole cluster; where that is forbidden, each namespace that may be seen). `all_pods`: report pods
-    of namespaces without HPAs, too. `sync_period_ms` holds where the settings topic has none. `instance`: name of
-    this observer, which stays over restarts; two that run at once need different ones. `prove_native_absent`: run the
-    canary, in `canary_namespace`, for `canary_wait_s`. `prometheus`: what is asked in place of metrics APIs.
+    `namespaces`: watch only these (empty: the whole cluster; where that is forbidden, each namespace that may be seen).
+    `all_pods`: report pods of namespaces without HPAs, too. `sync_period_ms` holds where the settings topic has none.
+    `instance`: name of this observer, which stays over restarts; two that run at once need different ones.
+    `prove_native_absent`: run the canary, in `canary_namespace`, for `canary_wait_s`. `prometheus`: what is asked in
+    place of metrics APIs.
     """
 
-    kafka: KafkaSettings
-    clusters: tuple[ClusterConfig, ...]
-    found: ClusterSources = FIXED
     prometheus: PromConnections = NO_PROMETHEUS
     instance: str = field(default_factory=socket.gethostname)
     namespaces: tuple[str, ...] = ()
@@ -82,15 +78,7 @@ class ObserverConfig:
     prove_native_absent: bool = False
     canary_namespace: str = "default"
     canary_wait_s: float = 45.0
-    web_port: int | None = None
-    web_host: str = "127.0.0.1"
-    clock: Clock = wall_clock_ms
-    author: str = field(default="observer")
-
-    @property
-    def sources(self) -> ClusterSources:
-        """Where all clusters are named."""
-        return replace(self.found, fixed=self.clusters)
+    author: str = "observer"
 
 
 log = logging.getLogger(__name__)

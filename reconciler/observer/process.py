@@ -4,11 +4,10 @@ import asyncio
 import logging
 import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import Any
 
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clusterfinder import ClusterFinder, Member, Members
+from reconciler.clusters.clusterfinder import ClusterFinder, JoinedCluster, Member, Members
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.native import Evidence, ObserverConfig
@@ -30,15 +29,6 @@ FAREWELL_S = 2.0
 """How long an observer that ends waits for the brokers to take its last reports."""
 
 
-@dataclass
-class _Observed:
-    """What works on one cluster, beside its observer."""
-
-    member: Member
-    client: ClusterClient
-    tasks: list[asyncio.Task[None]]
-
-
 class Observer:
     """Observes the configured clusters, and those that are found while it runs."""
 
@@ -48,7 +38,7 @@ class Observer:
         self._metrics = ObserverMetrics(self.health.registry)
         self._in_force = InForce()
         self._clusters: dict[str, ClusterObserver] = {}
-        self._observed: dict[str, _Observed] = {}
+        self._observed: dict[str, JoinedCluster] = {}
         self._other_clusters = asyncio.Event()
         self._session = SessionName(config.instance, time.time_ns())
         self._others = OtherSessions(self._session, self._clusters.keys())
@@ -57,7 +47,7 @@ class Observer:
     async def run(self, stop: asyncio.Event) -> None:
         """Observe until `stop` is set. An unexpected error ends it by exception."""
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self.health.served(self._config.web_host, self._config.web_port))
+            await stack.enter_async_context(self.health.served(self._config))
             producer = await stack.enter_async_context(kafkaclients.running_producer(self._config.kafka))
             await kafkaclients.know_topics(producer, AUTOSCALERS, PODS, SAMPLES, SCALES, SETTINGS)
             self.health.ready("kafka")
@@ -105,34 +95,29 @@ class Observer:
         for name, member in members.items():
             observed = self._observed.get(name)
             if observed is None:
-                observed = self._join(member, reports, publisher)
-            elif observed.member.config != member.config:
-                log.info("a cluster is reached in another way", extra={"cluster": name, "origin": member.origin})
-                observed.client.reconfigure(member.config)
-            observed.member = member
+                self._join(member, reports, publisher)
+            else:
+                observed.follow(member)
             self._clusters[name].note_membership(member.trouble)
         if before != set(self._observed):
             self._other_clusters.set()
 
-    def _join(self, member: Member, reports: RecordPublisher, publisher: Publisher) -> _Observed:
+    def _join(self, member: Member, reports: RecordPublisher, publisher: Publisher) -> None:
         client = ClusterClient(member.config)
         observer = self._observer(client, reports)
         tasks = [self._group.create_task(observer.run())]
         tasks.append(self._group.create_task(self._watch_native(client, observer, publisher)))
         if self._config.prove_native_absent:
             tasks.append(self._group.create_task(self._prove(client, observer, publisher)))
-        observed = self._observed[client.name] = _Observed(member, client, tasks)
+        self._observed[client.name] = JoinedCluster(member, client, tasks)
         if member.origin:
             log.info("a cluster joins", extra={"cluster": client.name, "origin": member.origin})
-        return observed
 
     async def _leave(self, name: str, reports: RecordPublisher) -> None:
         """Stop observing a cluster, and report that: its HPAs keep their replicas."""
         observed, observer = self._observed.pop(name), self._clusters.pop(name)
         log.info("a cluster leaves", extra={"cluster": name, "origin": observed.member.origin})
-        for task in observed.tasks:
-            task.cancel()
-        await asyncio.gather(*observed.tasks, return_exceptions=True)
+        await observed.end()
         observer.note_membership(f"{observed.member.origin} no longer names it")
         await observer.farewell()
         await reports.flush()

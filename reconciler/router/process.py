@@ -29,7 +29,7 @@ from runtime.driver import stop_soon
 from runtime.ending import first_of
 from runtime.groups import GroupMember, begin_of, group_consumer
 from runtime.log import Clock, wall_clock_ms
-from runtime.process import PartHealth
+from runtime.process import PartConfig, PartHealth
 from runtime.records import Publisher, follow_topic
 from runtime.signsoflife import keep_signing
 from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet
@@ -58,14 +58,12 @@ _KNOWN = ("settings", "breaker", "centralHpas")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RouterConfig:
-    """Settings of a router. `web_port`: None serves nothing, 0 takes a free port."""
+class RouterConfig(PartConfig):
+    """Settings of a router."""
 
     kafka: KafkaSettings
     snapshot_every_s: float = SNAPSHOT_EVERY_S
     session_timeout_ms: int = 10_000
-    web_port: int | None = None
-    web_host: str = "127.0.0.1"
     clock: Clock = wall_clock_ms
 
 
@@ -93,7 +91,7 @@ class Router:
     async def run(self, stop: asyncio.Event) -> None:
         """Copy until `stop` is set. An unexpected error ends it by exception; a restart is the recovery."""
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self.health.served(self._config.web_host, self._config.web_port))
+            await stack.enter_async_context(self.health.served(self._config))
             timeout_ms = int(ANSWER_WITHIN_S * 1000)
             producing = kafkaclients.running_producer(self._config.kafka, request_timeout_ms=timeout_ms)
             self._producer: AIOKafkaProducer = await stack.enter_async_context(producing)
