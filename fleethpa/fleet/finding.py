@@ -363,4 +363,7 @@ def _none_fits(ref: Ref, scope: str, at_ms: int | None, change: bool, *, unrecor
     if unrecorded and not asked:
         cause = "The log already holds what it will be decided from, but the decider has not recorded a decision yet."
         return not_found(f"{ref} has no recorded decision", cause=cause, next_step="fleethpa doctor")
+    if not asked:
+        cause = "It is decided when its scale, its pods and an answer of its metrics have been reported."
+        return not_found(f"{ref} has no decision yet", cause=cause, next_step="fleethpa doctor")
     return not_found(f"{ref} has no decision{asked}", next_step=f"fleethpa decisions {ref} -n {scope}")

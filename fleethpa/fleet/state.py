@@ -65,7 +65,9 @@ async def read_state(past: Past, partitions: Iterable[int] | None = None) -> Fle
     clock_ms = max((each.partition.clock_ms for each in folded), default=0)
     ends = {each.partition.number: await past.last_ms(each.partition.number) for each in folded if each.behind}
     if past.at_ms is not None and all(each.partition.applied_offset < 0 for each in folded):
-        raise not_found(f"the log has nothing as old as {rfc3339(past.at_ms)}", cause=await _begin(past))
+        older = "name a later time, or an archive that was begun earlier: --from DIR"
+        what = f"the log has nothing as old as {rfc3339(past.at_ms)}"
+        raise not_found(what, cause=await _begin(past), next_step=older)
     state = _state(folded, clock_ms, ends)
     for name, cluster in state.clusters.items():
         if text := cut_off(name, cluster.clock_ms, cluster.troubles):

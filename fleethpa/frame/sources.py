@@ -289,7 +289,9 @@ def archive_past(folder: str, at_ms: int | None = None, *, checked: bool = True)
     try:
         past.check_folder()
     except ArchiveError as error:
-        raise usage(f"--from {folder}: {error}", cause="--from takes `kafka` or the folder of an archive.") from error
+        cause = "--from takes `kafka` or the folder of an archive."
+        step = "name another folder, or make an archive: fleethpa archive --to DIR"
+        raise usage(f"--from {folder}: {error}", cause=cause, next_step=step) from error
     return past
 
 

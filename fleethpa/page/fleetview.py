@@ -174,9 +174,11 @@ def verdict(state: FleetState) -> str:
     silent = [cluster.name for cluster in state.clusters.values() if cluster.hidden is not None]
     if not state.hpas:
         return "No HPA is known yet."
-    text = f"{words.counted(troubled, 'HPA')} of {len(state.hpas)} need a look" if troubled else "No HPA has a problem"
+    text = (
+        f"{words.counted(troubled, 'HPA')} of {len(state.hpas):,} need a look" if troubled else "No HPA has a problem"
+    )
     if troubled == 1:
-        text = f"1 HPA of {len(state.hpas)} needs a look"
+        text = f"1 HPA of {len(state.hpas):,} needs a look"
     return f"{text}; {', '.join(silent)} shown as last known" if silent else f"{text}."
 
 

@@ -64,6 +64,8 @@ class HpaPast:
     ending: Recorded | None = None
     troubles: Sequence[ClusterTrouble] = ()
     note: str = ""
+    next_step: str = ""
+    """The command that comes next after what the note says; empty: none."""
 
 
 class KeptEvaluations:
@@ -176,9 +178,10 @@ async def read_hpa(past: Past, hpa: HpaId, at_ms: int | None, now_ms: int, span_
         "since_ms": since_ms,
     }
     try:
-        newest, ending = newest_of(decisions) or await find_decision(past, str(hpa), None, at_ms=now_ms)
+        newest, ending = newest_of(decisions) or await find_decision(past, str(hpa), None, at_ms=at_ms)
     except CommandError as error:
-        return HpaPast(**found, note=error.text())
+        note = "\n".join(filter(None, (error.what, error.cause)))
+        return HpaPast(**found, note=note, next_step=error.next_step)
     again = await kept.evaluations.of(past, newest)
     note = f"What would have changed the answer cannot be found out: {again.lacking}" if again.lacking else ""
     troubles = await troubles_of(past, newest, ending, now_ms)

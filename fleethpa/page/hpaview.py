@@ -59,6 +59,7 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int) -> dict[
         "revisions": list(reversed(read.revisions)),
         "change_text": change_text,
         "note": read.note,
+        "next_step": read.next_step,
         "explained": found,
         "waterfall": waterfall(found) if found is not None and found.decision.kind == "evaluation" else None,
         "charts": 1 + len(found.decision.metrics) if found is not None else 1,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
@@ -158,6 +159,8 @@ CHARTS_KEPT: Final = 32
 WIDEST_PX: Final = 2_000
 """Pixels that a chart is taken to be wide at most."""
 DEFAULT_WINDOW: Final = "24h"
+_NAMES: Final = re.compile(r"[\w.-]+/[\w.-]+/[\w.-]*\w")
+"""The names of HPAs in a text."""
 _STATUS: Final = {NOT_FOUND: 404, USAGE: 400, UNREACHABLE: 503}
 
 
@@ -481,9 +484,26 @@ class PageServer:
     def _completed(self, command: str) -> str:
         return completed(command, self._options)
 
+    def _message(self, status: int, what: str, cause: str, next_step: str = "", **found: Any) -> web.Response:
+        """What went wrong, its likely cause and what to do. `links`: where to go on, each as text and address."""
+        found = {"what": what, "cause": cause, "next_step": self._completed(next_step), "links": []} | found
+        return self._plain("message.html", status, **found)
+
     def _plain(self, template: str, status: int = 200, **found: Any) -> web.Response:
         text = self._templates.get_template(template).render(found)
         return web.Response(text=text, status=status, content_type="text/html", headers={"Cache-Control": "no-store"})
+
+    def _links(self, request: web.Request, error: CommandError) -> list[tuple[str, str]]:
+        """Where to go on from an error: to the HPAs that its cause names, or to the same view as of now, or again."""
+        at = request.query.get("at", "").strip()
+        named = set(_NAMES.findall(error.cause)) if error.code == NOT_FOUND else set()
+        known = self.reader.state.hpas if self.reader.state is not None else ()
+        links = [(str(hpa), hpa_url(hpa, at=at)) for hpa in known if str(hpa) in named]
+        if error.code == UNREACHABLE:
+            links.append(("Try again", str(request.rel_url)))
+        if at and error.code == NOT_FOUND:
+            links.append(("The same as of now", str(request.rel_url.without_query_params("at"))))
+        return links
 
     @web.middleware
     async def _errors(self, request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
@@ -492,15 +512,13 @@ class PageServer:
             answer: web.StreamResponse = await handler(request)
         except CommandError as error:
             status = _STATUS.get(error.code, 500)
-            next_step = self._completed(error.next_step)
-            return self._plain("message.html", status, what=error.what, cause=error.cause, next_step=next_step)
+            links = self._links(request, error)
+            return self._message(status, error.what, error.cause, error.next_step, links=links)
         except (ArchiveError, WireError, CoreError) as error:
             cause = "The source holds a record that cannot be read, or that does not follow from what is before it."
-            next_step = self._completed("fleethpa audit verify")
-            return self._plain("message.html", 500, what=str(error), cause=cause, next_step=next_step)
+            return self._message(500, str(error), cause, "fleethpa audit verify")
         except web.HTTPException as error:
-            what, cause = refusal_text(error, request)
-            answer = self._plain("message.html", error.status, what=what, cause=cause, next_step="")
+            answer = self._message(error.status, *refusal_text(error, request))
             if "Allow" in error.headers:
                 answer.headers["Allow"] = error.headers["Allow"]
             return answer
@@ -511,7 +529,7 @@ class PageServer:
                 raise
             what = f"internal error: {type(error).__name__}"
             step = "look at the log of `fleethpa page`, and report what it says of this address"
-            return self._plain("message.html", 500, what=what, cause="This is a fault of fleethpa.", next_step=step)
+            return self._message(500, what, "This is a fault of fleethpa.", step)
         return answer
 
 

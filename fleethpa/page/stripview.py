@@ -103,13 +103,13 @@ def strip_view(state: FleetState, rate: float | None) -> dict[str, Any]:
 
 def _tiles(state: FleetState, views: Sequence[HpaView], causes: int, rate: float | None) -> Iterator[Tile]:
     modes = Counter(view.mode for view in views)
-    others = ", ".join(f"{modes[mode]} {mode}" for mode in ("enforce", "shadow", "off") if modes[mode])
+    others = ", ".join(f"{modes[mode]:,} {mode}" for mode in ("enforce", "shadow", "off") if modes[mode])
     yield Tile("HPAs", f"{len(views):,}", others)
     current: list[int] = [view.status.get("currentReplicas") or 0 for view in views]
     wanted: list[int] = [view.status.get("desiredReplicas") or 0 for view in views]
     more = sum(max(0, after - before) for before, after in zip(current, wanted, strict=True) if after)
     fewer = sum(max(0, before - after) for before, after in zip(current, wanted, strict=True) if after)
-    asked = f"{more} more wanted" if more else f"{fewer} fewer wanted" if fewer else "as wanted"
+    asked = f"{more:,} more wanted" if more else f"{fewer:,} fewer wanted" if fewer else "as wanted"
     yield Tile("Replicas", f"{sum(current):,}", asked, "up" if more else "down" if fewer else "")
     yield _changes(state, views)
     at_max = sum(view.at_max for view in views)
@@ -248,20 +248,35 @@ def _of_clusters(clusters: Iterable[ClusterView]) -> Iterator[FleetCause]:
 def _causes(views: Sequence[HpaView]) -> Iterator[FleetCause]:
     """What needs a look: what many HPAs of a cluster have in common first, then what each has of its own.
 
-    Where more than ALIKE have an own problem with the same label, that is one line, too.
+    Where more than ALIKE have an own problem with the same label, that is one line, and so are pauses and the like that
+    many clusters have.
     """
     own, shared = by_cause(views)
     problems = {problem.cause: problem for view in views for problem in view.problems}
-    for group in sorted(shared, key=lambda each: (-len(each.views), each.cluster, each.text)):
-        yield _cause(problems[group.text], len(group.views), group.cluster)
+    groups = [(problems[each.text], each) for each in shared]
+    groups.sort(key=lambda each: (_is_kept(each[0]), -len(each[1].views), each[1].cluster, each[1].text))
     alone = [(problem, hpa) for hpa, found in own.items() for problem in found]
-    counts = Counter(problem.label for problem, _ in alone)
-    by_label = {problem.label: problem for problem, _ in alone if counts[problem.label] > ALIKE}
-    for label, problem in by_label.items():
-        yield _cause(problem._replace(text=label), counts[label])
+    singles = Counter(problem.label for problem, _ in alone)
+    calm = Counter(problem.label for problem, _ in groups if _is_kept(problem))
+    summed = {label for label, count in singles.items() if count > ALIKE}
+    summed |= {label for label, count in calm.items() if count > NAMED}
+    counts = Counter({label: singles[label] for label in summed})
+    for problem, group in groups:
+        if not _is_kept(problem) or problem.label not in summed:
+            yield _cause(problem, len(group.views), group.cluster)
+        else:
+            counts[problem.label] += len(group.views)
+    by_label = {problem.label: problem for problem in (*(each for each, _ in groups), *(each for each, _ in alone))}
+    for label, count in counts.most_common():
+        yield _cause(by_label[label]._replace(text=label), count)
     for problem, hpa in sorted(alone, key=lambda each: (not each[0].waits, each[1])):
-        if problem.label not in by_label:
+        if problem.label not in summed:
             yield _cause(problem, 1, hpa.cluster, hpa)
+
+
+def _is_kept(problem: Problem) -> bool:
+    """Whether somebody or a brake wants it so, or nothing is lacking: what fails comes before it."""
+    return problem.label in HELD or not problem.waits
 
 
 def _cause(problem: Problem, hpas: int, cluster: str = "", hpa: HpaId | None = None) -> FleetCause:

@@ -60,6 +60,8 @@ def pages(browser: Browser) -> Iterator[Iterator[tuple[str, Page]]]:
         for scheme in ("light", "dark")
         for size, (width, height) in SIZES.items()
     }
+    for context in contexts.values():
+        context.set_default_timeout(120_000)  # the large fleets, on a busy machine
     yield ((name, context.new_page()) for name, context in contexts.items())
     for context in contexts.values():
         context.close()

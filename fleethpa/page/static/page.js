@@ -174,6 +174,7 @@
     address.searchParams.set("span", place.dataset.span);
     const answer = await fetch(address);
     if (!answer.ok) {
+      document.getElementById("plots").className = ""; // no charts come, so that no space is kept for them
       document.getElementById("plots").textContent = "The charts cannot be read now; the timeline below is as of the last reading.";
       return;
     }
@@ -185,6 +186,7 @@
     plots.length = 0;
     document.getElementById("plots").replaceChildren();
     if (!series.times.length) {
+      document.getElementById("plots").className = "";
       document.getElementById("plots").textContent = "No evaluation in this span.";
       return;
     }

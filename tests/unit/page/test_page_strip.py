@@ -132,6 +132,21 @@ def test_problems_with_one_cause_are_one_line_and_alike_ones_too() -> None:
     assert [str(each.hpa) for each in found["causes"] if each.hpa] == ["west/shop/alone"]
 
 
+def test_what_waits_comes_before_pauses_and_pauses_of_many_clusters_are_one_line() -> None:
+    clusters = ("a", "b", "c", "d", "e")
+    views = [one(f"{name}/app{number}", paused="by anna: INC-1") for name in clusters for number in range(4)]
+    views += [one(f"e/broken{number}", failing="unreachable") for number in range(5)]
+    found = [
+        (each.problem.label, each.hpas, each.cluster, each.problem.text)
+        for each in strip_view(fleet_of(views), None)["causes"]
+        if each.hpas
+    ]
+    assert [each[:3] for each in found] == [("no metrics", 5, "e"), ("paused", 20, "")]
+    assert found[1][3] == "paused"
+    few = strip_view(fleet_of([view for view in views if view.id.cluster in ("a", "b")]), None)["causes"]
+    assert [(each.hpas, each.cluster) for each in few if each.hpas] == [(4, "a"), (4, "b")]
+
+
 def test_the_last_day_is_replayed_from_the_newest_moves() -> None:
     views = [one("east/a", 4, [(30 * 60, 2, 3), (90, 3, 8), (10, 8, 4)]), one("east/b", None)]
     found = replay(fleet_of(views))
