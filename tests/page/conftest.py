@@ -32,6 +32,39 @@ spec:
   metrics:
     - {type: Pods, pods: {metric: {name: http_request_per_second}, target: {type: AverageValue, averageValue: "10"}}}
 """
+BRAKED = """
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: feed
+  namespace: stock
+  labels: {app: feed}
+  annotations:
+    fleethpa.io/simulation: |
+      load: 100
+      pod: {ready_ms: 1000, cpu_milli_per_unit: 4}
+spec:
+  replicas: 8
+  selector: {matchLabels: {app: feed}}
+  template:
+    metadata: {labels: {app: feed}}
+    spec:
+      containers:
+        - {name: server, image: stock/feed:1, resources: {requests: {cpu: 500m}}}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: feed, namespace: stock}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: feed}
+  minReplicas: 2
+  maxReplicas: 10
+  metrics:
+    - {type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 60}}}
+  behavior:
+    scaleDown: {stabilizationWindowSeconds: 0}
+"""
+"""It wants 2 replicas and keeps 7: the budget of its namespace lets one go in an hour."""
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +88,7 @@ def page(browser: Browser) -> Iterator[Page]:
     made.on("request", lambda request: wrong.append(request.url) if not _is_local(request.url) else None)
     made.set_default_timeout(20_000)
     yield made
-    noted = wrong.copy()  # a request that the end of the page cuts off is no error of the page
+    noted = wrong.copy()  # before closing: closing aborts requests, and an aborted request is reported as an error
     context.close()
     assert noted == []
 
@@ -126,6 +159,8 @@ class TroubledStack:
         self.switch("east/load", namespace="shop", workload="checkout", load=2_900)
         self.switch("west/metrics-faults", faults=[{"kind": "error", "metric": "resource"}])
         self.run("pause", "east/shop/search", "--reason", "INC-42")
+        self.run("settings", "east", "removal-budget.stock=1/1h", "--yes")
+        self.apply(BRAKED)
         self.apply((ROOT / "examples" / "web.yaml").read_text() + "\n---\n" + WRONG.replace("MAX", "6"))
         self.until(lambda: "east/shop/web" in self.problems(), "the new HPA is known")
         self.apply(WRONG.replace("MAX", "7"))
@@ -141,6 +176,7 @@ class TroubledStack:
             "east/shop/search": "INC-42",
             "east/shop/web": "http_request_per_second",
             "east/media/encode": "undo each other",
+            "east/stock/feed": "the removal budget of namespace",
             "north/factory/press": "no metric: cluster north unreachable",
         }
         self.until(

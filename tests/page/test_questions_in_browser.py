@@ -43,6 +43,15 @@ def test_why_did_it_not_scale(page: Page, stack: TroubledStack) -> None:
     in_view(page.locator(".waterfall .lit", has_text="maxReplicas limits"))
 
 
+def test_which_brake_held_it(page: Page, stack: TroubledStack) -> None:
+    page.goto(stack.address)
+    in_view(page.locator(".tiles li", has_text="Held").get_by_text("by a brake"))
+    open_hpa(page, stack, "east/stock/feed")
+    in_view(page.locator(".verdict", has_text=re.compile(r"removal budget.*metrics ask for 2")))
+    in_view(page.locator(".answer .chip.held", has_text="removal budget"))
+    in_view(page.locator(".waterfall .brake.lit"))
+
+
 def test_what_would_have_changed_it(page: Page, stack: TroubledStack) -> None:
     open_hpa(page, stack, "east/shop/checkout")
     in_view(page.locator(".would tr", has_text="without maxReplicas"))
