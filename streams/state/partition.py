@@ -57,6 +57,8 @@ class Partition:
     def __init__(self, state: State) -> None:
         self.state = state
         self._since_checkpoint = 0
+        self._last_value = b""
+        """The newest record since the last checkpoint; empty: none came."""
 
     @classmethod
     def empty(cls, number: int) -> "Partition":
@@ -168,7 +170,7 @@ class Partition:
         self.state.offset = offset
         self._advance_clock(timestamp_ms)
         row.log_hash = log_hash(row.log_hash, timestamp_ms, value)
-        row.last_ms, row.last_hash = timestamp_ms, sha256(value).digest()
+        row.last_ms, self._last_value = timestamp_ms, value
         if record.entries or record.by == "ingest":
             row.ingested_ms = row.clock_ms
         else:
@@ -230,6 +232,8 @@ class Partition:
         gone (`rowcopies.DELETED`): any prefix of them can be restored from, together with the rows before.
         """
         row, index = self.state.row, self.state.index
+        if self._last_value:
+            row.last_hash, self._last_value = sha256(self._last_value).digest(), b""
         settled = index.settled()
         if row.clock_ms // WHOLE_EVERY_MS != row.checkpoint_ms // WHOLE_EVERY_MS:
             for namespace in self.state.namespaces.values():
