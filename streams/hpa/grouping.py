@@ -76,7 +76,7 @@ def group(
         and (not cpu or pods.are_settled(settings.cpu_initialization_period_ms, now_ms))
     ):
         # The samples are those of the active pods, one each, and all of them count.
-        return _of_all(pods, answer, requests)
+        return of_all(pods, answer.total_milli, requests)
     return group_by_pod(pods, answer, cpu, requests, settings, now_ms, target)
 
 
@@ -108,13 +108,23 @@ def _order(request_error: str) -> tuple[int, str]:
     return len(pod), pod
 
 
-def _of_all(pods: TargetPods, answer: PodSamples, requests: RequestTable | None) -> Groups:
-    """Group without looking at each pod: the sums are known."""
-    ready, total, pending, ignored = len(pods.active), answer.total_milli, len(pods.pending), len(pods.ignored)
-    if requests is None:
-        return Groups(ready, total, 0, 0, 0, pending, 0, ignored, 0, total)
-    active_request, pending_request, error = requests.active_total, requests.pending_total, requests.error
-    return Groups(ready, total, active_request, 0, 0, pending, pending_request, ignored, 0, total, error)
+def of_all(
+    pods: TargetPods,
+    total: int,
+    requests: RequestTable | None,
+    oldest_ms: int | None = None,
+    newest_ms: int | None = None,
+) -> Groups:
+    """Group without looking at each pod where each active pod has one sample, all of them count, and no other pod has
+    one. `total`: the sum of the samples.
+    """
+    ready, pending, ignored = len(pods.active), len(pods.pending), len(pods.ignored)
+    active_request, pending_request, error = 0, 0, ""
+    if requests is not None:
+        active_request, pending_request, error = requests.active_total, requests.pending_total, requests.error
+    return Groups(
+        ready, total, active_request, 0, 0, pending, pending_request, ignored, 0, total, error, 0, oldest_ms, newest_ms
+    )
 
 
 def group_by_pod(

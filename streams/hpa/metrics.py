@@ -15,7 +15,7 @@ from streams.hpa import calculator
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings, MetricSpec
 from streams.hpa.calculator import ToleranceBand
 from streams.hpa.evaluation import Calculation, Event, MetricEvaluation, MetricResult
-from streams.hpa.grouping import Groups, MetricError, group
+from streams.hpa.grouping import Groups, MetricError, group, of_all
 from streams.hpa.observation import (
     ExternalSamples,
     MetricFailure,
@@ -29,6 +29,7 @@ from streams.hpa.observation import (
     SeenPods,
     TargetPods,
 )
+from streams.hpa.requests import RequestTable
 from streams.hpa.status import Conditions
 
 _format = lru_cache(maxsize=8192)(format_milli)
@@ -199,10 +200,32 @@ def grouped(
     spec: MetricSpec, answer: PodSamples, pods: TargetPods, settings: ControllerSettings, now_ms: int
 ) -> Groups:
     """Group the pods for a metric that is calculated from a sample of each pod."""
-    if spec.calculation == kinds.UTILIZATION:
-        requests = pods.requests(spec.resource, spec.container, settings.rules)
-        return group(pods, answer, spec.resource == "cpu", requests, settings, now_ms, spec.target)
-    return group(pods, answer, spec.resource == "cpu", None, settings, now_ms)
+    requests = _requests(spec, pods, settings)
+    target = 0 if requests is None else spec.target
+    return group(pods, answer, spec.resource == "cpu", requests, settings, now_ms, target)
+
+
+def grouped_total(
+    spec: MetricSpec,
+    pods: TargetPods,
+    total_milli: int,
+    oldest_ms: int,
+    newest_ms: int,
+    settings: ControllerSettings,
+    now_ms: int,
+) -> Groups | None:
+    """Do what `grouped` does where each active pod has one sample and no other pod has one; None: not all samples count
+    yet. Times are those of the oldest and the newest sample.
+    """
+    if spec.resource == "cpu" and not pods.are_settled(settings.cpu_initialization_period_ms, now_ms):
+        return None
+    return of_all(pods, total_milli, _requests(spec, pods, settings), oldest_ms, newest_ms)
+
+
+def _requests(spec: MetricSpec, pods: TargetPods, settings: ControllerSettings) -> RequestTable | None:
+    if spec.calculation != kinds.UTILIZATION:
+        return None
+    return pods.requests(spec.resource, spec.container, settings.rules)
 
 
 def _ages(answer: MetricReading | Groups | None) -> tuple[int | None, int | None]:

@@ -55,6 +55,7 @@ class TargetPods:
     """
 
     __slots__ = (
+        "_named",
         "_requests",
         "active",
         "active_names",
@@ -81,6 +82,7 @@ class TargetPods:
         self.newest_start_ms = max((pod.start_ms or 0 for pod in self.active), default=0)
         self.running_ready = sum(1 for pod in rows if pod.phase == "Running" and pod.ready == "True")
         self._requests: dict[tuple[str, str, Rules], RequestTable] = {}
+        self._named: tuple[str, str] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -88,6 +90,18 @@ class TargetPods:
     def are_settled(self, cpu_initialization_period_ms: int, now_ms: int) -> bool:
         """Tell whether every active pod is ready and past its initialization, so that no cpu sample is left out."""
         return self.always_ready and self.newest_start_ms + cpu_initialization_period_ms <= now_ms
+
+    def are_named(self, prefix: str, names: str) -> bool:
+        """Tell whether these are the names of the active pods, each once and no other: `prefix` and a part of `names`,
+        which commas divide. The same texts as before are not divided again.
+        """
+        if self._named == (prefix, names):
+            return True
+        found = [prefix + rest for rest in names.split(",")]
+        if len(found) != len(self.active) or set(found) != set(self.active_names):
+            return False
+        self._named = prefix, names
+        return True
 
     def requests(self, resource: str, container: str, rules: Rules = CURRENT) -> RequestTable:
         """Give what every pod requests of a resource (milli), for one container or, with an empty name, the whole

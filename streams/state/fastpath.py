@@ -5,12 +5,13 @@ other values. `evaluate` then need not make what the record does not hold. After
 evaluation is kept with the HPA: in memory only, never in rows, so that a restart has no effect but that the next
 evaluation takes the general path. `find` gives what the next evaluation changes, or None: the general path decides.
 
-Why it gives the same bytes. How the scale, the pods, those that share them and the answers are read, the calculation of
-each metric (`evaluate_metric`), the windows and limits (`normalize`) and what is counted in budgets are the same
-functions on both paths. Left out are mode and refusal, the conditions, the status around `currentMetrics`, and the
-digest that decides whether the record is short. Mode and refusal follow from the settings, the spec and what
-`Namespace.drivers` stands for, and all three are the same objects as in the memo. The evaluation of the memo had the
-digest of the newest full record. The digest covers:
+Why it gives the same bytes. How the scale, the pods and those that share them are read, the calculation of each metric
+(`evaluate_metric`), the windows and limits (`normalize`) and what is counted in budgets are the same functions on both
+paths. So is how answers are read, but for a packed one that names exactly the active pods, all of which count: of such
+samples `group` reads nothing but the sum, which is taken without looking at each pod (`observe_total`). Left out are
+mode and refusal, the conditions, the status around `currentMetrics`, and the digest that decides whether the record is
+short. Mode and refusal follow from the settings, the spec and what `Namespace.drivers` stands for, and all three are
+the same objects as in the memo. The evaluation of the memo had the digest of the newest full record. The digest covers:
 
 - spec, mode, settings, rules and engine: they are the same objects or values as in the memo, which is checked;
 - scale, ready pods, PromQL, and who moved the target: they are the same, nobody moved it, no restart;
@@ -34,13 +35,15 @@ from msgspec import Struct
 
 from schemas.codec import encode
 from schemas.decisions import ShortDecision
+from streams.hpa.autoscaler import MetricSpec
 from streams.hpa.evaluation import Evaluation, History, MetricEvaluation, Normalization, Status
-from streams.hpa.metrics import evaluate_metric, largest, status_of, tolerance_band
+from streams.hpa.grouping import Groups
+from streams.hpa.metrics import evaluate_metric, grouped_total, largest, status_of, tolerance_band
 from streams.hpa.normalize import normalize
-from streams.hpa.observation import Scale
+from streams.hpa.observation import MetricReading, Scale, TargetPods
 from streams.state import records
 from streams.state.clustersettings import Effective
-from streams.state.gather import asked_of_prometheus, observe_metric, observe_scale
+from streams.state.gather import MetricQuery, asked_of_prometheus, observe_metric, observe_scale, observe_total
 from streams.state.hpastate import Hpa
 from streams.state.memo import EvaluationOutcome, Memo, MetricOutcome
 from streams.state.namespace import Namespace
@@ -95,18 +98,14 @@ def find(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, settings: Eff
     autoscaler, controller, row, scale, pods = memo.autoscaler, settings.controller, hpa.row, memo.scale, memo.pods
     now_ms = as_of(state.now_ms, row.evaluated_ms, settings.sync_period_ms)
     band = tolerance_band(autoscaler, controller)
+    read = [
+        _read(spec, query, namespace, pods, settings, state.now_ms, now_ms)
+        for spec, query in zip(autoscaler.metrics, hpa.queries, strict=True)
+    ]
     metrics = tuple(
         [
-            evaluate_metric(
-                spec,
-                observe_metric(namespace, query, pods, settings, state.now_ms)[0],
-                scale,
-                pods,
-                band,
-                controller,
-                now_ms,
-            )
-            for spec, query in zip(autoscaler.metrics, hpa.queries, strict=True)
+            evaluate_metric(spec, answer, scale, pods, band, controller, now_ms)
+            for spec, answer in zip(autoscaler.metrics, read, strict=True)
         ]
     )
     proposal, selected = largest(metrics)
@@ -123,6 +122,21 @@ def find(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, settings: Eff
         {**memo.status, "currentMetrics": list(map(status_of, metrics))},
         records.short_record(state, name, memo.full_decision, metrics, proposal),
     )
+
+
+def _read(
+    spec: MetricSpec,
+    query: MetricQuery,
+    namespace: Namespace,
+    pods: TargetPods,
+    settings: Effective,
+    now_ms: int,
+    evaluated_ms: int,
+) -> MetricReading | Groups | None:
+    """Read the answer for a metric: the groups of its pods, where they follow from the sum of its values."""
+    total = observe_total(namespace, query, pods, settings, now_ms)
+    groups = None if total is None else grouped_total(spec, pods, *total, settings.controller, evaluated_ms)
+    return observe_metric(namespace, query, pods, settings, now_ms)[0] if groups is None else groups
 
 
 def _reads_the_same(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> bool:

@@ -199,6 +199,34 @@ def _of_columns(row: AnswerRow, resource: str) -> PodSamples | None:
         return None
 
 
+def observe_total(
+    namespace: Namespace, query: MetricQuery, pods: TargetPods, settings: Effective, now_ms: int
+) -> tuple[int, int, int] | None:
+    """Give the sum of the values in milli and the times of the oldest and the newest one (Unix ms), where the answer is
+    packed, has one column for what is asked, and names each active pod once and no other; None: `observe_metric` reads
+    it, pod by pod.
+    """
+    kept = namespace.answers.get(query.query, ()) if query.query is not None and not query.container else ()
+    if len(kept) != 1 or kept[0].parts != 1 or now_ms - kept[0].time_ms > held_ms(settings.sync_period_ms):
+        return None
+    try:
+        answer = _PACKED.decode(kept[0].json)
+        found = answer.packed
+        if found is None or answer.error is not None or not pods.are_named(found.prefix, found.names):
+            return None
+        own = [column for column in found.columns if column[1] == query.resource]
+        # Of several containers the values are added up pod by pod, as they may leave their type.
+        if len(own) != 1 or any([column[0] != own[0][0] for column in found.columns]):
+            return None
+        values, ages, count = _VALUES.decode(own[0][3]), found.ages, len(pods.active)
+    except ValueError:
+        return None
+    oldest_ms, newest_ms = (found.time - max(ages), found.time - min(ages)) if ages else (found.time, found.time)
+    if len(values) != count or (ages and len(ages) != count) or oldest_ms <= 0:
+        return None
+    return own[0][2] * sum(values), oldest_ms, newest_ms
+
+
 def asked_of_prometheus(namespace: Namespace, queries: Sequence[MetricQuery]) -> list[str]:
     """Give the PromQL of each metric's answer, empty for one of a metrics API; nothing, if no Prometheus was asked."""
     # The query is the last field of an answer: most need not be looked at further to see that they have none.
