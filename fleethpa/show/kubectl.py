@@ -1,4 +1,4 @@
-"""kubectl's own texts: the table of `kubectl get hpa`, the text of `kubectl describe hpa`, and Go's text/tabwriter.
+"""kubectl's own texts: the cells of `kubectl get hpa`, the text of `kubectl describe hpa`, and Go's text/tabwriter.
 
 Source: pkg/printers/internalversion/printers.go v1.37.1; k8s.io/cli-runtime/pkg/printers/tableprinter.go and
 k8s.io/kubectl/pkg/describe/describe.go v0.37.1.
@@ -6,8 +6,7 @@ k8s.io/kubectl/pkg/describe/describe.go v0.37.1.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from fleethpa.show.times import UNKNOWN, since
@@ -15,46 +14,25 @@ from schemas.kubernetes.fielderrors import go_quote
 from schemas.kubernetes.gotimes import parse_moment, parse_time_ms
 from schemas.kubernetes.shape import JsonView
 
+Width = Callable[[int, int], int]
+"""Gives the width of a block of a column from the column's number and the length of the block's longest cell."""
 
-def align(text: str, *, min_width: int = 0, padding: int = 2, remember_widths: bool = False) -> str:
-    """Align the columns of a text.
 
-    Args:
-        text: lines of tab-terminated cells.
-        min_width: least width of a column, padding included.
-        padding: blanks after the widest cell of a column.
-        remember_widths: a column is never narrower than it was before its block ended.
-    """
-    sizes = _Sizes(min_width, padding, remember_widths)
+def align(text: str, width: Width = lambda _, longest: longest + 2) -> str:
+    """Align the columns of a text: lines of tab-terminated cells."""
     # A form feed ends a line, and all columns with it.
-    return "\n".join(_aligned(page, sizes) for page in text.split("\f"))
+    return "\n".join(_aligned(page, width) for page in text.split("\f"))
 
 
-class _Sizes:
-    """Gives the widths of columns."""
-
-    def __init__(self, min_width: int, padding: int, remember: bool) -> None:
-        self._min_width, self._padding = min_width, padding
-        self._widest: dict[int, int] | None = {} if remember else None
-
-    def width(self, column: int, longest: int) -> int:
-        """Give the width of a block of a column from the length of its longest cell."""
-        width = max(self._min_width, longest + self._padding)
-        if self._widest is None:
-            return width
-        self._widest[column] = max(width, self._widest.get(column, 0))
-        return self._widest[column]
-
-
-def _aligned(page: str, sizes: _Sizes) -> str:
+def _aligned(page: str, width: Width) -> str:
     # A vertical tab ends a cell too.
     lines = [line.split("\t") for line in page.replace("\v", "\t").split("\n")]
     widths: list[list[int]] = [[0] * (len(line) - 1) for line in lines]
-    _measure(lines, widths, range(len(lines)), 0, sizes)
-    return "\n".join(_pad(line, width) for line, width in zip(lines, widths, strict=True))
+    _measure(lines, widths, range(len(lines)), 0, width)
+    return "\n".join(map(_pad, lines, widths))
 
 
-def _measure(lines: Sequence[Sequence[str]], widths: list[list[int]], block: range, column: int, sizes: _Sizes) -> None:
+def _measure(lines: Sequence[Sequence[str]], widths: list[list[int]], block: range, column: int, width: Width) -> None:
     """Set the widths of one column and all to its right, within a block of lines that share the columns before."""
     start = block.start
     while start < block.stop:
@@ -62,10 +40,10 @@ def _measure(lines: Sequence[Sequence[str]], widths: list[list[int]], block: ran
         while end < block.stop and column < len(widths[end]):
             end += 1
         if end > start:
-            width = sizes.width(column, max(len(lines[index][column]) for index in range(start, end)))
+            found = width(column, max(len(lines[index][column]) for index in range(start, end)))
             for index in range(start, end):
-                widths[index][column] = width
-            _measure(lines, widths, range(start, end), column + 1, sizes)
+                widths[index][column] = found
+            _measure(lines, widths, range(start, end), column + 1, width)
         start = end + 1
 
 
@@ -140,7 +118,6 @@ def escape(text: str) -> str:
     return text.replace("\x1b", "^[").replace("\r", "\\r")
 
 
-COLUMNS = ("Name", "Reference", "Targets", "MinPods", "MaxPods", "Replicas", "Age")
 _SHOWN_TARGETS = 2
 
 
@@ -166,55 +143,6 @@ def targets(hpa: JsonView) -> str:
     shown = [_target_cell(metric, current_metric(hpa, index)) for index, metric in enumerate(metrics)]
     more = f" + {len(shown) - _SHOWN_TARGETS} more..." if len(shown) > _SHOWN_TARGETS else ""
     return ", ".join(shown[:_SHOWN_TARGETS]) + more
-
-
-def hpa_table(
-    hpas: Iterable[JsonView],
-    now_ms: int,
-    *,
-    all_namespaces: bool = False,
-    show_labels: bool = False,
-    label_columns: Sequence[str] = (),
-    headers: bool = True,
-) -> str:
-    """Give what `kubectl get hpa` prints (`-A`, `--show-labels`, `-L`, `--no-headers`)."""
-    columns = [*(["Namespace"] if all_namespaces else []), *COLUMNS]
-    columns += [label.rpartition("/")[2] for label in label_columns] + (["Labels"] if show_labels else [])
-    rows = []
-    for hpa in hpas:
-        labels = hpa["metadata"].get("labels") or {}
-        row: list[str | int] = [hpa["metadata"].get("namespace", "")] if all_namespaces else []
-        row += [*hpa_table_cells(hpa, now_ms), *(labels.get(label, "") for label in label_columns)]
-        rows.append(row + ([_all_labels(labels)] if show_labels else []))
-    return print_table(columns, rows, headers=headers)
-
-
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str | int]], *, headers: bool = True) -> str:
-    """Lay out a table as kubectl does: nothing without rows. A cell with line breaks shows its first line."""
-    whole = [[str(cell) for cell in row] for row in rows]
-    if not whole:
-        return ""
-    head = [column.upper() for column in columns]
-    lines = [*([head] if headers else []), *([_cell(cell) for cell in row] for row in whole)]
-    lines[0] = _widest(lines[0], head if headers else whole[0], whole)
-    return align("".join("\t".join(line) + "\n" for line in lines), min_width=6, padding=3, remember_widths=True)
-
-
-def _widest(line: Sequence[str], given: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Pad the cells of the first line, but for the last, to the bytes of the longest whole cell of their columns."""
-    bytes_of = [max(len(cell.encode()) for cell in column) for column in zip(*rows, strict=True)]
-    padded = [text + " " * (size - len(own.encode())) for text, own, size in zip(line, given, bytes_of, strict=True)]
-    return [*padded[:-1], line[-1]]
-
-
-def _cell(cell: str | int) -> str:
-    first, *rest = re.split("[\f\n\r]", str(cell), maxsplit=1)
-    return escape(first) + ("..." if rest else "")
-
-
-def _all_labels(labels: JsonView) -> str:
-    # By the whole text: "app-x=1" comes before "app=1".
-    return ",".join(sorted(f"{key}={value}" for key, value in labels.items())) or "<none>"
 
 
 def _target_cell(metric: JsonView, status: JsonView) -> str:

@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
-from fleethpa.show import kubectl as hpacolumns
-from fleethpa.show import kubectl as hpadescription
+from fleethpa.show import kubectl
 from fleethpa.show import times as ages
 from schemas.kubernetes import versions
 from schemas.kubernetes.fielderrors import FieldError
@@ -37,6 +36,7 @@ from schemas.kubernetes.validation import (
 )
 from tests.conformance import emptylists
 from tests.conformance.compare import AnswerDifference, attempt, differences
+from tests.conformance.kubectltable import COLUMNS, hpa_table
 
 CaseCheck = Callable[[Iterable[Json]], Iterator[list[AnswerDifference]]]
 
@@ -229,17 +229,15 @@ def _described(case: Json) -> Iterator[AnswerDifference]:
     now_ms = parse_time_ms(case["now"])
     # A list without items stands in the file as null; no list at all is --show-events=false.
     events = (case["events"] or []) if "events" in case else None
-    yield from differences(case["describe"], hpadescription.describe(case["hpa"], events, now_ms), "describe")
-    yield from differences(case["cells"], hpacolumns.hpa_table_cells(case["hpa"], now_ms), "cells")
+    yield from differences(case["describe"], kubectl.describe(case["hpa"], events, now_ms), "describe")
+    yield from differences(case["cells"], kubectl.hpa_table_cells(case["hpa"], now_ms), "cells")
 
 
 def _tables(case: Json, shown: list[Json]) -> Iterator[AnswerDifference]:
     hpas, now_ms = [each["hpa"] for each in shown], parse_time_ms(shown[-1]["now"])
     yield from differences(case["names"], [hpa["metadata"].get("name", "") for hpa in hpas], "names")
-    yield from differences(case["columns"], list(hpacolumns.COLUMNS), "columns")
-    ours = {
-        name: hpacolumns.hpa_table(hpas, now_ms, **options) for name, options in _TABLES.items() if name in case["text"]
-    }
+    yield from differences(case["columns"], list(COLUMNS), "columns")
+    ours = {name: hpa_table(hpas, now_ms, **options) for name, options in _TABLES.items() if name in case["text"]}
     yield from differences(case["text"], ours, "text")
 
 

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from fleethpa.show.kubectl import align, describe, hpa_table, hpa_table_cells, print_table, targets
+from fleethpa.show.kubectl import align, describe, hpa_table_cells, targets
 from fleethpa.show.times import human_duration
 from schemas.kubernetes.gotimes import parse_time_ms
+from tests.conformance.kubectltable import hpa_table, print_table
 
 NOW_MS = parse_time_ms("2001-02-03T04:05:06Z")
 
