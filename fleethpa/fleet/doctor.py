@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from fleethpa.fleet.access import review, wanted
+from fleethpa.fleet.access import Access, review, wanted
 from fleethpa.fleet.hung import SignsOfLife
-from fleethpa.fleet.members import are_found, look_up_members
+from fleethpa.fleet.members import KnownMembers, are_found, look_up_members
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.troubles import since
-from fleethpa.fleet.views import by_cause
+from fleethpa.fleet.views import ClusterView, FleetState, by_cause
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, hinted
 from fleethpa.frame.session import Session
 from fleethpa.frame.sources import client_settings
@@ -25,10 +25,7 @@ from streams.state.clustersettings import effective
 from streams.state.ledger import CoreError, UnknownEngineError
 
 if TYPE_CHECKING:
-    from fleethpa.fleet.access import Access
-    from fleethpa.fleet.heartbeats import ReceivedReports, Unread
-    from fleethpa.fleet.members import KnownMembers
-    from fleethpa.fleet.views import ClusterView, FleetState
+    from fleethpa.fleet.backlogs import Unread
 
 
 _STYLES: Final = {"ok": "green", "warning": "yellow", "failure": "red"}
@@ -109,7 +106,7 @@ async def examine(session: Session, areas: tuple[str, ...], options: Mapping[str
             checks = [CheckResult("ok", "kafka", past.name, f"{await past.partitions()} partitions, read in {took}")]
             if session.source == "kafka":
                 checks += await _topics(session) if "topics" in areas else []
-                checks += await _processes(session, state) if {"log", "clusters"} & set(areas) else []
+                checks += await _processes(session, state) if "log" in areas else []
             checks += [*_clusters(state), *_hpas(state)]
             for check in checks:
                 if check.area in areas:
@@ -120,41 +117,80 @@ async def examine(session: Session, areas: tuple[str, ...], options: Mapping[str
 
 
 async def _processes(session: Session, state: FleetState) -> list[CheckResult]:
-    """Look at each long-running part by what it alone does."""
-    words = await _words(session)
-    # By the newest sign: this machine's clock may be another one than that of the processes.
-    signs = SignsOfLife(state.ingested_ms, state.decided_ms, {})
-    now_ms = signs.present_ms(session.now_ms(), state.quiet_ms)
-    if isinstance(words, CheckResult):
-        return [*_log(state, now_ms, None), words]
-    received, waiting = words
-    _merge(state, received, now_ms)
-    return [*_log(state, now_ms, waiting), *await _router(session, state, now_ms)]
+    """Which processes hang, by the same rules as in every read verb, which are behind, and which keep up."""
+    # Those of clusters are found with the clusters.
+    hung = [each for each in state.hung if each.process not in ("observer", "reconciler")]
+    both = "fleethpa run ingest, and fleethpa run decider"
+    steps = [both if each.next_step == "fleethpa doctor" else each.next_step for each in hung]
+    checks = [
+        CheckResult("failure", "log", each.process, each.what, step) for each, step in zip(hung, steps, strict=True)
+    ]
+    names = {each.process for each in hung}
+    checks += [await _ingest(session, state)] if "ingest" not in names else []
+    checks += _decider(state) if "decider" not in names else []
+    has_agents = any(cluster.agent is not None and not cluster.agent.left for cluster in state.clusters.values())
+    checks += [await _router(session, state)] if has_agents and "router" not in names else []
+    return checks
 
 
-async def _router(session: Session, state: FleetState, now_ms: int) -> list[CheckResult]:
-    """Look at what routers alone do: read the decisions. Without agents none is needed."""
-    from aiokafka.errors import KafkaError
+async def _ingest(session: Session, state: FleetState) -> CheckResult:
+    """Whether ingest carries what is written to the public topics into the log in time."""
+    if not (state.ingested_ms and all(state.ingested_ms.values())):  # one that never ran does not hang
+        return CheckResult("failure", "log", "ingest", "it has never written to the log", "fleethpa run ingest")
+    waiting, now_ms = await _waiting(session, "ingest"), _present_ms(session, state)
+    if isinstance(waiting, CheckResult):
+        return waiting
+    if waiting is not None and waiting.oldest_ms and now_ms - waiting.oldest_ms > BEHIND_MS:
+        text = f"is behind: {counted(waiting.records, 'record')} waiting, the oldest{since(waiting.oldest_ms, now_ms)}"
+        return CheckResult("failure", "log", "ingest", text, "fleethpa run ingest")
+    return CheckResult("ok", "log", "ingest", f"appended last {_age(max(0, now_ms - state.newest_ms))} ago")
 
-    from fleethpa.fleet.heartbeats import uncopied
 
-    if not any(cluster.agent is not None and not cluster.agent.left for cluster in state.clusters.values()):
-        return []
-    step = "fleethpa run router"
-    try:
-        waiting = await uncopied(client_settings(session.config))
-    except (KafkaError, OSError) as error:
-        text = f"how far it has read cannot be asked: {error!r}"
-        return [CheckResult("warning", "log", "router", text, "fleethpa topics acls operator")]
+def _decider(state: FleetState) -> Iterator[CheckResult]:
+    """Whether deciders write the state of every log partition."""
+    step, known = "fleethpa run decider", list(state.partitions.values())
+    behind = [row for row in known if state.end_ms - row.clock_ms > BEHIND_MS]
+    if not known:
+        yield CheckResult("failure", "log", "decider", "it has never written its state", step)
+    for row in behind:
+        lag = f"log partition {row.number} was last decided {_age(state.end_ms - row.clock_ms)} before its end"
+        yield CheckResult("failure", "log", "decider", lag, step)
+    if known and not behind and not state.hung:
+        yield CheckResult("ok", "log", "decider", f"keeps up with {len(known)} log partitions")
+
+
+async def _router(session: Session, state: FleetState) -> CheckResult:
+    """Whether routers read the decisions in time."""
+    waiting, now_ms, step = await _waiting(session, "router"), _present_ms(session, state), "fleethpa run router"
+    if isinstance(waiting, CheckResult):
+        return waiting
     if waiting is None:
-        return [CheckResult("failure", "log", "router", "there are agents, and no router has ever run", step)]
+        return CheckResult("failure", "log", "router", "there are agents, and no router has ever run", step)
     if waiting.oldest_ms and now_ms - waiting.oldest_ms > state.quiet_ms:
         text = (
             f"is behind: {counted(waiting.records, 'decision')} waiting, the oldest{since(waiting.oldest_ms, now_ms)}; "
             "where the topic of an agent takes no records, /readyz of the router names it"
         )
-        return [CheckResult("failure", "log", "router", text, step)]
-    return [CheckResult("ok", "log", "router", "keeps up with the decisions")]
+        return CheckResult("failure", "log", "router", text, step)
+    return CheckResult("ok", "log", "router", "keeps up with the decisions")
+
+
+def _present_ms(session: Session, state: FleetState) -> int:
+    """The present by the newest sign of a process: this machine's clock may be another one than theirs."""
+    return SignsOfLife(state.ingested_ms, state.decided_ms, {}).present_ms(session.now_ms(), state.quiet_ms)
+
+
+async def _waiting(session: Session, process: Literal["ingest", "router"]) -> Unread | CheckResult | None:
+    """What a process has not read yet; None: it has never read anything. A warning where this user may not ask."""
+    from aiokafka.errors import KafkaError
+
+    from fleethpa.fleet.backlogs import unread
+
+    try:
+        return await unread(client_settings(session.config), process)
+    except (KafkaError, OSError) as error:
+        text = f"how far it has read cannot be asked: {error!r}"
+        return CheckResult("warning", "log", process, text, "fleethpa topics acls operator")
 
 
 async def _topics(session: Session) -> list[CheckResult]:
@@ -178,85 +214,6 @@ async def _topics(session: Session) -> list[CheckResult]:
         CheckResult("failure", "topics", one.topic, f"{one.what} is {one.found}, wanted {one.wanted}", step)
         for one in found
     ]
-
-
-def _log(state: FleetState, now_ms: int, unread: Unread | None) -> Iterator[CheckResult]:
-    if not state.end_ms:
-        yield CheckResult("failure", "log", "ingest", "the log is empty", "fleethpa run ingest")
-    else:
-        yield _ingest(state, now_ms, unread)
-    yield from _decider(state, now_ms)
-
-
-def _ingest(state: FleetState, now_ms: int, unread: Unread | None) -> CheckResult:
-    """Look at what ingest alone does: append entries, or empty records of its own, and commit what it has read."""
-    ages_ms = {number: now_ms - then_ms for number, then_ms in state.ingested_ms.items()}
-    quiet = {number: age_ms for number, age_ms in ages_ms.items() if age_ms > state.quiet_ms}
-    waiting = f"; {counted(unread.records, 'record')} waiting" if unread is not None and unread.records else ""
-    if quiet:
-        numbers = _numbers(sorted(quiet), len(state.ingested_ms))
-        since_ms = now_ms - min(quiet.values())
-        text = (
-            f"nothing was appended to {numbers}{since(since_ms if max(state.ingested_ms.values()) else None, now_ms)}"
-        )
-        return CheckResult("failure", "log", "ingest", f"{text}{waiting}", "fleethpa run ingest")
-    if unread is not None and unread.oldest_ms and now_ms - unread.oldest_ms > BEHIND_MS:
-        text = f"is behind: {counted(unread.records, 'record')} waiting, the oldest{since(unread.oldest_ms, now_ms)}"
-        return CheckResult("failure", "log", "ingest", text, "fleethpa run ingest")
-    newest_ms = max(state.ingested_ms.values(), default=0)
-    return CheckResult("ok", "log", "ingest", f"appended last {_age(max(0, now_ms - newest_ms))} ago")
-
-
-def _decider(state: FleetState, now_ms: int) -> Iterator[CheckResult]:
-    """Look at what a decider alone does: append ticks and write its state."""
-    known = list(state.partitions.values())
-    if not known:
-        yield CheckResult("failure", "log", "decider", "it has never written its state", "fleethpa run decider")
-    still = {number: then_ms for number, then_ms in state.decided_ms.items() if now_ms - then_ms > state.quiet_ms}
-    behind = [row for row in known if row.number not in still and state.end_ms - row.clock_ms > BEHIND_MS]
-    if known and still:
-        numbers = _numbers(sorted(still), len(state.decided_ms))
-        text = f"has not worked on {numbers}{since(max(still.values()) or None, now_ms)}"
-        yield CheckResult("failure", "log", "decider", text, "fleethpa run decider")
-    for row in behind:
-        lag = f"log partition {row.number} was last decided {_age(state.end_ms - row.clock_ms)} before its end"
-        yield CheckResult("failure", "log", "decider", lag, "fleethpa run decider")
-    if known and not still and not behind:
-        yield CheckResult("ok", "log", "decider", f"keeps up with {len(known)} log partitions")
-
-
-def _numbers(partitions: list[int], all_: int) -> str:
-    if len(partitions) == all_:
-        return "the log"
-    listed = ", ".join(map(str, partitions[:SHOWN]))
-    return f"log partition{'s' if len(partitions) > 1 else ''} {listed}"
-
-
-async def _words(session: Session) -> tuple[ReceivedReports, Unread] | CheckResult:
-    """Read the newest report of each part; a warning where this user may not."""
-    from aiokafka.errors import KafkaError
-
-    from fleethpa.fleet.heartbeats import reported_lately, unread
-
-    settings = client_settings(session.config)
-    try:
-        return await reported_lately(settings, session.now_ms()), await unread(settings)
-    except (KafkaError, OSError) as error:
-        text = f"the newest reports of the parts cannot be read beside the log: {error!r}"
-        return CheckResult("warning", "log", "heartbeats", text, "fleethpa topics acls operator")
-
-
-def _merge(state: FleetState, received: ReceivedReports, now_ms: int) -> None:
-    """Add reports of observers and reconcilers that the log does not hold (yet)."""
-    for name, cluster in state.clusters.items():
-        cluster.clock_ms = max(now_ms, cluster.clock_ms)
-        if name in received.observers:
-            cluster.reported_ms = max(cluster.reported_ms or 0, received.observers[name])
-        newer = [report for (of, _), report in received.reports.items() if of == name]
-        if newer:
-            cluster.reports = newer
-        if (served := received.served.get(name)) is not None:
-            cluster.served = served
 
 
 def _clusters(state: FleetState) -> Iterator[CheckResult]:

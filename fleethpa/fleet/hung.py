@@ -75,8 +75,8 @@ def _of_flow(
     if quiet and still and quiet == still and len(quiet) == len(ingested_ms):
         since_ms = max(*(ingested_ms[number] for number in quiet), *(decided_ms[number] for number in still))
         text = f"neither ingest nor the decider has written to the log{since(since_ms, present_ms)}"
-        step = "what is shown is as of then (or the clock of this machine is ahead). Next: fleethpa doctor"
-        return [HungProcess("ingest", since_ms, f"{text}: {step}")]
+        follows = "what is shown is as of then (or the clock of this machine is ahead)"
+        return [HungProcess("ingest", since_ms, f"{text}: {follows}", "fleethpa doctor")]
     found = [*_of_log("ingest", quiet, ingested_ms, present_ms), *_of_log("decider", still, decided_ms, present_ms)]
     # Without ingest no report arrives, so that nobody else can be blamed.
     return found if quiet else [*found, *_of_clusters(list(clusters), present_ms)]
@@ -99,10 +99,12 @@ def _of_log(
         return
     since_ms = max(times_ms[number] for number in partitions)
     what, follows = _LOG_TEXTS[process]
-    numbers = listed([str(each) for each in partitions], SHOWN)
-    where = "the log" if len(partitions) == len(times_ms) else f"log partition {numbers}"
-    text = f"{what} {where}{since(since_ms, present_ms)}, {follows}. Next: fleethpa run {process}"
-    yield HungProcess(process, since_ms, text)
+    where = "the log" if len(partitions) == len(times_ms) else f"log partition {listed(map(str, partitions), SHOWN)}"
+    yield _hung(process, since_ms, f"{what} {where}{since(since_ms, present_ms)}, {follows}")
+
+
+def _hung(process: Process, since_ms: int, what: str) -> HungProcess:
+    return HungProcess(process, since_ms, what, f"fleethpa run {process}")
 
 
 def _of_clusters(clusters: list[ClusterView], present_ms: int) -> Iterator[HungProcess]:
@@ -119,9 +121,11 @@ def _of_clusters(clusters: list[ClusterView], present_ms: int) -> Iterator[HungP
             if trouble.kind == kind and trouble.since_ms is not None
         }
         if silent:
-            since_ms, names = max(silent.values()), listed(list(silent), SHOWN)
-            text = f"the {process} of {names} hangs or does not run: no report{since(since_ms, present_ms)}"
-            yield HungProcess(process, since_ms, f"{text}, {follows}. Next: fleethpa run {process}")
+            since_ms, names = max(silent.values()), list(silent)
+            text = (
+                f"the {process} of {listed(names, SHOWN)} hangs or does not run: no report{since(since_ms, present_ms)}"
+            )
+            yield _hung(process, since_ms, f"{text}, {follows}")
 
 
 _WITHOUT: Final[Mapping[QuietProcess, str]] = {
@@ -136,7 +140,7 @@ def _without_signs(signs: SignsOfLife, due_ms: int) -> Iterator[HungProcess]:
     for process, then_ms in signs.quiet_ms.items():
         if present_ms - then_ms > due_ms:
             text = f"the {process} hangs or does not run: no sign of life{since(then_ms, present_ms)}"
-            yield HungProcess(process, then_ms, f"{text}, {_WITHOUT[process]}. Next: fleethpa run {process}")
+            yield _hung(process, then_ms, f"{text}, {_WITHOUT[process]}")
 
 
 def unanswered(hung: Iterable[HungProcess], cluster: ClusterView) -> bool:

@@ -23,9 +23,10 @@ from schemas.kubernetes.shape import Json
 from schemas.settings import settings_of
 from streams.archive.segments import ArchiveError
 from streams.state.guards import GuardrailPauses, guarded_namespaces, guardrail_in_force, pause_scopes, standing
-from streams.state.hpastate import SCHEDULE_ANNOTATION
+from streams.state.hpastate import SCHEDULE_ANNOTATION, Hpa
 from streams.state.ledger import CoreError
 from streams.state.moves import Move
+from streams.state.namespace import Namespace
 from streams.state.overrides import override_in_force
 from streams.state.partitionrow import PartitionRow, ServedRow
 from streams.state.rowcodec import decode_row, partition_key
@@ -33,8 +34,6 @@ from streams.state.rows import HpaRow, Pause
 
 if TYPE_CHECKING:
     from streams.history.past import Folded, Past
-    from streams.state.hpastate import Hpa
-    from streams.state.namespace import Namespace
     from streams.state.samples import State
 
 
@@ -44,7 +43,7 @@ LIVE_GAP_MS: Final = 15_000
 
 
 async def fleet_now(session: Session) -> FleetState:
-    """Read the state from where the command line says. Raises CommandError: the source cannot be read."""
+    """Read the state from the source that `--from` names. Raises CommandError: the source cannot be read."""
     async with session.past() as past:
         return await read_state(past)
 
@@ -247,7 +246,7 @@ def pause_text(scope: str, kind: str, pause: Pause) -> str:
 
 def _clusters(state: FleetState, partitions: Sequence[State]) -> dict[str, ClusterView]:
     found: dict[str, ClusterView] = {}
-    # What came into the log last says how observers and reconcilers were then: their silence since is not their own.
+    # Silence counts from the newest record in the log: without ingest no report of an observer or reconciler arrives.
     clock_ms = min(state.clock_ms, state.newest_ms + state.quiet_ms)
 
     def view(name: str) -> ClusterView:
@@ -260,9 +259,9 @@ def _clusters(state: FleetState, partitions: Sequence[State]) -> dict[str, Clust
     for namespace in state.namespaces.values():
         cluster = view(namespace.cluster)
         cluster.namespaces += 1
-        for watch, word in namespace.watches.items():
-            if word.problem:
-                cluster.problems[f"{namespace.name}/{watch}"] = word.problem
+        for watch, reported in namespace.watches.items():
+            if reported.problem:
+                cluster.problems[f"{namespace.name}/{watch}"] = reported.problem
         for rows in namespace.held.refused.values():
             cluster.refused |= {f"{what} in namespace {namespace.name}": row for what, row in rows.items()}
     for name, reported_ms in _received(partitions, state.namespaces.values()):
@@ -273,15 +272,15 @@ def _clusters(state: FleetState, partitions: Sequence[State]) -> dict[str, Clust
         if name != ALL:
             view(name)
     for part in partitions:
-        _take_words(found, part.row)
+        _take_reports(found, part.row)
     for name, cluster in found.items():
         cluster.settings = settings_of(state.settings, name)
         cluster.paused = _paused([("", part.row.pauses.get(name, {})) for part in partitions], state.clock_ms)
     return dict(sorted(found.items()))
 
 
-def _take_words(found: Mapping[str, ClusterView], row: PartitionRow) -> None:
-    """Take in what observers and reconcilers say of whole clusters."""
+def _take_reports(found: Mapping[str, ClusterView], row: PartitionRow) -> None:
+    """Take in the reports of observers and reconcilers on whole clusters."""
     for report in row.reports.values():
         found[report.cluster].reports.append(report)
     for name, refused in row.refused.items():
@@ -308,8 +307,8 @@ def _received(partitions: Iterable[State], namespaces: Iterable[Namespace]) -> I
         for report in part.row.reports.values():
             yield report.cluster, report.reported_ms
     for namespace in namespaces:
-        for word in namespace.watches.values():
-            yield namespace.cluster, word.reported_ms
+        for reported in namespace.watches.values():
+            yield namespace.cluster, reported.reported_ms
 
 
 _LIMIT_S: Final = 2.0

@@ -60,11 +60,17 @@ Process = Literal["ingest", "decider", "observer", "reconciler", "router", "brea
 
 @dataclass(frozen=True)
 class HungProcess:
-    """A process from which nothing comes. `since_ms`: its last sign. `text`: a sentence with the next command."""
+    """A process from which nothing comes. `since_ms`: its last sign. `what`: what is known of it, and what follows."""
 
     process: Process
     since_ms: int
-    text: str
+    what: str
+    next_step: str
+
+    @property
+    def text(self) -> str:
+        """A sentence with the next command."""
+        return f"{self.what}. Next: {self.next_step}"
 
 
 _CUT_OFF: Final[Mapping[Kind, str]] = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from fleethpa.show.formats import to_yaml
@@ -103,16 +103,14 @@ def cause(text: str) -> str:
 
 
 def _written(match: re.Match[str]) -> str:
-    labels = [f"{key}={value}" for key, _, value in (pair.partition(": ") for pair in _pairs(match["labels"]))]
+    labels = [
+        f"{key}={value}" for key, _, value in (pair.partition(": ") for pair in match["labels"].split(",") if pair)
+    ]
     expressions = [
         _OPERATORS.get(operator, "{} " + operator + " ({})").format(key, ",".join(values.split()))
         for key, operator, values in _EXPRESSION.findall(match["expressions"])
     ]
     return ",".join([*labels, *expressions]) or "<everything>"
-
-
-def _pairs(text: str) -> list[str]:
-    return [pair for pair in text.split(",") if pair]
 
 
 Spec = dict[str, Any]
@@ -397,9 +395,10 @@ def fight(found: Fight) -> str:
     )
 
 
-def listed(names: Sequence[str], most: int = 5) -> str:
-    """Some names, of many only the first ones."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def listed(names: Iterable[str], most: int = 5, separator: str = ", ") -> str:
+    """Some texts in a row, of many only the first ones and how many more there are."""
+    known = list(names)
+    return separator.join(known[:most]) + (f" and {len(known) - most} more" if len(known) > most else "")
 
 
 def counted(count: int, noun: str) -> str:

@@ -30,6 +30,7 @@ from fleethpa.fleet.finding import find_decision
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.sources import open_past
 from fleethpa.simulator.broker import EmbeddedBroker
+from runtime.log import wall_clock_ms
 from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.archive.archiver import Archiver, SegmentLimits
@@ -157,7 +158,8 @@ def _comparable(document: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name not in own}
 
 
-def test_doctor_looks_at_both(both: dict[str, Ask]) -> None:
+def test_doctor_looks_at_both(monkeypatch: pytest.MonkeyPatch, both: dict[str, Ask]) -> None:
+    monkeypatch.setattr(KafkaPast, "now_ms", lambda _: wall_clock_ms())
     areas = {}
     for name, ask in both.items():
         done = ask("doctor", "-o", "json")

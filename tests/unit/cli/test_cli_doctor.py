@@ -13,13 +13,12 @@ import pytest
 import yaml
 from click.testing import Result
 
-from fleethpa.fleet.heartbeats import ReceivedReports, Unread
+from fleethpa.fleet.backlogs import Unread
 from fleethpa.simulator.cluster import write_kubeconfig
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.entries import Body, BreakerCommand
 from schemas.observed import ClusterReport, Command, Heartbeat, ObserverTrouble, ScaleSet, Serving, Target
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
-from streams.state.partitionrow import ReportRow, ServedRow
 from tests.kit.clusters import Denial, FaultyCluster
 from tests.published import fits
 from tests.unit.cli_kit import Cli, Fleet
@@ -30,11 +29,11 @@ PARTS = ("--only", "kafka,log,clusters", "--brokers", "127.0.0.1:1")
 
 
 class Running(Fleet):
-    """A fleet whose parts run, or stand still, one by one. `heard`, `unread`: what doctor reads beside the log."""
+    """A fleet whose parts run, or stand still, one by one. `unread`: what doctor reads beside the log."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.received, self.unread = ReceivedReports(), Unread()
+        self.unread = Unread()
         self.settle(3, 300)
         self.run(20)
 
@@ -45,11 +44,8 @@ class Running(Fleet):
             written: list[Body] = []
             if "observer" not in without:
                 report = ClusterReport(cluster="east", session="s", instance="o", troubles=list(troubles))
-                self.received.observers["east"] = self.now_ms
-                self.received.reports["east", "o"] = ReportRow("east", "o", "s", self.now_ms, troubles=list(troubles))
                 written += [Heartbeat(session="s", watches=["pods", "autoscalers", "scales"]), report]
             if "reconciler" not in without:
-                self.received.served["east"] = ServedRow(self.now_ms)
                 written.append(Serving(session="r", clusters=["east"]))
             self._ingest(written, "ingest" not in without)
             if "decider" not in without:
@@ -70,14 +66,11 @@ def fleet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Running:
     """`checkout` runs, and every part does."""
     made = Running()
 
-    async def reported_lately(*_: object) -> ReceivedReports:
-        return made.received
-
     async def unread(*_: object) -> Unread:
         return made.unread
 
-    monkeypatch.setattr("fleethpa.fleet.heartbeats.reported_lately", reported_lately)
-    monkeypatch.setattr("fleethpa.fleet.heartbeats.unread", unread)
+    monkeypatch.setattr("fleethpa.fleet.backlogs.unread", unread)
+    monkeypatch.setattr("tests.unit.cli_kit.FleetPast.now_ms", lambda _: made.now_ms + 900)
     monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr("fleethpa.frame.session.Session.now_ms", lambda _: made.now_ms + 900)
     return made
@@ -130,14 +123,23 @@ def test_doctor_forgets_a_pause_that_has_ended(monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.parametrize(
     ("stopped", "stated"),
     [
-        pytest.param(("ingest",), {"ingest": "nothing was appended to the log since"}, id="ingest"),
-        pytest.param(("decider",), {"decider": "has not worked on the log since"}, id="decider"),
+        pytest.param(
+            ("ingest",), {"ingest": "ingest hangs or does not run: nothing has come into the log since"}, id="ingest"
+        ),
+        pytest.param(
+            ("decider",),
+            {"decider": "the decider hangs or does not run: nothing was decided in the log since"},
+            id="decider",
+        ),
+        pytest.param(
+            ("ingest", "decider"), {"ingest": "neither ingest nor the decider has written to the log since"}, id="both"
+        ),
         pytest.param(("observer",), {"east": "its observer has been silent since"}, id="observer"),
         pytest.param(("reconciler",), {"east": "its reconciler has been silent since"}, id="reconciler"),
         pytest.param(
             ("ingest", "observer", "reconciler"),
-            {"ingest": "nothing was appended to the log since", "east": "its observer has been silent since"},
-            id="all but the decider, whose ticks go on",
+            {"ingest": "ingest hangs or does not run: nothing has come into the log since"},
+            id="all but the decider, whose ticks go on: without ingest no report arrives",
         ),
     ],
 )
@@ -300,7 +302,6 @@ def _behind(fleet: Running) -> None:
 
 
 def _problem(fleet: Running) -> None:
-    fleet.received.reports.clear()
     fleet.partition.state.row.reports.clear()
     fleet.append(Heartbeat(session="s", watches=["autoscalers", "scales"], problems={"pods": "pods is forbidden"}))
     fleet.checkpoint()
