@@ -15,25 +15,11 @@ import msgspec
 from fleethpa.simulator.load import LoadCurve
 from fleethpa.simulator.model import PodProfile, SimulatedPod, SimulatedWorkload
 from fleethpa.simulator.nativecontroller import MANAGER, NativeRule
+from schemas import observed
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome, Source
 from schemas.keys import HpaId, partition_for
 from schemas.kubernetes.shape import Json
-from schemas.observed import (
-    Answers,
-    AutoscalerSet,
-    ClusterReport,
-    Container,
-    Heartbeat,
-    MetricAnswer,
-    Pod,
-    PodDeleted,
-    PodSet,
-    PodUsage,
-    ScaleSet,
-    Serving,
-    Target,
-)
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord
 from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
@@ -101,7 +87,7 @@ class _Living:
         self.hpa = autoscaler(app)
         self.native = _NativeController(app, self.hpa) if app.native else None
         self.manager = ""
-        self._reported: dict[str, Pod] = {}
+        self._reported: dict[str, observed.Pod] = {}
 
     @property
     def selector(self) -> str:
@@ -114,14 +100,14 @@ class _Living:
         found = {pod.name: self._pod(pod, now_ms) for pod in self.workload.pods.values()}
         for name, pod in found.items():
             if self._reported.get(name) != pod:
-                yield PodSet(pod=pod, session=SESSION)
+                yield observed.PodSet(pod=pod, session=SESSION)
         for name in sorted(self._reported.keys() - found.keys()):
-            yield PodDeleted(name=name, session=SESSION)
+            yield observed.PodDeleted(name=name, session=SESSION)
         self._reported = found
 
-    def _pod(self, pod: SimulatedPod, now_ms: int) -> Pod:
+    def _pod(self, pod: SimulatedPod, now_ms: int) -> observed.Pod:
         ready = pod.ready(now_ms)
-        return Pod(
+        return observed.Pod(
             name=pod.name,
             labels={"app": self.app.id.name},
             start=pod.created_ms,
@@ -129,24 +115,24 @@ class _Living:
             ready="True" if ready else "False",
             ready_at=pod.ready_at_ms if ready else pod.created_ms,
             deleting=pod.deleting_ms is not None,
-            containers=[Container(name="main", requests={"cpu": f"{self.app.request_milli}m"})],
+            containers=[observed.Container(name="main", requests={"cpu": f"{self.app.request_milli}m"})],
         )
 
-    def answer(self, error: str) -> MetricAnswer:
+    def answer(self, error: str) -> observed.MetricAnswer:
         """What the metrics API answers."""
         if error:
-            return MetricAnswer(api="resource", selector=self.selector, error=error)
+            return observed.MetricAnswer(api="resource", selector=self.selector, error=error)
         sample = self.workload.samples[-1]
         usages = [
-            PodUsage(name, sample.time_ms, 15_000, [("main", {"cpu": used.cpu_milli})])
+            observed.PodUsage(name, sample.time_ms, 15_000, [("main", {"cpu": used.cpu_milli})])
             for name, used in sample.pods.items()
         ]
-        return MetricAnswer(api="resource", selector=self.selector, usages=usages)
+        return observed.MetricAnswer(api="resource", selector=self.selector, usages=usages)
 
-    def scale(self) -> ScaleSet:
+    def scale(self) -> observed.ScaleSet:
         """Its scale, as a watch reports it."""
-        return ScaleSet(
-            target=Target(group="apps", kind="Deployment", name=self.app.id.name),
+        return observed.ScaleSet(
+            target=observed.Target(group="apps", kind="Deployment", name=self.app.id.name),
             spec_replicas=self.workload.replicas,
             status_replicas=self.workload.replicas,
             selector=self.selector,
@@ -195,9 +181,11 @@ class DayWorld:
         """Report what there is: the HPAs of the clusters, their scales and pods."""
         for key, livings in self._by_namespace.items():
             hpas = [
-                AutoscalerSet(hpa=living.hpa, session=SESSION)
+                observed.AutoscalerSet(hpa=living.hpa, session=SESSION)
                 if living.app.native
-                else AutoscalerSet(hpa=living.hpa, origin="central", mode="enforce", author="anna", reason="moved in")
+                else observed.AutoscalerSet(
+                    hpa=living.hpa, origin="central", mode="enforce", author="anna", reason="moved in"
+                )
                 for living in livings
             ]
             pods = [change for living in livings for change in living.pod_changes()]
@@ -221,7 +209,7 @@ class DayWorld:
         self.broadcast(*self._reports())
         for key, livings in self._by_namespace.items():
             changes = [change for living in livings for change in living.pod_changes()]
-            self.add(key, Heartbeat(session=SESSION, watches=WATCHES), *changes)
+            self.add(key, observed.Heartbeat(session=SESSION, watches=WATCHES), *changes)
         self._advance(begin_ms + PERIOD_MS)
 
     def _advance(self, now_ms: int) -> None:
@@ -230,8 +218,10 @@ class DayWorld:
             living.workload.advance_to(now_ms)
 
     def _reports(self) -> list[Body]:
-        reports = [ClusterReport(cluster=name, session=SESSION, instance="observer") for name in self._clusters]
-        return [*reports, Serving(session=SESSION, clusters=self._clusters)]
+        reports = [
+            observed.ClusterReport(cluster=name, session=SESSION, instance="observer") for name in self._clusters
+        ]
+        return [*reports, observed.Serving(session=SESSION, clusters=self._clusters)]
 
     def _native_sync(self, living: _Living, native: _NativeController) -> None:
         bodies = list[Body]()
@@ -242,7 +232,7 @@ class DayWorld:
             return ScaleApplied()
 
         native.sync(living.workload, living.selector, write)
-        status = AutoscalerSet(hpa=living.hpa | {"status": native.status}, session=SESSION)
+        status = observed.AutoscalerSet(hpa=living.hpa | {"status": native.status}, session=SESSION)
         self.add(living.app.id.namespace_key, status, *bodies)
 
     def _observe(self, key: str, livings: list[_Living]) -> None:
@@ -250,7 +240,7 @@ class DayWorld:
         error = self.metrics_error.get((cluster, namespace), "")
         answers = [living.answer(error) for living in livings if living.workload.samples]
         changes = [change for living in livings for change in living.pod_changes()]
-        self.add(key, *changes, Answers(items=answers, session=SESSION))
+        self.add(key, *changes, observed.Answers(items=answers, session=SESSION))
 
     def _apply(self) -> None:
         """Carry out what was decided in this period, as a reconciler does."""

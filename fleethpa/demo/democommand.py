@@ -10,24 +10,17 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from fleethpa.demo.screen import DemoReport, Screen, until, wants_live
 from fleethpa.demo.stack import Stack, StackPlan
 from fleethpa.fleet.members import member_clusters
+from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, completed, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import open_past
 from fleethpa.processes.parts import Child, Supervisor
-from streams.archive.segments import ArchiveError
-from streams.history.archivepast import ArchivePast
-from streams.history.parallel import ReplayPool
-from streams.history.verify import verify, verify_partition
-
-if TYPE_CHECKING:
-    from fleethpa.frame.configuration import Config
 
 
 class Archiving:
@@ -58,18 +51,13 @@ class Archiving:
         )
         await self._supervisor.stop()
         began = time.monotonic()
-        try:
-            pool = ReplayPool(verify_partition, 1)
-            reports = [report async for report in verify(ArchivePast(self.root), None, [], pool)]
-        except ArchiveError as error:
-            shown.promise(f"the archive holds: {error}", False)
-            return
-        count, took_s = sum(report.decisions for report in reports), time.monotonic() - began
-        for fault in (report.fault for report in reports if report.fault):
+        found = await shown.ask_document("audit", "verify", "--from", str(self.root))
+        for fault in found.get("faults", ["it prints nothing"]):
             shown.screen.line(fault)
         shown.promise(
-            f"{count} decisions re-derived from the archived log, identical to the byte ({took_s:.1f}s)",
-            count > 0 and not any(report.fault for report in reports),
+            f"{found.get('decisions', 0)} decisions re-derived from the archived log, identical to the byte "
+            f"({time.monotonic() - began:.1f}s)",
+            bool(found.get("ok") and found["decisions"]),
         )
 
 
@@ -166,7 +154,7 @@ async def _demo(session: Session, folder: Path) -> int:
 
 @asynccontextmanager
 async def _following(stack: Stack, screen: Screen) -> AsyncIterator[DemoReport]:
-    """Follow the decisions and the clusters of a stack, and tell them on the screen."""
+    """Follow the decisions and the clusters of a stack, and show them on the screen."""
     from fleethpa.demo.story import HPAS
     from reconciler.clusters.client import ClusterClient
 

@@ -62,7 +62,9 @@ def _plan(session: Session, context: str | None, folder: Path, control_port: int
     from fleethpa.simulator.switches import default_fleet
 
     kafka_config = str(session.options.get("kafka_config") or "")
-    brokers = str(session.options.get("brokers") or "") or _brokers_of(session, kafka_config)
+    # Without brokers and a client.properties the embedded broker is started.
+    named = session.config.kafka().bootstrap_servers if kafka_config else ""
+    brokers = str(session.options.get("brokers") or "") or named
     if context is None:
         return StackPlan(
             folder, fleet=default_fleet(control_port=control_port), brokers=brokers, kafka_config=kafka_config
@@ -82,11 +84,6 @@ def _plan(session: Session, context: str | None, folder: Path, control_port: int
         brokers=brokers,
         kafka_config=kafka_config,
     )
-
-
-def _brokers_of(session: Session, kafka_config: str) -> str:
-    """The brokers that a client.properties names; without one the embedded broker is started."""
-    return session.config.kafka().bootstrap_servers if kafka_config else ""
 
 
 def _contexts(kubeconfig: str) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -38,7 +39,6 @@ class HpaPicture:
     replicas: int | None = None
     wanted: int | None = None
     metric: str = ""
-    state: str = ""
     away: bool = False
 
 
@@ -97,6 +97,11 @@ class Screen:
     def plain(self, text: str, style: str = "") -> None:
         """A line without a time."""
         self._say(text, style)
+
+    def quoted(self, text: str) -> None:
+        """What a command has printed."""
+        for line in text.splitlines():
+            self._say(f"     {line}")
 
     def _table(self) -> Any:
         table = Table(box=None, padding=(0, 2, 0, 0), expand=False)
@@ -176,7 +181,6 @@ class DemoReport:
             return
         seen.wanted = decision.raw_desired_replicas
         seen.metric = "  ".join(_metric(metric) for metric in decision.metrics)
-        seen.state = words.why(decision)
 
     def _show(self, recorded: Recorded) -> None:
         decision = recorded.decision
@@ -210,6 +214,11 @@ class DemoReport:
         asked = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
         printed, _ = await asked.communicate()
         return printed.decode()
+
+    async def ask_document(self, *arguments: str) -> dict[str, Any]:
+        """The same as a document; empty where the command failed."""
+        found: dict[str, Any] = orjson.loads(await self.ask(*arguments, "-o", "json") or "{}")
+        return found
 
     async def pods(self, hpa: HpaId) -> list[dict[str, Any]]:
         """The target's pods, from the cluster's API."""

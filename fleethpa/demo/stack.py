@@ -27,11 +27,11 @@ from schemas.decisions import ENGINE
 from schemas.keys import HpaId, partition_for
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from schemas.topics import TOPICS
+from streams.history.past import Past
+from streams.history.recorded import Recorded
 
 if TYPE_CHECKING:
     from fleethpa.simulator.switches import Fleet
-    from streams.history.past import Past
-    from streams.history.recorded import Recorded
 
 READY_S: Final = 60.0
 AUTHOR: Final = "fleethpa dev"

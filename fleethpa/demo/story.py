@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import time
-from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from fleethpa.changes.specs import changed_spec, checked
 from fleethpa.demo.screen import DemoReport, missing_held, until
-from fleethpa.fleet.decisionpage import explained, explanation_lines
-from fleethpa.fleet.finding import find_decision
-from fleethpa.frame.errors import CommandError
-from fleethpa.frame.sources import archive_past
-from fleethpa.questions.backtestreport import Reported, section
-from fleethpa.questions.backtests import BacktestRequest, run
-from fleethpa.show.report import section_lines
 from fleethpa.simulator.cluster import SimulatedCluster
 from fleethpa.simulator.load import ConstantLoad
 from fleethpa.simulator.metricsapi import MetricsFault
 from fleethpa.simulator.switches import Fleet
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
-from streams.analysis.backtest import open_loop
-from streams.analysis.counterfactual import counterfactuals
-from streams.archive.segments import ArchiveError
-from streams.history.evaluations import Evaluated, evaluation_of, events_by_hpa
-
-if TYPE_CHECKING:
-    from streams.history.past import Past
-
 
 SAMPLE_MS: Final = 1_000
 WINDOW_S: Final = 12
@@ -39,6 +20,8 @@ WINDOW_S: Final = 12
 STEP_PODS: Final = 3
 """What east's scale-up policy allows within STEP_S."""
 STEP_S: Final = 5
+MOST: Final = 10
+"""maxReplicas of each HPA."""
 SETTINGS: Final = ClusterSettings(
     sync_period_ms=2_000,
     downscale_stabilization_ms=4_000,
@@ -83,7 +66,7 @@ metadata: {{name: {name}, namespace: {namespace}, labels: {{team: pay}}}}
 spec:
   scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {name}}}
   minReplicas: 2
-  maxReplicas: 10
+  maxReplicas: {most}
   metrics:
     - {{type: Resource, resource: {{name: cpu, target: {{type: Utilization, averageUtilization: 60}}}}}}{more}
   behavior:
@@ -117,8 +100,8 @@ def manifest(hpa: HpaId) -> str:
     """The HPA's manifest: plain autoscaling/v2."""
     window = {EAST: WINDOW_S, WEST: 0, NORTH: 0}[hpa]
     more = _REQUESTS if hpa == WEST else ""
-    period, pods = STEP_S, STEP_PODS
-    return _HPA.format(name=hpa.name, namespace=hpa.namespace, window=window, more=more, period=period, pods=pods)
+    places = {"name": hpa.name, "namespace": hpa.namespace}
+    return _HPA.format(**places, window=window, more=more, period=STEP_S, pods=STEP_PODS, most=MOST)
 
 
 def demo_fleet() -> Fleet:
@@ -132,52 +115,27 @@ def demo_fleet() -> Fleet:
     return Fleet(clusters)
 
 
-CHANGE: Final = "maxReplicas=6"
-_WIDEST: Final = 100
-
-
 async def asked(report: DemoReport, root: Path) -> None:
-    """Explain the newest rescale of east, and try a lower maximum on what has just happened."""
-    past = archive_past(str(root))
-    try:
-        await _explained(report, past)
-        await _tried(report, past)
-    except (CommandError, ArchiveError) as error:
-        report.promise(f"the archive answers: {error}", False)
-
-
-async def _explained(report: DemoReport, past: Past) -> None:
-    what = f"`fleethpa explain {EAST} --change --from {past.name}`: why, and what would have changed it."
+    """Ask the archive as a user would: why east was scaled last, and what a lower maximum would have done."""
+    source = ("--from", str(root))
+    why = ("explain", str(EAST), "--change", *source)
+    what = f"`fleethpa {' '.join(why)}`: why, and what would have changed it."
     report.screen.act(7, "Any decision can be asked why", what)
-    found, ending = await find_decision(past, str(EAST), None, change=True)
-    would = counterfactuals((await evaluation_of(past, found)).inputs)
-    now_ms = time.time_ns() // 1_000_000
-    shown = explained(found.decision, ending.decision if ending else None, would=would)
-    for line in explanation_lines(shown, now_ms=now_ms):
-        report.screen.plain(f"     {line}")
+    report.screen.quoted(await report.ask(*why))
+    flips = (await report.ask_document(*why)).get("counterfactuals", {}).get("flips", [])
     report.promise(
-        f"other metric values that change this answer: {len(would.flips)}, each evaluated again to prove it",
-        bool(would.flips) and would.final == found.decision.final_desired_replicas,
+        f"other metric values that change this answer: {len(flips)}, each evaluated again to prove it", bool(flips)
     )
-
-
-async def _tried(report: DemoReport, past: Past) -> None:
-    what = f"`fleethpa backtest {EAST} --set {CHANGE} --plot --from {past.name}`: the last minutes, once more."
+    other = ("backtest", str(EAST), "--set", "maxReplicas=6", "--plot", *source)
+    what = f"`fleethpa {' '.join(other)}`: the last minutes, once more."
     report.screen.act(8, "Another spec is tried on what has just happened", what)
-    async with aclosing(events_by_hpa(past, {EAST}, (0, 1 << 62))) as parts:
-        events = await anext(parts)
-    spec = next(e.inputs.spec for e in reversed(events[EAST]) if isinstance(e, Evaluated))
-    body = {"metadata": {"name": EAST.name, "namespace": EAST.namespace}, "spec": spec}
-    request = BacktestRequest(EAST, body | {"spec": checked(body, changed_spec(spec, (CHANGE,)), "--set")}, spec)
-    result = run([request], events, "closed")[0]
-    width = min(_WIDEST, shutil.get_terminal_size((80, 24)).columns - 5)
-    for line in section_lines(section(Reported(result, request.changes)), plot_width=width):
-        report.screen.plain(f"     {line}")
-    compared = open_loop(events[EAST], None)
-    report.promise(
-        f"the deployed spec, asked at all {len(compared)} evaluations, answers as recorded",
-        bool(compared) and all(each.agrees for each in compared),
-    )
+    report.screen.quoted(await report.ask(*other))
+    deployed = ("backtest", str(EAST), "--set", f"maxReplicas={MOST}", "--model", "open", *source)
+    for found in (await report.ask_document(*deployed)).get("items", [{"evaluations": 0, "agreed": 0}]):
+        report.promise(
+            f"the deployed spec, asked at all {found['evaluations']} evaluations, answers as recorded",
+            0 < found["evaluations"] == found["agreed"],
+        )
 
 
 HIGH: Final = 560.0
