@@ -81,7 +81,7 @@ async def _administering(settings: KafkaSettings, topics: AgentTopics) -> AsyncI
         except TopicError as error:
             raise CommandError(
                 str(error),
-                cause="The broker says no: too few brokers for the replication factor, or no permission.",
+                cause="The brokers refuse: too few of them for the replication factor, or no permission.",
                 next_step=f"run this as an administrator of Kafka, or create {topics.reports} and {topics.orders} by "
                 "other means",
             ) from error

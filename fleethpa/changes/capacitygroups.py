@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, Struct
@@ -13,12 +13,9 @@ from msgspec import Meta, Struct
 from fleethpa.changes.fleetmanifests import API_VERSION
 from fleethpa.changes.manifests import read_input
 from fleethpa.frame.errors import usage
-from schemas.kubernetes.selectors import SelectorError, label_selector
+from schemas.keys import HpaId
+from schemas.kubernetes.selectors import Selector, SelectorError, label_selector
 from streams.across.division import UNLIMITED
-
-if TYPE_CHECKING:
-    from schemas.keys import HpaId
-    from schemas.kubernetes.selectors import Selector
 
 CAPACITY_KIND: Final = "CapacityGroup"
 MOST_PRIORITIES: Final = 64

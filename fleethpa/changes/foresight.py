@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fleethpa.changes.writing import Concern, PlannedRecord
 from fleethpa.frame.errors import ANSWER_IS_NO, CommandError
-from fleethpa.show.words import counted
+from fleethpa.show.words import counted, listed
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, Entry, LogRecord
 from schemas.keys import EVERY_CLUSTER, HpaId, namespace_key, partition_for
@@ -82,7 +82,11 @@ class Foresight:
         for hpa in hpas:
             claim = self.before.claims.get(hpa)
             clusters.setdefault(hpa.cluster, Counter())[_shown(claim)] += 1
-        return "; ".join(f"{cluster}: {_counts(found)}" for cluster, found in sorted(clusters.items()))
+        counts = {
+            cluster: ", ".join(f"{count} {mode}" for mode, count in sorted(found.items()))
+            for cluster, found in clusters.items()
+        }
+        return "; ".join(f"{cluster}: {found}" for cluster, found in sorted(counts.items()))
 
 
 def _holders(held: Sequence[Holder]) -> str:
@@ -94,10 +98,6 @@ def _shown(claim: Claim | None) -> str:
     if claim is None:
         return "new"
     return "enforce (refused)" if claim.asked == "enforce" and claim.refused else claim.mode
-
-
-def _counts(found: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {mode}" for mode, count in sorted(found.items()))
 
 
 def _meant(write: PlannedRecord, known: Iterable[HpaId]) -> list[HpaId]:
@@ -177,8 +177,7 @@ def concerns(verb: str, foresight: Foresight, writes: Sequence[PlannedRecord]) -
             found.append(Concern(f"{taken}, without what that one remembers of recommendations", harmful=True))
     lost = foresight.lost()
     if lost:
-        listed = lost[:LISTED] + ([f"and {len(lost) - LISTED} more"] if len(lost) > LISTED else [])
-        found.append(Concern("nothing will scale any more: " + "; ".join(listed), harmful=True))
+        found.append(Concern(f"nothing will scale any more: {listed(lost, LISTED, '; ')}", harmful=True))
     return found
 
 
@@ -196,5 +195,4 @@ def refusal_errors(refused: Mapping[HpaId, Claim], what: str) -> list[CommandErr
 def _named(hpas: Sequence[HpaId]) -> str:
     if len(hpas) == 1:
         return f"hpa {hpas[0]}"
-    listed = ", ".join(map(str, hpas[:LISTED]))
-    return f"{len(hpas)} HPAs ({listed}{', …' if len(hpas) > LISTED else ''})"
+    return f"{len(hpas)} HPAs ({listed(map(str, hpas), LISTED)})"

@@ -24,10 +24,12 @@ from fleethpa.fleet.finding import no_such_cluster
 from fleethpa.fleet.members import member_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, named_namespace, parse_ref
 from fleethpa.fleet.state import hpa_names, read_state
+from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, unreachable, usage
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.session import Session
 from reconciler.clusters.answers import ApiError, ClusterError, reading
+from schemas.entries import Body
 from schemas.keys import HpaId, partition_for
 from schemas.kubernetes.shape import Json
 from schemas.observed import AutoscalerDeleted
@@ -35,10 +37,8 @@ from schemas.settings import ClusterSettings, SettingsSet
 from streams.state.rows import DirectoryKey
 
 if TYPE_CHECKING:
-    from fleethpa.fleet.views import FleetState
     from reconciler.clusters.client import ClusterClient
     from reconciler.clusters.nativehpas import NativeHpas
-    from schemas.entries import Body
 
 
 R = TypeVar("R")

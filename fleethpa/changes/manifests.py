@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
+from typing import IO, Any, Final, Literal, TypeVar, get_args
 
 import click
 
@@ -18,7 +18,14 @@ from fleethpa.frame.errors import CommandError, unreadable_text, usage
 from fleethpa.frame.session import Session
 from fleethpa.show.words import listed
 from schemas.fitting import over_limits
-from schemas.kubernetes.hpa import ManifestError, hpa_from_manifest, manifest_of, metric_name, strict_errors
+from schemas.kubernetes.hpa import (
+    ManifestError,
+    StrictError,
+    hpa_from_manifest,
+    manifest_of,
+    metric_name,
+    strict_errors,
+)
 from schemas.kubernetes.manifests import ManifestSyntaxError, load_manifests
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.shape import Json
@@ -28,10 +35,6 @@ from streams.analysis.candidate import metric_key
 from streams.state.brakes import EXEMPT, EXEMPT_ANNOTATION
 from streams.state.lostmetrics import ANNOTATION as FALLBACK_ANNOTATION
 from streams.state.lostmetrics import parse_fallback
-
-if TYPE_CHECKING:
-    from schemas.kubernetes.hpa import StrictError
-
 
 R = TypeVar("R")
 FieldValidation = Literal["strict", "warn", "ignore"]
@@ -133,6 +136,18 @@ def no_hpas(filenames: tuple[str, ...], read: Input) -> CommandError:
     step = next((step for _, step in known.values()), other)
     files = " ".join(f"-f {shlex.quote(name)}" for name in filenames)
     return usage(what, cause="\n".join(lines), next_step=step.replace("-f FILE", files))
+
+
+def read_hpas(session: Session, filenames: tuple[str, ...], validate: FieldValidation) -> Input:
+    """Read `-f` arguments of which some must be HPAs, and name their unknown fields where that is a warning.
+
+    Raises CommandError: as `read_input`; or there is no HPA (exit 2).
+    """
+    read = read_input(filenames, validate)
+    warn_about_fields(session, read)
+    if not read.hpas:
+        raise no_hpas(filenames, read)
+    return read
 
 
 def validate_option(function: Callable[..., R]) -> Callable[..., R]:

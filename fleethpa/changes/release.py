@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import structs
 
 from fleethpa.changes.handover import Place, Plan
 from fleethpa.changes.writing import Concern
+from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError
-from fleethpa.show.words import counted
+from fleethpa.show.words import counted, listed
 from reconciler.core.hpaobjects import FIELD_MANAGER, STAND_IN_LABEL, spec_manager
 from reconciler.standin.effective import POLICY as STAND_IN_POLICY
 from schemas.inforce import is_in_force
 from schemas.keys import HpaId
-from schemas.kubernetes.hpa import semantically_equal_spec
+from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
 from schemas.kubernetes.shape import Json
 from schemas.settings import settings_of
 from streams.analysis.revisions import differences
@@ -25,9 +26,6 @@ from streams.hpa.rules import RULES
 from streams.state.brakes import EXEMPT_ANNOTATION
 from streams.state.clustersettings import effective
 from streams.state.lostmetrics import ANNOTATION as FALLBACK_POLICY
-
-if TYPE_CHECKING:
-    from fleethpa.fleet.views import FleetState, HpaView
 
 MARK: Final = "being released"
 """How the reason of that pause begins: the next run knows it by this."""
@@ -174,19 +172,13 @@ def _left_out(view: HpaView, held: str) -> CommandError:
 
 def manifest_to_create(view: HpaView) -> Json:
     """The native object: the central one's spec, with its labels and annotations, except those of GitOps tools."""
-    metadata: Json = {"name": view.id.name, "namespace": view.id.namespace}
-    for part in ("labels", "annotations"):
-        if kept := {name: value for name, value in _part(view, part).items() if not _is_dropped(name)}:
-            metadata[part] = kept
-    return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": view.spec}
+    own = {"labels": view.labels, "annotations": view.annotations}
+    kept = {part: {name: own[part][name] for name in own[part] if not _is_dropped(name)} for part in own}
+    return manifest_of(view.id._asdict() | kept, view.spec)
 
 
 def _is_dropped(name: str) -> bool:
     return name.startswith(_TRACKED) and name not in _POLICIES
-
-
-def _part(view: HpaView, part: str) -> dict[str, str]:
-    return (view.hpa.get("metadata") or {}).get(part) or {}
 
 
 def carried_status(view: HpaView) -> Json:
@@ -246,20 +238,10 @@ def concerns(plan: ReleasePlan, place: Place, otherwise: Sequence[str] = ()) -> 
         *(Concern(text, harmful=True) for text in otherwise),
     ]
     if plan.held:
-        listed = [f"{hpa} ({why})" for hpa, why in list(plan.held.items())[:5]]
-        listed += [f"and {len(plan.held) - 5} more"] if len(plan.held) > 5 else []
-        found.append(
-            Concern(f"the native controller will scale what fleethpa does not: {'; '.join(listed)}", harmful=True)
-        )
-    dropped = sorted(
-        {
-            name
-            for view in plan.moved.values()
-            for part in ("labels", "annotations")
-            for name in _part(view, part)
-            if _is_dropped(name)
-        }
-    )
+        held = listed((f"{hpa} ({why})" for hpa, why in plan.held.items()), separator="; ")
+        found.append(Concern(f"the native controller will scale what fleethpa does not: {held}", harmful=True))
+    named = {name for view in plan.moved.values() for name in (*view.labels, *view.annotations)}
+    dropped = sorted(filter(_is_dropped, named))
     if dropped:
         found.append(Concern(f"left out, so that GitOps does not delete what Git does not have: {', '.join(dropped)}"))
     return found

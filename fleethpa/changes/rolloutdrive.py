@@ -19,6 +19,7 @@ from fleethpa.changes.schedules import ANNOTATION as SCHEDULE_ANNOTATION
 from fleethpa.changes.schedules import annotation_of, renewed
 from fleethpa.changes.writing import RECORDED, PlannedRecord, central_record, write_all
 from fleethpa.fleet.state import read_state
+from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found
 from fleethpa.frame.options import WAVE_MEASURES, FailIf, parse_fail_if
 from fleethpa.frame.session import Session
@@ -31,7 +32,6 @@ from streams.analysis.measures import EvaluatedMoment, WaveMeasures, condensed, 
 from streams.analysis.revisions import differences
 
 if TYPE_CHECKING:
-    from fleethpa.fleet.views import FleetState, HpaView
     from fleethpa.frame.writer import Writer
     from streams.history.past import Past
 

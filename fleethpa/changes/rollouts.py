@@ -11,20 +11,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 import orjson
 from msgspec import Struct
 
+from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import usage
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of
 from schemas.kubernetes.shape import Json
 from streams.state.hpastate import SCHEDULE_ANNOTATION
-
-if TYPE_CHECKING:
-    from fleethpa.fleet.views import FleetState, HpaView
 
 ANNOTATION: Final = "fleethpa.io/rollout"
 _SIZE: Final = re.compile(r"([0-9]{1,18})(%?)")

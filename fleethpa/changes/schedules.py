@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
@@ -18,18 +18,14 @@ from msgspec import Struct, structs
 from fleethpa.changes.rollouts import rollouts_in
 from fleethpa.changes.specs import changed_spec, checked, setting_of, split
 from fleethpa.changes.writing import PlannedRecord, central_record, check_writes
+from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, usage
 from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
 from schemas.kubernetes.shape import Json
 from schemas.texts import Weekly, parse_weekly
-from streams.analysis.candidate import season_rules
+from streams.analysis.candidate import Forecast, season_rules
 from streams.analysis.revisions import differences
 from streams.state.hpastate import SCHEDULE_ANNOTATION
-
-if TYPE_CHECKING:
-    from fleethpa.fleet.views import FleetState, HpaView
-    from streams.analysis.candidate import Forecast
-
 
 _EXAMPLE: Final = "'Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%'"
 

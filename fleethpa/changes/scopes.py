@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 from msgspec import structs
@@ -21,14 +21,12 @@ from fleethpa.fleet.selection import (
     without_type,
 )
 from fleethpa.fleet.state import fleet_now
+from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import not_found, usage
 from fleethpa.frame.session import Session
 from schemas.keys import EVERY_CLUSTER
+from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet
-
-if TYPE_CHECKING:
-    from fleethpa.fleet.views import FleetState
-    from schemas.observed import Command
 
 R = TypeVar("R")
 
@@ -79,7 +77,7 @@ async def named_clusters(session: Session, scope: Scope) -> list[str]:
 
 
 async def writes_of(session: Session, scope: Scope, command: Command, words: str) -> list[PlannedRecord]:
-    """The records of a command for a scope; `words` end what each says to the user.
+    """The records of a command for a scope; `words` end the line that is shown for each.
 
     Raises CommandError: a name or a glob means nothing that is known (exit 4).
     """

@@ -21,19 +21,23 @@ from schemas.settings import MAPS, MINIMA, MOST_REPLICAS, SETTING_NAMES, Cluster
 from streams.hpa.rules import NEWEST, RELEASED, UnknownRulesError, minor_of, parse_gates, rules_of
 
 
+def _document(file: Path) -> Any:
+    """What a YAML file holds. Raises CommandError: there is no such file, or it is not YAML (exit 2)."""
+    try:
+        return parse_yaml(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise usage(f"{file} cannot be read", cause=str(error)) from error
+    except YamlTextError as error:
+        raise usage(f"{file} is not YAML", cause=str(error)) from error
+
+
 def read_guardrails(file: Path) -> tuple[Guardrails | None, list[str]]:
     """Read a file of rules and say what is wrong with it; None: its form is wrong.
 
     Raises CommandError: there is no such file, or it is not YAML (exit 2).
     """
     try:
-        document = parse_yaml(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise usage(f"{file} cannot be read", cause=str(error)) from error
-    except YamlTextError as error:
-        raise usage(f"{file} is not YAML", cause=str(error)) from error
-    try:
-        rules = msgspec.convert(document, Guardrails)
+        rules = msgspec.convert(_document(file), Guardrails)
     except msgspec.ValidationError as error:
         return None, [str(error)]
     return rules, problems(rules)
@@ -52,10 +56,7 @@ def settings_in(file: Path) -> tuple[str, ...]:
 
     Raises CommandError: it cannot be read, or is not a mapping of names to texts, numbers or booleans (exit 2).
     """
-    try:
-        document = parse_yaml(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, YamlTextError) as error:
-        raise usage(f"{file} cannot be read", cause=str(error)) from error
+    document = _document(file)
     if not isinstance(document, dict):
         raise usage(f"{file} has no settings", cause="It must have a line NAME: VALUE for each setting.")
     for name, value in document.items():

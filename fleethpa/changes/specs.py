@@ -15,26 +15,23 @@ from fleethpa.changes.manifests import FileManifest, check_hpa
 from fleethpa.fleet.finding import names_known, no_such_hpa, places_read, sole_id
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
+from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import Session
 from fleethpa.show import words
 from fleethpa.show.times import rfc3339
 from fleethpa.show.words import alike
-from schemas.keys import partition_for
+from schemas.keys import HpaId, partition_for
 from schemas.kubernetes.hpa import manifest_of, metric_name, metric_source, semantically_equal_spec
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.shape import Json
-from streams.analysis.counterfactual import total_of, varied
-from streams.analysis.revisions import RevisionReader
+from streams.analysis.counterfactual import Varied, total_of, varied
+from streams.analysis.revisions import Revision, RevisionReader
 from streams.hpa.observation import PodSamples
+from streams.state.lostmetrics import EvaluationInputs
 
 if TYPE_CHECKING:
-    from fleethpa.fleet.views import FleetState
-    from schemas.keys import HpaId
-    from streams.analysis.counterfactual import Varied
-    from streams.analysis.revisions import Revision
     from streams.history.past import Past
-    from streams.state.lostmetrics import EvaluationInputs
     from streams.state.partition import Partition
 
 

@@ -6,8 +6,9 @@ Source: upstream `pkg/apis/autoscaling/validation`, `pkg/registry/autoscaling/ho
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import usage
 from schemas.kubernetes.shape import Json
 from streams.hpa.rules import (
@@ -23,9 +24,6 @@ from streams.hpa.rules import (
     rules_text,
 )
 from streams.state.clustersettings import effective
-
-if TYPE_CHECKING:
-    from fleethpa.fleet.views import FleetState
 
 
 class VersionRules(NamedTuple):

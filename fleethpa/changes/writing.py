@@ -13,17 +13,16 @@ import click
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, usage
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.session import Session
-from schemas.observed import AutoscalerSet
+from schemas.entries import Body
+from schemas.keys import HpaId
+from schemas.kubernetes.shape import Json
+from schemas.observed import AutoscalerSet, Mode
 from streams.ingest.bodies import SourcePlace, normalize
 from streams.ingest.own import topic_of
 from streams.ingest.pieces import Refusal
 
 if TYPE_CHECKING:
     from fleethpa.frame.writer import Fate, SentRecord, Writer
-    from schemas.entries import Body
-    from schemas.keys import HpaId
-    from schemas.kubernetes.shape import Json
-    from schemas.observed import Mode
 
 R = TypeVar("R")
 RECORDED: Final = "30s"
@@ -40,7 +39,7 @@ class Concern:
 
 @dataclass(frozen=True)
 class PlannedRecord:
-    """One record to write: about a namespace (`namespace` set) or to the settings, and what it says to the user.
+    """One record to write: about a namespace (`namespace` set) or to the settings, and how it is shown to the user.
 
     `also`: further entries of the same record, so that all of them are in the log or none.
     """
@@ -60,7 +59,7 @@ class PlannedRecord:
 def central_record(
     hpa: HpaId, words: str, body: Json, author: str, reason: str, mode: Mode | None = None
 ) -> PlannedRecord:
-    """The record that makes a central HPA this object. `words`: what it says to the user after the HPA's name."""
+    """The record that makes a central HPA this object. `words`: what the user is shown after the HPA's name."""
     entry = AutoscalerSet(hpa=body, origin="central", mode=mode, author=author, reason=reason)
     return PlannedRecord(f"hpa {hpa} {words}", entry, hpa.cluster, hpa.namespace)
 
@@ -155,7 +154,7 @@ async def write_all(
     *,
     silent: bool = False,
 ) -> int:
-    """Write records, wait until they stand in the log, and tell each one's fate; returns the exit code.
+    """Write records, wait until they are in the log, and report what became of each; returns the exit code.
 
     `must_arrive`: what comes next depends on them, so that one that is not in the log in time is an error. `silent`:
     only what went wrong is reported.

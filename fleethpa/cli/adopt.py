@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -24,6 +24,7 @@ from fleethpa.changes.foresight import Foresight, Present, concerns, refusal_err
 from fleethpa.changes.handover import HandOver, Place, Plan, about, native_hpas, native_objects, owner_of, place_options
 from fleethpa.changes.writing import Concern, PlannedRecord, write_options
 from fleethpa.fleet.state import read_state
+from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import OK, CommandError, not_found, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import to_yaml
@@ -36,9 +37,6 @@ from schemas.kubernetes.shape import Json
 from schemas.observed import AutoscalerSet, Target
 from streams.analysis.revisions import differences
 from streams.state.clustersettings import effective
-
-if TYPE_CHECKING:
-    from fleethpa.fleet.views import FleetState
 
 DROPPED = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "ownerReferences")
 """Metadata of the native object that the central one does not take over."""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from fleethpa.changes.foresight import Present, concerns
+from fleethpa.changes.foresight import Foresight, Present, concerns
 from fleethpa.changes.manifests import (
     FieldValidation,
     Input,
     checked_hpa,
     fixed_replicas,
     no_hpas,
+    read_hpas,
     read_input,
     validate_option,
-    warn_about_fields,
 )
 from fleethpa.changes.schedules import kept_by
 from fleethpa.changes.versions import rules_in, version_errors, version_warnings
@@ -24,22 +24,18 @@ from fleethpa.changes.writing import PlannedRecord, central_record, change, writ
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.finding import chosen, matching_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, Ref, Selection, cluster_globs
-from fleethpa.fleet.state import fleet_now, hpa_names, read_state
+from fleethpa.fleet.state import fleet_now, read_state
+from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.words import counted
+from schemas.entries import Body
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerDeleted, AutoscalerSet
-
-if TYPE_CHECKING:
-    from fleethpa.changes.foresight import Foresight
-    from fleethpa.fleet.views import FleetState, HpaView
-    from schemas.entries import Body
-    from streams.state.foldhpas import Claim
+from streams.state.foldhpas import Claim
 
 
 @click.command()
-@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
 @click.option(
     "-f",
@@ -146,10 +142,7 @@ def apply(
     Other objects in the input are ignored, with a warning if the manifest of a target sets spec.replicas. What `get hpa
     -o yaml` has printed is put back: each central HPA in its cluster, in its mode.
     """
-    read = read_input(filenames, validate)
-    warn_about_fields(session, read)
-    if not read.hpas:
-        raise no_hpas(filenames, read)
+    read = read_hpas(session, filenames, validate)
 
     async def work() -> int:
         async with session.past() as past:

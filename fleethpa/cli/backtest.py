@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import click
 from click.core import ParameterSource
 
-from fleethpa.changes.fleetmanifests import FLEET_KIND, fleet_manifest
-from fleethpa.changes.manifests import FieldValidation, Input, read_input, validate_option, warn_about_fields
+from fleethpa.changes.fleetmanifests import FLEET_KIND, FleetManifest, fleet_manifest
+from fleethpa.changes.manifests import (
+    FieldValidation,
+    FileManifest,
+    Input,
+    read_input,
+    validate_option,
+    warn_about_fields,
+)
 from fleethpa.changes.schedules import SEASONS, TimedPolicy, parse_rule, parse_zone
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import closed_window
@@ -19,6 +28,7 @@ from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, usage
 from fleethpa.frame.options import (
+    FailIf,
     html_option,
     output_option,
     parse_duration_ms,
@@ -28,27 +38,17 @@ from fleethpa.frame.options import (
 )
 from fleethpa.frame.session import Session, command_options
 from fleethpa.questions.backtestreport import Reported, report
-from fleethpa.questions.backtests import requests, run_all
+from fleethpa.questions.backtests import BacktestRequest, requests, run_all
 from fleethpa.questions.fleetbacktests import fleet_report, run_fleets, tried
 from fleethpa.show.formats import to_yaml_documents
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from zoneinfo import ZoneInfo
-
-    from fleethpa.changes.fleetmanifests import FleetManifest
-    from fleethpa.changes.manifests import FileManifest
-    from fleethpa.frame.options import FailIf
-    from fleethpa.questions.backtests import BacktestRequest
-    from schemas.keys import HpaId
-    from streams.analysis.acrossclusters import FleetBacktest
-    from streams.analysis.backtest import Backtest
-    from streams.analysis.measures import Measures
-    from streams.history.evaluations import HpaEvent
+from schemas.keys import HpaId
+from streams.analysis.acrossclusters import FleetBacktest
+from streams.analysis.backtest import Backtest
+from streams.analysis.measures import Measures
+from streams.history.evaluations import HpaEvent
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
 @click.option("-f", "--filename", "files", multiple=True, help="Manifests of the candidates: file, folder or -.")
 @validate_option

@@ -5,23 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
+import msgspec
 
-from fleethpa.changes.capacitygroups import read_capacity_group
+from fleethpa.changes.capacitygroups import CapacityGroup, read_capacity_group
 from fleethpa.fleet.filters import closed_window
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, not_found
 from fleethpa.frame.options import ConditionMeasure, html_option, output_option, parse_fail_if
 from fleethpa.frame.session import Session, command_options
-from fleethpa.frame.sources import jobs_for, progress
-from fleethpa.questions.capacityreport import report
-from streams.analysis.capacityruns import read_wanted, run_ceiling, wanted_replicas
+from fleethpa.frame.sources import by_partition
+from fleethpa.questions.backtestreport import minutes
+from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences
+from fleethpa.show.times import rfc3339
+from fleethpa.show.words import counted
+from streams.analysis.capacityruns import CapacityTest, run_ceiling, wanted_replicas
 from streams.analysis.guardrailruns import GuardedTask
 from streams.archive.layout import DECISIONS
-from streams.history.parallel import ReplayPool
 
 if TYPE_CHECKING:
-    from fleethpa.changes.capacitygroups import CapacityGroup
     from streams.analysis.capacityruns import CapacityTest
+
 
 _MEASURES: Final = {"held": ConditionMeasure("held"), "time_held": ConditionMeasure("minutes", "minutes")}
 
@@ -76,12 +79,7 @@ async def _tested(session: Session, group: CapacityGroup, window: tuple[int, int
         tasks = [GuardedTask(past, number, *window) for number in numbers]
         # What is held back at the end of the log is not held back until now.
         until_ms = min(window[1], max([await past.last_ms(number) for number in numbers]))
-        if len(tasks) == 1 or jobs_for(past, DECISIONS) == 1:
-            parts = [await wanted_replicas(task) for task in tasks]
-        else:
-            pool = ReplayPool(read_wanted, jobs_for(past, DECISIONS))
-            async with progress(session, "reading", pool):
-                parts = [part async for part in pool.run(tasks)]
+        parts = await by_partition(session, past, wanted_replicas, tasks, DECISIONS)
     events = [event for found, _ in parts for event in found]
     result = run_ceiling(group.replicas, events, priorities.get, until_ms)
     if result is None:
@@ -90,3 +88,66 @@ async def _tested(session: Session, group: CapacityGroup, window: tuple[int, int
             next_step="fleethpa decisions -A --since 30d, to see when there are some",
         )
     return result
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+_UNKNOWN: Final = (
+    "what a load that is held back would have asked for later: HPAs want what was decided as recorded",
+    "the weight of a replica: all count alike",
+    "what HPAs wanted that are no longer there: they are not counted",
+)
+
+
+def report(name: str, result: CapacityTest) -> QuestionReport:
+    """The report of one ceiling."""
+    rows = [
+        (
+            each.hpa,
+            str(each.priority),
+            str(each.times),
+            minutes(each.minutes),
+            minutes(each.longest_minutes),
+            str(each.most_missing),
+            f"{each.missing_replica_hours:,.2f}",
+        )
+        for each in result.held
+    ]
+    head = ("HPA", "PRIORITY", "TIMES", "HELD BACK", "LONGEST", "MISSING AT MOST", "REPLICA-HOURS")
+    about = f"{rfc3339(result.since_ms)} … {rfc3339(result.until_ms)}   {counted(result.hpas, 'HPA')}"
+    document = {
+        "name": name,
+        "limit": {"replicas": result.limit},
+        "since": rfc3339(result.since_ms),
+        "until": rfc3339(result.until_ms),
+        "hpas": result.hpas,
+        "peak": {"replicas": result.peak, "time": rfc3339(result.peak_ms)},
+        "above": result.above,
+        "times": result.times,
+        "minutes": result.minutes,
+        "longestMinutes": result.longest_minutes,
+        "held": msgspec.to_builtins(result.held),
+    }
+    section = Section(f"CapacityGroup {name}", about, [Sentences(_verdict(result)), Grid([head, *rows])])
+    return QuestionReport(
+        "Capacity test", "CapacityReport", document, [section], closing=[Notes("This cannot know:", _UNKNOWN)]
+    )
+
+
+def _verdict(result: CapacityTest) -> list[str]:
+    limit = f"A limit of {counted(result.limit, 'replica')}"
+    peak = f"the most that was wanted at once is {result.peak:,}, at {rfc3339(result.peak_ms)}"
+    if not result.held:
+        texts = [f"{limit} would never have held anything back: {peak}."]
+    else:
+        texts = [
+            f"{limit} would have held back {len(result.held)} of {counted(result.hpas, 'HPA')}: "
+            f"{counted(result.times, 'time')}, {minutes(result.minutes)} in all.",
+            f"The longest time was {minutes(result.longest_minutes)}, from {rfc3339(result.longest_since_ms)} on.",
+            f"A limit of {result.peak:,} would have held nothing back: {peak}.",
+        ]
+    if result.above:
+        texts.append(
+            f"There were up to {result.above:,} replicas, above the limit: nothing is scaled down for a ceiling."
+        )
+    return texts

@@ -157,7 +157,6 @@ def rbac(
 
     A custom resource that is scaled needs rights of its own: name it with --for, such as widgets.example.com.
     """
-
     names = [("--namespace", each) for each in namespaces]
     names += [("--secrets-in", each) for each in secrets_in]
     names += [("--clusterprofiles-in", each) for each in clusterprofiles_in]

@@ -18,7 +18,7 @@ from fleethpa.fleet.filters import Filter, window
 from fleethpa.fleet.filters import window as window_of
 from fleethpa.fleet.finding import check_known, nothing_found
 from fleethpa.fleet.selection import Selection
-from fleethpa.fleet.state import hpa_names, look_for_trouble, read_state
+from fleethpa.fleet.state import look_for_trouble, read_state
 from fleethpa.frame.errors import OK, SuggestingGroup, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
@@ -61,7 +61,6 @@ def export() -> None:
 
 
 @export.command("decisions")
-@click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options(labels=False)
 @click.option("-o", "--output", type=click.Choice(["parquet", "csv", "jsonl"]), default="parquet", show_default=True)
 @click.option("--since", metavar="30d|TIME", help="Start at this time.")
@@ -81,7 +80,6 @@ def export_decisions(
     partition_by: str | None,
 ) -> int:
     """Write decisions as rows with all their fields; of all HPAs, unless some are named."""
-
     window = window_of(since, until, session.now_ms())
     given = click.get_current_context().params.get("namespace") or selection.refs
     everything = selection if given else replace(selection, namespace=None)
@@ -123,7 +121,6 @@ _WIDTHS: Final = (24, 28, 4, 4, 11, 18)
 
 
 @click.command()
-@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options(labels=False)
 @click.option("-f", "--follow", is_flag=True, help="Print decisions from now on, as they are made.")
 @filters.options

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 import click
 
-from fleethpa.changes.manifests import (
-    FieldValidation,
-    FileManifest,
-    check_hpa,
-    no_hpas,
-    read_input,
-    validate_option,
-    warn_about_fields,
-)
+from fleethpa.changes.manifests import FieldValidation, FileManifest, Finding, check_hpa, read_hpas, validate_option
 from fleethpa.changes.manifests import lint as check
 from fleethpa.changes.schedules import kept_by
 from fleethpa.changes.versions import version_named
 from fleethpa.fleet.finding import matching_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, cluster_globs
 from fleethpa.fleet.state import fleet_now
+from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
@@ -31,10 +23,6 @@ from fleethpa.show.words import counted, sorted_spec, spec_diff
 from schemas.keys import HpaId
 from schemas.kubernetes.shape import Json
 from streams.analysis.revisions import differences
-
-if TYPE_CHECKING:
-    from fleethpa.changes.manifests import Finding
-    from fleethpa.fleet.views import FleetState
 
 
 @click.command()
@@ -65,9 +53,7 @@ def lint(
     Manifests of the targets, if they are in the input, are checked too: for requests that a utilization needs, and for
     a count that would be reset.
     """
-    read = read_input(filenames, validate)
-    if not read.hpas:
-        raise no_hpas(filenames, read)
+    read = read_hpas(session, filenames, validate)
     found = check(read, namespace, None if kubernetes is None else version_named("--kubernetes", kubernetes, gates))
     if output != "table" or found:
         session.out(render(_listing(found), output, headers=not no_headers, color=session.color))
@@ -137,10 +123,7 @@ def diff(
 
     The order of metrics does not matter, and a field that is left out has its default.
     """
-    read = read_input(filenames, validate)
-    warn_about_fields(session, read)
-    if not read.hpas:
-        raise no_hpas(filenames, read)
+    read = read_hpas(session, filenames, validate)
     wanted: list[tuple[FileManifest, Json]] = []
     for manifest in read.hpas:
         body, errors = check_hpa(manifest, namespace)

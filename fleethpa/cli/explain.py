@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,6 +13,7 @@ from fleethpa.fleet.finding import chosen, find_decision, name_and_moment, short
 from fleethpa.fleet.lists import possible
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import hpa_names, look_for_trouble, read_state
+from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.fleet.views import HpaView
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options, travel_option
@@ -25,13 +26,9 @@ from fleethpa.show.times import shown
 from runtime.log import clean, clean_lines
 from streams.history.recorded import Recorded
 
-if TYPE_CHECKING:
-    from fleethpa.fleet.troubles import ClusterTrouble
-
 
 @click.command()
-@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[hpa] [CLUSTER/][NAMESPACE/]NAME…")
-@selecting.options()
+@selecting.options("[hpa] [CLUSTER/][NAMESPACE/]NAME…")
 @travel_option
 @command_options(reads=True)
 def describe(session: Session, selection: Selection) -> None:
@@ -61,7 +58,7 @@ def page(session: Session, view: HpaView, last: list[Recorded]) -> list[str]:
         *_inputs(session, view),
         *_moves(session, view),
         *_decisions(session, last),
-        _next(view),
+        f"Next: fleethpa explain {view.id}",
     ]
 
 
@@ -124,10 +121,6 @@ def _decisions(session: Session, last: list[Recorded]) -> list[str]:
         for recorded in reversed(last)
     ]
     return ["Last decisions:", *layout([("  TIME", "REPLICAS", "ID", "WHY"), *rows])]
-
-
-def _next(view: HpaView) -> str:
-    return f"Next: fleethpa explain {view.id}"
 
 
 @click.command()

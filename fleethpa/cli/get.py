@@ -15,8 +15,8 @@ from fleethpa.fleet.decisions import decided
 from fleethpa.fleet.finding import chosen, no_such_cluster, nothing_found
 from fleethpa.fleet.lists import beyond, cluster_listing, hpa_listing, visible
 from fleethpa.fleet.selection import TYPE_WORDS, Selection
-from fleethpa.fleet.state import fleet_now, hpa_names, read_state
-from fleethpa.fleet.views import Problem, by_cause
+from fleethpa.fleet.state import fleet_now, read_state
+from fleethpa.fleet.views import FleetState, HpaView, Problem, by_cause
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, PARTIAL, CommandError, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options, travel_option
@@ -26,7 +26,6 @@ from fleethpa.show.words import counted
 from runtime.log import clean
 
 if TYPE_CHECKING:
-    from fleethpa.fleet.views import FleetState, HpaView
     from streams.history.past import Past
 
 
@@ -34,7 +33,6 @@ EVERY_S: Final = 1.0
 
 
 @click.command()
-@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
 @click.option("-w", "--watch", is_flag=True, help="Wait until all have the desired replicas; see --timeout.")
 @command_options(reads=True)
@@ -139,7 +137,6 @@ def get() -> None:
 
 
 @get.command("hpa")
-@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
 @click.option("-w", "--watch", is_flag=True, help="Keep running and print the HPAs that change.")
 @click.option("--problem", is_flag=True, help="Only HPAs with a problem, one line for each cause.")
@@ -219,7 +216,6 @@ async def _watch(
     show: Callable[[list[HpaView]], str],
     before: list[HpaView],
 ) -> None:
-
     seen = {view.id: visible(view) for view in before}
     while True:
         started = time.monotonic()

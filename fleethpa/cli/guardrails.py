@@ -13,14 +13,13 @@ from fleethpa.fleet.state import look_for_trouble
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
-from fleethpa.frame.sources import jobs_for, progress
+from fleethpa.frame.sources import by_partition
 from fleethpa.show.report import Grid, QuestionReport, Section, Sentences
 from fleethpa.show.times import rfc3339
 from fleethpa.show.words import counted
 from schemas.guardrails import Guardrails
-from streams.analysis.guardrailruns import GuardedEvent, GuardedTask, Trip, guarded_events, read_guarded, run_guardrails
+from streams.analysis.guardrailruns import GuardedEvent, GuardedTask, Trip, guarded_events, run_guardrails
 from streams.archive.layout import DECISIONS
-from streams.history.parallel import ReplayPool
 
 
 @click.group(cls=SuggestingGroup)
@@ -70,14 +69,8 @@ def test(session: Session, /, file: Path, since: str, until: str | None, output:
 async def _events(session: Session, begin_ms: int, end_ms: int) -> tuple[list[GuardedEvent], int]:
     async with session.past() as past:
         await look_for_trouble(past)
-        count, jobs = await past.partitions(), jobs_for(past, DECISIONS)
-        tasks = [GuardedTask(past, number, begin_ms, end_ms) for number in range(count)]
-        if count == 1 or jobs == 1:
-            parts = [await guarded_events(task) for task in tasks]
-        else:
-            pool = ReplayPool(read_guarded, jobs)
-            async with progress(session, "reading", pool):
-                parts = [part async for part in pool.run(tasks)]
+        tasks = [GuardedTask(past, number, begin_ms, end_ms) for number in range(await past.partitions())]
+        parts = await by_partition(session, past, guarded_events, tasks, DECISIONS)
     return [event for events, _ in parts for event in events], sum(read for _, read in parts)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -11,25 +11,20 @@ from fleethpa.changes.specs import change_text, read_revisions, revision_before,
 from fleethpa.changes.writing import PlannedRecord, central_record, change, write_options
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.selection import Selection
-from fleethpa.fleet.state import hpa_names
+from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, CommandError, not_found, usage
 from fleethpa.frame.options import moment, output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import Listing, machine, render
 from fleethpa.show.table import Column
 from fleethpa.show.times import shown
+from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
-from streams.analysis.revisions import differences
-
-if TYPE_CHECKING:
-    from fleethpa.fleet.views import FleetState, HpaView
-    from schemas.keys import HpaId
-    from streams.analysis.revisions import Revision
+from streams.analysis.revisions import Revision, differences
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, shell_complete=hpa_names, metavar="[hpa] [CLUSTER/][NAMESPACE/]NAME")
-@selecting.options(labels=False)
+@selecting.options("[hpa] [CLUSTER/][NAMESPACE/]NAME", required=True, labels=False)
 @click.option(
     "--to-revision", "number", type=click.IntRange(min=1), help="The revision [default: the last with another spec]."
 )
@@ -87,8 +82,7 @@ def _write(session: Session, view: HpaView, number: int, spec: dict[str, Any], r
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="[hpa] [CLUSTER/][NAMESPACE/]NAME")
-@selecting.options(labels=False)
+@selecting.options("[hpa] [CLUSTER/][NAMESPACE/]NAME", required=True, labels=False)
 @click.option("--since", metavar="7d|TIME", help="Start at this time [default: the beginning of the log].")
 @click.option("--revision", type=click.IntRange(min=1), help="Print the spec of this revision, as a manifest.")
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")

@@ -71,7 +71,7 @@ _GROUPS: Final = {
         "metrics": ("cli.metrics:metrics", "Try a metric of a Prometheus: see what an HPA would see."),
         "shadow-report": (
             "cli.shadow_report:shadow_report",
-            "Compare fleethpa in shadow mode with the cluster's own controller; tell which HPAs are ready to enforce.",
+            "Compare fleethpa in shadow mode with the cluster's own controller; name HPAs that are ready to enforce.",
         ),
         "verify": ("cli.verify:verify", "Re-derive one decision from the log."),
         "replay": ("cli.verify:replay", "Re-derive recorded decisions; show the first difference."),
@@ -267,7 +267,6 @@ def _end_at_once(code: int) -> NoReturn:
 @command_options()
 def completion(session: Session, shell: str) -> None:
     """Print the completion script of SHELL; add `source <(fleethpa completion bash)` to ~/.bashrc."""
-
     from click.shell_completion import get_completion_class  # here: no other verb needs it
 
     kind = get_completion_class(shell)
@@ -340,7 +339,6 @@ UPSTREAM = "v1.37.1"
 @command_options()
 def version(session: Session, output: str) -> None:
     """Print the versions of fleethpa, its engine, the upstream controller that it equals, and Python."""
-
     facts = {
         "fleethpa": installed("fleet-hpa"),
         "engine": str(ENGINE),

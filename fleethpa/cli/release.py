@@ -22,18 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fleethpa.changes.handover import (
-    LOOK_EVERY_S,
-    HandOver,
-    Place,
-    Plan,
-    about,
-    asking,
-    native_hpas,
-    native_objects,
-    place_options,
-    rest,
-)
+from fleethpa.changes import handover
 from fleethpa.changes.release import (
     MARK,
     ReleasePlan,
@@ -46,7 +35,7 @@ from fleethpa.changes.release import (
 )
 from fleethpa.changes.writing import PlannedRecord, write_options
 from fleethpa.fleet.state import fleet_now, read_state
-from fleethpa.fleet.views import HpaView
+from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, not_found
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.session import Session, command_options
@@ -58,7 +47,6 @@ from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command
 from streams.state.clustersettings import effective
 
 if TYPE_CHECKING:
-    from fleethpa.fleet.views import FleetState
     from reconciler.clusters.nativehpas import NativeHpas
 
 STOPPED_MS: Final = 60_000
@@ -85,8 +73,8 @@ _ENDED_S: Final = 30.0
 )
 @write_options
 @command_options()
-@place_options("release")
-def release(session: Session, /, place: Place, include_held: bool, native_wait: str, **written: Any) -> int:
+@handover.place_options("release")
+def release(session: Session, /, place: handover.Place, include_held: bool, native_wait: str, **written: Any) -> int:
     """Give HPAs back to their cluster's own controller: create native HPAs of the present specs, end the central ones.
 
     An HPA that fleethpa does not scale now (paused, frozen, shadow or off) is left out, since the native controller
@@ -97,22 +85,24 @@ def release(session: Session, /, place: Place, include_held: bool, native_wait: 
     return session.run(_release(session, place, include_held, wait_s, written))
 
 
-async def _release(session: Session, place: Place, include_held: bool, native_s: float, written: dict[str, Any]) -> int:
-    async with native_hpas(session, place.cluster) as hpas:
+async def _release(
+    session: Session, place: handover.Place, include_held: bool, native_s: float, written: dict[str, Any]
+) -> int:
+    async with handover.native_hpas(session, place.cluster) as hpas:
         state = await fleet_now(session)
         views = [view for hpa, view in state.hpas.items() if place.holds(hpa) and view.origin == "central"]
         if not views:
             _nothing_to_release(session, state, place)
             return OK
         _check_controller(state, place.cluster)
-        natives = await native_objects(hpas, Place(place.cluster, place.namespace))
+        natives = await handover.native_objects(hpas, handover.Place(place.cluster, place.namespace))
         plan = release_plan(state, views, natives, include_held)
         await _try(hpas, plan)
         plan.concerns = concerns(plan, place, native_differences(state, place.cluster))
         return await _Release(session, place, hpas, state, written, plan=plan, native_s=native_s).climb(plan)
 
 
-def _nothing_to_release(session: Session, state: FleetState, place: Place) -> None:
+def _nothing_to_release(session: Session, state: FleetState, place: handover.Place) -> None:
     known = [view for hpa, view in state.hpas.items() if place.holds(hpa)]
     if not known:
         raise not_found(f"no HPA is known in {place}", next_step="fleethpa get hpa -A")
@@ -139,7 +129,7 @@ async def _try(hpas: NativeHpas, plan: ReleasePlan) -> None:
         if hpa in plan.natives:
             continue
         try:
-            with asking(hpa.cluster, f"release {hpa}"):
+            with handover.asking(hpa.cluster, f"release {hpa}"):
                 await hpas.create(manifest_to_create(view), dry_run=True)
         except CommandError as error:
             if not isinstance(error.__cause__, ApiError):
@@ -153,7 +143,7 @@ async def _try(hpas: NativeHpas, plan: ReleasePlan) -> None:
 # --- doing ------------------------------------------------------------------------------------------------------------
 
 
-class _Release(HandOver["HpaView"]):
+class _Release(handover.HandOver["HpaView"]):
     """Steps 2 to 5 of the module's docstring. What moves are central HPAs."""
 
     verb, because = "release", "released to the cluster"
@@ -164,7 +154,7 @@ class _Release(HandOver["HpaView"]):
         self._plan, self._native_s = plan, native_s
         self._stopped: set[HpaId] = set()
 
-    def described(self, plan: Plan[HpaView]) -> Iterator[str]:
+    def described(self, plan: handover.Plan[HpaView]) -> Iterator[str]:
         for hpa in plan.moved:
             first = "the native HPA is there already" if hpa in self._plan.natives else "create the native HPA"
             yield f"hpa {hpa}: {first}, wait for its first status, end the central HPA"
@@ -227,7 +217,7 @@ class _Release(HandOver["HpaView"]):
                     next_step=f"fleethpa status {open_[0]}",
                     code=UNREACHABLE,
                 )
-            await rest(LOOK_EVERY_S)
+            await handover.rest(handover.LOOK_EVERY_S)
         return code
 
     def _pause(self, view: HpaView) -> PlannedRecord:
@@ -236,7 +226,7 @@ class _Release(HandOver["HpaView"]):
         body = Command(
             command="pause", name=view.id.name, until=until, author=self.author, reason=f"{MARK}: {self.reason}"
         )
-        return about(view.id, f"hpa {view.id} paused for a minute", body)
+        return handover.about(view.id, f"hpa {view.id} paused for a minute", body)
 
     async def _still_writing(self, group: Mapping[HpaId, HpaView]) -> list[HpaId]:
         async with self.session.past() as past:
@@ -255,11 +245,11 @@ class _Release(HandOver["HpaView"]):
                         next_step="release again",
                         code=UNREACHABLE,
                     )
-                with asking(hpa.cluster, f"create the native HPA {hpa}"):
+                with handover.asking(hpa.cluster, f"create the native HPA {hpa}"):
                     native = await self.hpas.create(manifest_to_create(view))
             natives[hpa] = native
             if carried := carried_status(view):
-                with asking(hpa.cluster, f"write the status of the native HPA {hpa}"):
+                with handover.asking(hpa.cluster, f"write the status of the native HPA {hpa}"):
                     await self._carry_status(native, carried)
 
     async def _carry_status(self, native: Json, carried: Json) -> None:
@@ -279,28 +269,28 @@ class _Release(HandOver["HpaView"]):
 
     def _created(self, hpa: HpaId, native: Json) -> PlannedRecord:
         body = AutoscalerSet(hpa=native, author=self.author, reason=self.reason)
-        return about(hpa, f"native HPA {hpa} created", body)
+        return handover.about(hpa, f"native HPA {hpa} created", body)
 
     async def _unseen(self, natives: Mapping[HpaId, Json]) -> list[HpaId]:
         """Wait for the native controller's first status of each; returns those that got none in time."""
         open_ = list(natives)
         ends = time.monotonic() + self._native_s
         while True:
-            with asking(self.place.cluster, "read the native HPAs"):
+            with handover.asking(self.place.cluster, "read the native HPAs"):
                 open_ = [hpa for hpa in open_ if not _is_looked_after(await self.hpas.get(hpa.namespace, hpa.name))]
             if not open_ or time.monotonic() >= ends:
                 return open_
-            await rest(LOOK_EVERY_S)
+            await handover.rest(handover.LOOK_EVERY_S)
 
     def _ended(self, hpa: HpaId) -> PlannedRecord:
         """The record that ends the central HPA; from then on fleethpa decides beside the native one."""
         deleted = AutoscalerDeleted(name=hpa.name, origin="central", author=self.author, reason=self.reason)
         shadow = Command(command="mode", name=hpa.name, mode="shadow", author=self.author, reason=self.reason)
-        return about(hpa, f"hpa {hpa} released", deleted, shadow)
+        return handover.about(hpa, f"hpa {hpa} released", deleted, shadow)
 
     def _resumed(self, hpa: HpaId, reason: str) -> PlannedRecord:
         body = Command(command="resume", name=hpa.name, author=self.author, reason=reason)
-        return about(hpa, f"hpa {hpa} resumed", body)
+        return handover.about(hpa, f"hpa {hpa} resumed", body)
 
     async def _take_back(self, unseen: Sequence[HpaId], natives: Mapping[HpaId, Json]) -> None:
         """Delete native HPAs again, so that the central ones continue."""

@@ -9,41 +9,42 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import click
 
-from fleethpa.changes.manifests import FieldValidation, Input, no_hpas, read_input, validate_option, warn_about_fields
-from fleethpa.changes.rolloutdrive import (
-    WaveDrive,
-    found_rollout,
-    measured_waves,
-    reverting,
-    rollout_columns,
-    rollout_document,
-    rollout_lines,
-    rollout_next,
-    state_now,
-    wave_documents,
-    wave_named,
-    why_stopped,
+from fleethpa.changes import rolloutdrive as drive
+from fleethpa.changes.manifests import FieldValidation, Input, checked_hpa, read_hpas, validate_option
+from fleethpa.changes.rollouts import (
+    RolloutMark,
+    StagedRollout,
+    digest,
+    in_order,
+    members,
+    part_of,
+    rollouts_in,
+    waves_of,
 )
-from fleethpa.changes.rolloutplan import RolloutPlan, check_others, concerns, rollout_plan
-from fleethpa.changes.rollouts import RolloutMark, StagedRollout, digest, in_order, members, rollouts_in, waves_of
+from fleethpa.changes.schedules import renewed
+from fleethpa.changes.versions import rules_in, version_errors
 from fleethpa.changes.writing import Concern, change, change_options, confirm, show
 from fleethpa.fleet.finding import matching_clusters
 from fleethpa.fleet.selection import cluster_globs
 from fleethpa.fleet.state import fleet_now, read_state
-from fleethpa.frame.errors import OK, CommandError, SuggestingGroup, not_found, usage
+from fleethpa.fleet.views import FleetState
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, SuggestingGroup, not_found, usage
 from fleethpa.frame.options import WAVE_MEASURES, output_option, parse_duration_ms, parse_fail_if
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import Listing, one, render
 from fleethpa.show.table import layout
+from fleethpa.show.times import span
 from fleethpa.show.words import counted, listed
+from schemas.keys import HpaId
+from schemas.kubernetes.hpa import semantically_equal_spec
 from schemas.kubernetes.shape import Json
-
-if TYPE_CHECKING:
-    from streams.analysis.measures import WaveMeasures
+from streams.analysis.measures import WaveMeasures
+from streams.analysis.revisions import differences
 
 DEFAULT_GATES: Final = ("replicas_removed>30%", "at_max>+20%", "failing>+10%")
 
@@ -113,10 +114,7 @@ def rollout(
     gates = list(conditions or DEFAULT_GATES)
     for text in gates:
         parse_fail_if(text, WAVE_MEASURES)
-    read = read_input(filenames, validate)
-    if not read.hpas:
-        raise no_hpas(filenames, read)
-    warn_about_fields(session, read)
+    read = read_hpas(session, filenames, validate)
     return session.run(_begin(session, read, globs, namespace, sizes, wait_ms, gates, written))
 
 
@@ -185,12 +183,12 @@ async def _begin(
     if written["dry_run"]:
         show(session, stated)
         for number, clusters in enumerate(plan.waves, 1):
-            session.out(f"{wave_named(mark, number)}: {listed(clusters)} (dry run)")
+            session.out(f"{drive.wave_named(mark, number)}: {listed(clusters)} (dry run)")
         return OK
     confirm(session, stated, written["yes"], "rollout")
     session.out(f"rollout {mark.id} begins")
     examples = {f"{hpa.namespace}/{hpa.name}": part for hpa, part in plan.parts.items()}
-    return await WaveDrive(session, mark, examples, written).run(1)
+    return await drive.WaveDrive(session, mark, examples, written).run(1)
 
 
 def _nothing_to_do(session: Session, plan: RolloutPlan) -> int:
@@ -208,15 +206,15 @@ def _nothing_to_do(session: Session, plan: RolloutPlan) -> int:
 
 
 async def _resume(session: Session, rollout_id: str, written: dict[str, Any]) -> int:
-    state = await state_now(session)
-    rollout = found_rollout(state, rollout_id)
+    state = await drive.state_now(session)
+    rollout = drive.found_rollout(state, rollout_id)
     if rollout.reverted:
         raise CommandError(
             f"rollout {rollout_id} was reverted ({rollout.reverted})",
             next_step=f"fleethpa rollout abort {rollout_id}" if rollout.running() else "fleethpa rollout -f …",
         )
     wave = rollout.wave
-    if stopped := why_stopped(state, rollout.plan, rollout, wave - 1):
+    if stopped := drive.why_stopped(state, rollout.plan, rollout, wave - 1):
         raise CommandError(
             f"rollout {rollout_id} cannot continue: {stopped}", next_step=f"fleethpa rollout abort {rollout_id}"
         )
@@ -228,19 +226,19 @@ async def _resume(session: Session, rollout_id: str, written: dict[str, Any]) ->
         Concern(f"resume judges wave {wave} of {len(rollout.plan.waves)}, then changes {counted(len(left), 'HPA')}")
     ]
     if lacking:
-        names = listed([str(view.id) for view in lacking])
+        names = listed(str(view.id) for view in lacking)
         stated.append(Concern(f"wave {wave} has not reached {names}: resume begins with them"))
     show(session, stated) if written["dry_run"] else confirm(session, stated, written["yes"], "rollout resume")
     if written["dry_run"]:
         return OK
     examples = {named: rollout.example(named) for named in rollout.plan.hpas}
-    return await WaveDrive(session, rollout.plan, examples, written).run(wave)
+    return await drive.WaveDrive(session, rollout.plan, examples, written).run(wave)
 
 
 async def _abort(session: Session, rollout_id: str, written: dict[str, Any]) -> int:
-    rollout = found_rollout(await state_now(session), rollout_id)
+    rollout = drive.found_rollout(await drive.state_now(session), rollout_id)
     why = f"aborted by {session.config.author}" + (f": {written['reason']}" if written["reason"] else "")
-    writes = reverting(rollout, session.config.author, why)
+    writes = drive.reverting(rollout, session.config.author, why)
     for hpa in rollout.marks:
         if rollout.is_overtaken(hpa):
             session.warn(f"{hpa} was changed since and stays as it is. Next: fleethpa history {hpa}")
@@ -258,9 +256,9 @@ async def _status(session: Session, rollout_id: str | None, no_headers: bool, ou
     async with session.past() as past:
         state = await read_state(past)
         if rollout_id is not None:
-            rollout = found_rollout(state, rollout_id)
-            waves = await measured_waves(past, rollout)
-            document = rollout_document(rollout, state.clock_ms) | {"waves": wave_documents(rollout, waves)}
+            rollout = drive.found_rollout(state, rollout_id)
+            waves = await drive.measured_waves(past, rollout)
+            document = drive.rollout_document(rollout, state.clock_ms) | {"waves": drive.wave_documents(rollout, waves)}
             _show_one(session, rollout, state.clock_ms, document, waves, output)
             return OK
     found = sorted(rollouts_in(state).values(), key=lambda each: each.plan.begun_ms)
@@ -270,8 +268,8 @@ async def _status(session: Session, rollout_id: str | None, no_headers: bool, ou
     listing = Listing(
         kind="Rollout",
         items=found,
-        columns=rollout_columns(session.time_style, session.now_ms(), state.clock_ms),
-        document=lambda each: rollout_document(each, state.clock_ms),
+        columns=drive.rollout_columns(session.time_style, session.now_ms(), state.clock_ms),
+        document=lambda each: drive.rollout_document(each, state.clock_ms),
         name=lambda each: f"rollout/{each.id}",
     )
     session.out(render(listing, output, headers=not no_headers, color=session.color))
@@ -289,6 +287,91 @@ def _show_one(
     if output not in ("table", "wide"):
         session.out(f"rollout/{rollout.id}" if output == "name" else one("Rollout", document, output))
         return
-    session.lines(layout(rollout_lines(rollout, now_ms, waves)))
-    if next_step := rollout_next(rollout, now_ms):
+    session.lines(layout(drive.rollout_lines(rollout, now_ms, waves)))
+    if next_step := drive.rollout_next(rollout, now_ms):
         session.note(f"Next: {next_step}")
+
+
+# --- planning ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class RolloutPlan:
+    """What a rollout would change: the new part of each HPA, those that have it already, and clusters without it.
+    `scheduled`: those of the changed ones that keep a schedule of their own.
+    """
+
+    parts: dict[HpaId, Json] = field(default_factory=dict)
+    unchanged: list[HpaId] = field(default_factory=list)
+    missing: list[HpaId] = field(default_factory=list)
+    scheduled: list[HpaId] = field(default_factory=list)
+    waves: list[list[str]] = field(default_factory=list)
+
+
+def rollout_plan(
+    state: FleetState, read: Input, clusters: Sequence[str], namespace: str | None, sizes: str
+) -> RolloutPlan:
+    """Say which HPAs a rollout would change, and in which waves. `clusters`: all that are meant, in their order.
+
+    Raises CommandError: a manifest is not valid, or would move an HPA to another target (exit 2).
+    """
+    plan = RolloutPlan()
+    for manifest in read.hpas:
+        body = checked_hpa(manifest, namespace)
+        metadata = body["metadata"]
+        part = part_of(metadata.get("labels") or {}, metadata.get("annotations") or {}, body["spec"])
+        for cluster in clusters:
+            hpa = HpaId(cluster, metadata["namespace"], manifest.name)
+            view = state.hpas.get(hpa)
+            if view is None or view.origin != "central":
+                plan.missing.append(hpa)
+            elif view.spec.get("scaleTargetRef") != part["spec"]["scaleTargetRef"]:
+                raise usage(
+                    f"{hpa}: a rollout does not change what an HPA scales",
+                    cause="Its spec.scaleTargetRef differs from the manifest's.",
+                    next_step="fleethpa apply -f …",
+                )
+            elif semantically_equal_spec(view.spec, part["spec"]):
+                plan.unchanged.append(hpa)
+            elif errors := version_errors(part["spec"], rules_in(state, hpa.cluster), view.spec):
+                raise usage(f"{hpa} would be invalid in its cluster", cause="\n".join(errors))
+            else:
+                plan.parts[hpa] = part
+                plan.scheduled += [hpa] if renewed(view.hpa, body) is not None else []
+    changed = {hpa.cluster for hpa in plan.parts}
+    plan.waves = waves_of([name for name in clusters if name in changed], sizes) if changed else []
+    return plan
+
+
+def check_others(state: FleetState, plan: RolloutPlan, now_ms: int) -> None:
+    """Check that no other rollout is changing these HPAs. Raises CommandError: one is (exit 1)."""
+    for other in rollouts_in(state).values():
+        held = [hpa for hpa in other.running() if hpa in plan.parts]
+        if held and other.state(now_ms) in ("watching", "waiting", "reverting"):
+            raise CommandError(
+                f"rollout {other.id} by {other.plan.author} is changing {listed(map(str, held))}",
+                cause=f"It is in wave {other.wave} of {len(other.plan.waves)}.",
+                next_step=f"fleethpa rollout status {other.id}, or to end it: fleethpa rollout abort {other.id}",
+                code=ANSWER_IS_NO,
+            )
+
+
+def concerns(state: FleetState, plan: RolloutPlan, mark: RolloutMark) -> list[Concern]:
+    """Say what a rollout would do, for the confirmation."""
+    changes = {"; ".join(differences(state.hpas[hpa].spec, part["spec"])) for hpa, part in plan.parts.items()}
+    reported = sorted(changes)[0] + (f" (and {len(changes) - 1} other changes)" if len(changes) > 1 else "")
+    clusters = counted(sum(map(len, plan.waves)), "cluster")
+    return [
+        Concern(f"rollout changes {counted(len(plan.parts), 'HPA')} in {clusters}: {reported}"),
+        Concern(
+            f"{counted(len(plan.waves), 'wave')} of {span(mark.wait_ms)} each; reverted if {' or '.join(mark.fail_if)}"
+        ),
+        *_schedule_concerns(plan),
+    ]
+
+
+def _schedule_concerns(plan: RolloutPlan) -> list[Concern]:
+    if not plan.scheduled:
+        return []
+    hpas = listed(map(str, plan.scheduled))
+    return [Concern(f"schedules are kept ({hpas}): the manifest holds until the last wave is over, then their rules")]

@@ -14,18 +14,7 @@ from fleethpa.fleet.members import fixed_options, found_options, prometheus_opti
 from fleethpa.frame.errors import OK, SuggestingGroup, usage
 from fleethpa.frame.options import DurationMs, web_options
 from fleethpa.frame.session import Session, command_options
-from fleethpa.processes.parts import (
-    agent_part,
-    breaker_part,
-    configured,
-    decider_part,
-    ingest_part,
-    observer_part,
-    reconciler_part,
-    router_part,
-    run_parts,
-    scheduler_part,
-)
+from fleethpa.processes import parts as processes
 from runtime.log import look_for_cycles_seldom, set_up_logging
 
 # Every hint at `fleethpa run` loads this module, also those of verbs that answer at once: what a part needs is loaded
@@ -77,7 +66,7 @@ def run() -> None:
 @command_options()
 def run_ingest(session: Session, /, **options: Any) -> int:
     """Merge the public topics into one ordered log."""
-    return _run(session, options["log_level"], {"ingest": ingest_part(session, **options)})
+    return _run(session, options["log_level"], {"ingest": processes.ingest_part(session, **options)})
 
 
 @run.command("observer")
@@ -92,7 +81,7 @@ def run_ingest(session: Session, /, **options: Any) -> int:
 @command_options()
 def run_observer(session: Session, /, **options: Any) -> int:
     """Watch member clusters and poll their metrics APIs."""
-    return _run(session, options["log_level"], {"observer": observer_part(session, **options)})
+    return _run(session, options["log_level"], {"observer": processes.observer_part(session, **options)})
 
 
 @run.command("reconciler")
@@ -103,7 +92,7 @@ def run_observer(session: Session, /, **options: Any) -> int:
 @command_options()
 def run_reconciler(session: Session, /, **options: Any) -> int:
     """Write decided replicas, HPA status and Events to member clusters."""
-    return _run(session, options["log_level"], {"reconciler": reconciler_part(session, **options)})
+    return _run(session, options["log_level"], {"reconciler": processes.reconciler_part(session, **options)})
 
 
 @run.command("agent")
@@ -148,7 +137,7 @@ def run_agent(session: Session, /, **options: Any) -> int:
 
     Run two replicas: one leads, by a Lease, and the other takes over within 20 s.
     """
-    return _run(session, options["log_level"], {"agent": agent_part(session, **options)})
+    return _run(session, options["log_level"], {"agent": processes.agent_part(session, **options)})
 
 
 @run.command("router")
@@ -156,7 +145,7 @@ def run_agent(session: Session, /, **options: Any) -> int:
 @command_options()
 def run_router(session: Session, /, **options: Any) -> int:
     """Copy decisions, settings and central HPAs to the topics of agents."""
-    return _run(session, options["log_level"], {"router": router_part(session, **options)})
+    return _run(session, options["log_level"], {"router": processes.router_part(session, **options)})
 
 
 @run.command("scheduler")
@@ -165,7 +154,7 @@ def run_router(session: Session, /, **options: Any) -> int:
 @command_options()
 def run_scheduler(session: Session, /, **options: Any) -> int:
     """Change the specs of central HPAs at the times of their schedules (`fleethpa schedule`)."""
-    return _run(session, options["log_level"], {"scheduler": scheduler_part(session, **options)})
+    return _run(session, options["log_level"], {"scheduler": processes.scheduler_part(session, **options)})
 
 
 @run.command("breaker")
@@ -176,7 +165,7 @@ def run_scheduler(session: Session, /, **options: Any) -> int:
 @command_options()
 def run_breaker(session: Session, /, **options: Any) -> int:
     """Follow the decisions and report when a guardrail trips; those with `act: true` pause scale-downs."""
-    return _run(session, options["log_level"], {"breaker": breaker_part(session, **options)})
+    return _run(session, options["log_level"], {"breaker": processes.breaker_part(session, **options)})
 
 
 @run.command("decider")
@@ -205,7 +194,7 @@ def run_decider(session: Session, /, *, rebuild: bool, archive: str | None, **op
         raise usage("--archive needs --rebuild", cause="Without --rebuild a decider reads the topics only.")
     set_up_logging(options["log_level"])
     ticks = options["ticks"] and not options["playback"]
-    config = configured(DeciderConfig, options | {"ticks": ticks}, kafka=session.config.kafka())
+    config = processes.configured(DeciderConfig, options | {"ticks": ticks}, kafka=session.config.kafka())
     if rebuild:
         app.run_rebuild(config, Path(archive) if archive else None)
     else:
@@ -230,11 +219,11 @@ def run_all(session: Session, /, without: tuple[str, ...], **options: Any) -> in
     router use the four ports after it.
     """
     makers: dict[str, Callable[..., Any]] = {
-        "ingest": ingest_part,
-        "observer": observer_part,
-        "reconciler": reconciler_part,
-        "decider": decider_part,
-        "router": partial(router_part, for_agents=True),
+        "ingest": processes.ingest_part,
+        "observer": processes.observer_part,
+        "reconciler": processes.reconciler_part,
+        "decider": processes.decider_part,
+        "router": partial(processes.router_part, for_agents=True),
     }
     first = options.pop("web_port")
     ports = {name: first + number if first else first for number, name in enumerate(makers)}
@@ -247,5 +236,5 @@ def run_all(session: Session, /, without: tuple[str, ...], **options: Any) -> in
 def _run(session: Session, level: str, parts: dict[str, Any]) -> int:
     set_up_logging(level)
     look_for_cycles_seldom()
-    run_parts(session, parts)
+    processes.run_parts(session, parts)
     return OK

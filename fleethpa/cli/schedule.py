@@ -23,7 +23,7 @@ from fleethpa.changes.writing import PlannedRecord, central_record, change, writ
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.finding import chosen
 from fleethpa.fleet.selection import Selection
-from fleethpa.fleet.state import fleet_now, hpa_names, read_state
+from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.fleet.views import HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, SuggestingGroup, not_found, usage
 from fleethpa.frame.options import output_option
@@ -40,7 +40,6 @@ def schedule() -> None:
 
 
 @schedule.command()
-@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
 @click.option(
     "--rule",
@@ -58,7 +57,6 @@ def create(session: Session, /, selection: Selection, rules: tuple[str, ...], ti
 
     Rules set minReplicas, maxReplicas and targets; try them first with `fleethpa backtest --schedule`.
     """
-
     parsed_rules(rules, time_zone)  # whether they can be read, before anything else is
 
     def write(view: HpaView) -> PlannedRecord:
@@ -72,7 +70,6 @@ def create(session: Session, /, selection: Selection, rules: tuple[str, ...], ti
 
 
 @schedule.command()
-@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
 @write_options
 @command_options()
@@ -143,7 +140,6 @@ class _Row:
 
 
 @schedule.command("list")
-@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
 @output_option()
 @command_options(reads=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
@@ -14,7 +14,9 @@ from fleethpa.changes.scopes import Scope, named_clusters, scope_options, writes
 from fleethpa.changes.settings import SETTINGS, Changes, parse_changes, remarks, settings_in, written_settings
 from fleethpa.changes.writing import Concern, PlannedRecord, change, write_options
 from fleethpa.fleet.finding import nearest_cluster, no_such_cluster
-from fleethpa.fleet.state import fleet_now, hpa_names, read_state
+from fleethpa.fleet.selection import names_argument
+from fleethpa.fleet.state import fleet_now, read_state
+from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found, usage
 from fleethpa.frame.options import output_option, parse_duration_ms
 from fleethpa.frame.session import Session, command_options
@@ -27,12 +29,9 @@ from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet, settings_of
 
-if TYPE_CHECKING:
-    from fleethpa.fleet.views import FleetState
-
 
 @click.command()
-@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@names_argument()
 @scope_options
 @click.option("--for", "lasting", metavar="DURATION", help="End the pause after this time.")
 @click.option("--scale-in", is_flag=True, help="Only stop scaling down.")
@@ -67,7 +66,7 @@ def pause(
 
 
 @click.command()
-@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@names_argument()
 @scope_options
 @click.option(
     "--guardrails",
@@ -85,7 +84,7 @@ def resume(session: Session, /, scope: Scope, guardrails: bool, **written: Any) 
 
 
 @click.command()
-@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[CLUSTER/][NAMESPACE/]NAME…")
+@names_argument("[CLUSTER/][NAMESPACE/]NAME…")
 @click.option("--replicas", type=click.IntRange(1, 2**31 - 1), metavar="N", help="The replicas to scale to.")
 @click.option("--for", "lasting", metavar="DURATION", help="End the override after this time, such as 2h.")
 @click.option("--end", is_flag=True, help="End an override now.")
@@ -121,7 +120,7 @@ def override(
 
 @click.command()
 @click.argument("wanted", type=click.Choice(["off", "shadow", "enforce"]))
-@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@names_argument()
 @scope_options
 @write_options
 @command_options()
@@ -360,7 +359,6 @@ def _check_removal(state: FleetState, cluster: str, yes: bool) -> None:
 
 
 def _show(session: Session, cluster: str, output: str) -> int:
-
     state = session.run(fleet_now(session))
     if cluster != EVERY_CLUSTER and cluster not in state.clusters:
         raise no_such_cluster(cluster, state)

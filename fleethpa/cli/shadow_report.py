@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 import msgspec
@@ -20,18 +20,15 @@ from fleethpa.show.formats import Listing, render
 from fleethpa.show.report import Grid, QuestionReport, Section, Sentences, report_lines, verdict
 from fleethpa.show.table import Column
 from fleethpa.show.times import rfc3339
+from schemas.keys import HpaId
+from streams.analysis.shadowreport import ShadowReport
 from streams.analysis.shadowreport import shadow_report as compare
 from streams.history.evaluations import events_by_hpa
-
-if TYPE_CHECKING:
-    from schemas.keys import HpaId
-    from streams.analysis.shadowreport import ShadowReport
 
 _SHOWN: Final = 10
 
 
 @click.command("shadow-report")
-@click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
 @click.option("--since", default="1d", show_default=True, metavar="7d|TIME", help="Start at this time.")
 @click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")

@@ -18,17 +18,15 @@ from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import client_settings, connecting
 from fleethpa.show.formats import one
 from runtime.log import clean
-from runtime.topicadmin import ACLS, Component, acl_commands
+from runtime.topicadmin import ACLS, Component, TopicDifference, WantedTopic, acl_commands
 from schemas.decisions import ENGINE
 from schemas.settings import EngineSet
 from schemas.topics import DEFAULT_PARTITIONS
-from streams.ingest.mapping import MappingError, load_mapping
+from streams.ingest.mapping import Mapping, MappingError, load_mapping
 from streams.state.partitionrow import PartitionRow
 from streams.state.rowcodec import Row, decode_row, partition_key
 
 if TYPE_CHECKING:
-    from runtime.topicadmin import TopicDifference, WantedTopic
-    from streams.ingest.mapping import Mapping
     from streams.ingest.preview import CheckReport
 
 
@@ -320,5 +318,5 @@ def _change(session: Session, want: Sequence[WantedTopic], dry_run: bool) -> Non
     try:
         session.run(change())
     except TopicError as error:
-        cause = "The broker says no: too few brokers for the replication factor, or no permission."
+        cause = "The brokers refuse: too few of them for the replication factor, or no permission."
         raise CommandError(str(error), cause=cause, next_step="fleethpa topics init --replication-factor 1") from error

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Final, NamedTuple
 
 import click
+import msgspec
 
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import closed_window
@@ -17,18 +19,21 @@ from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import OK
 from fleethpa.frame.options import html_option, output_option, parse_price, price_option
 from fleethpa.frame.session import Session, command_options
-from fleethpa.frame.sources import telling
-from fleethpa.questions.tuningreport import Tuned, report
-from fleethpa.questions.tunings import Asked, InFile, InMemory, Progress, parse_within, run
-from fleethpa.show.formats import to_yaml_documents
+from fleethpa.frame.sources import showing_progress
+from fleethpa.questions.tunings import Asked, Kept, Progress, parse_within, run
+from fleethpa.show.formats import to_yaml, to_yaml_documents
+from fleethpa.show.report import Grid, Notes, Preformatted, QuestionReport, Scatter, Section, Sentences, Spot, verdict
+from fleethpa.show.times import rfc3339, span
+from schemas.keys import HpaId
+from schemas.kubernetes.hpa import manifest_of
+from schemas.kubernetes.shape import Json
+from streams.analysis.closedloop import UNKNOWN
+from streams.analysis.revisions import differences
+from streams.analysis.tuning.recording import WORTH_RELIEF, CurvePoint, Objective, Side, Tuning
 from streams.history.parallel import cores
-
-if TYPE_CHECKING:
-    from streams.analysis.tuning.recording import Objective
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
 @click.option(
     "--objective",
@@ -76,28 +81,283 @@ def tune(
     within, given = parse_within(limits), parse_price(price)
     begin, end = closed_window(since, until, session.now_ms())
     asked = Asked(since_ms=begin, until_ms=end, objective=objective, within=within)
-    kept = InFile(Path(resume), asked) if resume else InMemory()
-    found, used = session.run(_tuned(session, selection, kept, asked, given))
+    kept = Kept(Path(resume) if resume else None, asked)
+    found, used = session.run(_tuned(session, selection, kept, given))
     emitted = to_yaml_documents([each.manifest for each in found if each.manifest is not None]) if emit_yaml else None
     session.publish(report(found, used), output, html=html, instead=emitted)
     return OK
 
 
 async def _tuned(
-    session: Session, selection: Selection, kept: InFile | InMemory, asked: Asked, given: Decimal | None
+    session: Session, selection: Selection, kept: Kept, given: Decimal | None
 ) -> tuple[list[Tuned], Decimal | None]:
     """What was found, and the price of a replica-hour."""
-    if isinstance(kept, InFile):
-        asked = kept.asked
     async with session.past() as past:
         state = await read_state(past)
         views = chosen_some(state, selection)
         progress = Progress(len(views), sum(view.id in kept.known for view in views))
         if progress.done:
             session.note(f"{progress.done} of {progress.total} HPAs were tuned before; the period is the one of then")
-        window = (asked.since_ms, asked.until_ms)
-        async with telling(session, progress.text):
-            await run(past, [view.id for view in views], window, asked, kept, progress, cores())
+        async with showing_progress(session, progress.text):
+            await run(past, [view.id for view in views], kept, progress, cores())
     findings = [(view, kept.known[view.id]) for view in views]
     tuned = [Tuned(view.id, view.hpa, finding.found, finding.refused) for view, finding in findings]
     return tuned, price_for(session, given, state.settings, {view.id.cluster for view in views})
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+_DAY_MIN: Final = 1440
+MOST_CHOICES: Final = 5
+"""Specs of the frontier that are shown where no change is free."""
+CAUTIONS: Final = (
+    "whether the future is like the past: loads, releases and dependencies change",
+    "what the capacity of a pod really is: no latency is in the log",
+    *UNKNOWN,
+)
+
+
+class Tuned(NamedTuple):
+    """One HPA: what was found, or why nothing could be (`refused`)."""
+
+    id: HpaId
+    hpa: Json
+    found: Tuning | None
+    refused: str = ""
+
+    @property
+    def manifest(self) -> dict[str, Any] | None:
+        """A manifest that `apply` takes; None: nothing is proposed."""
+        if self.found is None or not self.found.changed:
+            return None
+        return manifest_of(self.hpa["metadata"] | self.id._asdict(), self.found.spec)
+
+
+def _percent(value: float) -> str:
+    return f"{value * 100:.2f} %"
+
+
+_ROWS: Final[tuple[tuple[str, Callable[[Side], str]], ...]] = (
+    ("replica-hours", lambda side: f"{side.replica_hours:,.2f}"),
+    ("time in overload", lambda side: _percent(side.overload_share)),
+    ("missing, mean over time", lambda side: _percent(side.overload)),
+    ("worst overload (ratio)", lambda side: f"{side.worst:.2f}"),
+    ("scale events", lambda side: str(side.scale_events)),
+    ("replica-hours / oracle's", lambda side: _ratio(side.scores.oracle_ratio)),
+    ("slack", lambda side: _percent(side.scores.slack)),
+    ("instability", lambda side: _percent(side.scores.instability)),
+)
+_HEAD: Final = ("", "unseen: deployed", "unseen: proposed", "chosen on: deployed", "chosen on: proposed")
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def section(tuned: Tuned) -> Section:
+    """What is reported of one HPA."""
+    found = tuned.found
+    if found is None:
+        return Section(str(tuned.id), "no proposal", [Sentences([tuned.refused])])
+    four: tuple[Side, ...] = (*found.unseen, *found.chosen_on)
+    return Section(
+        str(tuned.id),
+        f"{rfc3339(found.since_ms)} … {rfc3339(found.until_ms)}   {found.evaluations:,} evaluations, chosen until "
+        f"{rfc3339(found.split_ms)}, scored from there",
+        [
+            Sentences(
+                [
+                    f"objective: {found.objective}; overload is counted beyond {found.capacity}; {found.tried} specs "
+                    f"tried, {found.withdrawn} withdrawn after a check in the closed loop",
+                    f"load: {found.metric}, {_cycle(found)}; pods take load after {found.start_up.ms / 1000:.0f}s "
+                    f"({found.start_up.how})",
+                    *[f"bound: {text}" for text in found.bounds],
+                ]
+            ),
+            Notes(headline(found), differences(found.deployed, found.spec) if found.changed else relief_hint(found)),
+            Grid([_HEAD, *((name, *map(text, four)) for name, text in _ROWS)], numbers=True),
+            _curve(found),
+            *([] if found.changed else [_choices(found)]),
+            *([Preformatted("The manifest:", to_yaml(tuned.manifest))] if found.changed else []),
+        ],
+    )
+
+
+def headline(found: Tuning) -> str:
+    """Whether there is a proposal, and of which kind: one that costs more says so, and for what."""
+    if not found.changed:
+        return f"no change proposed: {found.why}"
+    if not found.costs_more:
+        return "proposed:"
+    return (
+        f"proposed, at {found.more_cost:.1%} more replica-hours: in overload for "
+        f"{_of_a_day(found.overload_share(0))} as deployed, {_of_a_day(found.overload_share(1))} with the proposal"
+    )
+
+
+def relief_hint(found: Tuning) -> list[str]:
+    """Where nothing is proposed and pods were in overload: what can be asked instead."""
+    share = found.overload_share(0)
+    if found.objective == "safety" or share < WORTH_RELIEF:
+        return []
+    return [
+        f"the deployed spec was in overload for {_of_a_day(share)}; --objective safety searches a spec that spares at "
+        "least half of that, at more cost where that must be"
+    ]
+
+
+def _of_a_day(share: float) -> str:
+    return f"{_percent(share)} of the time ({share * _DAY_MIN:.1f} minutes of a day)"
+
+
+def _cycle(found: Tuning) -> str:
+    return f"repeats every {span(found.cycle_ms // 60_000 * 60_000)}" if found.cycle_ms else "no cycle seen"
+
+
+def _curve(found: Tuning) -> Scatter:
+    """Cost against overload among the specs tried; where the deployed spec and the proposal are."""
+    marks = {found.proposed_point: "proposed"} if found.changed else {}
+    marks[found.deployed_point] = "deployed"
+    points = sorted({*found.curve, *marks}, key=lambda point: (point.replica_hours, point.overload_share))
+    return Scatter(
+        "cost against overload of the specs tried, on the part they were chosen on (compact model)",
+        "replica-hours",
+        "time in overload",
+        "{:,.2f}",
+        "{:.2%}",
+        [Spot(point.replica_hours, point.overload_share, _spec(point), marks.get(point, "")) for point in points],
+    )
+
+
+def _spec(point: CurvePoint) -> str:
+    return f"target {point.target:g} %, min {point.min_replicas}, window {point.window_seconds}s"
+
+
+def _ranking(found: Sequence[Tuned]) -> Section:
+    """Where most is to gain among several HPAs, and where the risk is."""
+    tunings = [each.found for each in found if each.found is not None and each.found.changed]
+    tunings.sort(key=lambda each: -each.saved)
+    kept = sum(each.found is not None and not each.found.changed for each in found)
+    refused = sum(each.found is None for each in found)
+    title = f"{len(found)} HPAs: {len(tunings)} proposals, {kept} without change, {refused} that cannot be tuned"
+    return Section(title, parts=[Sentences([f"{number}. {_gain(each)}" for number, each in enumerate(tunings, 1)])])
+
+
+def _gain(found: Tuning) -> str:
+    was, own = found.unseen
+    risk = "; ".join(text.partition(": ")[0] for text in found.bounds) or "none bound it"
+    change = f"{abs(found.saved):,.2f} replica-hours {'more than' if found.saved < 0 else 'less of'}"
+    return (
+        f"{found.hpa}: {change} {was.replica_hours:,.2f}, overload {_percent(was.overload_share)} → "
+        f"{_percent(own.overload_share)}, worst {own.worst:.2f}; risk: {risk}"
+    )
+
+
+def in_a_sentence(found: Sequence[Tuned], price: Decimal | None = None) -> str:
+    """How many HPAs could do better, and what that would save of the part of the recording that was kept back."""
+    tunings = [each.found for each in found if each.found is not None]
+    better = [each for each in tunings if each.changed]
+    if not tunings:
+        return "No HPA could be tuned." if len(found) > 1 else f"It cannot be tuned: {found[0].refused}."
+    if not better:
+        choices = sum(len(frontier(each)) for each in tunings)
+        follows = "what each of the specs that save something costs follows" if choices else "no spec saves anything"
+        return f"No change is free{' for any of them' if len(found) > 1 else ''}; {follows}."
+    saved, ran = sum(each.saved for each in better), sum(each.unseen[0].replica_hours for each in better)
+    money = "" if price is None else f"; {price * Decimal(str(abs(round(saved, 3)))):,.2f} at {price}/h"
+    direction = "fewer" if saved >= 0 else "more"
+    text = f"{abs(saved):,.2f} replica-hours {direction} of {ran:,.2f} ({abs(saved) / max(ran, 1e-9):.0%}{money})"
+    whose = f"{len(better)} of {len(found)} HPAs have a better spec" if len(found) > 1 else "There is a better spec"
+    return f"{whose}: {text} on the part of the recording that was kept back."
+
+
+def frontier(found: Tuning) -> list[CurvePoint]:
+    """The specs, of those tried, that save most for what they cost: fewer replica-hours than deployed, each with less
+    overload than the ones before; the most saving first, at most five.
+    """
+    kept: list[CurvePoint] = []
+    for point in sorted(found.curve, key=lambda each: (each.replica_hours, each.overload_share)):
+        if point.replica_hours < found.deployed_point.replica_hours and (
+            not kept or point.overload_share < kept[-1].overload_share
+        ):
+            kept.append(point)
+    if len(kept) <= MOST_CHOICES:
+        return kept
+    steps = [round(number * (len(kept) - 1) / (MOST_CHOICES - 1)) for number in range(MOST_CHOICES)]
+    return [kept[step] for step in steps]
+
+
+def _choices(found: Tuning) -> Grid:
+    """Where nothing is free: what each spec of the frontier saves and costs, and the flags that choose it."""
+    was = found.deployed_point
+    rows = [
+        (
+            _spec(point),
+            f"{was.replica_hours - point.replica_hours:,.2f} ({1 - point.replica_hours / was.replica_hours:.0%})",
+            f"{_percent(was.overload_share)} → {_percent(point.overload_share)}",
+            f"fleethpa backtest {found.hpa} {_flags(found, point)} --emit-yaml",
+        )
+        for point in frontier(found)
+    ]
+    return Grid(
+        [("SPEC", "REPLICA-HOURS SAVED", "TIME IN OVERLOAD", "TRY IT"), *rows], "no change is free; the choice is"
+    )
+
+
+def _flags(found: Tuning, point: CurvePoint) -> str:
+    """The changes of a spec of the frontier as `backtest` takes them."""
+    metrics = found.deployed["metrics"]
+    flags = []
+    if len(metrics) == 1 and metrics[0]["type"] == "Resource":
+        flags.append(f"--set {metrics[0]['resource']['name']}={point.target:g}%")
+    if point.min_replicas != found.deployed_point.min_replicas:
+        flags.append(f"--set minReplicas={point.min_replicas}")
+    if point.window_seconds != found.deployed_point.window_seconds:
+        flags.append(f"--set scaleDown.stabilizationWindowSeconds={point.window_seconds}")
+    return " ".join(flags)
+
+
+def report(found: Sequence[Tuned], price: Decimal | None = None) -> QuestionReport:
+    """The report of some HPAs, with a ranking where there are several. `price`: of a replica-hour."""
+    return QuestionReport(
+        "Tune",
+        "TuningList",
+        {"items": [_document(each) for each in found]},
+        [verdict(in_a_sentence(found, price)), *(section(each) for each in found)],
+        [_ranking(found)] if len(found) > 1 else [],
+        [Notes("A proposal cannot know:", CAUTIONS)] if any(each.found is not None for each in found) else [],
+    )
+
+
+def _document(tuned: Tuned) -> dict[str, Any]:
+    found = tuned.found
+    if found is None:
+        return {**tuned.id._asdict(), "refused": tuned.refused}
+    names = ("deployed", "proposed")
+    made: dict[str, Any] = msgspec.to_builtins(
+        {
+            **tuned.id._asdict(),
+            "objective": found.objective,
+            "since": rfc3339(found.since_ms),
+            "until": rfc3339(found.until_ms),
+            "scoredFrom": rfc3339(found.split_ms),
+            "evaluations": found.evaluations,
+            "changed": found.changed,
+            "costsMore": found.costs_more,
+            "why": found.why,
+            "changes": differences(found.deployed, found.spec),
+            "manifest": tuned.manifest,
+            "metric": found.metric,
+            "capacity": found.capacity,
+            "cycleSeconds": None if found.cycle_ms is None else found.cycle_ms / 1000,
+            "startUp": found.start_up,
+            "unseen": dict(zip(names, found.unseen, strict=True)),
+            "chosenOn": dict(zip(names, found.chosen_on, strict=True)),
+            "curve": {"points": found.curve, "deployed": found.deployed_point, "proposed": found.proposed_point},
+            "bounds": found.bounds,
+            "specsTried": found.tried,
+            "withdrawn": found.withdrawn,
+            "unknown": CAUTIONS,
+        }
+    )
+    return made

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -13,20 +14,18 @@ from fleethpa.fleet.filters import closed_window
 from fleethpa.fleet.finding import chosen
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
+from fleethpa.fleet.views import HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found
 from fleethpa.frame.options import ConditionMeasure, html_option, output_option, parse_fail_if
 from fleethpa.frame.session import Session, command_options
-from fleethpa.frame.sources import jobs_for, progress
-from fleethpa.questions.upgradereport import changed, report
-from streams.analysis.upgrade import PreviewTask, previews, read_previews
-from streams.history.parallel import ReplayPool
-
-if TYPE_CHECKING:
-    from fleethpa.fleet.views import HpaView
-    from schemas.keys import HpaId
-    from streams.analysis.upgrade import Preview
-    from streams.history.past import Past
-    from streams.hpa.rules import Rules
+from fleethpa.frame.sources import by_partition
+from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences
+from fleethpa.show.times import rfc3339
+from fleethpa.show.words import counted
+from schemas.keys import HpaId
+from streams.analysis.upgrade import SEVERAL, Preview, PreviewTask, previews
+from streams.history.past import Past
+from streams.hpa.rules import RELEASED, RULES, Rules, minor_of
 
 _MEASURES: Final = {"changed": ConditionMeasure("changed")}
 
@@ -36,7 +35,6 @@ class _Counts(NamedTuple):
 
 
 @click.command("upgrade-preview")
-@click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
 @click.option("--to", required=True, metavar="1.NN", help="The version of Kubernetes to compare with.")
 @click.option("--gates", default="", metavar="NAME=true,…", help="Feature gates of its controller manager.")
@@ -74,16 +72,8 @@ def upgrade_preview(
 async def _previews(session: Session, selection: Selection, window: tuple[int, int], rules: Rules) -> list[Preview]:
     async with session.past() as past:
         views = chosen(await read_state(past), selection)
-        made: dict[HpaId, Preview] = {}
-        tasks, jobs = _tasks(past, views, window, rules), jobs_for(past)
-        if len(tasks) == 1 or jobs == 1:
-            for task in tasks:
-                made |= await previews(task)
-        else:
-            pool = ReplayPool(read_previews, jobs)
-            async with progress(session, "reading", pool):
-                async for part in pool.run(tasks):
-                    made |= part
+        parts = await by_partition(session, past, previews, _tasks(past, views, window, rules))
+        made = {hpa: preview for part in parts for hpa, preview in part.items()}
     found = [each for view in views if (each := made[view.id]).evaluations]
     if not found:
         raise not_found(
@@ -101,3 +91,118 @@ def _tasks(past: Past, views: Sequence[HpaView], window: tuple[int, int], rules:
         hpas.setdefault(view.partition, []).append(view.id)
     ordered = sorted(hpas.values(), key=len, reverse=True)
     return [PreviewTask(past, frozenset(each), window, rules) for each in ordered]
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+_NOTES: Final = (
+    "Each recorded evaluation was decided again with the inputs that it had. After the first different write the "
+    "recorded load no longer is the one that the other version would have seen: what follows is a hint only.",
+    "Texts of conditions, statuses and events are not compared; a metrics answer keeps the form that it was read in.",
+)
+
+
+def changed(previews: Sequence[Preview]) -> int:
+    """Count the HPAs with a decision that differs."""
+    return sum(each.first is not None for each in previews)
+
+
+def report(previews: Sequence[Preview], to: str) -> QuestionReport:
+    """The report of some HPAs: those with a different decision first, then what concerns the others."""
+    ordered = sorted(previews, key=lambda each: (each.first is None, not each.findings, str(each.hpa)))
+    sections = [
+        Section(f"Upgrade to Kubernetes {to}", parts=[Sentences(_verdict(previews, to))]),
+        Section(parts=[_by_rule(previews)]),
+        Section("First different decision of each HPA", parts=[_first(ordered)]),
+        Section("What concerns HPAs whatever their load", parts=[_findings(ordered)]),
+    ]
+    document = {"to": to, "changed": changed(previews), "items": [_item(each) for each in ordered]}
+    shown = [each for each in sections if any(not isinstance(part, Grid) or part.rows[1:] for part in each.parts)]
+    return QuestionReport("Upgrade preview", "UpgradePreview", document, shown, closing=[Notes("Limits:", _NOTES)])
+
+
+def _verdict(previews: Sequence[Preview], to: str) -> list[str]:
+    evaluations = sum(each.evaluations for each in previews)
+    looked = f"{counted(evaluations, 'evaluation')} of {counted(len(previews), 'HPA')}"
+    differ = changed(previews)
+    texts = [
+        f"{differ} of {counted(len(previews), 'HPA')} would have been scaled otherwise ({evaluations} evaluations)."
+        if differ
+        else f"No decision would have been different ({looked})."
+    ]
+    if minor_of(to) > RELEASED:
+        texts.append(f"Kubernetes {to} is not released: these are the changes that are merged for it.")
+    return texts
+
+
+def _by_rule(previews: Sequence[Preview]) -> Grid:
+    hpas: Counter[str] = Counter(rule for each in previews for rule in each.applied)
+    times: Counter[str] = Counter()
+    for each in previews:
+        times.update(each.applied)
+    rows = [
+        (str(hpas[rule]), str(times[rule]), _since(rule), sentence(rule), _link(rule))
+        for rule, _ in times.most_common()
+    ]
+    return Grid([("HPAS", "EVALUATIONS", "SINCE", "CHANGE", "UPSTREAM"), *rows], "by change")
+
+
+def _first(previews: Sequence[Preview]) -> Grid:
+    rows = [
+        (
+            str(each.hpa),
+            rfc3339(first.time_ms),
+            f"{first.current} → {first.recorded}",
+            f"{first.current} → {first.other}",
+            sentence(first.rule),
+        )
+        for each in previews
+        if (first := each.first) is not None
+    ]
+    return Grid([("HPA", "TIME", "DECIDED", "WOULD BE", "BECAUSE"), *rows])
+
+
+def _findings(previews: Sequence[Preview]) -> Grid:
+    rows = [
+        (str(each.hpa), _since(finding.rule), finding.text, sentence(finding.rule))
+        for each in previews
+        for finding in each.findings
+    ]
+    return Grid([("HPA", "SINCE", "FOUND", "CHANGE"), *rows])
+
+
+def sentence(rule: str) -> str:
+    """What changed, in one sentence."""
+    return "several changes together" if rule == SEVERAL else RULES[rule].change
+
+
+def _since(rule: str) -> str:
+    return "-" if rule == SEVERAL else f"1.{RULES[rule].since}"
+
+
+def _link(rule: str) -> str:
+    return "-" if rule == SEVERAL else RULES[rule].link
+
+
+def _item(preview: Preview) -> dict[str, Any]:
+    first = preview.first
+    return {
+        "hpa": str(preview.hpa),
+        "evaluations": preview.evaluations,
+        "first": None
+        if first is None
+        else {
+            "decision": first.decision,
+            "time": rfc3339(first.time_ms),
+            "currentReplicas": first.current,
+            "decided": first.recorded,
+            "wouldBe": first.other,
+            **_rule(first.rule),
+        },
+        "applied": [{**_rule(rule), "evaluations": count} for rule, count in preview.applied.items()],
+        "findings": [{**_rule(finding.rule), "found": finding.text} for finding in preview.findings],
+    }
+
+
+def _rule(rule: str) -> dict[str, str]:
+    return {"rule": rule, "since": _since(rule), "change": sentence(rule), "upstream": _link(rule)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 import msgspec
@@ -22,20 +22,14 @@ from fleethpa.show.formats import one
 from fleethpa.show.times import rfc3339
 from runtime.log import clean
 from schemas.decisions import ENGINE
-from schemas.keys import parse_hpa_id, partition_for
+from schemas.keys import HpaId, parse_hpa_id, partition_for
 from streams.archive.segments import ArchiveError
-from streams.archive.signing import make_key, read_public
+from streams.archive.signing import Heads, make_key, read_public
 from streams.history.parallel import ReplayPool
-from streams.history.replay import ReplayTask, replay_partition
-from streams.history.verify import checkpoints_of, verify_partition
+from streams.history.past import Past
+from streams.history.replay import ReplayReport, ReplayTask, replay_partition
+from streams.history.verify import Report, checkpoints_of, verify_partition
 from streams.history.verify import verify as verify_archive
-
-if TYPE_CHECKING:
-    from schemas.keys import HpaId
-    from streams.archive.signing import Heads
-    from streams.history.past import Past
-    from streams.history.replay import ReplayReport
-    from streams.history.verify import Report
 
 
 @click.command("verify")
@@ -58,28 +52,21 @@ def audit_verify(
     heads, unsigned = _heads(session, public_key, checkpoints)
     pool = ReplayPool(verify_partition, jobs or jobs_for(past))
 
-    async def work() -> list[Report]:
-        async with progress(session, "verifying", pool, await log_length(past, since_ms)):
-            return [report async for report in verify_archive(past, since_ms, heads, pool)]
+    async def work() -> tuple[list[Report], str]:
+        async with connecting(session.config.servers):
+            try:
+                async with progress(session, "verifying", pool, await log_length(past, since_ms)):
+                    return [report async for report in verify_archive(past, since_ms, heads, pool)], ""
+            except ArchiveError as error:
+                return [], str(error)
 
     began = time.monotonic()
-    reports, fault = _checked(session, work)
+    reports, fault = session.run(work())
     took_s = time.monotonic() - began
     reports.sort(key=lambda report: report.partition)
     document = _document(past, reports, heads, [each for each in (unsigned, fault) if each], since_ms)
     session.out(_text(document, took_s) if output == "table" else one("AuditReport", document, output))
     return OK if document["ok"] else ANSWER_IS_NO
-
-
-def _checked(session: Session, work: Any) -> tuple[list[Report], str]:
-    async def run() -> tuple[list[Report], str]:
-        async with connecting(session.config.servers):
-            try:
-                return await work(), ""
-            except ArchiveError as error:
-                return [], str(error)
-
-    return session.run(run())
 
 
 def _heads(session: Session, public_key: str | None, folder: str | None) -> tuple[list[Heads], str]:
@@ -117,7 +104,6 @@ def _check_key(file: str) -> None:
 def _document(
     past: Past, reports: list[Report], heads: list[Heads], faults: list[str], since_ms: int | None
 ) -> dict[str, Any]:
-
     faults = [*faults, *(report.fault for report in reports if report.fault)]
     total = {name: sum(getattr(report, name) for report in reports) for name in ("log_records", "decisions")}
     return {
@@ -248,7 +234,8 @@ def _reports(
 
     async def work() -> list[ReplayReport]:
         async with connecting(session.config.servers), progress(session, "replaying", pool):
-            numbers = _partitions(await past.partitions(), wanted)
+            count = await past.partitions()
+            numbers = range(count) if wanted is None else [partition_for(wanted.namespace_key, count)]
             return [report async for report in pool.run([ReplayTask(past, n, *window, wanted) for n in numbers])]
 
     try:
@@ -262,10 +249,6 @@ def _hpa(text: str | None) -> HpaId | None:
         return parse_hpa_id(text) if text else None
     except ValueError as error:
         raise usage(f"--hpa {text!r} is not the name of an HPA", cause=str(error)) from error
-
-
-def _partitions(count: int, hpa: HpaId | None) -> list[int]:
-    return list(range(count)) if hpa is None else [partition_for(hpa.namespace_key, count)]
 
 
 def _nothing(hpa: str | None, window: tuple[int | None, int | None]) -> CommandError:
@@ -282,7 +265,6 @@ def _nothing(hpa: str | None, window: tuple[int | None, int | None]) -> CommandE
 def _replay_document(
     source: str, reports: list[Any], window: tuple[int | None, int | None], hpa: str | None
 ) -> dict[str, Any]:
-
     divergences = sorted((d for report in reports for d in report.divergences), key=lambda d: (d.time_ms, d.id))
     return {
         "ok": not any(report.diverged or report.fault for report in reports),
@@ -298,7 +280,11 @@ def _replay_document(
         "unrecorded": sum(report.unrecorded for report in reports),
         "recordedBy": _added(report.engines for report in reports),
         "firstDifferences": _added(report.paths for report in reports),
-        "divergences": [_divergence(msgspec.to_builtins(d)) for d in divergences],
+        "divergences": [
+            {name: value for name, value in msgspec.to_builtins(each).items() if name != "timeMs"}
+            | {"time": rfc3339(each.time_ms)}
+            for each in divergences
+        ],
         "fault": next((_fault(report) for report in reports if report.fault), ""),
     }
 
@@ -307,10 +293,6 @@ def _fault(report: Any) -> str:
     """What stopped a partition; the text of a damaged file or record of an archive names its place itself."""
     place = f"log partition {report.partition}"
     return str(report.fault) if place in report.fault or ".seg" in report.fault else f"{place}: {report.fault}"
-
-
-def _divergence(body: dict[str, Any]) -> dict[str, Any]:
-    return body | {"time": rfc3339(body.pop("timeMs"))}
 
 
 def _added(counts: Any) -> dict[str, int]:

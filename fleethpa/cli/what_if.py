@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import click
 
@@ -17,20 +18,14 @@ from fleethpa.show import words
 from fleethpa.show.report import Grid, QuestionReport, Section, Sentences
 from fleethpa.show.times import UNKNOWN
 from fleethpa.show.words import one_line
-from streams.analysis.answer import answer
+from streams.analysis.answer import Answer, answer
 from streams.analysis.candidate import CandidateError, candidate
 from streams.history.evaluations import evaluation_of
 from streams.history.past import LogGoneError
+from streams.history.recorded import Recorded
+from streams.hpa.evaluation import MetricEvaluation
 from streams.state.guards import left_its_type
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from streams.analysis.answer import Answer
-    from streams.history.recorded import Recorded
-    from streams.hpa.evaluation import MetricEvaluation
-    from streams.state.lostmetrics import EvaluationInputs
-
+from streams.state.lostmetrics import EvaluationInputs
 
 _UNASKED: Final = "metrics ignored: replicas are 0, unknown or out of bounds"
 

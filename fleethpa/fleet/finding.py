@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -316,7 +316,7 @@ async def find_decision(
     fitting: list[Recorded] = []
     for names in filter(None, (living, forgotten)):
         numbers = sorted({partition_for(hpa.namespace_key, count) for hpa in names})
-        tails = await past.tail(_reaching(fits), numbers, at_ms)
+        tails = await past.tail(lambda _, decisions: any(map(fits, decisions)), numbers, at_ms)
         everything = [recorded for tail in tails.values() for recorded in tail]
         if fitting := [recorded for recorded in everything if fits(recorded)]:
             break
@@ -329,10 +329,6 @@ async def find_decision(
         raise usage(f"{what} matches {len(named)} HPAs", cause=cause, next_step=f"fleethpa explain {named[0]}")
     found = max(fitting, key=lambda recorded: (recorded.time_ms, recorded.head.seq))
     return found, _ending(found, everything)
-
-
-def _reaching(fits: Callable[[Recorded], bool]) -> Callable[[int, list[Recorded]], bool]:
-    return lambda _, decisions: any(fits(recorded) for recorded in decisions)
 
 
 async def _by_id(past: Past, asked: AskedId) -> tuple[Recorded, Recorded | None]:

@@ -6,10 +6,11 @@ An average over 0 pods is the smallest integer. The status keeps it, as upstream
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
+from fleethpa.fleet.views import ClusterView, HpaView
 from fleethpa.show import words
 from fleethpa.show.formats import Listing
 from fleethpa.show.kubectl import reference, targets
@@ -20,9 +21,7 @@ from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.shape import Json
 from streams.hpa.rules import CURRENT_TEXT, NEWEST, OLDEST, UnknownRulesError, known_gates, minor_of, rules_text
 from streams.state.clustersettings import effective
-
-if TYPE_CHECKING:
-    from fleethpa.fleet.views import ClusterView
+from streams.state.moves import Fight
 
 
 def cluster_listing(views: list[ClusterView]) -> Listing[ClusterView]:
@@ -166,11 +165,7 @@ def _is_impossible(source: Any) -> bool:
     return current is not None and any(current.get(name) == value for name, value in _IMPOSSIBLE.items())
 
 
-if TYPE_CHECKING:
-    from fleethpa.fleet.views import HpaView
-    from streams.state.moves import Fight
-
-    Problems = Callable[[HpaView], list[str]]
+Problems = Callable[[HpaView], list[str]]
 
 
 def hpa_listing(

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
 
+from fleethpa.fleet.views import FleetState
+from fleethpa.frame.session import Session
+from fleethpa.show.words import listed
 from schemas.settings import ClusterSettings, parse_price, settings_of
-
-if TYPE_CHECKING:
-    from fleethpa.fleet.views import FleetState
-    from fleethpa.frame.session import Session
-
-_NAMED: Final = 5
-"""Clusters that a remark names with their prices."""
 
 
 def price_of(settings: Mapping[str, ClusterSettings], cluster: str) -> Decimal | None:
@@ -27,7 +22,7 @@ def price_for(
 ) -> Decimal | None:
     """The price of a replica-hour in a report over some clusters: the given one, else the one that all of them have.
 
-    None: they have none, or different ones, which a remark on stderr says.
+    None: they have none, or different ones, which a remark on stderr names.
     """
     if given is not None:
         return given
@@ -35,9 +30,8 @@ def price_for(
     prices = set(found.values())
     if len(prices) > 1:
         named = [f"{cluster} {'none' if price is None else price}" for cluster, price in found.items()]
-        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
         session.note(
-            f"no costs are shown, for the clusters have different prices: {', '.join(named[:_NAMED])}{more}; "
+            f"no costs are shown, for the clusters have different prices: {listed(named)}; "
             "--price sets one for all of them"
         )
     return prices.pop() if len(prices) == 1 else None

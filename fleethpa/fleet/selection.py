@@ -10,12 +10,14 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from fleethpa.fleet.state import hpa_names
 from fleethpa.frame.errors import usage
 from schemas.keys import HpaId
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 
 R = TypeVar("R")
 DEFAULT_NAMESPACE: Final = "default"
+NAMES: Final = "[[CLUSTER/][NAMESPACE/]NAME]…"
 TYPE_WORDS: Final = ("hpa", "hpas", "horizontalpodautoscaler", "horizontalpodautoscalers")
 
 
@@ -160,8 +162,15 @@ def label_test(text: str) -> Callable[[Mapping[str, str]], bool]:
     return lambda labels: bool(selector.matches(dict(labels)))
 
 
-def options(*, labels: bool = True) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """`-n`, `-A`, `-C` and `-l`; the function gets one argument `selection`. Its own argument must be `names`."""
+def names_argument(metavar: str = NAMES, *, required: bool = False) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """The names of HPAs, as the argument `names`."""
+    return click.argument("names", nargs=-1, required=required, shell_complete=hpa_names, metavar=metavar)
+
+
+def options(
+    metavar: str = NAMES, *, required: bool = False, labels: bool = True
+) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Names, `-n`, `-A`, `-C` and `-l`; the function gets one argument `selection`."""
 
     def decorate(function: Callable[..., R]) -> Callable[..., R]:
         @functools.wraps(function)
@@ -175,6 +184,7 @@ def options(*, labels: bool = True) -> Callable[[Callable[..., R]], Callable[...
             decorated = click.option("-l", "--selector", "labels", help="Label selector, as in kubectl.")(decorated)
         decorated = click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters, such as 'prod-*'.")(decorated)
         decorated = click.option("-A", "--all-namespaces", is_flag=True, help="Every namespace.")(decorated)
-        return click.option("-n", "--namespace", help="Namespace [default: default].")(decorated)
+        decorated = click.option("-n", "--namespace", help="Namespace [default: default].")(decorated)
+        return names_argument(metavar, required=required)(decorated)
 
     return decorate

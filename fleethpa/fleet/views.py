@@ -17,13 +17,13 @@ from schemas.observed import Mode
 from schemas.settings import ClusterSettings
 from streams.state.clustersettings import effective
 from streams.state.moves import Fight, Move, by_another, fight_now
+from streams.state.namespace import Namespace
 from streams.state.overrides import Override
 from streams.state.partitionrow import AgentRow, HandsRow, PartitionRow, ReportRow, ServedRow
 from streams.state.rows import RefusedRow
 
 if TYPE_CHECKING:
     from streams.history.recorded import Recorded
-    from streams.state.namespace import Namespace
 
 
 _LABELS: Final = {
@@ -146,7 +146,8 @@ def _problems(view: HpaView) -> Iterator[Problem]:
     if held := _held(view):
         yield Problem("held", held, waits=False)
     if view.at_max:
-        yield Problem("at max", f"at maxReplicas {view.spec['maxReplicas']}{_asked_for(view)}", waits=False)
+        asked = words.asked_for(view.decision.decision) if view.decision else ""
+        yield Problem("at max", f"at maxReplicas {view.spec['maxReplicas']}{asked}", waits=False)
     if view.fight is not None:
         yield Problem("fight", words.fight(view.fight))
     # One may be a write of which the outcome was lost. In shadow another hub may well be the one that enforces.
@@ -202,10 +203,6 @@ def _of_condition(condition: dict[str, Any]) -> Problem:
     found = cause(message)
     text = f"{label}: {found}" if found else f"{label} ({reason})"
     return Problem(label, text, text)
-
-
-def _asked_for(view: HpaView) -> str:
-    return words.asked_for(view.decision.decision) if view.decision else ""
 
 
 @dataclass

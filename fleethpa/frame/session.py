@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
@@ -21,16 +22,13 @@ from fleethpa.frame.configuration import Config, load
 from fleethpa.frame.errors import CommandError, completed, hinted, timed_out, usage
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.show.formats import one
-from fleethpa.show.report import report_lines
+from fleethpa.show.report import QuestionReport, report_lines
 from fleethpa.show.table import for_terminal
 from runtime.log import THRESHOLDS, clean
 from schemas.texts import whole_number
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from fleethpa.frame.writer import Writer
-    from fleethpa.show.report import QuestionReport
     from streams.history.past import Past
 
 P = ParamSpec("P")
@@ -408,7 +406,7 @@ def command_options(*, reads: bool = False) -> Callable[[Callable[Concatenate[Se
 
 
 def group_options(function: Callable[..., R]) -> Callable[..., R]:
-    """Give the main group the common options too, so that they may stand before the verb."""
+    """Give the main group the common options too, so that they may come before the verb."""
     for option in reversed(_COMMON):
         function = option(function)
     return function

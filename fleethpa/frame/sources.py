@@ -10,10 +10,11 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import USAGE, CommandError, unreachable, usage
@@ -24,11 +25,11 @@ from streams.archive.layout import LOG, open_archive
 from streams.archive.segmentreader import PartitionReader
 from streams.archive.segments import ArchiveError, MissingTopicError
 from streams.history.archivepast import ArchivePast
-from streams.history.past import LogGoneError
+from streams.history.past import LogGoneError, Past
 from streams.state.ledger import CoreError
 
-if TYPE_CHECKING:
-    from streams.history.past import Past
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def client_settings(config: Config) -> KafkaSettings:
@@ -193,7 +194,7 @@ async def progress(session: ProgressNotes, what: str, pool: Any, due: int = 0) -
         done = f"{what} {decisions:,} decisions, {log_records:,} log records ({decisions / seconds:,.0f}/s)"
         return share_done(log_records, due) + done
 
-    async with telling(session, text):
+    async with showing_progress(session, text):
         yield
 
 
@@ -213,12 +214,12 @@ async def reading(session: ProgressNotes, past: Past) -> AsyncIterator[None]:
         done = f"{share}read {past.log_records_read:,} log records ({past.log_records_read / seconds:,.0f}/s)"
         return done if session.source != "kafka" else f"{done}; an archive is faster: fleethpa archive --to DIR"
 
-    async with telling(session, text):
+    async with showing_progress(session, text):
         yield
 
 
 @asynccontextmanager
-async def telling(session: ProgressNotes, text: Callable[[float], str]) -> AsyncIterator[None]:
+async def showing_progress(session: ProgressNotes, text: Callable[[float], str]) -> AsyncIterator[None]:
     """Write `text(seconds so far)` to stderr once a second on a terminal, else every ten seconds; empty: nothing.
 
     With FLEETHPA_PROGRESS_LINES set it is a line every second without a terminal too, for a program that shows it.
@@ -331,6 +332,30 @@ def jobs_for(past: Past, topic: str = LOG) -> int:
     except ArchiveError:  # the work itself says what is wrong
         return 1
     return cores() if records > _SMALL_RECORDS else 1
+
+
+async def by_partition(
+    session: ProgressNotes,
+    past: Past,
+    read: Callable[[T], Coroutine[Any, Any, R]],
+    tasks: Sequence[T],
+    topic: str = LOG,
+) -> list[R]:
+    """Do one reading per partition: one after another over the open past, or in several processes where that is worth
+    it. `topic`: whose records are read.
+    """
+    from streams.history.parallel import ReplayPool  # here: most verbs do without multiprocessing
+
+    jobs = jobs_for(past, topic)
+    if len(tasks) == 1 or jobs == 1:
+        return [await read(task) for task in tasks]
+    pool = ReplayPool(partial(_in_own_loop, read), jobs)
+    async with progress(session, "reading", pool):
+        return [part async for part in pool.run(tasks)]
+
+
+def _in_own_loop(read: Callable[[T], Coroutine[Any, Any, R]], task: T) -> R:
+    return asyncio.run(read(task))
 
 
 async def log_length(past: Past, since_ms: int | None = None) -> int:

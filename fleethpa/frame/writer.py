@@ -11,6 +11,7 @@ from typing import Any, Final
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import unreachable
 from fleethpa.frame.sources import client_settings, connecting, partition_counts
+from runtime.log import wall_clock_ms
 from runtime.records import Publisher
 from schemas.codec import WireError, decode
 from schemas.entries import Body, LogRecord
@@ -62,7 +63,7 @@ class Writer:
         from aiokafka.errors import KafkaError
 
         try:
-            sent = await self._publisher.send(topic, cluster, namespace, bodies, _now_ms())
+            sent = await self._publisher.send(topic, cluster, namespace, bodies, wall_clock_ms())
         except KafkaError as error:
             raise unreachable(f"{topic} at {self._brokers} did not accept the record", cause=str(error)) from error
         return SentRecord(subject, topic, sent.partition, sent.offset)
@@ -119,7 +120,3 @@ async def open_writer(config: Config) -> AsyncIterator[Writer]:
         for part, end in (await consumer.end_offsets(parts)).items():
             consumer.seek(part, end)
         yield Writer(producer, consumer, counts[LOG], brokers)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -7,7 +7,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from fleethpa.fleet.decisionpage import BRAKES, Explanation, StepRow
+from fleethpa.fleet.decisionpage import Explanation
+from fleethpa.fleet.decisionsteps import BRAKES, StepRow
 
 STEP_WIDTH: Final = 150
 BAR_WIDTH: Final = 84

@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.sources import open_past
+from fleethpa.show.words import listed
 from runtime.ending import first_of, task_group
 from runtime.process import PartConfig, PartHealth
 from schemas.codec import WireError
@@ -200,9 +201,7 @@ class Breaker:
             )
         self._unbounded = found
         self._metrics.unbounded.set(len(found))
-        listed = ", ".join(sorted(found)[:SHOWN_CLUSTERS])
-        more = f" and {len(found) - SHOWN_CLUSTERS} more" if len(found) > SHOWN_CLUSTERS else ""
-        self.health.note("removal budgets", f"none in {listed}{more}" if found else None)
+        self.health.note("removal budgets", f"none in {listed(sorted(found), SHOWN_CLUSTERS)}" if found else None)
 
     def _take_command(self, body: BreakerCommand | GuardrailResume, time_ms: int) -> None:
         if isinstance(body, BreakerCommand) and body.command == "pause":
@@ -273,7 +272,7 @@ class Breaker:
             rule = self._rules.get(pause.guardrail)
             if publish is None or not pause.until_ms or (rule is not None and rule.acts_at(now_ms)):
                 continue
-            where = _where(pause.cluster, pause.namespace)
+            where = f"namespace {pause.namespace} of " * bool(pause.namespace) + f"cluster {pause.cluster}"
             log.warning("guardrail %s no longer acts: its pause of %s is ended", pause.guardrail, where)
             ended = BreakerCommand(
                 command="resume", cluster=pause.cluster, namespace=pause.namespace, guardrail=pause.guardrail
@@ -305,10 +304,6 @@ class Breaker:
             )
             until = "until a person resumes" if trip.until is None else f"until {rfc3339_seconds(trip.until)}"
             log.warning("%s; scale-downs there are paused %s", what, until)
-
-
-def _where(cluster: str, namespace: str) -> str:
-    return f"namespace {namespace} of cluster {cluster}" if namespace else f"cluster {cluster}"
 
 
 def _events(reader: EventReader, number: int, record: ArchivedRecord) -> Sequence[GuardedEvent]:

@@ -1,1 +1,1 @@
-"""Questions to the past and their reports: what-if, backtests, tunings, regret and exports. Writes files only."""
+"""Questions to the past that several rooms ask, or that are long: backtests, tunings, explanations, exports."""

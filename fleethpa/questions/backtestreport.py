@@ -11,11 +11,10 @@ import msgspec
 from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.times import rfc3339, span
 from streams.analysis.closedloop import UNKNOWN
-from streams.analysis.measures import by_hours, total
+from streams.analysis.measures import Measures, Scores, by_hours, total
 
 if TYPE_CHECKING:
     from streams.analysis.backtest import Backtest
-    from streams.analysis.measures import Measures, Scores
 
 
 MODELS: Final = {

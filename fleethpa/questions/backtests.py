@@ -5,32 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 from fleethpa.changes.manifests import Input, check_hpa
 from fleethpa.changes.schedules import TimedPolicy, forecast_rules, spec_under
 from fleethpa.changes.specs import changed_spec, checked
 from fleethpa.fleet.finding import chosen_some
+from fleethpa.fleet.selection import Selection
+from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, not_found, usage
 from schemas.keys import HpaId, partition_for
 from schemas.kubernetes.hpa import manifest_of
-from streams.analysis.backtest import backtest
-from streams.analysis.candidate import CandidateError, Forecast, Scheduled, TimedRule, candidate
+from streams.analysis.backtest import Backtest, Model, backtest
+from streams.analysis.candidate import Candidate, CandidateError, Forecast, Scheduled, TimedRule, Tried, candidate
 from streams.analysis.closedloop import start_up
 from streams.analysis.revisions import differences
 from streams.archive.layout import LOG
-from streams.history.evaluations import Evaluated, events_by_hpa
-
-if TYPE_CHECKING:
-    from zoneinfo import ZoneInfo
-
-    from fleethpa.fleet.selection import Selection
-    from fleethpa.fleet.views import FleetState, HpaView
-    from streams.analysis.backtest import Backtest, Model
-    from streams.analysis.candidate import Candidate, Tried
-    from streams.history.evaluations import HpaEvent
-    from streams.history.past import Past
-
+from streams.history.evaluations import Evaluated, HpaEvent, events_by_hpa
+from streams.history.past import Past
 
 NO_POLICY: Final = TimedPolicy()
 _MINUTE_MS: Final = 60_000

@@ -58,7 +58,6 @@ async def derived_again(past: Past, asked: AskedId, servers: str) -> Derived:
 
 def derived_document(past: Past, derived: Derived) -> dict[str, Any]:
     """What came out, as machine formats show it."""
-
     standing, made = derived.standing, derived.made
     value = standing.value if standing else b""
     found = differences(value, made.value) if standing and made else []

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -67,18 +67,6 @@ COLUMNS: Final[tuple[tuple[str, str, Callable[[Recorded], Any]], ...]] = (
 """Name, type and value of every column; columns are only ever added, at the end."""
 
 
-class Sheet(Protocol):
-    """One output file."""
-
-    def write(self, rows: list[Recorded]) -> None:
-        """Append rows."""
-        ...
-
-    def close(self) -> None:
-        """Complete the file."""
-        ...
-
-
 class TextSheet:
     """CSV or JSON lines; `path` None is stdout."""
 
@@ -104,7 +92,7 @@ class TextSheet:
 
 
 def _json(kind: str, value: Any) -> Any:
-    return _rfc3339(value) if kind == "time" else value
+    return rfc3339(value) if kind == "time" else value
 
 
 def _cell(kind: str, value: Any) -> Any:
@@ -115,10 +103,6 @@ def _cell(kind: str, value: Any) -> Any:
     if kind == "flag":
         return "true" if value else "false"
     return to_json_line(value) if kind == "json" else _json(kind, value)
-
-
-def _rfc3339(time_ms: int) -> str:
-    return rfc3339(time_ms)
 
 
 class ParquetSheet:
@@ -149,6 +133,10 @@ class ParquetSheet:
 
     def close(self) -> None:
         self._writer.close()
+
+
+Sheet = TextSheet | ParquetSheet
+"""One output file."""
 
 
 class Export:

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
+from fleethpa.changes.fleetmanifests import FleetManifest
+from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.questions.backtestreport import measured, minutes
 from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences
 from fleethpa.show.times import rfc3339
 from fleethpa.show.words import counted
-from streams.analysis.acrossclusters import FleetTried, MemberRecording, fleet_backtest
+from schemas.keys import HpaId
+from streams.analysis.acrossclusters import FleetBacktest, FleetTried, MemberRecording, fleet_backtest
 from streams.analysis.candidate import CandidateError, candidate
 from streams.history.evaluations import readers_by_hpa
-
-if TYPE_CHECKING:
-    from fleethpa.changes.fleetmanifests import FleetManifest
-    from fleethpa.fleet.views import FleetState
-    from schemas.keys import HpaId
-    from streams.analysis.acrossclusters import FleetBacktest
-    from streams.history.past import Past
+from streams.history.past import Past
 
 _UNKNOWN: Final = (
     "what its own replicas would have changed: load and pods stay as they were recorded",

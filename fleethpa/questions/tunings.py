@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterable
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -19,10 +19,7 @@ from streams.analysis.backtest import Condensed
 from streams.analysis.tuning.recording import Objective, RefusedError, Tuning, Within
 from streams.analysis.tuning.search import tune as search
 from streams.history.evaluations import readers_by_hpa
-
-if TYPE_CHECKING:
-    from streams.history.past import Past
-
+from streams.history.past import Past
 
 _FIELDS: Final = {
     "target": "target",
@@ -112,46 +109,28 @@ def found_for(task: _Task) -> TuneFinding:
 # --- what was found before --------------------------------------------------------------------------------------------
 
 
-class Kept(Protocol):
-    """Where findings are kept until the run is complete."""
-
-    known: dict[HpaId, TuneFinding]
-
-    def add(self, finding: TuneFinding) -> None:
-        """Keep a finding."""
-        ...
-
-
-class InMemory:
-    """For a run that cannot be resumed."""
-
-    def __init__(self) -> None:
-        self.known: dict[HpaId, TuneFinding] = {}
-
-    def add(self, finding: TuneFinding) -> None:
-        """Keep a finding."""
-        self.known[finding.hpa] = finding
-
-
-class InFile:
-    """A file with what was asked in its first line, and a finding in each other: written as soon as it is known.
-
-    A line that was cut off when a run was killed is found again.
+class Kept:
+    """What was found. With a `path` a run can be resumed: the file has what was asked in its first line, and a finding
+    in each other, written as soon as it is known. A line that was cut off when a run was killed is found again.
     """
 
-    def __init__(self, path: Path, asked: Asked) -> None:
-        self.path, self.known = path, dict[HpaId, TuneFinding]()
-        self.asked = asked
-        self._take_up()
+    def __init__(self, path: Path | None, asked: Asked) -> None:
+        """Take up what the file holds; `asked` is then what was asked when it was begun.
 
-    def _take_up(self) -> None:
+        Raises CommandError: the file cannot be used (exit 2).
+        """
+        self.path, self.known, self.asked = path, dict[HpaId, TuneFinding](), asked
+        if path is not None:
+            self._take_up(path)
+
+    def _take_up(self, path: Path) -> None:
         try:
-            if self.path.exists() and not self.path.is_file():  # a device may have no end
-                raise usage(f"--resume {self.path} is not a file", next_step="name a file; it is made")
-            text = self.path.read_bytes() if self.path.exists() else b""
+            if path.exists() and not path.is_file():  # a device may have no end
+                raise usage(f"--resume {path} is not a file", next_step="name a file; it is made")
+            text = path.read_bytes() if path.exists() else b""
             whole = text[: text.rfind(b"\n") + 1].splitlines()
             if not text:
-                self.path.write_bytes(msgspec.json.encode(self.asked) + b"\n")
+                path.write_bytes(msgspec.json.encode(self.asked) + b"\n")
                 return
             # Without a line end it is somebody else's file: it must not be written over.
             before = msgspec.json.decode(whole[0] if whole else b"", type=Asked)
@@ -159,22 +138,22 @@ class InFile:
                 each.hpa: each for each in (msgspec.json.decode(line, type=TuneFinding) for line in whole[1:])
             }
             if len(text) != sum(len(line) + 1 for line in whole):
-                self.path.write_bytes(b"".join(line + b"\n" for line in whole))
+                path.write_bytes(b"".join(line + b"\n" for line in whole))
         except OSError as error:
             raise usage(
-                f"--resume {self.path} cannot be used",
+                f"--resume {path} cannot be used",
                 cause=unreadable_text(error),
                 next_step="name a file in a folder that exists; it is made",
             ) from error
         except msgspec.MsgspecError as error:
             raise usage(
-                f"--resume {self.path} is not a file of this command, or of another release",
+                f"--resume {path} is not a file of this command, or of another release",
                 cause=str(error),
                 next_step="name another file; it is made",
             ) from error
         if (before.objective, before.within) != (self.asked.objective, self.asked.within):
             raise usage(
-                f"--resume {self.path} was begun with another --objective or --within",
+                f"--resume {path} was begun with another --objective or --within",
                 cause="Findings of two objectives are not compared.",
                 next_step="name another file; it is made",
             )
@@ -183,8 +162,9 @@ class InFile:
     def add(self, finding: TuneFinding) -> None:
         """Keep a finding."""
         self.known[finding.hpa] = finding
-        with self.path.open("ab") as file:
-            file.write(msgspec.json.encode(finding) + b"\n")
+        if self.path is not None:
+            with self.path.open("ab") as file:
+                file.write(msgspec.json.encode(finding) + b"\n")
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------
@@ -209,28 +189,27 @@ class Progress:
         return f"{bar}, about {left_s / 60:.0f} min left" if left_s >= 90 else f"{bar}, about {left_s:.0f} s left"
 
 
-async def run(
-    past: Past, hpas: Iterable[HpaId], window: tuple[int, int], asked: Asked, kept: Kept, progress: Progress, jobs: int
-) -> None:
+async def run(past: Past, hpas: Iterable[HpaId], kept: Kept, progress: Progress, jobs: int) -> None:
     """Tune HPAs and keep what is found; those that are kept already are not read."""
     wanted = {hpa for hpa in hpas if hpa not in kept.known}
     if not wanted:
         return
     # Processes start with the first search that is given to them.
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        async with aclosing(_findings(past, wanted, window, asked, pool, jobs)) as findings:
+        async with aclosing(_findings(past, wanted, kept.asked, pool, jobs)) as findings:
             async for finding in findings:
                 kept.add(finding)
                 progress.done += 1
 
 
 async def _findings(
-    past: Past, wanted: set[HpaId], window: tuple[int, int], asked: Asked, pool: Executor, jobs: int
+    past: Past, wanted: set[HpaId], asked: Asked, pool: Executor, jobs: int
 ) -> AsyncGenerator[TuneFinding, None]:
     """Findings as they come. No more recordings wait for a core than there are cores: memory stays bounded."""
     loop = asyncio.get_running_loop()
     running: set[asyncio.Future[TuneFinding]] = set()
     try:
+        window = (asked.since_ms, asked.until_ms)
         async with aclosing(readers_by_hpa(past, wanted, window, Condensed)) as parts:
             async for part in parts:
                 for hpa in list(part):

@@ -21,7 +21,6 @@ import logging
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 import confluent_kafka
@@ -129,7 +128,5 @@ class EmbeddedBroker:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import yaml
@@ -201,9 +200,7 @@ class SimulatedCluster:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     def _started(self, life: Coroutine[None, None, None], what: str) -> asyncio.Task[None]:

@@ -18,7 +18,6 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 import orjson
@@ -136,9 +135,7 @@ class Fleet:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
 

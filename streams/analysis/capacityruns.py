@@ -4,7 +4,6 @@ HPAs want what was decided. What the ceiling holds back is missing until there i
 taken as recorded, though a load that was held back might have asked for more.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from operator import attrgetter
@@ -46,11 +45,6 @@ class _WantedRecord(Struct, rename="camel"):
 
 _RECORD = msgspec.json.Decoder(_WantedRecord)
 _HEAD_BYTES = 512
-
-
-def read_wanted(task: GuardedTask) -> tuple[list[WantedReplicas], int]:
-    """Read what HPAs wanted in a partition in a process of its own; give that and the number of decisions read."""
-    return asyncio.run(wanted_replicas(task))
 
 
 async def wanted_replicas(task: GuardedTask) -> tuple[list[WantedReplicas], int]:

@@ -4,7 +4,6 @@ Pure: events, read from the decisions of a log partition, in; trips out. An HPA 
 a decision wants to remove replicas. Times are log time in Unix milliseconds.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
@@ -442,11 +441,6 @@ class GuardedTask:
     partition: int
     begin_ms: int
     end_ms: int
-
-
-def read_guarded(task: GuardedTask) -> tuple[list[GuardedEvent], int]:
-    """Read the events of a partition in a process of its own; give them and the number of decisions read."""
-    return asyncio.run(guarded_events(task))
 
 
 async def guarded_events(task: GuardedTask) -> tuple[list[GuardedEvent], int]:

@@ -4,7 +4,6 @@ Each evaluation is decided twice with the inputs that it had (open loop). After 
 recorded load and replicas no longer are those that the other version would have seen, so only the first counts as sure.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
@@ -131,11 +130,6 @@ async def previews(task: PreviewTask) -> dict[HpaId, Preview]:
         async for readers in parts:
             made |= {hpa: found.preview() for hpa, found in readers.items()}
     return made
-
-
-def read_previews(task: PreviewTask) -> dict[HpaId, Preview]:
-    """The same, in a process of its own."""
-    return asyncio.run(previews(task))
 
 
 def with_rules(inputs: EvaluationInputs, rules: Rules) -> EvaluationInputs:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from fleethpa.cli.regret import cost, fleet, printed
 from fleethpa.frame.options import parse_price
-from fleethpa.questions.regretreport import cost, fleet, printed
 from fleethpa.simulator.load import LoadCurve, StepLoad
 from schemas.keys import HpaId
 from streams.analysis.answer import answer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleethpa.questions import tuningreport
+from fleethpa.cli.tune import headline, relief_hint
 from fleethpa.simulator.load import ConstantLoad, LoadCurve, SineLoad, StepLoad
 from fleethpa.simulator.model import PodProfile
 from schemas.kubernetes.validation import validate_create
@@ -122,8 +122,8 @@ def test_safety_may_cost_more_and_says_for_what() -> None:
     assert found.saved < 0
     assert found.proposed_point.target < 90
     assert found.chosen_on[1].overload_share <= found.chosen_on[0].overload_share / 2
-    assert tuningreport.headline(found).startswith(f"proposed, at {found.more_cost:.1%} more replica-hours: ")
-    assert "minutes of a day) as deployed" in tuningreport.headline(found)
+    assert headline(found).startswith(f"proposed, at {found.more_cost:.1%} more replica-hours: ")
+    assert "minutes of a day) as deployed" in headline(found)
 
 
 def test_where_pods_were_in_overload_and_nothing_is_proposed_the_report_names_the_objective_to_ask_for() -> None:
@@ -131,9 +131,9 @@ def test_where_pods_were_in_overload_and_nothing_is_proposed_the_report_names_th
     found = tune(HPA, recorded(WAVE, spec(90, 1, 40)), within=fixed)
 
     assert not found.changed
-    assert "--objective safety" in tuningreport.relief_hint(found)[0]
+    assert "--objective safety" in relief_hint(found)[0]
     calm = tune(HPA, recorded(WAVE, spec(40, 2, 40)), within=Within(target=(40, 40), min_replicas=(2, 2)))
-    assert tuningreport.relief_hint(calm) == []
+    assert relief_hint(calm) == []
 
 
 def test_scale_up_is_as_fast_as_deployed_and_within_keeps_other_rules_out() -> None:

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
+from fleethpa.cli.tune import MOST_CHOICES, frontier
 from fleethpa.questions.backtestreport import Reported, in_a_sentence
-from fleethpa.questions.tuningreport import MOST_CHOICES, frontier
 from streams.analysis.measures import Measures
 from streams.analysis.tuning.recording import CurvePoint, Tuning
 

@@ -618,7 +618,7 @@ def test_the_settings_for_production_are_taken_from_their_file(run: Cli, fleet: 
     [
         pytest.param("- a", "has no settings", id="a list"),
         pytest.param("max-step: [1]", "max-step has no value", id="a list as value"),
-        pytest.param("{", "cannot be read", id="no YAML"),
+        pytest.param("{", "is not YAML", id="no YAML"),
         pytest.param("maxstep: 1", "maxstep", id="an unknown name"),
     ],
 )

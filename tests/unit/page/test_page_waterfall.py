@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from fleethpa.fleet.decisionpage import Explanation, StepRow
+from fleethpa.fleet.decisionpage import Explanation
+from fleethpa.fleet.decisionsteps import StepRow
 from fleethpa.page.waterfall import HEIGHT, LETTERS, TOP, deciding_step, waterfall
 from tests.unit.cli_kit import Fleet
 
