@@ -167,18 +167,13 @@ class TopicDifference:
         return f"{self.topic}: {self.what} is {self.found}, wanted {self.wanted}"
 
 
-def wanted(partitions: int, replication: int, names: Iterable[str] = ()) -> list[WantedTopic]:
-    """Every topic of fleethpa for this partition count and replication factor; `names`: only these.
+def wanted(partitions: int, replication: int) -> list[WantedTopic]:
+    """Every topic of fleethpa for this partition count and replication factor.
 
     `rejected` needs no order and has the same count for simplicity. Writes need two in-sync replicas where there are.
     """
-    chosen = set(names)
     durable = {"min.insync.replicas": str(min(2, replication))}
-    return [
-        WantedTopic(topic.name, partitions, replication, topic.config | durable)
-        for topic in TOPICS
-        if not chosen or topic.name in chosen
-    ]
+    return [WantedTopic(topic.name, partitions, replication, topic.config | durable) for topic in TOPICS]
 
 
 def agent_topics(topics: AgentTopics, replication: int) -> list[WantedTopic]:

@@ -177,10 +177,8 @@ class ClusterConfig:
     refused: str = ""
 
 
-def clusters_of(
-    kubeconfig: str, contexts: tuple[str, ...] = (), names: Mapping[str, str] | None = None
-) -> list[ClusterConfig]:
-    """The clusters of a kubeconfig: the named contexts or all, each called as its context unless `names` maps it.
+def clusters_of(kubeconfig: str, contexts: tuple[str, ...] = ()) -> list[ClusterConfig]:
+    """The clusters of a kubeconfig: the named contexts or all, each called as its context.
 
     Raises ConfigError: the file cannot be read, or has no such context.
     """
@@ -188,12 +186,10 @@ def clusters_of(
     known = list(dict.fromkeys(each["name"] for file in files for each in file.get("contexts") or ()))
     if missing := [context for context in contexts if context not in known]:
         raise ConfigError(f"{kubeconfig} has no context {missing[0]!r}; it has {', '.join(known) or 'none'}")
-    found = [ClusterConfig((names or {}).get(c, c), kubeconfig, c) for c in contexts or known]
-    if bad := [each.name for each in found if not each.name or "/" in each.name or each.name == "*"]:
-        raise ConfigError(f"{bad[0]!r} cannot be a cluster's name: map its context to one without a slash")
-    if len({each.name for each in found}) < len(found):
-        raise ConfigError("two contexts have the same cluster name")
-    return found
+    chosen = list(dict.fromkeys(contexts or known))
+    if bad := [name for name in chosen if not name or "/" in name or name == "*"]:
+        raise ConfigError(f"{bad[0]!r} cannot be a cluster's name: rename the context (kubectl config rename-context)")
+    return [ClusterConfig(name, kubeconfig, name) for name in chosen]
 
 
 def _kubeconfig(path: str) -> dict[str, Any]:

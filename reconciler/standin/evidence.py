@@ -89,8 +89,6 @@ class Judge:
         self._alive_since: int | None = None
         self._lease: tuple[str, str, int] | None = None
         self._lease_since_ms = 0
-        self._version = ""
-        self._renewed_at = 0
 
     def begin_term(self, stagger_ms: int = 0) -> None:
         """This replica leads from now on; what it received from the hub and saw of the Lease before still counts.
@@ -111,7 +109,7 @@ class Judge:
     def saw(self, now_ms: int, lease: LeaseSeen | None) -> None:
         """The Lease as the API server has just returned it; None if it does not exist."""
         if lease is None:
-            self._lease, self._version = None, ""
+            self._lease = None
             return
         hand = (lease.uid, lease.holder, lease.generation)
         if hand != self._lease:
@@ -119,8 +117,6 @@ class Judge:
             self._forget_failures()
             if lease.holder == STAND_IN:  # also after a hand-back that was stuck: else the next would begin at once
                 self._alive_since = None
-        if lease.version != self._version:
-            self._version, self._renewed_at = lease.version, self._time.counted_ms
 
     def expect(self, partitions: Collection[int]) -> None:
         """The log partitions that hold enforced HPAs of this cluster; none: there is nothing to decide, and all is
@@ -183,7 +179,6 @@ class Judge:
             is_hub_silent=is_silent,
             is_hub_proven=since is not None and counted - since >= proof_ms + self._stagger_ms,
             is_settled=self._lease is not None and held_ms >= SETTLE_MS,
-            is_holder_silent=self._lease is not None and counted - self._renewed_at >= self.grace_ms,
             is_stuck=lease is not None and lease.holder == CLOSING and held_ms >= SETTLE_MS + STUCK_MS,
             reason=reason,
         )

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import structs
 
 from reconciler.core.hpaobjects import HPA_HEAD, STAND_IN_LABEL, target_of
+from reconciler.core.lease import lease_spec, new_lease
 from reconciler.standin.effective import (
     BOTH_DIRECTIONS,
     KeptSpec,
@@ -115,23 +116,10 @@ def lease_body(
         annotations[REASON_ANNOTATION] = reason[:REASON_CHARACTERS]
     if changes:
         annotations[UNREPORTED_ANNOTATION] = unreported_text(changes)
-    return {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {
-            "name": LEASE,
-            "namespace": namespace,
-            "labels": {"app.kubernetes.io/name": "fleethpa"},
-            "annotations": annotations,
-        },
-        "spec": {
-            "holderIdentity": holder,
-            "leaseTransitions": generation,
-            "leaseDurationSeconds": max(1, grace_ms // 1000),
-            "acquireTime": now,
-            "renewTime": now,
-        },
-    }
+    spec = lease_spec(holder, generation, now) | {"leaseDurationSeconds": max(1, grace_ms // 1000), "acquireTime": now}
+    body = new_lease(namespace, LEASE, spec)
+    body["metadata"]["annotations"] = annotations
+    return body
 
 
 def unreported(lease: JsonView) -> list[HandsChanged]:

@@ -91,7 +91,6 @@ class Judgement(Struct, frozen=True, kw_only=True):
         is_hub_proven: the hub has shown signs of life for the whole proof period, so that it may take over.
         is_settled: the Lease has had this holder and generation long enough for the fence in the API server to have
             seen it, and for every request that was admitted before to have ended.
-        is_holder_silent: nobody has renewed the Lease for the whole grace period.
         is_stuck: the hand-back has waited too long for the native controller.
         reason: why the hub counts as silent, for users.
     """
@@ -99,7 +98,6 @@ class Judgement(Struct, frozen=True, kw_only=True):
     is_hub_silent: bool = False
     is_hub_proven: bool = False
     is_settled: bool = False
-    is_holder_silent: bool = False
     is_stuck: bool = False
     reason: str = ""
 
@@ -202,19 +200,6 @@ def agent_steps(
     if lease.holder != STAND_IN:  # somebody has edited it: nobody is in charge, as where it was deleted
         return [_change(lease, STAND_IN if seen.natives or judged.is_hub_silent else CLOSING)]
     return _while_stand_in(lease, seen.natives, judged, wanted)
-
-
-def rescue_steps(seen: Seen, judged: Judgement, *, hub: str) -> list[Request]:
-    """What the hub itself does where the agents are silent: it leads the cluster through `closing` as an agent would.
-
-    It never creates a Lease: only an agent knows whether native HPAs are to be kept.
-    """
-    lease = seen.lease
-    if lease is None or lease.protocol > PROTOCOL or lease.is_hub or not judged.is_holder_silent:
-        return []
-    if lease.holder == CLOSING:
-        return _while_closing(lease, seen.natives, judged, hub)
-    return [_change(lease, CLOSING)]
 
 
 def hub_refusal(lease: LeaseSeen | None, *, hub: str = "") -> str:

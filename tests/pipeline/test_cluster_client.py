@@ -326,25 +326,18 @@ async def test_each_cluster_is_asked_with_its_own_credentials(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("contexts", "names", "says"),
+    ("contexts", "says"),
     [
-        pytest.param(("nowhere",), {}, "has no context 'nowhere'; it has a, b", id="a context that is not there"),
-        pytest.param((), {"a": "x/y"}, "'x/y' cannot be a cluster's name", id="a name with a slash"),
-        pytest.param((), {"a": "b"}, "same cluster name", id="two of one name"),
+        pytest.param(("nowhere",), "has no context 'nowhere'; it has a, arn", id="a context that is not there"),
+        pytest.param((), "'arn:aws:eks/b' cannot be a cluster's name: rename the context", id="a name with a slash"),
     ],
 )
-def test_contexts_that_cannot_be_used(tmp_path: Path, contexts: Any, names: Any, says: str) -> None:
+def test_contexts_that_cannot_be_used(tmp_path: Path, contexts: Any, says: str) -> None:
     path = tmp_path / "k"
-    path.write_text(yaml.safe_dump({"contexts": [{"name": "a"}, {"name": "b"}]}))
+    path.write_text(yaml.safe_dump({"contexts": [{"name": "a"}, {"name": "arn:aws:eks/b"}]}))
     with pytest.raises(ConfigError, match=says):
-        clusters_of(str(path), contexts, names)
-
-
-def test_contexts_are_called_by_their_mapped_names(tmp_path: Path) -> None:
-    path = tmp_path / "k"
-    path.write_text(yaml.safe_dump({"contexts": [{"name": "arn:aws:eks/a"}, {"name": "b"}]}))
-    found = clusters_of(str(path), (), {"arn:aws:eks/a": "east"})
-    assert [(each.name, each.context) for each in found] == [("east", "arn:aws:eks/a"), ("b", "b")]
+        clusters_of(str(path), contexts)
+    assert [(each.name, each.context) for each in clusters_of(str(path), ("a", "a"))] == [("a", "a")]
 
 
 @pytest.mark.parametrize("text", ["- not: a mapping", "a: [", None])

@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple
 from fleethpa.fleet.troubles import troubles_of
 from reconciler.standin.evidence import is_for_want_of_rights
 from reconciler.standin.protocol import (
+    CLOSING,
     STAND_IN,
     CloseNative,
     CreateLease,
@@ -36,7 +37,6 @@ from reconciler.standin.protocol import (
     agent_steps,
     hub_refusal,
     is_stand_in,
-    rescue_steps,
 )
 from streams.state.partitionrow import HandsRow, ServedRow
 from tests.exploring import ViolationError
@@ -136,9 +136,16 @@ def real_agent_alone(seen: Seen, judged: Judgement, remembered: int) -> list[Req
     return agent_steps(seen, judged, hub=HUB, wanted={KEY: SPEC}, remembered=remembered, has_native_controller=False)
 
 
-def real_rescue(seen: Seen, judged: Judgement, remembered: int) -> list[Request]:
-    """The hub, as the product has it."""
-    return rescue_steps(seen, judged, hub=HUB)
+def possible_rescue(seen: Seen, judged: Judgement, remembered: int) -> list[Request]:
+    """What a hub with access of its own could do where the agents are silent: lead the cluster through `closing`, as an
+    agent does. It never creates a Lease, as only an agent knows whether native HPAs are to be kept. No process does so.
+    """
+    lease = seen.lease
+    if lease is None or lease.is_hub:
+        return []
+    if lease.holder != CLOSING:
+        return [SetHolder(CLOSING, lease.generation + 1, lease.version, lease.uid)]
+    return agent_steps(seen, judged, hub=HUB, wanted={})
 
 
 class Rules(NamedTuple):
@@ -159,7 +166,7 @@ class Rules(NamedTuple):
     """
 
     agent: Steps = real_agent
-    rescue: Steps = real_rescue
+    rescue: Steps = possible_rescue
     has_fence: bool = True
     has_generation: bool = True
     compares: bool = True
@@ -526,7 +533,7 @@ def _hub_moves(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
         yield from _writes(state, rules, hub, "hub")
         if is_silent or state.faults:
             before = state if is_silent else state._replace(faults=state.faults - 1)
-            judged = Judgement(is_holder_silent=True, is_settled=hub.is_settled or not rules.settles)
+            judged = Judgement(is_settled=hub.is_settled or not rules.settles)
             for sent in _requests(rules.rescue, hub, judged):
                 yield from _sendings(before, rules, sent, "hub")
     if state.faults:
@@ -799,7 +806,7 @@ def quiet_round(state: State, rules: Rules) -> State:
             state = _turn(state, rules, number)
     if state.hub.is_alive and not any(agent.is_alive for agent in state.agents):
         hub = _looked(state, rules, state.hub)
-        judged = Judgement(is_holder_silent=True, is_settled=True)
+        judged = Judgement(is_settled=True)
         for sent in _requests(rules.rescue, hub, judged):
             state = _arrive(state, rules, sent)
     return at_rest(state, rules)

@@ -57,7 +57,7 @@ def test_each_partition_must_show_life() -> None:
 
 def test_where_nothing_is_enforced_nothing_is_silent() -> None:
     judge = Judge()
-    assert passed(judge, 0, 100) == Judgement(is_hub_proven=True, is_settled=True, is_holder_silent=True)
+    assert passed(judge, 0, 100) == Judgement(is_hub_proven=True, is_settled=True)
 
 
 def test_only_time_with_successful_reads_counts() -> None:
@@ -260,14 +260,6 @@ def test_the_answer_to_ones_own_change_is_the_first_look_at_it() -> None:
     judge.saw(300, taken)
     assert not judge.look(300 + SETTLE_MS - 1, taken, is_ok=True).is_settled
     assert judge.look(300 + SETTLE_MS, taken, is_ok=True).is_settled
-
-
-def test_a_holder_is_silent_that_does_not_renew() -> None:
-    judge = Judge()
-    first, second = LeaseSeen(STAND_IN, 2, "v2", "u1"), LeaseSeen(STAND_IN, 2, "v3", "u1")
-    assert not passed(judge, 0, 29, first).is_holder_silent
-    assert not passed(judge, 30_000, 29, second).is_holder_silent
-    assert judge.look(60_000, second, is_ok=True).is_holder_silent
 
 
 def test_a_hand_back_that_waits_too_long_is_stuck() -> None:

@@ -23,7 +23,6 @@ from reconciler.standin.protocol import (
     agent_steps,
     hub_refusal,
     is_stand_in,
-    rescue_steps,
 )
 
 HUB = "hub/eu/k1"
@@ -127,25 +126,6 @@ def test_what_is_no_longer_wanted_ends_as_in_a_hand_back() -> None:
     ):
         seen = Seen(lease(STAND_IN), (native,))
         assert agent_steps(seen, SILENT, hub=HUB, wanted={}) == [RENEW, *step]
-
-
-@pytest.mark.parametrize(
-    ("holder", "natives", "steps"),
-    [
-        (STAND_IN, (), [SetHolder(CLOSING, 8, "v1", "u1")]),
-        (STAND_IN, (OPEN,), [SetHolder(CLOSING, 8, "v1", "u1")]),
-        (CLOSING, (ENDED,), [RENEW, DeleteNative(WEB, "n1", "r1")]),
-        (CLOSING, (), [SetHolder(HUB, 8, "v1", "u1")]),
-        (HUB, (), []),
-    ],
-)
-def test_the_hub_rescues_a_cluster_whose_agents_are_silent(
-    holder: str, natives: tuple[NativeSeen, ...], steps: list[Request]
-) -> None:
-    silent = Judgement(is_holder_silent=True, is_settled=True)
-    assert rescue_steps(Seen(lease(holder), natives), silent, hub=HUB) == steps
-    assert rescue_steps(Seen(lease(holder), natives), CALM, hub=HUB) == []
-    assert rescue_steps(Seen(None, natives), silent, hub=HUB) == []
 
 
 @pytest.mark.parametrize(
