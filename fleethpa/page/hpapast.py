@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -47,6 +47,9 @@ FURTHER_SAMPLES: Final = 120
 """As many more, where something changed between two of them."""
 TIMELINE: Final = 200
 """Lines of the timeline at most."""
+CHARTS_KEPT: Final = 32
+WIDEST_PX: Final = 2_000
+"""Pixels that a chart is taken to be wide at most."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,29 @@ class KeptEvaluations:
         while len(self._kept) > EVALUATIONS_KEPT:
             self._kept.popitem(last=False)
         return again
+
+
+class KeptCharts:
+    """The charts that were drawn last, as the JSON that was sent.
+
+    A span of days takes seconds to read. One that was read within a pixel's width of it is sent again: what came since
+    would not be seen. A narrower span is read anew, and is exact.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Hashable, tuple[int, str]] = OrderedDict()
+
+    def get(self, asked: Hashable, now_ms: int, span_ms: int) -> str | None:
+        """What was sent for this chart, unless the end of the span has moved on by a pixel."""
+        made_ms, text = self._kept.get(asked, (0, ""))
+        return text if text and 0 <= now_ms - made_ms < span_ms / WIDEST_PX else None
+
+    def put(self, asked: Hashable, now_ms: int, text: str) -> None:
+        """Keep a chart in place of the one that was kept longest."""
+        self._kept[asked] = now_ms, text
+        self._kept.move_to_end(asked)
+        while len(self._kept) > CHARTS_KEPT:
+            self._kept.popitem(last=False)
 
 
 @dataclass

@@ -7,26 +7,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlencode
 
 import msgspec
 from aiohttp import web
-from jinja2 import Environment
 
-from fleethpa.fleet.finding import asked_id, no_such_hpa
+from fleethpa.fleet.finding import no_such_hpa
 from fleethpa.fleet.lists import cluster_listing
 from fleethpa.fleet.selection import Ref
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import NOT_FOUND, UNREACHABLE, USAGE, CommandError, completed, hinted
 from fleethpa.frame.options import moment
+from fleethpa.page.addresses import (
+    LARGEST_FORM,
+    SECTIONS,
+    command_line,
+    environment,
+    found_address,
+    hpa_of,
+    hpa_url,
+    part,
+    refusal_text,
+    time_flag,
+    ways_on,
+)
 from fleethpa.page.changesview import (
     RolloutReadings,
     changes_view,
@@ -38,114 +46,16 @@ from fleethpa.page.changesview import (
 from fleethpa.page.decisionview import compared, decision_view, read_before, read_decision, read_spec_diff, receipt
 from fleethpa.page.fleetview import cluster_rows, fleet_view, verdict
 from fleethpa.page.guarding import COOKIE, Guard, middleware
-from fleethpa.page.hpapast import KeptPasts, read_decisions, read_hpa
+from fleethpa.page.hpapast import KeptCharts, KeptPasts, read_decisions, read_hpa
 from fleethpa.page.hpaview import DEFAULT_SPAN, SPANS, charts, hpa_view, span_of
 from fleethpa.page.livereader import LiveReader
-from fleethpa.page.runs import RunViews, names_of
+from fleethpa.page.runviews import RunViews
 from fleethpa.page.stripview import replay, strip_view
-from fleethpa.show.html import templates
 from fleethpa.show.times import LATEST_MS, rfc3339
 from schemas.codec import WireError
-from schemas.keys import HpaId
 from schemas.texts import whole_number
 from streams.archive.segments import ArchiveError
 from streams.state.ledger import CoreError
-
-LARGEST_FORM: Final = 256 * 1024
-"""Bytes of a form, in which a manifest may be."""
-VIEWS: Final = (
-    "/",
-    "/hpa/CLUSTER/NAMESPACE/NAME",
-    "/decision/ID",
-    "/changes",
-    "/clusters",
-    "/rollouts",
-    "/try",
-    "/audit",
-    "/upgrade",
-)
-SECTIONS: Final = {"hpa": "/", "decision": "/changes", "diff": "/changes", "rollout": "/rollouts"}
-"""The view in the navigation to which the first word of an address belongs, where it is not one itself."""
-
-
-def time_flag(name: str, at_ms: int | None) -> str:
-    """A flag that takes a moment; empty without one."""
-    return "" if at_ms is None else f" {name} {rfc3339(at_ms)}"
-
-
-def command_line(words: str, filtered: tuple[list[str], list[str]], at: str) -> str:
-    """A command with the flags of a filter, and in brackets the terms of the filter for which it has no flag."""
-    flags, lacking = filtered
-    without = f" (without {' '.join(lacking)})" if lacking else ""
-    return " ".join([words, *flags]) + at + without
-
-
-def refusal_text(error: web.HTTPException, request: web.Request) -> tuple[str, str]:
-    """What went wrong with a request that no view could answer, and what can be requested instead."""
-    if error.status == HTTPStatus.NOT_FOUND:
-        return f"there is no view {request.path}", f"The views are {', '.join(VIEWS)}."
-    if error.status == HTTPStatus.METHOD_NOT_ALLOWED:
-        return f"{request.path} answers to no {request.method}", "The page only reads: it is asked with GET."
-    if error.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-        return "what was sent is too large", f"A form holds {LARGEST_FORM // 1024} KiB at most."
-    return error.reason, ""
-
-
-_HEADINGS: Final = {"HPAS": "HPAs", "MINPODS": "Min pods", "MAXPODS": "Max pods"}
-
-
-def environment() -> Environment:
-    """The templates of the page, with what only they ask for."""
-    made = templates()
-    made.filters |= {"time": rfc3339, "clock": clock, "heading": heading}
-    made.globals |= {"hpa_url": hpa_url, "decision_url": decision_url, "url": url}
-    return made
-
-
-def clock(time_ms: int, now_ms: int) -> str:
-    """The time of day (UTC) to the second, for narrow columns; the whole time is in the element's title.
-
-    Where it is of another day than `now_ms`, month and day come before it.
-    """
-    text = rfc3339(time_ms)
-    return text[11:19] if text[:10] == rfc3339(now_ms)[:10] else f"{text[5:10]} {text[11:19]}"
-
-
-def heading(header: str) -> str:
-    """The header of a command's column as the page writes it."""
-    return _HEADINGS.get(header, header.capitalize())
-
-
-def hpa_url(hpa: HpaId, **query: Any) -> str:
-    """The address of an HPA's view."""
-    return url("/hpa/" + "/".join(quote(part, safe="") for part in (hpa.cluster, hpa.namespace, hpa.name)), **query)
-
-
-def decision_url(id_: str, **query: Any) -> str:
-    """The address of a decision's view."""
-    return url(f"/decision/{quote(id_, safe='')}", **query)
-
-
-def found_address(state: FleetState, text: str, at: str) -> str:
-    """The address of what a text names; of the fleet, filtered by the text, where it names nothing or several."""
-    if not text:
-        return url("/", at=at)
-    if asked_id(text) is not None:
-        return decision_url(text)
-    if text in state.clusters:
-        return url("/", q=f"cluster:{text}", at=at)
-    likely = names_of(state, text)
-    exact = next((hpa for hpa in likely if str(hpa) == text), None)
-    if exact is not None or len(likely) == 1:
-        return hpa_url(exact or likely[0], at=at)
-    return url("/", q=text, at=at)
-
-
-def url(path: str, **query: Any) -> str:
-    """A path with those parts of a query that say something."""
-    stated = {name: value for name, value in query.items() if value not in (None, "")}
-    return f"{path}?{urlencode(stated)}" if stated else path
-
 
 log = logging.getLogger(__name__)
 
@@ -155,36 +65,8 @@ KEEP_ALIVE_S: Final = 15.0
 SLOW_S: Final = 10.0
 """A browser that reads nothing for this long is disconnected; it connects again when it can."""
 MOST_BROWSERS: Final = 200
-CHARTS_KEPT: Final = 32
-WIDEST_PX: Final = 2_000
-"""Pixels that a chart is taken to be wide at most."""
 DEFAULT_WINDOW: Final = "24h"
-_NAMES: Final = re.compile(r"[\w.-]+/[\w.-]+/[\w.-]*\w")
-"""The names of HPAs in a text."""
 _STATUS: Final = {NOT_FOUND: 404, USAGE: 400, UNREACHABLE: 503}
-
-
-class KeptCharts:
-    """The charts that were drawn last, as the JSON that was sent.
-
-    A span of days takes seconds to read. One that was read within a pixel's width of it is sent again: what came since
-    would not be seen. A narrower span is read anew, and is exact.
-    """
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[Hashable, tuple[int, str]] = OrderedDict()
-
-    def get(self, asked: Hashable, now_ms: int, span_ms: int) -> str | None:
-        """What was sent for this chart, unless the end of the span has moved on by a pixel."""
-        made_ms, text = self._kept.get(asked, (0, ""))
-        return text if text and 0 <= now_ms - made_ms < span_ms / WIDEST_PX else None
-
-    def put(self, asked: Hashable, now_ms: int, text: str) -> None:
-        """Keep a chart in place of the one that was kept longest."""
-        self._kept[asked] = now_ms, text
-        self._kept.move_to_end(asked)
-        while len(self._kept) > CHARTS_KEPT:
-            self._kept.popitem(last=False)
 
 
 class PageServer:
@@ -278,7 +160,7 @@ class PageServer:
 
     async def hpa(self, request: web.Request) -> web.Response:
         """One HPA at one moment."""
-        at_ms, hpa = self._at(request), _hpa_of(request)
+        at_ms, hpa = self._at(request), hpa_of(request)
         now_ms, text = self._now_ms(at_ms), request.query.get("span", "").strip()
         span_ms = span_of(text)
         state = await self.reader.state_at(at_ms)
@@ -296,7 +178,7 @@ class PageServer:
 
     async def series(self, request: web.Request) -> web.Response:
         """The numbers of an HPA's charts, as JSON."""
-        at_ms, hpa = self._at(request), _hpa_of(request)
+        at_ms, hpa = self._at(request), hpa_of(request)
         now_ms = self._now_ms(at_ms)
         span_ms = span_of(request.query.get("span", "").strip())
         asked, clock_ms = (hpa, span_ms, at_ms), self.reader.now_ms()
@@ -310,7 +192,7 @@ class PageServer:
 
     async def spec(self, request: web.Request) -> web.Response:
         """What a change of the spec changed, as a diff."""
-        hpa = _hpa_of(request)
+        hpa = hpa_of(request)
         async with self.reader.past() as past:
             found = await read_spec_diff(past, hpa, request.query.get("one", ""), request.query.get("other", ""))
         return self._html(request, "spec.html", await self.reader.state_at(None), found, command=f"history {hpa}")
@@ -327,8 +209,7 @@ class PageServer:
         began = time.monotonic()
         async with self.reader.past() as past:
             found = await receipt(past, request.match_info["id"], self._servers)
-        text = self._templates.get_template("receipt.html").render(found=found, took_s=time.monotonic() - began)
-        return web.Response(text=text, content_type="text/html")
+        return part(self._templates, "receipt.html", {"found": found, "took_s": time.monotonic() - began})
 
     async def diff(self, request: web.Request) -> web.Response:
         """Two decisions beside each other; without `one`, a decision and the evaluation before it."""
@@ -366,8 +247,7 @@ class PageServer:
         state = await self.reader.state_at(None)
         after_ms = whole_number(request.query.get("after", ""))
         found = newer_view(state, min(state.clock_ms, LATEST_MS) if after_ms is None else min(after_ms, LATEST_MS))
-        text = self._templates.get_template("newer.html").render(found)
-        return web.Response(text=text, content_type="text/html", headers={"Cache-Control": "no-store"})
+        return part(self._templates, "newer.html", found)
 
     async def clusters(self, request: web.Request) -> web.Response:
         """Which clusters are watched, and how."""
@@ -493,18 +373,6 @@ class PageServer:
         text = self._templates.get_template(template).render(found)
         return web.Response(text=text, status=status, content_type="text/html", headers={"Cache-Control": "no-store"})
 
-    def _links(self, request: web.Request, error: CommandError) -> list[tuple[str, str]]:
-        """Where to go on from an error: to the HPAs that its cause names, or to the same view as of now, or again."""
-        at = request.query.get("at", "").strip()
-        named = set(_NAMES.findall(error.cause)) if error.code == NOT_FOUND else set()
-        known = self.reader.state.hpas if self.reader.state is not None else ()
-        links = [(str(hpa), hpa_url(hpa, at=at)) for hpa in known if str(hpa) in named]
-        if error.code == UNREACHABLE:
-            links.append(("Try again", str(request.rel_url)))
-        if at and error.code == NOT_FOUND:
-            links.append(("The same as of now", str(request.rel_url.without_query_params("at"))))
-        return links
-
     @web.middleware
     async def _errors(self, request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
         """Say what failed, its likely cause and the next step, as the commands do."""
@@ -512,7 +380,8 @@ class PageServer:
             answer: web.StreamResponse = await handler(request)
         except CommandError as error:
             status = _STATUS.get(error.code, 500)
-            links = self._links(request, error)
+            known = self.reader.state.hpas if self.reader.state is not None else ()
+            links = ways_on(request, error, known)
             return self._message(status, error.what, error.cause, error.next_step, links=links)
         except (ArchiveError, WireError, CoreError) as error:
             cause = "The source holds a record that cannot be read, or that does not follow from what is before it."
@@ -531,8 +400,3 @@ class PageServer:
             step = "look at the log of `fleethpa page`, and report what it says of this address"
             return self._message(500, what, "This is a fault of fleethpa.", step)
         return answer
-
-
-def _hpa_of(request: web.Request) -> HpaId:
-    found = request.match_info
-    return HpaId(found["cluster"], found["namespace"], found["name"])

@@ -23,13 +23,22 @@ from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError
+from fleethpa.page.addresses import MOST_NAMES, clock
 from fleethpa.page.fleetview import FLEET_WORDS, FilterTextError, read_filter, sparkline
 from fleethpa.page.guarding import HEADERS, Guard, names_of, request_log
-from fleethpa.page.hpapast import HpaPast, KeptEvaluations, newest_of, read_decisions, read_timeline
+from fleethpa.page.hpapast import (
+    CHARTS_KEPT,
+    HpaPast,
+    KeptCharts,
+    KeptEvaluations,
+    newest_of,
+    read_decisions,
+    read_timeline,
+)
 from fleethpa.page.hpaview import series, timeline
 from fleethpa.page.livereader import STALE_S, STALL_S, LiveReader
-from fleethpa.page.runs import MOST_NAMES, trial
-from fleethpa.page.server import CHARTS_KEPT, READER, KeptCharts, PageServer, clock
+from fleethpa.page.runviews import trial
+from fleethpa.page.server import READER, PageServer
 from fleethpa.show.report import MOST_POINTS
 from fleethpa.show.times import rfc3339
 from schemas.entries import WHOLE_PARTITION_KEY
