@@ -72,11 +72,6 @@ def status_wire_form(status: Mapping[str, Any]) -> Json | None:
     return decoded if decoded == status else STATUS.decode(decoded, "status", Decoding())
 
 
-def default_hpa(manifest: Mapping[str, Any]) -> Json:
-    """Decode and default a manifest in its own version. Raises ManifestError: as ``hpa_from_manifest``."""
-    return wire_form(decode_and_default(manifest))
-
-
 def decode_and_default(manifest: Mapping[str, Any]) -> Json:
     """Decode and default a manifest, keeping explicit empty policy lists, which only validation sees.
 

@@ -167,14 +167,6 @@ def matches_label_selector(selector: Mapping[str, Any] | None, labels: Labels) -
     return label_selector(selector).matches(labels)
 
 
-def format_label_selector(selector: Mapping[str, Any] | None) -> str:
-    """Show a LabelSelector object as kubectl does: ``<none>`` for an empty one, ``<error>`` if it is bad."""
-    try:
-        return label_selector_text(selector) or "<none>"
-    except SelectorError:
-        return "<error>"
-
-
 def print_label_selector(selector: Mapping[str, Any] | None) -> str:
     """Print a LabelSelector object as Go's ``%v`` does: the controller's metric names and error texts show it so."""
     if selector is None:

@@ -21,7 +21,7 @@ from schemas.kubernetes.fielderrors import (
     not_supported,
     required,
 )
-from schemas.kubernetes.hpa import convert_to_v2, decode_and_default, semantically_equal_spec
+from schemas.kubernetes.hpa import convert_to_v2, decode_and_default
 from schemas.kubernetes.objectmeta import (
     dns_label_errors,
     label_key_errors,
@@ -175,7 +175,7 @@ def _is_extended(name: str) -> bool:
 
 MAX_STABILIZATION_WINDOW_S = 3600
 MAX_POLICY_PERIOD_S = 1800
-_NOT_NEGATIVE = "must be greater than or equal to 0"
+NOT_NEGATIVE = "must be greater than or equal to 0"
 
 
 def validate_create(manifest: Mapping[str, Any]) -> list[FieldError]:
@@ -197,32 +197,12 @@ def validate_update(manifest: Mapping[str, Any], old_manifest: Mapping[str, Any]
     return _final(stored, handwritten_update(hpa, old), list(_declarative(hpa["spec"], old["spec"])))
 
 
-def validate_status(manifest: Mapping[str, Any], old_manifest: Mapping[str, Any]) -> list[FieldError]:
-    """Give all that the API server refuses in an update of the status subresource, in its order.
-
-    Raises ManifestError: one of the manifests cannot be decoded.
-    """
-    hpa, old = _internal(manifest), _internal(old_manifest)
-    stored = list(validate_stored_metadata(hpa["metadata"]))
-    return _final(stored, handwritten_status(hpa, old), [])
-
-
 def api_error_message(name: str, errors: Sequence[FieldError]) -> str:
     """Give the text of the API server's refusal; empty if there is nothing to refuse."""
     if not errors:
         return ""
     listed = aggregate([error.string for error in errors])
     return f"HorizontalPodAutoscaler.autoscaling {go_quote(name)} is invalid: {listed}"
-
-
-def generation_after_update(manifest: Mapping[str, Any], old_manifest: Mapping[str, Any]) -> int:
-    """Give the generation that an update stores: one more if the spec means something else. A creation stores 1.
-
-    Raises ManifestError: one of the manifests cannot be decoded.
-    """
-    hpa, old = _internal(manifest), _internal(old_manifest)
-    generation: int = old["metadata"].get("generation", 0)
-    return generation if semantically_equal_spec(hpa["spec"], old["spec"]) else generation + 1
 
 
 def handwritten_create(hpa: Json) -> list[FieldError]:
@@ -233,11 +213,6 @@ def handwritten_create(hpa: Json) -> list[FieldError]:
 def handwritten_update(hpa: Json, old: Json) -> list[FieldError]:
     """Give the errors of the hand-written rules for a changed object; both decoded and defaulted."""
     return [*validate_metadata_update(hpa["metadata"], old["metadata"]), *_spec(hpa["spec"], old["spec"])]
-
-
-def handwritten_status(hpa: Json, old: Json) -> list[FieldError]:
-    """Give the errors of the hand-written rules for a changed status; both decoded and defaulted."""
-    return [*validate_metadata_update(hpa["metadata"], old["metadata"]), *_status(hpa["status"])]
 
 
 def _internal(manifest: Mapping[str, Any]) -> Json:
@@ -255,7 +230,7 @@ def _declarative(spec: Json, old: Json | None) -> Iterator[FieldError]:
     """Check the declared minimums. On update a value that did not change is not looked at."""
     least = spec["minReplicas"]
     if least < 0 and (old is None or old["minReplicas"] != least):
-        yield invalid("spec.minReplicas", least, _NOT_NEGATIVE)
+        yield invalid("spec.minReplicas", least, NOT_NEGATIVE)
     most = spec["maxReplicas"]
     if most < 1 and (old is None or old["maxReplicas"] != most):
         yield _below_one(most, "")
@@ -270,7 +245,7 @@ def _below_one(replicas: int, detail: str, *, covered: bool = False) -> FieldErr
 def _spec(spec: Json, old: Json | None) -> Iterator[FieldError]:
     least, most = spec["minReplicas"], spec["maxReplicas"]
     if least < 0:
-        error = invalid("spec.minReplicas", least, _NOT_NEGATIVE)
+        error = invalid("spec.minReplicas", least, NOT_NEGATIVE)
         yield FieldError(error.type, error.field, error.value, error.detail, covered=True)
     if most < 1:
         yield _below_one(most, "must be set and greater than 0", covered=True)
@@ -328,7 +303,7 @@ def _rules(rules: Json, path: str) -> Iterator[FieldError]:
         yield from _policy(policy, f"{path}.policies[{index}]")
     tolerance = rules.get("tolerance")
     if tolerance is not None and parse_quantity(tolerance).sign() < 0:
-        yield invalid(f"{path}.tolerance", tolerance, _NOT_NEGATIVE)
+        yield invalid(f"{path}.tolerance", tolerance, NOT_NEGATIVE)
 
 
 def _policy(policy: Json, path: str) -> Iterator[FieldError]:
@@ -341,13 +316,3 @@ def _policy(policy: Json, path: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.periodSeconds", period, "must be greater than zero")
     if period > MAX_POLICY_PERIOD_S:
         yield invalid(f"{path}.periodSeconds", period, f"must be less than or equal to {MAX_POLICY_PERIOD_S}")
-
-
-def _status(status: Json) -> Iterator[FieldError]:
-    for index, condition in enumerate(status.get("conditions", ())):
-        generation = condition.get("observedGeneration", 0)
-        if generation < 0:
-            yield invalid(f"status.conditions[{index}].observedGeneration", generation, _NOT_NEGATIVE)
-    for name in ("currentReplicas", "desiredReplicas"):
-        if status.get(name, 0) < 0:
-            yield invalid(f"status.{name}", status[name], _NOT_NEGATIVE)

@@ -1,24 +1,15 @@
-"""autoscaling/v1 and v2beta2 to v2 and back: what the older versions cannot say travels in annotations.
+"""autoscaling/v1 and v2beta2 to v2: what the older versions cannot say travels in annotations.
 
 Source: pkg/apis/autoscaling/v1/conversion.go, annotations.go and helpers.go v1.37.1; v2beta2 as of v1.33.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from schemas.kubernetes.fielderrors import go_json
-from schemas.kubernetes.hpashapes import (
-    BEHAVIOR,
-    CONDITIONS,
-    CURRENT_METRIC_V1,
-    CURRENT_METRICS_V1,
-    METRIC_V1,
-    METRICS_V1,
-    cpu_metric,
-)
+from schemas.kubernetes.hpashapes import BEHAVIOR, CONDITIONS, CURRENT_METRICS_V1, METRICS_V1, cpu_metric
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
-from schemas.kubernetes.shape import ALWAYS, Decoding, Json, RawNumber, Shape, Struct
+from schemas.kubernetes.shape import Decoding, Json, RawNumber, Shape
 
 _PREFIX = "autoscaling.alpha.kubernetes.io/"
 METRICS = f"{_PREFIX}metrics"
@@ -27,15 +18,6 @@ CONDITIONS_KEY = f"{_PREFIX}conditions"
 BEHAVIOR_KEY = f"{_PREFIX}behavior"
 TOLERANCES = {"scaleUp": f"{_PREFIX}scale-up-tolerance", "scaleDown": f"{_PREFIX}scale-down-tolerance"}
 _ROUND_TRIP = frozenset({METRICS, CURRENT_METRICS, CONDITIONS_KEY, BEHAVIOR_KEY, *TOLERANCES.values()})
-
-_GO_NAMES = {
-    "scaleUp": "ScaleUp",
-    "scaleDown": "ScaleDown",
-    "stabilizationWindowSeconds": "StabilizationWindowSeconds",
-    "selectPolicy": "SelectPolicy",
-    "policies": "Policies",
-    "tolerance": "Tolerance",
-}
 
 
 def drop_round_trip_annotations(metadata: Json) -> Json:
@@ -53,25 +35,9 @@ def v1_to_v2(hpa: Json) -> Json:
     behavior = _read(annotations, BEHAVIOR_KEY, BEHAVIOR)
     if behavior:
         spec["behavior"] = behavior
-    return _of_version(
+    return of_version(
         "autoscaling/v2", drop_round_trip_annotations(hpa["metadata"]), spec, _status_of(hpa, annotations)
     )
-
-
-def v2_to_v1(hpa: Json) -> Json:
-    """Convert a decoded and defaulted autoscaling/v2 object; what v1 lacks goes into annotations."""
-    metadata, spec, status = drop_round_trip_annotations(hpa["metadata"]), hpa["spec"], hpa["status"]
-    annotations = metadata.get("annotations", {}) | dict(_annotations(spec, status))
-    metadata |= {"annotations": annotations} if annotations else {}
-    old_spec = {key: spec[key] for key in ("scaleTargetRef", "minReplicas", "maxReplicas") if key in spec}
-    utilization = _target_cpu(spec.get("metrics", ()))
-    if utilization is not None:
-        old_spec["targetCPUUtilizationPercentage"] = utilization
-    old_status = _shared_status(status) | {"desiredReplicas": status["desiredReplicas"]}
-    current = _current_cpu(status["currentMetrics"] or ())
-    if current is not None:
-        old_status["currentCPUUtilizationPercentage"] = current
-    return _of_version("autoscaling/v1", metadata, old_spec, old_status)
 
 
 def v2beta2_to_v2(hpa: Json) -> Json:
@@ -81,10 +47,11 @@ def v2beta2_to_v2(hpa: Json) -> Json:
     behavior = spec.get("behavior")
     if behavior is not None:
         spec["behavior"] = {name: _with_tolerance(rules, annotations, name) for name, rules in behavior.items()}
-    return _of_version("autoscaling/v2", drop_round_trip_annotations(hpa["metadata"]), spec, hpa["status"])
+    return of_version("autoscaling/v2", drop_round_trip_annotations(hpa["metadata"]), spec, hpa["status"])
 
 
-def _of_version(version: str, metadata: Json, spec: Json, status: Json) -> Json:
+def of_version(version: str, metadata: Json, spec: Json, status: Json) -> Json:
+    """Put the parts of an object together, in upstream's order."""
     return {
         "kind": "HorizontalPodAutoscaler",
         "apiVersion": version,
@@ -113,19 +80,20 @@ def _metrics_of(spec: Json, annotations: Json) -> list[Json]:
 
 def _status_of(hpa: Json, annotations: Json) -> Json:
     old = hpa["status"]
-    status = _shared_status(old) | {"desiredReplicas": old["desiredReplicas"], "currentMetrics": None}
+    status = shared_status(old) | {"desiredReplicas": old["desiredReplicas"], "currentMetrics": None}
     utilization = old.get("currentCPUUtilizationPercentage")
     if utilization is not None:
         current = {"averageUtilization": utilization}
         status["currentMetrics"] = [{"type": "Resource", "resource": {"name": "cpu", "current": current}}]
     metrics = _read(annotations, CURRENT_METRICS, CURRENT_METRICS_V1)
     if metrics is not None:
-        status["currentMetrics"] = [_to_v2(metric, _STATUS) for metric in metrics]
+        status["currentMetrics"] = [_to_v2(metric, STATUS_PLACES) for metric in metrics]
     conditions = _read(annotations, CONDITIONS_KEY, CONDITIONS)
     return status | ({"conditions": conditions} if conditions else {})
 
 
-def _shared_status(status: Json) -> Json:
+def shared_status(status: Json) -> Json:
+    """Give the counts and times that a status has alike in both versions."""
     shared = {key: status[key] for key in ("observedGeneration", "lastScaleTime") if key in status}
     return shared | {"currentReplicas": status.get("currentReplicas", 0)}
 
@@ -163,7 +131,7 @@ def _places(part: str) -> dict[str, tuple[str, ...]]:
     }
 
 
-_SPEC, _STATUS = _places("target"), _places("current")
+SPEC_PLACES, STATUS_PLACES = _places("target"), _places("current")
 """Of a field of a metric in v1, the place that it has in v2: in a spec, and in a status."""
 
 
@@ -184,7 +152,7 @@ def _to_v2(metric: Json, places: Mapping[str, tuple[str, ...]]) -> Json:
 
 def _spec_to_v2(metric: Json) -> Json:
     """Convert a metric of a spec: v1 has no type of the target, which follows from the values that are set."""
-    converted = _to_v2(metric, _SPEC)
+    converted = _to_v2(metric, SPEC_PLACES)
     for kind in converted.keys() - {"type"}:
         target = converted[kind].setdefault("target", {})
         if "averageUtilization" in target:
@@ -197,77 +165,3 @@ def _spec_to_v2(metric: Json) -> Json:
         else:
             target["type"] = "Value" if "value" in target else "AverageValue"
     return converted
-
-
-def _annotations(spec: Json, status: Json) -> Iterable[tuple[str, str]]:
-    """Give the annotations in the order of their keys, as Go prints a map."""
-    if spec.get("behavior") is not None:
-        yield (
-            BEHAVIOR_KEY,
-            go_json({_GO_NAMES[name]: _go_rules(spec["behavior"].get(name)) for name in ("scaleUp", "scaleDown")}),
-        )
-    if status.get("conditions"):
-        yield CONDITIONS_KEY, go_json(status["conditions"])
-    if status["currentMetrics"]:
-        yield CURRENT_METRICS, go_json([_to_v1(each, CURRENT_METRIC_V1, _STATUS) for each in status["currentMetrics"]])
-    others = [metric for metric in spec.get("metrics", ()) if not _is_cpu_utilization(metric)]
-    if others:
-        yield METRICS, go_json([_to_v1(each, METRIC_V1, _SPEC) for each in others])
-
-
-def _go_rules(rules: Json | None) -> Json | None:
-    """Give the internal struct, which has no JSON names, as Go encodes it."""
-    if rules is None:
-        return None
-    shown: Json = {_GO_NAMES[name]: rules.get(name) for name in list(_GO_NAMES)[2:]}
-    if shown["Policies"] is not None:
-        shown["Policies"] = [
-            {"Type": each["type"], "Value": each["value"], "PeriodSeconds": each["periodSeconds"]}
-            for each in shown["Policies"]
-        ]
-    return shown
-
-
-def _is_cpu(metric: Json) -> bool:
-    return metric["type"] == "Resource" and "resource" in metric and metric["resource"]["name"] == "cpu"
-
-
-def _is_cpu_utilization(metric: Json) -> bool:
-    return _is_cpu(metric) and "averageUtilization" in metric["resource"]["target"]
-
-
-def _target_cpu(metrics: Iterable[Json]) -> int | None:
-    """Give the target of the first CPU metric that has a utilization."""
-    return next((m["resource"]["target"]["averageUtilization"] for m in metrics if _is_cpu_utilization(m)), None)
-
-
-def _current_cpu(metrics: Iterable[Json]) -> int | None:
-    """Give the utilization of the last CPU metric that has one."""
-    found = [metric["resource"]["current"].get("averageUtilization") for metric in metrics if _is_cpu(metric)]
-    return next((each for each in reversed(found) if each is not None), None)
-
-
-def _to_v1(metric: Json, shape: Struct, places: Mapping[str, tuple[str, ...]]) -> Json:
-    """Convert a metric of a spec or a status, its fields in the order of v1, with the zero values that v1 shows."""
-    converted: Json = {"type": metric["type"]}
-    for source in shape.fields:
-        if source.name in metric and isinstance(source.shape, Struct):
-            found = ((each, _at(metric[source.name], places[each.name])) for each in source.shape.fields)
-            converted[source.name] = {
-                each.name: each.shape.zero() if value is None else value
-                for each, value in found
-                if value is not None or each.presence == ALWAYS
-            }
-    return converted
-
-
-def _at(source: Json, place: Sequence[str]) -> Any:
-    """Give the value at a place, or None; the labels of a selector in order, as Go prints a map."""
-    value: Any = source
-    for name in place:
-        value = value.get(name)
-        if value is None:
-            return None
-    if place[-1] == "selector" and "matchLabels" in value:
-        return value | {"matchLabels": dict(sorted(value["matchLabels"].items()))}
-    return value

@@ -15,28 +15,28 @@ from fleethpa.show import times as ages
 from schemas.kubernetes import versions
 from schemas.kubernetes.fielderrors import FieldError
 from schemas.kubernetes.gotimes import parse_time_ms
-from schemas.kubernetes.hpa import convert_to_v2, decode_and_default, default_hpa, wire_form
+from schemas.kubernetes.hpa import decode_and_default, wire_form
 from schemas.kubernetes.quantity import Quantity, QuantityError, format_milli, parse_quantity
 from schemas.kubernetes.selectors import (
     SelectorError,
-    format_label_selector,
     label_selector,
+    label_selector_text,
     parse_selector,
     print_label_selector,
 )
 from schemas.kubernetes.shape import Json
 from schemas.kubernetes.validation import (
     api_error_message,
-    generation_after_update,
     handwritten_create,
     handwritten_update,
     validate_create,
-    validate_status,
     validate_update,
 )
 from tests.conformance import emptylists
 from tests.conformance.compare import AnswerDifference, attempt, differences
 from tests.conformance.kubectltable import COLUMNS, hpa_table
+from tests.conformance.strategy import generation_after_update, stored, validate_status
+from tests.conformance.v1 import v2_to_v1
 
 CaseCheck = Callable[[Iterable[Json]], Iterator[list[AnswerDifference]]]
 
@@ -123,16 +123,16 @@ def _with_doubles(case: Json) -> Json:
 
 
 def _defaulting_answer(case: Json) -> Json:
-    return {"out": default_hpa(case["in"])}
+    return {"out": wire_form(decode_and_default(case["in"]))}
 
 
 def _conversion_answer(case: Json) -> Json:
     hpa = decode_and_default(case["in"])
     if case["from"] == "v2":
-        old = wire_form(versions.v2_to_v1(convert_to_v2(hpa)))
+        old = wire_form(v2_to_v1(stored(case["in"])))
         return {"v1": old, "v2Again": wire_form(versions.v1_to_v2(decode_and_default(old)))}
     new = wire_form(versions.v1_to_v2(hpa))
-    return {"v2": new, "v1Again": wire_form(versions.v2_to_v1(convert_to_v2(decode_and_default(new))))}
+    return {"v2": new, "v1Again": wire_form(v2_to_v1(stored(new)))}
 
 
 def _validation_answer(case: Json) -> Json:
@@ -144,10 +144,10 @@ def _validation_answer(case: Json) -> Json:
         return {"errors": _shown_errors(errors), "message": api_error_message(name, errors)}
     if old is None:
         errors, generation = validate_create(new), 1
-        written = handwritten_create(convert_to_v2(decode_and_default(new)))
+        written = handwritten_create(stored(new))
     else:
         errors, generation = validate_update(new, old), generation_after_update(new, old)
-        written = handwritten_update(convert_to_v2(decode_and_default(new)), convert_to_v2(decode_and_default(old)))
+        written = handwritten_update(stored(new), stored(old))
     return {
         "errors": _shown_errors(errors),
         "message": api_error_message(name, errors),
@@ -189,13 +189,21 @@ def _selector_answer(case: Json, label_sets: Iterable[Mapping[str, str]]) -> Jso
     answer: Json = {}
     if "labelSelector" in case:
         given = case["labelSelector"]
-        answer = {"printed": print_label_selector(given), "formatted": format_label_selector(given)}
+        answer = {"printed": print_label_selector(given), "formatted": _formatted(given)}
     try:
         selector = label_selector(case["labelSelector"]) if "labelSelector" in case else parse_selector(case["in"])
     except SelectorError as error:
         return answer | {"error": str(error)}
     matches = [index for index, labels in enumerate(label_sets) if selector.matches(labels)]
     return answer | {"string": str(selector), "empty": selector.empty, "matches": matches}
+
+
+def _formatted(selector: Json | None) -> str:
+    """Show a LabelSelector object as kubectl does."""
+    try:
+        return label_selector_text(selector) or "<none>"
+    except SelectorError:
+        return "<error>"
 
 
 # --- kubectl ----------------------------------------------------------------------------------------------------------

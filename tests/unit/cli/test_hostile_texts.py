@@ -22,7 +22,6 @@ from fleethpa.show.formats import csv_cell, to_json, to_json_line, to_yaml
 from runtime.log import JsonLines, clean, clean_lines
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.entries import Body, HandsChanged, Outcome
-from schemas.kubernetes.selectors import format_label_selector
 from schemas.observed import (
     Answers,
     AutoscalerList,
@@ -103,9 +102,8 @@ def fleet() -> Fleet:
     for error in (None, "e"):
         made.observe(3, 500, error=error)
         made.append(*_reports(made.now_ms), key=WHOLE)
-        selector = format_label_selector({"matchLabels": {"q": HOSTILE}})
         items = [(9_000, made.now_ms)]
-        answer = MetricAnswer(api="external", metric=HOSTILE, metric_selector=selector, items=items, error=error)
+        answer = MetricAnswer(api="external", metric=HOSTILE, metric_selector="<error>", items=items, error=error)
         beat = Heartbeat(session="s", problems={"pods": "e"})
         for name, key in (("queue", "east/shop"), ("central", "east/shop"), ("web", "west/shop")):
             scale = ScaleSet(

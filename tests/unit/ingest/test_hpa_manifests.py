@@ -9,16 +9,17 @@ import pytest
 
 from schemas.kubernetes.hpa import (
     ManifestError,
-    default_hpa,
+    decode_and_default,
     hpa_from_manifest,
     semantically_equal_spec,
     semantically_equal_status,
 )
-from schemas.kubernetes.validation import api_error_message, generation_after_update, validate_create, validate_update
-from schemas.kubernetes.versions import v2_to_v1
+from schemas.kubernetes.validation import api_error_message, validate_create, validate_update
 from streams.ingest import hpamanifests
 from streams.ingest.hpamanifests import checked_hpa
 from streams.ingest.pieces import Refusal
+from tests.conformance.strategy import generation_after_update
+from tests.conformance.v1 import v2_to_v1
 
 PREFIX = "autoscaling.alpha.kubernetes.io"
 PODS = {"type": "Pods", "value": 4, "periodSeconds": 15}
@@ -96,9 +97,9 @@ def test_defaults_are_not_shared_between_objects() -> None:
 
 
 def test_defaulting_again_changes_nothing() -> None:
-    once = default_hpa(manifest(behavior={"scaleUp": {"selectPolicy": "Min"}}))
+    once = decode_and_default(manifest(behavior={"scaleUp": {"selectPolicy": "Min"}}))
 
-    assert default_hpa(once) == once
+    assert decode_and_default(once) == once
 
 
 # --- v2beta2: as v2, but tolerances stand in annotations --------------------------------------------------------------
