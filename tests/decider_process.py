@@ -42,6 +42,7 @@ class Decider:
         module: str = "fleethpa",
         session_timeout_s: float = 3,
     ) -> None:
+        module = "tests.kafka.chaos.armed" if crash_at else module
         command = [sys.executable, "-m", module, "run", "decider"]
         command += ["--brokers", bootstrap, "--session-timeout", str(session_timeout_s)]
         command += ["--instance-id", instance_id] if instance_id else []

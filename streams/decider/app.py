@@ -34,7 +34,6 @@ from schemas import topics
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, LogRecord
-from streams.decider import recordbatches as crashpoints
 from streams.decider.assignment import Assignment, DeciderConfig
 from streams.decider.crashonly import StartError, Watchdog, check, watch_loop
 from streams.decider.metrics import HpaCollector, Metrics
@@ -234,7 +233,6 @@ class Decider:
         self.table = table
         self.metrics = Metrics()
         self.fence = Fence(config.fence_s)
-        self.crash_point = crashpoints.armed()
         self.assignment = Assignment(config, partitions, self.fence, rows=lambda: table.data.data)
         self.metrics.registry.register(HpaCollector(lambda: list(self.assignment.owned.values())))
         self.takes = Takes(
@@ -242,7 +240,6 @@ class Decider:
             self.assignment,
             self.fence,
             self.metrics,
-            self.crash_point,
             producer=self.producer,
             generation=lambda: int(app.consumer_generation_id),
         )
@@ -258,7 +255,6 @@ class Decider:
             merge=self.table.data.merge,
             load=self.assignment.load,
             loaded=self.assignment.take_over,
-            before_commit=lambda: self.crash_point.reach("before-commit"),
         )
         app.agent(log_topic, name="decide")(self.decide)
         app.on_partitions_revoked.connect(self.leave, weak=False)

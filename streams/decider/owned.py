@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 
-from streams.decider.recordbatches import BatchWriter, CrashPoint, crash
+from streams.decider.recordbatches import BatchWriter
 from streams.decider.tail import Exit, RecordedTail, die
 from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition
@@ -104,7 +104,7 @@ def written_rows(owned: OwnedPartition) -> Iterator[tuple[bytes, bytes]]:
 
 
 async def write_checkpoint(
-    owned: OwnedPartition, *, producer: AIOKafkaProducer, topic: str, still_ours: Callable[[], bool], faults: CrashPoint
+    owned: OwnedPartition, *, producer: AIOKafkaProducer, topic: str, still_ours: Callable[[], bool]
 ) -> int:
     """Write the dirty rows of a partition, wait for the broker, give the number of bytes. Stops if no longer owner:
     what was queued until then is a prefix of the rows.
@@ -112,14 +112,10 @@ async def write_checkpoint(
     rows = owned.partition.checkpoint()
     rows.append(own_row(owned.number, owned.partition.applied_offset, owned.decisions_offset))
     writer = BatchWriter(producer, topic, owned.number)
-    for number, (key, value) in enumerate(rows, start=1):
+    for key, value in rows:
         if not still_ours():
             break
         await writer.add(value or None, key)
-        if faults.is_due(f"checkpoint-row:{number}"):
-            await writer.flush()
-            await writer.written()
-            crash()
     if still_ours():
         await writer.flush()
     await writer.written()

@@ -1,16 +1,9 @@
 """Records of one partition in whole batches of the driver: one wait per batch costs a fraction of one per record.
 
 A batch is queued once the batch before it has left the driver's queue, so the records of a partition keep their order.
-
-Marked steps at which a test kills the process. Inert unless `FLEETHPA_CRASH_AT` is set.
-
-`FLEETHPA_CRASH_AT` is `<step>` or `<step>*<n>`: die on the n-th time the step is reached. Steps: `before-publish`,
-`after-publish`, `checkpoint-row:<number of the row>`, `before-commit`.
 """
 
 import asyncio
-import os
-import signal
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,40 +14,6 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 from runtime.kafkaclients import patiently
 from schemas.topics import Headers
-
-ENVIRONMENT = "FLEETHPA_CRASH_AT"
-
-
-class CrashPoint:
-    """The one armed step of a process, if any."""
-
-    def __init__(self, text: str = "") -> None:
-        step, _, times = text.partition("*")
-        self._step = step
-        self._left = int(times or 1)
-
-    def is_due(self, step: str) -> bool:
-        """Whether the process is to die here; counts the visits of the armed step."""
-        if step != self._step:
-            return False
-        self._left -= 1
-        return self._left == 0
-
-    def reach(self, step: str) -> None:
-        """Die here if the step is armed and due."""
-        if self.is_due(step):
-            crash()
-
-
-def crash() -> None:
-    """What kill -9 does: no clean-up, no flush."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def armed() -> CrashPoint:
-    """The step that the environment arms."""
-    return CrashPoint(os.environ.get(ENVIRONMENT, ""))
-
 
 BATCH_BYTES = 131_072
 """Size of a batch before compression; a larger record is a batch of its own."""

@@ -205,10 +205,6 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
         self._acked_index.pop(tp, None)
         self._committed_offset[tp] = max(committed.get(tp) or 0, offset) or None
 
-    async def _commit(self, offsets: Mapping[TP, int]) -> bool:
-        self.transport.before_commit()
-        return bool(await super()._commit(offsets))
-
 
 class StrictProducer(driver.Producer):  # type: ignore[misc]
     """Waits for all in-sync replicas and is idempotent, so that a retry neither doubles nor reorders."""
@@ -231,7 +227,6 @@ class StrictTransport(driver.Transport):  # type: ignore[misc]
         merge: MergeRow,
         load: MakeCurrent,
         loaded: Callable[[], None],
-        before_commit: Callable[[], None],
     ) -> None:
         super().__init__(*args)
         self.log_topic = log_topic
@@ -239,4 +234,3 @@ class StrictTransport(driver.Transport):  # type: ignore[misc]
         self.merge = merge
         self.load = load
         self.loaded = loaded
-        self.before_commit = before_commit

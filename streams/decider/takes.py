@@ -11,7 +11,7 @@ from runtime.driver import FreeMemory
 from streams.decider.assignment import Assignment, DeciderConfig
 from streams.decider.metrics import Metrics
 from streams.decider.owned import OwnedPartition, write_checkpoint
-from streams.decider.recordbatches import BatchWriter, CrashPoint, write_all
+from streams.decider.recordbatches import BatchWriter, write_all
 from streams.decider.tail import Fence
 from streams.state.ledger import DecisionRecord
 
@@ -35,7 +35,6 @@ class Takes:
         assignment: Assignment,
         fence: Fence,
         metrics: Metrics,
-        faults: CrashPoint,
         *,
         producer: Callable[[], AIOKafkaProducer],
         generation: Callable[[], int],
@@ -44,7 +43,6 @@ class Takes:
         self._assignment = assignment
         self._fence = fence
         self._metrics = metrics
-        self._faults = faults
         self._producer = producer
         self._free_memory = FreeMemory()
         self._generation = generation
@@ -81,7 +79,6 @@ class Takes:
                 producer=self._producer(),
                 topic=self._config.changelog_topic,
                 still_ours=lambda: epoch == self._assignment.epoch,
-                faults=self._faults,
             )
             self._metrics.checkpointed(time.monotonic() - started, written)
 
@@ -111,13 +108,11 @@ class Takes:
         if not pending:
             return
         self._fence.check()
-        self._faults.reach("before-publish")
         by_partition: dict[int, list[tuple[OwnedPartition, DecisionRecord]]] = {}
         for owned, decision in pending:
             by_partition.setdefault(owned.number, []).append((owned, decision))
         await asyncio.gather(*map(self._publish_partition, by_partition.values()))
         self._metrics.decided([decision for _, decision in pending])
-        self._faults.reach("after-publish")
 
     async def _publish_partition(self, pending: Sequence[tuple[OwnedPartition, DecisionRecord]]) -> None:
         owned = pending[0][0]

@@ -12,12 +12,13 @@ from faust.types import TP
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.decider import owned as checkpoint
 from streams.decider import recordbatches
 from streams.decider.app import RowStore, StateTable
 from streams.decider.owned import OwnedPartition, decisions_offset_of, own_row, split_rows, write_checkpoint
-from streams.decider.recordbatches import CrashPoint
+from streams.decider.recordbatches import BatchWriter
 from streams.state.rowcodec import applied_offset, applied_prefix, merge_row, rows_by_partition
+from tests.kafka.chaos import armed
+from tests.kafka.chaos.armed import CrashPoint
 
 
 @pytest.mark.parametrize("offset", [-1, 0, 1, 255, 2**40])
@@ -111,10 +112,8 @@ def owned_partition() -> OwnedPartition:
     return OwnedPartition(cast(Any, FakePartition()), cast(Any, None), decisions_offset=17)
 
 
-async def write(producer: FakeProducer, ours: Callable[[], bool] = lambda: True, armed: str = "") -> int:
-    return await write_checkpoint(
-        owned_partition(), producer=producer, topic="c", still_ours=ours, faults=CrashPoint(armed)
-    )
+async def write(producer: FakeProducer, ours: Callable[[], bool] = lambda: True) -> int:
+    return await write_checkpoint(owned_partition(), producer=producer, topic="c", still_ours=ours)
 
 
 async def test_a_checkpoint_writes_the_cores_rows_in_order_then_its_own() -> None:
@@ -137,10 +136,12 @@ async def test_a_crash_in_a_checkpoint_comes_after_the_named_row(monkeypatch: py
     def crash() -> None:
         raise CrashedError
 
-    monkeypatch.setattr(checkpoint, "crash", crash)
+    monkeypatch.setattr(armed, "crash", crash)
+    monkeypatch.setattr(BatchWriter, "add", BatchWriter.add)  # as it was, when the test ends
+    armed.arm_rows(BatchWriter, CrashPoint("checkpoint-row:2"), "c")
     producer = FakeProducer()
     with pytest.raises(CrashedError):
-        await write(producer, armed="checkpoint-row:2")
+        await write(producer)
     assert [key for _, key, _ in producer.sent] == [b"2|h/c/n/a", b"2|n/c/n#0"]
 
 
