@@ -19,7 +19,7 @@ from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences
 from fleethpa.show.times import rfc3339
 from fleethpa.show.words import counted
 from streams.analysis.capacityruns import CapacityTest, run_ceiling, wanted_replicas
-from streams.analysis.guardrailruns import GuardedTask
+from streams.analysis.decisionreads import DecisionsTask
 from streams.archive.layout import DECISIONS
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ async def _tested(session: Session, group: CapacityGroup, window: tuple[int, int
             )
         views = [view for id_, view in state.hpas.items() if priorities[str(id_)] is not None]
         numbers = sorted({view.partition for view in views})
-        tasks = [GuardedTask(past, number, *window) for number in numbers]
+        tasks = [DecisionsTask(past, number, *window) for number in numbers]
         # What is held back at the end of the log is not held back until now.
         until_ms = min(window[1], max([await past.last_ms(number) for number in numbers]))
         parts = await by_partition(session, past, wanted_replicas, tasks, DECISIONS)

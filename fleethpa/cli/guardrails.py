@@ -18,7 +18,8 @@ from fleethpa.show.report import Grid, QuestionReport, Section, Sentences
 from fleethpa.show.times import rfc3339
 from fleethpa.show.words import counted
 from schemas.guardrails import Guardrails
-from streams.analysis.guardrailruns import GuardedEvent, GuardedTask, Trip, guarded_events, run_guardrails
+from streams.analysis.decisionreads import DecisionsTask
+from streams.analysis.guardrailruns import GuardedEvent, Trip, guarded_events, run_guardrails
 from streams.archive.layout import DECISIONS
 
 
@@ -69,7 +70,7 @@ def test(session: Session, /, file: Path, since: str, until: str | None, output:
 async def _events(session: Session, begin_ms: int, end_ms: int) -> tuple[list[GuardedEvent], int]:
     async with session.past() as past:
         await look_for_trouble(past)
-        tasks = [GuardedTask(past, number, begin_ms, end_ms) for number in range(await past.partitions())]
+        tasks = [DecisionsTask(past, number, begin_ms, end_ms) for number in range(await past.partitions())]
         parts = await by_partition(session, past, guarded_events, tasks, DECISIONS)
     return [event for events, _ in parts for event in events], sum(read for _, read in parts)
 

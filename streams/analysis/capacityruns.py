@@ -9,12 +9,11 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-import msgspec
 from msgspec import Struct
 
 from schemas.kubernetes.gotimes import parse_time_ms
 from streams.across.capacity import CapacityClaim, granted
-from streams.analysis.guardrailruns import GuardedTask, read_decisions
+from streams.analysis.decisionreads import DecisionsTask, full_evaluation, read_decisions
 
 
 class WantedReplicas(NamedTuple):
@@ -26,28 +25,7 @@ class WantedReplicas(NamedTuple):
     wanted: int
 
 
-class _ScaleSeen(Struct, frozen=True, rename="camel"):
-    spec_replicas: int | None = None
-
-
-class _WantedRecord(Struct, rename="camel"):
-    """What is read of a decision record."""
-
-    time: str = ""
-    cluster: str = ""
-    namespace: str = ""
-    name: str = ""
-    kind: str = "evaluation"
-    current_replicas: int = 0
-    final_desired_replicas: int = 0
-    observed: _ScaleSeen = _ScaleSeen()
-
-
-_RECORD = msgspec.json.Decoder(_WantedRecord)
-_HEAD_BYTES = 512
-
-
-async def wanted_replicas(task: GuardedTask) -> tuple[list[WantedReplicas], int]:
+async def wanted_replicas(task: DecisionsTask) -> tuple[list[WantedReplicas], int]:
     """Read the changes of what HPAs had and wanted in a partition; give them and the number of decisions read.
 
     A short record repeats the one before it. A decision for which the scale was not known changes nothing.
@@ -56,17 +34,13 @@ async def wanted_replicas(task: GuardedTask) -> tuple[list[WantedReplicas], int]
     last: dict[str, tuple[int, int]] = {}
 
     def take(value: bytes) -> None:
-        if value.find(b'"sameAs":', 0, _HEAD_BYTES) >= 0:
+        seen = full_evaluation(value)
+        if seen is None or seen.observed.spec_replicas is None:
             return
-        seen = _RECORD.decode(value)
-        hpa = f"{seen.cluster}/{seen.namespace}/{seen.name}"
         now = seen.current_replicas, seen.final_desired_replicas
-        if seen.kind != "evaluation" or seen.observed.spec_replicas is None or last.get(hpa) == now:
-            return
-        time_ms = parse_time_ms(seen.time)
-        if task.begin_ms <= time_ms < task.end_ms:
-            last[hpa] = now
-            found.append(WantedReplicas(time_ms, hpa, *now))
+        if last.get(seen.hpa) != now and task.begin_ms <= (time_ms := parse_time_ms(seen.time)) < task.end_ms:
+            last[seen.hpa] = now
+            found.append(WantedReplicas(time_ms, seen.hpa, *now))
 
     return found, await read_decisions(task, take)
 

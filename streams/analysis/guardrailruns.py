@@ -6,8 +6,6 @@ a decision wants to remove replicas. Times are log time in Unix milliseconds.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -16,9 +14,7 @@ from msgspec import Struct
 from schemas.entries import BreakerCommand
 from schemas.guardrails import SHORTEST_MS, Guardrail
 from schemas.kubernetes.gotimes import parse_time_ms
-from streams.archive.layout import DECISIONS
-from streams.history.parallel import reported
-from streams.history.past import Past
+from streams.analysis.decisionreads import DecisionsTask, SeenDecision, full_evaluation, read_decisions
 
 LEAST_CLUSTERS = 3
 """Clusters that must remove replicas for a rule of the fleet to count."""
@@ -69,26 +65,6 @@ class Trip(Struct, frozen=True, kw_only=True, rename="camel"):
     cost_replica_hours: float = 0.0
 
 
-class _SeenScale(Struct, frozen=True):
-    ready_pods: int | None = msgspec.field(default=None, name="readyPods")
-
-
-class _SeenDecision(Struct):
-    time: str
-    cluster: str = ""
-    namespace: str = ""
-    name: str = ""
-    kind: str = "evaluation"
-    mode: str = "shadow"
-    current_replicas: int = msgspec.field(default=0, name="currentReplicas")
-    wants: int | None = None
-    observed: _SeenScale = _SeenScale()
-
-
-_DECISION = msgspec.json.Decoder(_SeenDecision)
-_HEAD_BYTES = 512
-
-
 class EventReader:
     """Makes events of the decisions of one log partition, in their order."""
 
@@ -103,13 +79,11 @@ class EventReader:
         """Read a decision record: what has changed with it, and which HPAs are gone by then. A short one changes
         nothing.
         """
-        if value.find(b'"sameAs":', 0, _HEAD_BYTES) >= 0:
-            return ()
-        seen = _DECISION.decode(value)
-        if seen.kind != "evaluation":
+        seen = full_evaluation(value)
+        if seen is None:
             return ()
         gone = () if seen.time.startswith(self._looked) else self._gone(seen.time)
-        hpa = f"{seen.cluster}/{seen.namespace}/{seen.name}"
+        hpa = seen.hpa
         size = self._size(hpa, seen) if seen.mode == "enforce" else 0
         removed = max(0, size - seen.wants) if seen.wants is not None else 0
         if size:
@@ -121,7 +95,7 @@ class EventReader:
         self._sizes[hpa] = size
         return (*gone, GuardedEvent(parse_time_ms(seen.time), seen.cluster, hpa, size, removed))
 
-    def _size(self, hpa: str, seen: _SeenDecision) -> int:
+    def _size(self, hpa: str, seen: SeenDecision) -> int:
         """The replicas that have been ready: their number falls with the scale only, as in budgets, since a rule must
         trip also when pods are not seen.
         """
@@ -428,22 +402,7 @@ def run_guardrails(rules: Sequence[Guardrail], events: Iterable[GuardedEvent]) -
     return run.finish()
 
 
-LAG_MS = 3_600_000
-"""The decider may publish a decision this much later than its log time."""
-_BREATH = 5_000
-
-
-@dataclass(frozen=True)
-class GuardedTask:
-    """One partition to read: from log time `begin_ms` to before `end_ms`."""
-
-    past: Past
-    partition: int
-    begin_ms: int
-    end_ms: int
-
-
-async def guarded_events(task: GuardedTask) -> tuple[list[GuardedEvent], int]:
+async def guarded_events(task: DecisionsTask) -> tuple[list[GuardedEvent], int]:
     """Read the events of a partition; give them and the number of decisions read.
 
     An HPA's size from before the window counts from its begin on.
@@ -457,21 +416,3 @@ async def guarded_events(task: GuardedTask) -> tuple[list[GuardedEvent], int]:
                 events.append(event._replace(time_ms=max(task.begin_ms, event.time_ms), removed=removed))
 
     return events, await read_decisions(task, take)
-
-
-async def read_decisions(task: GuardedTask, take: Callable[[bytes], None]) -> int:
-    """Give every decision record that a partition may have of a time to `take`; give how many these are."""
-    read = counted = 0
-    first = await task.past.offset_at(DECISIONS, task.partition, task.begin_ms)
-    latest_ms = task.end_ms + LAG_MS
-    async with aclosing(task.past.bare_records(DECISIONS, task.partition, first)) as stretches:
-        async for stretch in stretches:
-            for record in stretch:
-                if record.timestamp_ms > latest_ms:
-                    return read
-                read += 1
-                take(record.value)
-            if read - counted >= _BREATH:
-                reported(0, read - counted)
-                counted = read
-    return read

@@ -11,7 +11,8 @@ from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.observed import Command
 from streams.history import kafkapast
-from streams.history.kafkapast import KafkaPast, NewestCheckpoint
+from streams.history.checkpointrows import NewestCheckpoint
+from streams.history.kafkapast import KafkaPast
 from streams.state.partition import Partition
 from streams.state.rowcodec import applied_offset, merge_row, row_kind
 from tests.archive_kit import ENFORCING

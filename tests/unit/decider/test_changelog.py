@@ -7,7 +7,7 @@ import random
 import pytest
 
 from schemas.topics import CHANGELOG, DECISIONS, LOG
-from streams.history.kafkapast import NewestCheckpoint, OldestCheckpoint, restorable, without
+from streams.history.checkpointrows import NewestCheckpoint, OldestCheckpoint, restorable, without
 from streams.state.partition import Partition
 from streams.state.rowcodec import hpa_of_key, row_kind
 from tests.questions_kit import FLEET, TopicRecord, world
