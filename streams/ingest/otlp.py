@@ -1,20 +1,23 @@
 """OTLP metrics, protobuf or JSON: each number data point becomes a series. Source: opentelemetry-proto,
 metrics/v1/metrics.proto.
 
-JSON is read as a plain dict, some thirty times faster than by protobuf's own reader. The collector writes 64-bit
-integers as texts, NaN and infinities too, enums as integers, and leaves out what is zero or empty; other producers
-write numbers. Unknown fields are ignored.
+JSON is read into structs with the attributes of protobuf's messages, so that one walk reads both; that is some thirty
+times faster than protobuf's own reader of JSON. The collector writes 64-bit integers as texts, NaN and infinities too,
+enums as integers, and leaves out what is zero or empty; other producers write numbers. Unknown fields are ignored.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast
 
-from google.protobuf.message import DecodeError
+import msgspec
+from google.protobuf.message import DecodeError, Message
+from msgspec import Meta, Struct
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from streams.ingest.pieces import Refusal
 from streams.ingest.values import nanos_to_ms
 
+T = TypeVar("T")
 Temporality = Literal["gauge", "delta", "cumulative"]
 
 
@@ -41,8 +44,96 @@ class SourceSeries(NamedTuple):
 NO_RECORDED_VALUE = 1
 """Bit of `flags`: the series has ended; its value means nothing."""
 
-TEMPORALITIES: dict[int, Temporality] = {1: "delta", 2: "cumulative"}
+TEMPORALITIES: dict[int | str, Temporality] = {
+    1: "delta",
+    2: "cumulative",
+    "AGGREGATION_TEMPORALITY_DELTA": "delta",
+    "AGGREGATION_TEMPORALITY_CUMULATIVE": "cumulative",
+}
 UNSUPPORTED = ("histogram", "exponential_histogram", "summary")
+_KINDS = ("gauge", "sum", *UNSUPPORTED)
+_NUMBERS = ("as_int", "as_double")
+_TEXTS = ("string_value", "bool_value", "int_value", "double_value")
+
+# --- JSON, with the attributes of protobuf's messages; of lists, each item is read by itself --------------------------
+
+_Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _Value(Struct, frozen=True, rename="camel"):
+    string_value: str | None = None
+    bool_value: bool | None = None
+    int_value: _Integer | None = None
+    double_value: float | None = None
+
+
+class _KeyValue(Struct, frozen=True):
+    key: str
+    value: _Value = _Value()
+
+
+class _Point(Struct, frozen=True, rename="camel"):
+    time_unix_nano: _Integer = 0
+    start_time_unix_nano: _Integer = 0
+    flags: _Integer = 0
+    as_int: _Integer | None = None
+    as_double: float | str | None = None
+    attributes: list[_KeyValue] = []
+
+
+class _Data(Struct, frozen=True, rename="camel"):
+    data_points: list[Any] = []
+    aggregation_temporality: int | str = 0
+    is_monotonic: bool = False
+
+
+class _Metric(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    gauge: _Data | None = None
+    sum: _Data | None = None
+    histogram: _Data | None = None
+    exponential_histogram: _Data | None = None
+    summary: _Data | None = None
+
+
+class _Scope(Struct, frozen=True):
+    metrics: list[Any] = []
+
+
+class _Resource(Struct, frozen=True):
+    attributes: list[_KeyValue] = []
+
+
+class _ResourceMetrics(Struct, frozen=True, rename="camel"):
+    resource: _Resource = _Resource()
+    scope_metrics: list[Any] = []
+
+
+class _Batch(Struct, frozen=True, rename="camel"):
+    resource_metrics: list[Any] = []
+
+
+def _made(item: object, type_: type[T], place: str, index: int | None = None) -> T:
+    """Give a message as it is, and JSON as `type_`. Raises Refusal: `wrongType`, naming the field."""
+    if isinstance(item, Message):
+        return cast(T, item)
+    try:
+        return msgspec.convert(item, type_, strict=False)
+    except msgspec.ValidationError as error:
+        text, _, field = str(error).removesuffix("`").partition(" - at `$")
+        where = f"{place}{'' if index is None else f'[{index}]'}{field}".lstrip(".")
+        raise Refusal("wrongType", f"{where}: {text[0].lower()}{text[1:]}") from error
+
+
+def _set_field(message: Any, group: str, names: tuple[str, ...]) -> str | None:
+    """Name the field of a group that is set, if it is one of these."""
+    if isinstance(message, Message):
+        name: str | None = message.WhichOneof(group)
+        return name if name in names else None
+    return next((name for name in names if getattr(message, name) is not None), None)
+
+
+# --- both -------------------------------------------------------------------------------------------------------------
 
 
 def read_protobuf(value: bytes) -> Iterator[SourceSeries | Refusal]:
@@ -51,227 +142,98 @@ def read_protobuf(value: bytes) -> Iterator[SourceSeries | Refusal]:
     Raises Refusal: `malformed`: not OTLP protobuf.
     """
     try:
-        data = MetricsData.FromString(value)
+        return _batch(MetricsData.FromString(value))
     except DecodeError as error:
         raise Refusal("malformed", f"not OTLP protobuf (truncated, or another format): {error}") from error
-    for resource_metrics in data.resource_metrics:
-        resource = _attributes(resource_metrics.resource.attributes)
-        for scope in resource_metrics.scope_metrics:
-            for metric in scope.metrics:
-                yield from _metric(metric, resource)
 
 
-def _metric(metric: Any, resource: dict[str, str]) -> Iterator[SourceSeries | Refusal]:
-    kind = metric.WhichOneof("data")
+def read_json(document: dict[str, Any]) -> Iterator[SourceSeries | Refusal]:
+    """Read every data point of a batch; what cannot be read is given as a refusal, and the rest go on.
+
+    Raises Refusal: `wrongType`: it is no batch.
+    """
+    return _batch(_made(document, _Batch, ""))
+
+
+def _batch(batch: Any) -> Iterator[SourceSeries | Refusal]:
+    refused: list[Refusal] = []
+    for at, made in _parts(batch.resource_metrics, _ResourceMetrics, "resourceMetrics", refused.append):
+        resource, scopes = _attributes(made.resource.attributes), f"resourceMetrics[{at}].scopeMetrics"
+        for within, scope in _parts(made.scope_metrics, _Scope, scopes, refused.append):
+            metrics = f"{scopes}[{within}].metrics"
+            for number, metric in _parts(scope.metrics, _Metric, metrics, refused.append):
+                yield from _metric(metric, f"{metrics}[{number}]", resource, refused.append)
+    yield from refused
+
+
+def _parts(
+    items: Iterable[object], type_: type[T], place: str, refuse: Callable[[Refusal], None]
+) -> Iterator[tuple[int, T]]:
+    """The items of a list that can be read, with their indices."""
+    for index, item in enumerate(items):
+        try:
+            made = _made(item, type_, place, index)
+        except Refusal as refusal:
+            refuse(refusal)
+        else:
+            yield index, made
+
+
+def _metric(
+    metric: _Metric, place: str, resource: dict[str, str], refuse: Callable[[Refusal], None]
+) -> Iterator[SourceSeries]:
+    kind = _set_field(metric, "data", _KINDS)
     if kind is None:
-        yield Refusal("malformed", f"metric {metric.name!r} has no data")
+        refuse(Refusal("malformed", f"metric {metric.name!r} at {place} has no data (gauge, sum, …)"))
         return
-    data = getattr(metric, kind)
+    data: _Data = getattr(metric, kind)
+    try:
+        temporality = temporality_of(data) if kind == "sum" else "gauge"
+    except Refusal as refusal:
+        refuse(refusal)
+        return
     unsupported = kind.replace("_", " ") if kind in UNSUPPORTED else ""
-    temporality: Temporality = "gauge"
-    if kind == "sum":
-        temporality = temporality_of(data.aggregation_temporality, data.is_monotonic)
-    for point in data.data_points:
+    for _, point in _parts(data.data_points, _Point, f"{place}.{kind}.dataPoints", refuse):
         try:
             yield _point(metric.name, point, resource, temporality, unsupported)
         except Refusal as refusal:
-            yield refusal
+            refuse(refusal)
 
 
-def temporality_of(number: int, is_monotonic: bool) -> Temporality:
+def temporality_of(data: _Data) -> Temporality:
     """How the points of a sum add up. A sum that may fall (a queue's length) is read like a gauge.
 
     Raises Refusal: `wrongType`: neither delta nor cumulative.
     """
-    if number not in TEMPORALITIES:
+    temporality = TEMPORALITIES.get(data.aggregation_temporality)
+    if temporality is None:
+        number = data.aggregation_temporality
         raise Refusal("wrongType", f"aggregationTemporality is {number}: expected 1 (delta) or 2 (cumulative)")
-    temporality = TEMPORALITIES[number]
-    return "gauge" if temporality == "cumulative" and not is_monotonic else temporality
+    return "gauge" if temporality == "cumulative" and not data.is_monotonic else temporality
 
 
-def _point(name: str, point: Any, resource: dict[str, str], temporality: Temporality, unsupported: str) -> SourceSeries:
-    field = f"timeUnixNano of {name}"
-    time_ms = nanos_to_ms(point.time_unix_nano, field)
+def _point(
+    name: str, point: _Point, resource: dict[str, str], temporality: Temporality, unsupported: str
+) -> SourceSeries:
+    time_ms = nanos_to_ms(point.time_unix_nano, f"timeUnixNano of {name}")
     if point.flags & NO_RECORDED_VALUE:
         raise Refusal("noValue", f"{name}: flags say that no value was recorded")
-    value = 0 if unsupported else _number(name, point)
+    kind = None if unsupported else _set_field(point, "value", _NUMBERS)
+    if kind is None and not unsupported:
+        raise Refusal("noValue", f"{name}: a data point without a value")
+    value = 0 if kind is None else getattr(point, kind)
     start_ms = point.start_time_unix_nano // 1_000_000
     return SourceSeries(
         name, _attributes(point.attributes), value, time_ms, resource, start_ms, temporality, unsupported
     )
 
 
-def _number(name: str, point: Any) -> int | float:
-    kind = point.WhichOneof("value")
-    if kind is None:
-        raise Refusal("noValue", f"{name}: a data point without a value")
-    number: int | float = getattr(point, kind)
-    return number
-
-
-def _attributes(pairs: Iterable[Any]) -> dict[str, str]:
+def _attributes(pairs: Iterable[_KeyValue]) -> dict[str, str]:
     """Attributes that are single values, as texts; lists, maps and bytes are ignored."""
-    texts = ((pair.key, _text(pair.value)) for pair in pairs)
-    return {key: text for key, text in texts if text is not None}
-
-
-def _text(value: Any) -> str | None:
-    kind = value.WhichOneof("value")
-    if kind == "string_value":
-        return str(value.string_value)
-    if kind == "bool_value":
-        return "true" if value.bool_value else "false"
-    if kind in ("int_value", "double_value"):
-        return repr(getattr(value, kind))
-    return None
-
-
-_NUMBER_KINDS = ("gauge", "sum")
-_UNSUPPORTED = {"histogram": "histogram", "exponentialHistogram": "exponential histogram", "summary": "summary"}
-_TEMPORALITY_NAMES = {"AGGREGATION_TEMPORALITY_DELTA": 1, "AGGREGATION_TEMPORALITY_CUMULATIVE": 2}
-_NON_FINITE = {"NaN": "NaN", "Infinity": "+Inf", "+Inf": "+Inf", "Inf": "+Inf", "-Infinity": "-Inf", "-Inf": "-Inf"}
-
-
-def read_json(document: dict[str, Any]) -> Iterator[SourceSeries | Refusal]:
-    """Read every data point of a batch; what cannot be read is given as a refusal, and the rest go on."""
-    for resource_metrics, path in _each(document, "resourceMetrics", ""):
-        if isinstance(resource_metrics, Refusal):
-            yield resource_metrics
-            continue
-        try:
-            resource = _json_attributes(_object(resource_metrics, "resource", path), f"{path}.resource")
-        except Refusal as refusal:
-            yield refusal
-            continue
-        yield from _scopes(resource_metrics, path, resource)
-
-
-def _scopes(resource_metrics: dict[str, Any], path: str, resource: dict[str, str]) -> Iterator[SourceSeries | Refusal]:
-    for scope, scope_path in _each(resource_metrics, "scopeMetrics", path):
-        if isinstance(scope, Refusal):
-            yield scope
-            continue
-        for metric, metric_path in _each(scope, "metrics", scope_path):
-            if isinstance(metric, Refusal):
-                yield metric
-                continue
-            try:
-                yield from _json_metric(metric, metric_path, resource)
-            except Refusal as refusal:
-                yield refusal
-
-
-def _json_metric(metric: dict[str, Any], path: str, resource: dict[str, str]) -> Iterator[SourceSeries | Refusal]:
-    name = metric.get("name", "")
-    if not isinstance(name, str):
-        raise Refusal("wrongType", f"{path}.name must be a text")
-    kind = next((each for each in (*_NUMBER_KINDS, *_UNSUPPORTED) if each in metric), None)
-    if kind is None:
-        raise Refusal("malformed", f"metric {name!r} at {path} has no data (gauge, sum, …)")
-    data = _object(metric, kind, path)
-    temporality: Temporality = "gauge"
-    if kind == "sum":
-        number = data.get("aggregationTemporality", 0)
-        number = _TEMPORALITY_NAMES.get(number, number) if isinstance(number, str) else number
-        is_monotonic = data.get("isMonotonic") is True
-        temporality = temporality_of(_integer(number, f"{path}.sum.aggregationTemporality"), is_monotonic)
-    for point, point_path in _each(data, "dataPoints", f"{path}.{kind}"):
-        if isinstance(point, Refusal):
-            yield point
-            continue
-        try:
-            yield _json_point(name, point, point_path, resource, temporality, _UNSUPPORTED.get(kind, ""))
-        except Refusal as refusal:
-            yield refusal
-
-
-def _json_point(
-    name: str, point: dict[str, Any], path: str, resource: dict[str, str], temporality: Temporality, unsupported: str
-) -> SourceSeries:
-    time_ms = nanos_to_ms(_integer(point.get("timeUnixNano", 0), f"{path}.timeUnixNano"), f"timeUnixNano of {name}")
-    start_ms = _integer(point.get("startTimeUnixNano", 0), f"{path}.startTimeUnixNano") // 1_000_000
-    if _integer(point.get("flags", 0), f"{path}.flags") & NO_RECORDED_VALUE:
-        raise Refusal("noValue", f"{name}: flags say that no value was recorded")
-    value = 0 if unsupported else _json_number(name, point, path)
-    return SourceSeries(
-        name, _json_attributes(point, path), value, time_ms, resource, start_ms, temporality, unsupported
-    )
-
-
-def _json_number(name: str, point: dict[str, Any], path: str) -> int | float | str:
-    if "asInt" in point:
-        return _integer(point["asInt"], f"{path}.asInt")
-    if "asDouble" not in point:
-        raise Refusal("noValue", f"{name}: a data point without a value")
-    value = point["asDouble"]
-    if isinstance(value, str):
-        return _NON_FINITE.get(value, value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Refusal("wrongType", f"{path}.asDouble must be a number, got {type(value).__name__}")
-    return value
-
-
-def _integer(value: object, path: str) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str) and len(value) <= 20 and value.isascii() and value.removeprefix("-").isdigit():
-        return int(value)
-    raise Refusal("wrongType", f"{path} must be a 64-bit integer (or a text of one), got {str(value)[:40]!r}")
-
-
-def _object(parent: dict[str, Any], field: str, path: str) -> dict[str, Any]:
-    value = parent.get(field)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise Refusal("wrongType", f"{path}.{field} must be an object, got {type(value).__name__}")
-    return value
-
-
-def _each(parent: dict[str, Any], field: str, path: str) -> Iterator[tuple[dict[str, Any] | Refusal, str]]:
-    """The objects of a list with their paths; a refusal in the place of an item that is not an object."""
-    values = parent.get(field)
-    here = f"{path}.{field}".lstrip(".")
-    if values is None:
-        return
-    if not isinstance(values, list):
-        yield Refusal("wrongType", f"{here} must be a list, got {type(values).__name__}"), here
-        return
-    for index, value in enumerate(values):
-        place = f"{here}[{index}]"
-        if isinstance(value, dict):
-            yield value, place
-        else:
-            yield Refusal("wrongType", f"{place} must be an object, got {type(value).__name__}"), place
-
-
-def _json_attributes(parent: dict[str, Any], path: str) -> dict[str, str]:
     found: dict[str, str] = {}
-    for pair, place in _each(parent, "attributes", path):
-        if isinstance(pair, Refusal):
-            raise pair
-        key = pair.get("key")
-        if not isinstance(key, str):
-            raise Refusal("wrongType", f"{place}.key must be a text")
-        text = _json_text(_object(pair, "value", place))
-        if text is not None:
-            found[key] = text
+    for pair in pairs:
+        kind = _set_field(pair.value, "value", _TEXTS)
+        if kind is not None:
+            value = getattr(pair.value, kind)
+            found[pair.key] = str(value).lower() if kind == "bool_value" else str(value)
     return found
-
-
-def _json_text(value: dict[str, Any]) -> str | None:
-    """An attribute that is a single value, as text; lists, maps and bytes are ignored."""
-    if "stringValue" in value:
-        return value["stringValue"] if isinstance(value["stringValue"], str) else None
-    if "boolValue" in value:
-        return "true" if value["boolValue"] is True else "false"
-    if "intValue" in value:
-        return str(value["intValue"])
-    if "doubleValue" in value:
-        return _double_text(value["doubleValue"])
-    return None
-
-
-def _double_text(value: object) -> str:
-    """As a protobuf double prints, which the collector's JSON may show as an integer."""
-    return repr(float(value)) if isinstance(value, int | float) else str(value)

@@ -119,7 +119,7 @@ def gauge(**point: Any) -> bytes:
         pytest.param(
             prometheus(labels={"cluster": "c", "namespace": "n", "pod": "A b"}), "badName", "pod", id="an odd pod"
         ),
-        pytest.param(b'{"resourceMetrics":{}}', "wrongType", "resourceMetrics must be a list", id="OTLP: no list"),
+        pytest.param(b'{"resourceMetrics":{}}', "wrongType", "resourceMetrics: expected `array`", id="OTLP: no list"),
         pytest.param(b'{"resourceMetrics":[7]}', "wrongType", "resourceMetrics[0]", id="OTLP: no object"),
         pytest.param(
             b'{"resourceMetrics":[{"resource":7}]}', "wrongType", "resourceMetrics[0].resource", id="OTLP: bad resource"
@@ -131,7 +131,7 @@ def gauge(**point: Any) -> bytes:
             id="OTLP: bad attribute",
         ),
         pytest.param(otlp(7), "wrongType", "metrics[0]", id="OTLP: metric that is none"),
-        pytest.param(otlp({"name": 7}), "wrongType", "name must be a text", id="OTLP: name that is none"),
+        pytest.param(otlp({"name": 7}), "wrongType", "metrics[0].name: expected `str`", id="OTLP: name that is none"),
         pytest.param(otlp({"name": "depth"}), "malformed", "has no data", id="OTLP: no data"),
         pytest.param(
             otlp({"name": "depth", "sum": {"dataPoints": []}}),
