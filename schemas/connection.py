@@ -6,9 +6,9 @@ Pure: the caller hands in the text of `client.properties` and the environment, a
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from ipaddress import IPv6Address
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
@@ -149,22 +149,15 @@ def aiokafka_kwargs(settings: KafkaSettings) -> dict[str, Any]:
 def gather(environ: Mapping[str, str], *, properties: str = "", brokers: str = "") -> KafkaSettings:
     """The settings of a process: those of `client.properties`, over them the environment's, over all `brokers`.
 
-    Raises SettingsError: as `from_properties` and `from_environment`.
+    Raises SettingsError: a setting is not known, or its value cannot be used.
     """
-    settings = from_environment(environ, from_properties(properties))
-    return replace(settings, bootstrap_servers=brokers) if brokers else settings
-
-
-def from_environment(environ: Mapping[str, str], base: KafkaSettings | None = None) -> KafkaSettings:
-    """Settings from `FLEETHPA_KAFKA_<FIELD>` variables, such as `FLEETHPA_KAFKA_BOOTSTRAP_SERVERS`, over `base`.
-
-    Raises SettingsError: a variable of that prefix names no setting, or its value cannot be used.
-    """
-    return _replace(base or KafkaSettings(), environment_given(environ))
+    given: dict[str, Any] = properties_given(properties) | environment_given(environ)
+    return KafkaSettings(**given | ({"bootstrap_servers": brokers} if brokers else {}))
 
 
 def environment_given(environ: Mapping[str, str]) -> dict[str, str]:
-    """The fields of `KafkaSettings` that the environment sets, and their values.
+    """The fields of `KafkaSettings` that the environment sets, and their values: `FLEETHPA_KAFKA_<FIELD>`, such as
+    `FLEETHPA_KAFKA_BOOTSTRAP_SERVERS`.
 
     Raises SettingsError: a variable of the prefix names no setting.
     """
@@ -176,22 +169,14 @@ def environment_given(environ: Mapping[str, str]) -> dict[str, str]:
     return {names[name]: value for name, value in given.items()}
 
 
-def from_properties(text: str, base: KafkaSettings | None = None) -> KafkaSettings:
-    """Settings from the text of a Java `client.properties`, over `base`.
+def properties_given(text: str) -> dict[str, str]:
+    """The fields of `KafkaSettings` that the text of a Java `client.properties` sets, and their values.
 
     Read are `bootstrap.servers`, `client.id`, `client.rack`, `security.protocol`, `sasl.mechanism`, `sasl.jaas.config`
     (user name and password, or the client's id, secret, scope and extensions), `sasl.oauthbearer.token.endpoint.url`,
     `sasl.oauthbearer.scope`, `sasl.oauthbearer.client.credentials.client.id` and `….client.secret`,
     `ssl.truststore.location`, `ssl.keystore.location` and `ssl.keystore.key` (PEM files); other keys are for other
     clients and are passed over.
-
-    Raises SettingsError: a line that is not a property, a store that is not PEM, or a value that cannot be used.
-    """
-    return _replace(base or KafkaSettings(), properties_given(text))
-
-
-def properties_given(text: str) -> dict[str, str]:
-    """The fields of `KafkaSettings` that the text of a `client.properties` sets, and their values.
 
     Raises SettingsError: a line that is not a property, or a store that is not PEM.
     """
@@ -219,10 +204,6 @@ _PROPERTY_FIELDS = {
     "ssl.keystore.location": "certfile",
     "ssl.keystore.key": "keyfile",
 }
-
-
-def _replace(base: KafkaSettings, changes: Mapping[str, str]) -> KafkaSettings:
-    return replace(base, **cast(dict[str, Any], changes))
 
 
 def _check_one_of(name: str, value: str, known: tuple[str, ...]) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from aiokafka.conn import get_ip_port_afi
 
-from schemas.connection import KafkaSettings, SettingsError, aiokafka_kwargs, from_environment, from_properties, gather
+from schemas.connection import KafkaSettings, SettingsError, aiokafka_kwargs, gather
 
 SCRAM = """
 # written for the Java tools
@@ -19,7 +19,7 @@ request.timeout.ms=30000
 
 
 def test_a_java_client_properties_file_is_read() -> None:
-    assert from_properties(SCRAM) == KafkaSettings(
+    assert gather({}, properties=SCRAM) == KafkaSettings(
         bootstrap_servers="kafka-1:9093,kafka-2:9093",
         security_protocol="SASL_SSL",
         sasl_mechanism="SCRAM-SHA-512",
@@ -30,7 +30,7 @@ def test_a_java_client_properties_file_is_read() -> None:
 
 
 def test_aiokafka_gets_every_setting_but_the_ssl_context() -> None:
-    assert aiokafka_kwargs(from_properties(SCRAM)) == {
+    assert aiokafka_kwargs(gather({}, properties=SCRAM)) == {
         "bootstrap_servers": ["kafka-1:9093", "kafka-2:9093"],
         "client_id": "fleethpa",
         "security_protocol": "SASL_SSL",
@@ -66,7 +66,7 @@ sasl.oauthbearer.client.credentials.client.secret=s=1;
     ],
 )
 def test_a_client_of_an_issuer_is_read_as_java_clients_write_it(text: str, extensions: dict[str, str]) -> None:
-    settings = from_properties(text)
+    settings = gather({}, properties=text)
     assert settings.uses_tokens
     assert (settings.username, settings.password, settings.scope) == ("decider", "s=1;", "kafka")
     assert settings.token_endpoint == "https://issuer.example.com/token"
@@ -77,15 +77,15 @@ def test_a_client_of_an_issuer_is_read_as_java_clients_write_it(text: str, exten
 
 def test_msk_is_read_as_its_java_library_writes_it() -> None:
     login = "software.amazon.msk.auth.iam.IAMLoginModule required;"
-    settings = from_properties(f"security.protocol=SASL_SSL\nsasl.mechanism=AWS_MSK_IAM\nsasl.jaas.config={login}")
+    text = f"security.protocol=SASL_SSL\nsasl.mechanism=AWS_MSK_IAM\nsasl.jaas.config={login}"
+    settings = gather({}, properties=text)
     assert settings.uses_tokens
     assert aiokafka_kwargs(settings)["sasl_mechanism"] == "OAUTHBEARER"
 
 
 def test_the_environment_goes_over_the_file() -> None:
-    settings = from_environment(
-        {"FLEETHPA_KAFKA_PASSWORD": "other", "FLEETHPA_KAFKA_CLIENT_ID": "a", "HOME": "/"}, from_properties(SCRAM)
-    )
+    environ = {"FLEETHPA_KAFKA_PASSWORD": "other", "FLEETHPA_KAFKA_CLIENT_ID": "a", "HOME": "/"}
+    settings = gather(environ, properties=SCRAM)
     assert (settings.username, settings.password, settings.client_id) == ("decider", "other", "a")
 
 
@@ -132,7 +132,7 @@ def test_a_password_never_shows() -> None:
 )
 def test_settings_that_cannot_be_used_say_what_to_do(text: str, reason: str) -> None:
     with pytest.raises(SettingsError, match=reason):
-        from_properties(text)
+        gather({}, properties=text)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_addresses_that_the_driver_takes_are_taken(servers: str) -> None:
 
 def test_a_misspelt_variable_is_named() -> None:
     with pytest.raises(SettingsError, match="FLEETHPA_KAFKA_PASWORD is not a setting"):
-        from_environment({"FLEETHPA_KAFKA_PASWORD": "x"})
+        gather({"FLEETHPA_KAFKA_PASWORD": "x"})
 
 
 def test_the_environment_wins_over_the_file_and_the_flag_over_both() -> None:
