@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from math import ceil
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
 import orjson
@@ -91,34 +91,6 @@ class CandidateError(Exception):
     """The candidate cannot be tried on the recording; says why."""
 
 
-class Tried(Protocol):
-    """What a backtest tries: a spec, or specs that change with the time."""
-
-    @property
-    def hpa(self) -> HpaId:
-        """Whose candidate it is."""
-        ...
-
-    @property
-    def autoscaler(self) -> Autoscaler:
-        """The compiled spec; where specs change, what holds when nothing else does."""
-        ...
-
-    @property
-    def asked(self) -> tuple[bytes, ...]:
-        """What each of its metrics asks for (`metric_key`)."""
-        ...
-
-    @property
-    def targets(self) -> frozenset[tuple[str, int]]:
-        """Names and targets of its metrics, at any time."""
-        ...
-
-    def on(self, inputs: EvaluationInputs) -> EvaluationInputs:
-        """The recorded inputs of an evaluation with its spec in place of the recorded one."""
-        ...
-
-
 class Candidate(Struct, frozen=True):
     """A spec to try for one HPA."""
 
@@ -167,7 +139,7 @@ def metric_key(metric: dict[str, Any]) -> bytes:
     return orjson.dumps([metric["type"], asked], option=orjson.OPT_SORT_KEYS)
 
 
-def check_metrics(tried: Tried, recorded: Iterable[EvaluationInputs]) -> None:
+def check_metrics(tried: "Tried", recorded: Iterable[EvaluationInputs]) -> None:
     """See that the recording holds what the candidate asks for.
 
     Raises CandidateError: a metric was never asked for, or the target is another.
@@ -190,29 +162,14 @@ def check_metrics(tried: Tried, recorded: Iterable[EvaluationInputs]) -> None:
 
 
 class _Timed:
-    """A spec that changes with the time: what no rule changes is the base's."""
+    """A spec that changes with the time: what no rule changes is the base's.
 
-    base: Candidate
+    `targets`: names and targets of its metrics, at any time.
+    """
 
-    @property
-    def hpa(self) -> HpaId:
-        """Whose candidate it is."""
-        return self.base.hpa
-
-    @property
-    def autoscaler(self) -> Autoscaler:
-        """The base's."""
-        return self.base.autoscaler
-
-    @property
-    def asked(self) -> tuple[bytes, ...]:
-        """What its metrics ask for; that does not change."""
-        return self.base.asked
-
-    @property
-    def targets(self) -> frozenset[tuple[str, int]]:
-        """Names and targets of metrics, at any time."""
-        return self.base.targets
+    def __init__(self, base: Candidate) -> None:
+        self.base, self.hpa, self.autoscaler, self.asked = base, base.hpa, base.autoscaler, base.asked
+        self.targets = base.targets
 
 
 class TimedRule(Struct, frozen=True):
@@ -226,13 +183,10 @@ class Scheduled(_Timed):
     """A spec with rules: at each moment the last rule that holds, else the base."""
 
     def __init__(self, base: Candidate, rules: Sequence[TimedRule], zone: ZoneInfo) -> None:
-        self.base, self.rules, self.zone = base, tuple(rules), zone
+        super().__init__(base)
+        self.rules, self.zone = tuple(rules), zone
+        self.targets = base.targets.union(*(rule.tried.targets for rule in self.rules))
         self._known: tuple[int, Candidate] | None = None
-
-    @property
-    def targets(self) -> frozenset[tuple[str, int]]:
-        """Names and targets of metrics, of all rules."""
-        return self.base.targets.union(*(rule.tried.targets for rule in self.rules))
 
     def at(self, now_ms: int) -> Candidate:
         """The spec of a moment."""
@@ -259,7 +213,8 @@ class Forecast(_Timed):
     """
 
     def __init__(self, base: Candidate, recorded: Sequence[EvaluationInputs], season_ms: int, lead_ms: int) -> None:
-        self.base, self.season_ms, self.lead_ms = base, season_ms, min(lead_ms, season_ms)
+        super().__init__(base)
+        self.season_ms, self.lead_ms = season_ms, min(lead_ms, season_ms)
         self._times: list[int] = []
         self._needs: list[float] = []
         for each in recorded:
@@ -282,3 +237,7 @@ class Forecast(_Timed):
         if floor not in self._specs:
             self._specs[floor] = candidate(self.hpa, self.base.spec | {"minReplicas": floor})
         return self._specs[floor].on(inputs)
+
+
+Tried: TypeAlias = Candidate | Scheduled | Forecast
+"""What a backtest tries: a spec, or specs that change with the time."""
