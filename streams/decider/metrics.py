@@ -15,6 +15,7 @@ import re
 import time
 from collections import Counter as Counted
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -157,23 +158,19 @@ class Results:
     """Counts decisions, once per take. A short record counts as the full one that it repeats, if that was made here."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._decisions = Counter(
-            "fleethpa_decisions",
-            "Decisions published",
-            ["kind", "action", "reason", "limited_by", "mode"],
-            registry=registry,
+        counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
+        self._decisions = counter(
+            "fleethpa_decisions", "Decisions published", ["kind", "action", "reason", "limited_by", "mode"]
         )
-        self._writes = Counter(
+        self._writes = counter(
             "fleethpa_writes_ended",
             "Wanted writes that have ended, by outcome; `timeout`: none came back, as where nobody serves the cluster",
             ["cluster", "result"],
-            registry=registry,
         )
-        self._lag = Histogram(
+        self._lag = histogram(
             "fleethpa_decision_lag_seconds",
             "From the newest sample that an evaluation used to its record on the decisions topic",
             buckets=LAG_SECONDS,
-            registry=registry,
         )
         self._full: dict[bytes, EvaluationResult] = {}
         self._results: dict[EvaluationResult, EvaluationResult] = {}
@@ -227,59 +224,45 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
         self.results = Results(registry)
-        self.evaluations = Counter("fleethpa_evaluations", "Evaluations published", registry=registry)
-        self.duplicates = Counter(
-            "fleethpa_duplicates_suppressed", "Recomputed decisions that were already recorded", registry=registry
-        )
-        self.fast = Counter(
-            "fleethpa_fast_evaluations", "Evaluations that repeated the one before on the fast path", registry=registry
-        )
-        self.fast_checks = Counter(
+        self.evaluations = counter("fleethpa_evaluations", "Evaluations published")
+        self.duplicates = counter("fleethpa_duplicates_suppressed", "Recomputed decisions that were already recorded")
+        self.fast = counter("fleethpa_fast_evaluations", "Evaluations that repeated the one before on the fast path")
+        self.fast_checks = counter(
             "fleethpa_fast_checks",
             "Evaluations that were made on the fast path and on the general one, to compare them",
-            registry=registry,
         )
-        self.fast_differences = Counter(
+        self.fast_differences = counter(
             "fleethpa_fast_differences",
             "Checks in which the fast path and the general one differed: the general result was recorded",
-            registry=registry,
         )
-        self.reread = Counter("fleethpa_reread_records", "Log records folded again after a restart", registry=registry)
-        self.log_records = Counter("fleethpa_log_records", "Log records taken", registry=registry)
-        self.take_size = Histogram(
-            "fleethpa_take_records", "Log records in a take", buckets=TAKE_SIZES, registry=registry
+        self.reread = counter("fleethpa_reread_records", "Log records folded again after a restart")
+        self.log_records = counter("fleethpa_log_records", "Log records taken")
+        self.take_size = histogram("fleethpa_take_records", "Log records in a take", buckets=TAKE_SIZES)
+        self.checkpoint_seconds = histogram(
+            "fleethpa_checkpoint_seconds", "Time of a checkpoint", buckets=CHECKPOINT_SECONDS
         )
-        self.checkpoint_seconds = Histogram(
-            "fleethpa_checkpoint_seconds", "Time of a checkpoint", buckets=CHECKPOINT_SECONDS, registry=registry
-        )
-        self.row_bytes = Counter("fleethpa_row_bytes", "Bytes of state rows written", registry=registry)
-        self.lag = Gauge("fleethpa_lag_records", "Log records not yet applied", ["partition"], registry=registry)
-        self.log_time = Gauge(
-            "fleethpa_log_time_seconds", "Time of the newest applied log record", ["partition"], registry=registry
-        )
-        self.ignored_samples = Gauge(
+        self.row_bytes = counter("fleethpa_row_bytes", "Bytes of state rows written")
+        self.lag = gauge("fleethpa_lag_records", "Log records not yet applied", ["partition"])
+        self.log_time = gauge("fleethpa_log_time_seconds", "Time of the newest applied log record", ["partition"])
+        self.ignored_samples = gauge(
             "fleethpa_ignored_samples",
             "Entries of pushed samples that were not taken, as nothing else was ever reported of their namespaces",
             ["partition"],
-            registry=registry,
         )
-        self.owned = Gauge("fleethpa_owned_partitions", "Log partitions that this worker owns", registry=registry)
-        self.changes = Counter(
+        self.owned = gauge("fleethpa_owned_partitions", "Log partitions that this worker owns")
+        self.changes = counter(
             "fleethpa_replica_changes",
             "Changes of spec.replicas that evaluations saw, by who made them: decision, native or other",
             ["by"],
-            registry=registry,
         )
-        self.fights = Gauge(
-            "fleethpa_replica_fights", "HPAs whose replica count two writers keep changing back", registry=registry
+        self.fights = gauge("fleethpa_replica_fights", "HPAs whose replica count two writers keep changing back")
+        self.recovery_seconds = gauge(
+            "fleethpa_recovery_seconds", "Length of the last recovery, process start or revocation to ready"
         )
-        self.recovery_seconds = Gauge(
-            "fleethpa_recovery_seconds",
-            "Length of the last recovery, process start or revocation to ready",
-            registry=registry,
-        )
-        self.build = Gauge("fleethpa_build_info", "Always 1", ["version", "engine", "python"], registry=registry)
+        self.build = gauge("fleethpa_build_info", "Always 1", ["version", "engine", "python"])
         self.build.labels(version("fleet-hpa"), str(ENGINE), platform.python_version()).set(1)
 
     def took(self, records: int) -> None:

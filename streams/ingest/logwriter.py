@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord
@@ -179,42 +180,35 @@ class IngestMetrics:
     """Counters and gauges of one worker, all named `fleethpa_ingest_…`."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self._records = Counter(
+        self.registry = registry = CollectorRegistry()
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self._records = counter(
             "fleethpa_ingest_records",
             "Records read, by what became of them: ok, partial, rejected or unmatched.",
             ["topic", "format", "result", "reason"],
-            registry=self.registry,
         )
-        self._points = Counter(
-            "fleethpa_ingest_points", "Pushed samples taken.", ["topic", "format"], registry=self.registry
-        )
-        self._left_out = Counter(
+        self._points = counter("fleethpa_ingest_points", "Pushed samples taken.", ["topic", "format"])
+        self._left_out = counter(
             "fleethpa_ingest_points_left_out",
             "Pushed samples that matched no rule or had no value.",
             ["topic", "format"],
-            registry=self.registry,
         )
-        self.log_records = Counter("fleethpa_ingest_log_records", "Records appended.", registry=self.registry)
-        self.log_entries = Counter("fleethpa_ingest_log_entries", "Entries appended.", registry=self.registry)
-        self.log_bytes = Counter("fleethpa_ingest_log_bytes", "Bytes appended.", registry=self.registry)
-        self.forced = Counter(
+        self.log_records = counter("fleethpa_ingest_log_records", "Records appended.")
+        self.log_entries = counter("fleethpa_ingest_log_entries", "Entries appended.")
+        self.log_bytes = counter("fleethpa_ingest_log_bytes", "Bytes appended.")
+        self.forced = counter(
             "fleethpa_ingest_merges_forced",
             "Times that records went on without waiting for a partition that is behind.",
-            registry=self.registry,
         )
-        self.held = Gauge("fleethpa_ingest_held_records", "Records that wait for their turn.", registry=self.registry)
-        self.lag = Gauge(
-            "fleethpa_ingest_lag_records",
-            "Records of a partition not yet in the log.",
-            ["topic", "partition"],
-            registry=self.registry,
+        self.held = gauge("fleethpa_ingest_held_records", "Records that wait for their turn.")
+        self.lag = gauge(
+            "fleethpa_ingest_lag_records", "Records of a partition not yet in the log.", ["topic", "partition"]
         )
         self.delay = Histogram(
             "fleethpa_ingest_delay_seconds",
             "From a record's Kafka timestamp until the log has it.",
             buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60),
-            registry=self.registry,
+            registry=registry,
         )
 
     def count(self, topic: str, found: Conversion) -> None:
