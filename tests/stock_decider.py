@@ -10,6 +10,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from fleethpa.cli.main import main
+from schemas import topics
 from streams.decider import strict
 
 
@@ -25,7 +26,7 @@ class StockConsumer(driver.Consumer):  # type: ignore[misc]
 
     def _to_message(self, tp: TP, record: Any) -> Any:
         """A message of one log record, in the form in which the agent expects log records."""
-        if tp.topic == self.transport.log_topic:
+        if tp.topic == topics.LOG:
             return strict.LogRecords([record], self.app.consumer_generation_id)
         return super()._to_message(tp, record)
 

@@ -30,10 +30,10 @@ from runtime.kafkaclients import compress_quickly, ssl_context
 from runtime.log import look_for_cycles_seldom
 from runtime.process import health_server
 from runtime.tokens import token_provider
-from schemas import topics
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, LogRecord
+from schemas.topics import DECIDER_APP_ID, LOG, STATE_TABLE
 from streams.decider.assignment import Assignment, DeciderConfig
 from streams.decider.crashonly import StartError, Watchdog, check, watch_loop
 from streams.decider.metrics import HpaCollector, Metrics
@@ -95,10 +95,7 @@ TICK_S = 1.0
 class Ticker:
     """Appends ticks; none to a partition whose last tick the broker has not acknowledged."""
 
-    def __init__(
-        self, topic: str, assignment: Assignment, fence: Fence, producer: Callable[[], AIOKafkaProducer]
-    ) -> None:
-        self._topic = topic
+    def __init__(self, assignment: Assignment, fence: Fence, producer: Callable[[], AIOKafkaProducer]) -> None:
         self._assignment = assignment
         self._fence = fence
         self._producer = producer
@@ -122,7 +119,7 @@ class Ticker:
                 if not before.done():
                     continue
                 before.result()
-            self._under_way[number] = await self._producer().send(self._topic, TICK, key=None, partition=number)
+            self._under_way[number] = await self._producer().send(LOG, TICK, key=None, partition=number)
 
 
 log = logging.getLogger("fleethpa.decider")
@@ -168,12 +165,10 @@ def create_app(config: DeciderConfig, partitions: int) -> DeciderApp:
     if faust_streams._CStreamIterator is None:  # the Python twin drops records after a rebalance
         raise StartError(Exit.NEEDS_OPERATOR, "Faust's compiled stream iterator is missing: unset NO_CYTHON, reinstall")
     compress_quickly()
-    app = DeciderApp(config.app_id, **_settings(config, partitions), Table=StateTable)
+    app = DeciderApp(DECIDER_APP_ID, **_settings(config, partitions), Table=StateTable)
     app.client_rack = config.kafka.client_rack or None
-    log_topic = app.topic(
-        config.log_topic, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw"
-    )
-    table = app.Table(topics.STATE_TABLE, key_type=bytes, value_type=bytes, partitions=partitions)
+    log_topic = app.topic(LOG, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
+    table = app.Table(STATE_TABLE, key_type=bytes, value_type=bytes, partitions=partitions)
     Decider(app, config, partitions, table).attach(log_topic)
     return app
 
@@ -194,7 +189,7 @@ def _settings(config: DeciderConfig, partitions: int) -> dict[str, Any]:
         "consumer_group_instance_id": config.instance_id,
         # The assignor compares this between restarts of a static member.
         "canonical_url": f"http://{config.instance_id or f'decider-{os.getpid()}'}",
-        "datadir": os.path.join(tempfile.gettempdir(), config.app_id),
+        "datadir": os.path.join(tempfile.gettempdir(), DECIDER_APP_ID),
         "processing_guarantee": "at_least_once",
         "producer_acks": -1,
         "producer_linger": 0.005,
@@ -250,8 +245,6 @@ class Decider:
         app.transport = StrictTransport(
             app.conf.broker_consumer,
             app,
-            log_topic=self.config.log_topic,
-            changelog_topic=self.config.changelog_topic,
             merge=self.table.data.merge,
             load=self.assignment.load,
             loaded=self.assignment.take_over,
@@ -302,7 +295,7 @@ class Decider:
     async def tick(self) -> None:
         """Time that passes."""
         with ending_on_error():
-            await Ticker(self.config.log_topic, self.assignment, self.fence, self.producer).run()
+            await Ticker(self.assignment, self.fence, self.producer).run()
 
     async def serve(self) -> None:
         """Health and metrics."""
@@ -366,7 +359,7 @@ def run_decider(config: DeciderConfig) -> None:
         app = create_app(config, partitions)
     except StartError as error:
         die(error.code, str(error))
-    log.info("log %s of %d partitions on %s", config.log_topic, partitions, config.kafka.bootstrap_servers)
+    log.info("log %s of %d partitions on %s", LOG, partitions, config.kafka.bootstrap_servers)
     for name in NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     look_for_cycles_seldom()

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from dataclasses import dataclass, field
 
 from runtime.kafkaclients import OffsetBounds
-from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from streams.decider.owned import OwnedPartition, decisions_offset_of, split_rows, written_rows
@@ -44,10 +43,6 @@ class DeciderConfig:
     session_timeout_s: float = 15.0
     stall_s: float = 90.0
     recovery_s: float = 300.0
-    app_id: str = topics.DECIDER_APP_ID
-    log_topic: str = topics.LOG
-    decisions_topic: str = topics.DECISIONS
-    changelog_topic: str = topics.CHANGELOG
 
     @property
     def fence_s(self) -> float:
@@ -98,7 +93,7 @@ class Assignment:
         wanted = sorted(numbers)
         rows = {number: split_rows(found) for number, found in rows_by_partition(self._rows(), wanted).items()}
         offsets = {number: decisions_offset_of(own) for number, (_, own) in rows.items()}
-        self._reader = reader = TailReader(self._config.kafka, self._config.log_topic, self._config.decisions_topic)
+        self._reader = reader = TailReader(self._config.kafka)
         applied = {n: applied_offset(own) for n in wanted if (own := rows[n][0].get(partition_key(n))) is not None}
         await reader.start(wanted, offsets, applied)
         owned = {number: await self._restore(reader, number, rows[number][0], offsets[number]) for number in wanted}

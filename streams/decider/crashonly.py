@@ -20,6 +20,7 @@ from aiokafka.errors import (
 
 from runtime.kafkaclients import reader
 from runtime.topicadmin import TopicAdmin
+from schemas.topics import CHANGELOG, DECIDER_APP_ID, DECISIONS, LOG
 from streams.decider.assignment import Assignment, DeciderConfig
 from streams.decider.metrics import Metrics
 from streams.decider.tail import Exit, Fence, die
@@ -41,13 +42,13 @@ async def check(config: DeciderConfig) -> int:
     Raises StartError: no broker answers, a topic is missing or unlike the others, a permission is denied.
     """
     try:
-        async with reader(config.kafka, group_id=config.app_id) as consumer:
-            partitions = await _check_topics(consumer, config)
-            await consumer.committed(TopicPartition(config.log_topic, 0))
+        async with reader(config.kafka, group_id=DECIDER_APP_ID) as consumer:
+            partitions = await _check_topics(consumer)
+            await consumer.committed(TopicPartition(LOG, 0))
         await _check_timestamps(config)
         return partitions
     except GroupAuthorizationFailedError as error:
-        raise _denied("group", config.app_id, "READ") from error
+        raise _denied("group", DECIDER_APP_ID, "READ") from error
     except TopicAuthorizationFailedError as error:
         raise StartError(Exit.DENIED, f"Kafka denies access: {error}; see `fleethpa topics acls`") from error
     except KafkaConnectionError as error:
@@ -57,8 +58,8 @@ async def check(config: DeciderConfig) -> int:
         raise StartError(Exit.NEEDS_OPERATOR, _unreachable(config, error)) from error
 
 
-async def _check_topics(consumer: AIOKafkaConsumer, config: DeciderConfig) -> int:
-    names = (config.log_topic, config.decisions_topic, config.changelog_topic)
+async def _check_topics(consumer: AIOKafkaConsumer) -> int:
+    names = (LOG, DECISIONS, CHANGELOG)
     await _name_topics(consumer, names)
     counts = {name: len(consumer.partitions_for_topic(name) or ()) for name in names}
     if denied := sorted(consumer._client.cluster.unauthorized_topics & set(names)):
@@ -71,7 +72,7 @@ async def _check_topics(consumer: AIOKafkaConsumer, config: DeciderConfig) -> in
         )
     # What is not readable shows here, not as silence later.
     await consumer.end_offsets([TopicPartition(name, 0) for name in names])
-    return counts[config.log_topic]
+    return counts[LOG]
 
 
 async def _name_topics(consumer: AIOKafkaConsumer, names: Iterable[str]) -> None:
@@ -83,17 +84,17 @@ async def _name_topics(consumer: AIOKafkaConsumer, names: Iterable[str]) -> None
 
 async def _check_timestamps(config: DeciderConfig) -> None:
     async with TopicAdmin(config.kafka) as admin:
-        kind = (await admin.config(config.log_topic)).get(TIMESTAMP_TYPE)
+        kind = (await admin.config(LOG)).get(TIMESTAMP_TYPE)
     if config.playback and kind == "LogAppendTime":
         raise StartError(
             Exit.NEEDS_OPERATOR,
-            f"playback takes the producers' times, but {config.log_topic} has {TIMESTAMP_TYPE}=LogAppendTime: "
-            "use a log topic of its own with CreateTime",
+            f"playback takes the producers' times, but {LOG} has {TIMESTAMP_TYPE}=LogAppendTime: "
+            "leave out --playback, or use brokers of its own for it",
         )
     if not config.playback and kind == "CreateTime":
         raise StartError(
             Exit.NEEDS_OPERATOR,
-            f"{config.log_topic} needs {TIMESTAMP_TYPE}=LogAppendTime, as decisions take their time from the broker; "
+            f"{LOG} needs {TIMESTAMP_TYPE}=LogAppendTime, as decisions take their time from the broker; "
             "run `fleethpa topics check --fix`, or play a recording with --playback",
         )
 
@@ -133,7 +134,8 @@ class Watchdog:
         self._metrics = metrics
         self._recovering = recovering
         self._recovering_since: float | None = time.monotonic()
-        self._ends: Mapping[int, int] = {}
+        self.ends: Mapping[int, int] = {}
+        """End offsets of the log, by partition."""
 
     async def watch(self) -> None:
         """Look once a second, for ever."""
@@ -142,15 +144,11 @@ class Watchdog:
             while True:
                 await asyncio.sleep(LOOK_S)
                 if time.monotonic() - asked_at >= ENDS_S:
-                    self.saw_ends(await self._ask_ends(consumer))
+                    self.ends = await self._ask_ends(consumer)
                     asked_at = time.monotonic()
-                self._metrics.positions(self._assignment.owned, self._ends)
+                self._metrics.positions(self._assignment.owned, self.ends)
                 if reason := self.stall(time.monotonic()):
                     die(Exit.STALLED, reason)
-
-    def saw_ends(self, ends: Mapping[int, int]) -> None:
-        """Note the end offsets of the log, by partition."""
-        self._ends = ends
 
     def stall(self, now: float) -> str:
         """What has stalled at this monotonic time, or an empty text."""
@@ -170,7 +168,7 @@ class Watchdog:
     def _input_stall(self, now: float) -> str:
         for number, owned in self._assignment.owned.items():
             idle = now - owned.applied_at
-            behind = self._ends.get(number, 0) - 1 - owned.partition.applied_offset
+            behind = self.ends.get(number, 0) - 1 - owned.partition.applied_offset
             if idle <= self._config.stall_s:
                 continue
             if behind > 0:
@@ -180,13 +178,13 @@ class Watchdog:
         return ""
 
     async def _ask_ends(self, consumer: AIOKafkaConsumer) -> Mapping[int, int]:
-        tps = [TopicPartition(self._config.log_topic, number) for number in self._assignment.owned]
+        tps = [TopicPartition(LOG, number) for number in self._assignment.owned]
         if not tps:
             return {}
         try:
             ends = await consumer.end_offsets(tps)
         except KafkaError:  # the broker is away: the last known ends still hold, and ticks that fail to come tell
-            return self._ends
+            return self.ends
         return {tp.partition: end for tp, end in ends.items()}
 
 

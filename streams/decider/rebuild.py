@@ -20,6 +20,7 @@ from schemas.codec import encode
 from schemas.decisions import links_of, log_offset_of
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.settings import Restart
+from schemas.topics import CHANGELOG, DECISIONS, LOG
 from streams.archive.segments import ArchiveError
 from streams.decider.assignment import DeciderConfig
 from streams.decider.crashonly import StartError
@@ -135,17 +136,16 @@ async def rebuild(config: DeciderConfig, partitions: int, archive: Path | None =
         StartError: the changelog is not empty, or the archive does not reach to what the log holds.
     """
     source = None if archive is None else await _opened(archive, partitions)
-    topics = (config.log_topic, config.decisions_topic, config.changelog_topic)
-    tps = [TopicPartition(topic, number) for topic in topics for number in range(partitions)]
+    tps = [TopicPartition(topic, number) for topic in (LOG, DECISIONS, CHANGELOG) for number in range(partitions)]
     async with reader(config.kafka, tps) as consumer, strict_producer(config.kafka) as producer:
         bounds = await bounds_of(consumer, tps)
-        check_empty(config, bounds)
-        lost = [n for n in range(partitions) if bounds[TopicPartition(config.log_topic, n)].first > 0]
+        check_empty(bounds)
+        lost = [n for n in range(partitions) if bounds[TopicPartition(LOG, n)].first > 0]
         for number in lost:
             if source is None:
-                await _rebuild(config, number, bounds, consumer, producer)
+                await _rebuild(number, bounds, consumer, producer)
             else:
-                await _from_archive(config, number, source, bounds, consumer, producer)
+                await _from_archive(number, source, bounds, consumer, producer)
     if lost and source is None:
         log.warning("rebuilt log partitions %s. %s", lost, AFTERWARDS)
 
@@ -169,15 +169,14 @@ def _archive_faults() -> Iterator[None]:
 
 
 async def _from_archive(
-    config: DeciderConfig,
     number: int,
     source: ArchivePast,
     bounds: Mapping[TopicPartition, OffsetBounds],
     consumer: AIOKafkaConsumer,
     producer: AIOKafkaProducer,
 ) -> None:
-    decisions_tp = TopicPartition(config.decisions_topic, number)
-    kept = bounds[TopicPartition(config.log_topic, number)]
+    decisions_tp = TopicPartition(DECISIONS, number)
+    kept = bounds[TopicPartition(LOG, number)]
     tail = await _read_tail(consumer, decisions_tp, bounds[decisions_tp])
     # Not beyond the newest decision: what was never published is left to the decider that starts from here.
     upto = max(kept.first, tail.log_offset) - 1
@@ -186,32 +185,28 @@ async def _from_archive(
         check_reach(source, number, state, kept, tail.newest)
         offset = await decision_offset(consumer, decisions_tp, bounds[decisions_tp], source, state)
     rows = [*state.rows.items(), own_row(number, state.applied_offset, offset)]
-    await _write(config, number, rows, producer)
+    await _write(number, rows, producer)
     log.info("log partition %d: state up to offset %d from %s", number, state.applied_offset, source.name)
 
 
-def check_empty(config: DeciderConfig, bounds: Mapping[TopicPartition, OffsetBounds]) -> None:
+def check_empty(bounds: Mapping[TopicPartition, OffsetBounds]) -> None:
     """Check that the changelog holds no row. Raises StartError: it does."""
-    used = [tp.partition for tp, (first, end) in bounds.items() if tp.topic == config.changelog_topic and first < end]
+    used = [tp.partition for tp, (first, end) in bounds.items() if tp.topic == CHANGELOG and first < end]
     if used:
         raise StartError(
             Exit.NEEDS_OPERATOR,
-            f"{config.changelog_topic} holds records in partitions {used}: stop all deciders, delete the topic, "
+            f"{CHANGELOG} holds records in partitions {used}: stop all deciders, delete the topic, "
             "run `fleethpa topics init`, then rebuild",
         )
 
 
 async def _rebuild(
-    config: DeciderConfig,
-    number: int,
-    bounds: Mapping[TopicPartition, OffsetBounds],
-    consumer: AIOKafkaConsumer,
-    producer: AIOKafkaProducer,
+    number: int, bounds: Mapping[TopicPartition, OffsetBounds], consumer: AIOKafkaConsumer, producer: AIOKafkaProducer
 ) -> None:
-    log_tp = TopicPartition(config.log_topic, number)
-    decisions_tp = TopicPartition(config.decisions_topic, number)
+    log_tp = TopicPartition(LOG, number)
+    decisions_tp = TopicPartition(DECISIONS, number)
     first = bounds[log_tp].first
-    restart_at = await _mark_restart(config, number, first, producer)
+    restart_at = await _mark_restart(number, first, producer)
     partition = Partition.empty(number)
     async for record in read_range(consumer, log_tp, first, restart_at):
         partition.apply(record.offset, record.timestamp, record.value)  # what it decides, it decided long ago
@@ -219,15 +214,14 @@ async def _rebuild(
     tail = tail._replace(newest=head_after(tail.newest, bounds[decisions_tp]))
     continue_chain(partition, tail)
     rows = [*partition.checkpoint(), own_row(number, partition.applied_offset, tail.offset)]
-    await _write(config, number, rows, producer)
+    await _write(number, rows, producer)
     log.info("log partition %d: rebuilt from offset %d, restart at %d", number, first, restart_at)
 
 
-async def _write(
-    config: DeciderConfig, number: int, rows: Iterable[tuple[bytes, bytes]], producer: AIOKafkaProducer
-) -> None:
-    topic = config.changelog_topic
-    await asyncio.gather(*[await producer.send(topic, value or None, key=key, partition=number) for key, value in rows])
+async def _write(number: int, rows: Iterable[tuple[bytes, bytes]], producer: AIOKafkaProducer) -> None:
+    await asyncio.gather(
+        *[await producer.send(CHANGELOG, value or None, key=key, partition=number) for key, value in rows]
+    )
 
 
 def head_after(newest: TailHead, decisions: OffsetBounds) -> TailHead:
@@ -252,10 +246,10 @@ def continue_chain(partition: Partition, tail: Tail) -> None:
         hpa.dirty = True
 
 
-async def _mark_restart(config: DeciderConfig, number: int, first: int, producer: AIOKafkaProducer) -> int:
+async def _mark_restart(number: int, first: int, producer: AIOKafkaProducer) -> int:
     body = Restart(reason=f"state was lost; rebuilt from log offset {first}", author="decider --rebuild")
     value = encode(LogRecord(v=VERSION, entries=[Entry(key=WHOLE_PARTITION_KEY, body=body)]))
-    placed = await producer.send_and_wait(config.log_topic, value, partition=number)
+    placed = await producer.send_and_wait(LOG, value, partition=number)
     return int(placed.offset)
 
 

@@ -30,6 +30,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
 from runtime.kafkaclients import FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES
+from schemas.topics import CHANGELOG, LOG
 from streams.decider.tail import Exit, die
 
 MakeCurrent = Callable[[Iterable[int]], Awaitable[Mapping[int, int] | None]]
@@ -133,7 +134,7 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
                 return
             if tp not in active or not fetched:
                 continue
-            if tp.topic != self.transport.changelog_topic:
+            if tp.topic != CHANGELOG:
                 log += fetched
                 continue
             for record in fetched:
@@ -190,7 +191,7 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
 
     async def _seek_to_state(self) -> None:
         committed = await self.seek_to_committed()
-        log_partitions = {tp.partition: tp for tp in self.assignment() if tp.topic == self.transport.log_topic}
+        log_partitions = {tp.partition: tp for tp in self.assignment() if tp.topic == LOG}
         positions = await self.transport.load(log_partitions)
         if positions is None:
             return
@@ -219,18 +220,8 @@ class StrictTransport(driver.Transport):  # type: ignore[misc]
     Consumer = StrictConsumer
     Producer = StrictProducer
 
-    def __init__(
-        self,
-        *args: Any,
-        log_topic: str,
-        changelog_topic: str,
-        merge: MergeRow,
-        load: MakeCurrent,
-        loaded: Callable[[], None],
-    ) -> None:
+    def __init__(self, *args: Any, merge: MergeRow, load: MakeCurrent, loaded: Callable[[], None]) -> None:
         super().__init__(*args)
-        self.log_topic = log_topic
-        self.changelog_topic = changelog_topic
         self.merge = merge
         self.load = load
         self.loaded = loaded

@@ -26,6 +26,7 @@ from runtime.kafkaclients import OffsetBounds, bounds_of, new_consumer, read_ran
 from runtime.log import clean_lines
 from schemas.connection import KafkaSettings
 from schemas.decisions import REMEMBERED, Links, links_of, log_offset_of
+from schemas.topics import DECISIONS, LOG
 
 log = logging.getLogger("fleethpa.decider")
 
@@ -225,10 +226,8 @@ class LastRecord(NamedTuple):
 class TailReader:
     """One consumer in no group, shared by the partitions of an assignment; closed when nothing is left to read."""
 
-    def __init__(self, settings: KafkaSettings, log_topic: str, decisions_topic: str) -> None:
+    def __init__(self, settings: KafkaSettings) -> None:
         self._consumer = new_consumer(settings, auto_offset_reset="none")
-        self._log_topic = log_topic
-        self._decisions_topic = decisions_topic
         self._log: dict[int, OffsetBounds] = {}
         self._decisions: dict[int, OffsetBounds] = {}
         self._standing: list[RecordedTail] = []
@@ -241,20 +240,18 @@ class TailReader:
         """
         await self._consumer.start()
         wanted = list(numbers)
-        self._log = await self._bounds(self._log_topic, wanted)
+        self._log = await self._bounds(LOG, wanted)
         for number, offset in applied.items():
             if self._log[number].first <= offset < self._log[number].end:
                 self._applied[number] = await self._read_log(number, offset)
-        decisions = await self._bounds(self._decisions_topic, wanted)
+        decisions = await self._bounds(DECISIONS, wanted)
         self._decisions = {
             number: OffsetBounds(min(max(from_offsets[number], first), end), end)
             for number, (first, end) in decisions.items()
         }
         # Only what has something to read, all at once: an idle partition would hold up each fetch of the others.
         unread = {
-            TopicPartition(self._decisions_topic, number): first
-            for number, (first, end) in self._decisions.items()
-            if first < end
+            TopicPartition(DECISIONS, number): first for number, (first, end) in self._decisions.items() if first < end
         }
         self._consumer.assign(list(unread))
         for tp, first in unread.items():
@@ -276,7 +273,7 @@ class TailReader:
         return self._log[number]
 
     async def _read_log(self, number: int, offset: int) -> LastRecord:
-        tp = TopicPartition(self._log_topic, number)
+        tp = TopicPartition(LOG, number)
         self._consumer.assign([tp])
         async with aclosing(read_range(self._consumer, tp, offset, offset + 1)) as records:
             async for record in records:
@@ -290,9 +287,7 @@ class TailReader:
     def standing(self, number: int, recovered: TailHead) -> RecordedTail:
         """The published decisions after `recovered`."""
         first, end = self._decisions[number]
-        standing = RecordedTail(
-            number, recovered, first, end, self._fetch(TopicPartition(self._decisions_topic, number))
-        )
+        standing = RecordedTail(number, recovered, first, end, self._fetch(TopicPartition(DECISIONS, number)))
         self._standing.append(standing)
         return standing
 

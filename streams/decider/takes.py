@@ -1,21 +1,19 @@
 """One take: fold its records, publish every decision and wait for the broker once, then checkpoint what is due."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 
 from runtime.driver import FreeMemory
+from schemas.topics import CHANGELOG, DECISIONS
 from streams.decider.assignment import Assignment, DeciderConfig
 from streams.decider.metrics import Metrics
 from streams.decider.owned import OwnedPartition, write_checkpoint
 from streams.decider.recordbatches import BatchWriter, write_all
 from streams.decider.tail import Fence
 from streams.state.ledger import DecisionRecord
-
-log = logging.getLogger("fleethpa.decider")
 
 YIELD_S = 0.05
 """A long take yields to the event loop after this time, for the fence, health answers and heartbeats."""
@@ -75,10 +73,7 @@ class Takes:
             self._fence.check()
             started = time.monotonic()
             written = await write_checkpoint(
-                owned,
-                producer=self._producer(),
-                topic=self._config.changelog_topic,
-                still_ours=lambda: epoch == self._assignment.epoch,
+                owned, producer=self._producer(), topic=CHANGELOG, still_ours=lambda: epoch == self._assignment.epoch
             )
             self._metrics.checkpointed(time.monotonic() - started, written)
 
@@ -116,7 +111,7 @@ class Takes:
 
     async def _publish_partition(self, pending: Sequence[tuple[OwnedPartition, DecisionRecord]]) -> None:
         owned = pending[0][0]
-        writer = BatchWriter(self._producer(), self._config.decisions_topic, owned.number)
+        writer = BatchWriter(self._producer(), DECISIONS, owned.number)
         records = ((decision.value, decision.key.encode(), decision.headers) for _, decision in pending)
         last = await write_all(writer, records)
         if last is not None:

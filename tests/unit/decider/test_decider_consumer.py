@@ -8,14 +8,15 @@ import pytest
 from aiokafka import ConsumerRecord
 from faust.types import TP
 
+from schemas import topics
 from streams.decider import strict
 from streams.decider.app import DeciderApp, create_app
 from streams.decider.assignment import DeciderConfig
 from streams.decider.strict import LogRecords, StrictConsumer
 
 CONFIG = DeciderConfig()
-LOG = [TP(CONFIG.log_topic, number) for number in range(3)]
-ROWS = TP(CONFIG.changelog_topic, 1)
+LOG = [TP(topics.LOG, number) for number in range(3)]
+ROWS = TP(topics.CHANGELOG, 1)
 Fetched = Mapping[TP, Sequence[ConsumerRecord]]
 
 
@@ -34,7 +35,7 @@ class Rig:
         self.merged: list[tuple[bytes, bytes]] = []
         self.fetches: list[Fetched] = []
         self.app.transport.merge = lambda key, value: self.merged.append((key, value))
-        self.app.topics._acking_topics.add(CONFIG.log_topic)
+        self.app.topics._acking_topics.add(topics.LOG)
         self.consumer._set_active_tps({*LOG, ROWS})
         self.consumer.resume_flow()
         self.consumer._getmany = self._fetch

@@ -119,7 +119,7 @@ def test_records_that_wait_and_are_not_applied_are_a_stall() -> None:
     one = partition(applied_offset=9)
     dog = watchdog(one, ticks=False)
     assert dog.stall(one.applied_at + 31) == ""
-    dog.saw_ends({0: 12})
+    dog.ends = {0: 12}
     assert dog.stall(one.applied_at + 29) == ""
     assert dog.stall(one.applied_at + 31) == "log partition 0: nothing was applied for 31 s, but 2 records wait"
 

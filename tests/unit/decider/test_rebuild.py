@@ -4,15 +4,13 @@ import pytest
 from aiokafka import TopicPartition
 
 from runtime.kafkaclients import OffsetBounds
-from schemas.connection import KafkaSettings
-from streams.decider.assignment import DeciderConfig
+from schemas import topics
 from streams.decider.crashonly import StartError
 from streams.decider.rebuild import Tail, check_empty, continue_chain, head_after
 from streams.decider.tail import TailHead
 from streams.state.partition import Partition
 from tests.playback import make_log
 
-CONFIG = DeciderConfig(kafka=KafkaSettings(bootstrap_servers="127.0.0.1:9"))
 NEWEST = TailHead(7, "digest")
 
 
@@ -59,9 +57,9 @@ def test_a_number_is_never_given_twice(newest: TailHead, decisions: OffsetBounds
     ],
 )
 def test_a_rebuild_wants_a_changelog_without_rows(bounds: OffsetBounds, is_empty: bool) -> None:
-    found = {TopicPartition(CONFIG.changelog_topic, 1): bounds, TopicPartition(CONFIG.log_topic, 1): OffsetBounds(5, 9)}
+    found = {TopicPartition(topics.CHANGELOG, 1): bounds, TopicPartition(topics.LOG, 1): OffsetBounds(5, 9)}
     if is_empty:
-        check_empty(CONFIG, found)
+        check_empty(found)
         return
     with pytest.raises(StartError, match=r"holds records in partitions \[1\]"):
-        check_empty(CONFIG, found)
+        check_empty(found)

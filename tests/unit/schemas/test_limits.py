@@ -526,7 +526,7 @@ async def test_a_take_makes_a_checkpoint_between_its_records_where_a_row_needs_o
         lock=asyncio.Lock(), epoch=1, owned={0: owned}, after_take=after_take, check_partitions=lambda: None
     )
     metrics = SimpleNamespace(took=lambda number: done.append(f"took {number}"), refolded=lambda owned: None)
-    fakes: Any = (SimpleNamespace(), assignment, SimpleNamespace(), metrics, SimpleNamespace())
+    fakes: Any = (SimpleNamespace(), assignment, SimpleNamespace(), metrics)
     takes = Recorded(*fakes, producer=SimpleNamespace, generation=lambda: 1)
     records: Any = [SimpleNamespace(partition=0, offset=offset) for offset in range(3)]
     await takes.take(records, 1)
