@@ -102,6 +102,14 @@ class KafkaPast(Past):
         async with kafkaclients.reader(self.settings, parts) as consumer:
             yield consumer
 
+    @asynccontextmanager
+    async def _reading(
+        self, topic: str, partition: int
+    ) -> AsyncIterator[tuple[AIOKafkaConsumer, TopicPartition, Span]]:
+        part = TopicPartition(topic, partition)
+        async with self._consumer(part) as consumer:
+            yield consumer, part, await self._span(consumer, part)
+
     async def _span(self, consumer: AIOKafkaConsumer, part: TopicPartition) -> Span:
         """Return where a partition begins and ends now; those asked about at the same time are asked for at once."""
         if consumer is not self._shared:
@@ -130,19 +138,17 @@ class KafkaPast(Past):
         return self._counts[topics.LOG]
 
     async def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
-        part = TopicPartition(TOPICS[topic], partition)
-        async with self._consumer(part) as consumer:
-            span = await self._span(consumer, part)
-            async with aclosing(kafkaclients.read_range(consumer, part, max(span.first, first), span.end)) as records:
-                async for record in records:
-                    yield archived(record)
+        async with (
+            self._reading(TOPICS[topic], partition) as (consumer, part, span),
+            aclosing(kafkaclients.read_range(consumer, part, max(span.first, first), span.end)) as records,
+        ):
+            async for record in records:
+                yield archived(record)
 
     async def bare_records(
         self, topic: str, partition: int, first: int = 0
     ) -> AsyncGenerator[Sequence[ArchivedRecord | BareRecord], None]:
-        part = TopicPartition(TOPICS[topic], partition)
-        async with self._consumer(part) as consumer:
-            span = await self._span(consumer, part)
+        async with self._reading(TOPICS[topic], partition) as (consumer, part, span):
             batches = kafkaclients.read_batches(consumer, part, max(span.first, first), span.end)
             async with aclosing(batches):
                 async for batch in batches:
@@ -151,9 +157,7 @@ class KafkaPast(Past):
     async def backwards(
         self, topic: str, partition: int, upto_ms: int | None = None
     ) -> AsyncGenerator[list[ArchivedRecord], None]:
-        part = TopicPartition(TOPICS[topic], partition)
-        async with self._consumer(part) as consumer:
-            span = await self._span(consumer, part)
+        async with self._reading(TOPICS[topic], partition) as (consumer, part, span):
             end = span.end
             if upto_ms is not None:
                 later = (await consumer.offsets_for_times({part: max(0, upto_ms)}))[part]
@@ -179,10 +183,8 @@ class KafkaPast(Past):
                 consumer.pause(*parts)
 
     async def offsets(self, topic: str, partition: int) -> range:
-        part = TopicPartition(TOPICS[topic], partition)
-        async with self._consumer(part) as consumer:
-            span = await self._span(consumer, part)
-        return range(span.first, span.end)
+        async with self._reading(TOPICS[topic], partition) as (_, _, span):
+            return range(span.first, span.end)
 
     async def nearby(
         self, topic: str, partition: int, first: int
@@ -211,14 +213,12 @@ class KafkaPast(Past):
         return self._signs
 
     async def last_ms(self, partition: int) -> int:
-        part = TopicPartition(topics.LOG, partition)
-        async with self._consumer(part) as consumer:
-            span = await self._span(consumer, part)
-            async with aclosing(
-                kafkaclients.read_range(consumer, part, max(span.first, span.end - 1), span.end)
-            ) as records:
-                async for record in records:
-                    return int(record.timestamp)
+        async with (
+            self._reading(topics.LOG, partition) as (consumer, part, span),
+            aclosing(kafkaclients.read_range(consumer, part, max(span.first, span.end - 1), span.end)) as records,
+        ):
+            async for record in records:
+                return int(record.timestamp)
         return 0
 
     async def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
@@ -242,9 +242,7 @@ class KafkaPast(Past):
     # --- state rows -------------------------------------------------------------------------------------------------
 
     async def newest_rows(self, partition: int) -> Mapping[bytes, bytes]:
-        part = TopicPartition(topics.CHANGELOG, partition)
-        async with self._consumer(part) as consumer:
-            span = await self._span(consumer, part)
+        async with self._reading(topics.CHANGELOG, partition) as (consumer, part, span):
             found = NewestCheckpoint(partition)
             rows = await self._newest(consumer, part, span, found)
         if found.own is None or not found.lacking:
