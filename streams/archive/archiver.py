@@ -34,7 +34,11 @@ from streams.state.rowcodec import applied_offset, merge_rows, partition_key, ro
 
 
 class PartitionWriter:
-    """Appends the records of one topic partition; resumes where a former run stopped, without gap or duplicate."""
+    """Appends the records of one topic partition; resumes where a former run stopped, without gap or duplicate.
+
+    `manifests`: of the closed segments, oldest first. `pending`: what was appended and is not on disk yet.
+    `open_bytes`: size of the open segment file.
+    """
 
     def __init__(self, root: Path, topic: str, partition: int) -> None:
         self.folder = root / topic / str(partition)
@@ -42,23 +46,18 @@ class PartitionWriter:
         self.topic, self.partition = topic, partition
         if not (self.folder / HEAD_FILE).exists() and not any(self.folder.glob("[0-9]*.json")):
             write_atomically(self.folder / HEAD_FILE, encode(head_of([])))
-        self._manifests = PartitionReader(root, topic, partition).manifests()
+        self.manifests = PartitionReader(root, topic, partition).manifests()
         self._adopt_unlisted()
-        self._pending: list[ArchivedRecord] = []
+        self.pending: list[ArchivedRecord] = []
         self._tally = Tally(self._closed_head())
-        self._bytes = 0
+        self.open_bytes = 0
         self._recover_open()
-
-    @property
-    def manifests(self) -> list[SegmentManifest]:
-        """The closed segments, oldest first."""
-        return self._manifests
 
     @property
     def next_offset(self) -> int | None:
         """The offset to read next from the topic; None: nothing is archived yet."""
-        if self._pending:
-            return self._pending[-1].offset + 1
+        if self.pending:
+            return self.pending[-1].offset + 1
         durable = self.durable_offset
         return None if durable is None else durable + 1
 
@@ -67,22 +66,17 @@ class PartitionWriter:
         """Offset of the last record that is on disk; None: none is."""
         if self._tally.last is not None:
             return self._tally.last.offset
-        return self._manifests[-1].last_offset if self._manifests else None
+        return self.manifests[-1].last_offset if self.manifests else None
 
     @property
     def records(self) -> int:
         """How many records are on disk."""
-        return sum(manifest.records for manifest in self._manifests) + self._tally.records
+        return sum(manifest.records for manifest in self.manifests) + self._tally.records
 
     @property
     def head(self) -> bytes:
         """Chain head after the last record that is on disk."""
         return self._tally.head
-
-    @property
-    def open_bytes(self) -> int:
-        """Size of the open segment file."""
-        return self._bytes
 
     @property
     def open_ms(self) -> int:
@@ -103,12 +97,12 @@ class PartitionWriter:
                 f"{self.topic}-{self.partition}: offset {record.offset} follows {expected - 1}: records were lost "
                 "(retention shorter than the archive's delay?); start a new archive directory"
             )
-        self._pending.append(record)
+        self.pending.append(record)
         return True
 
     def flush(self, upto: int | None = None) -> None:
         """Make what was appended (the first `upto` records of it) durable and readable."""
-        ready = self._pending if upto is None else self._pending[:upto]
+        ready = self.pending if upto is None else self.pending[:upto]
         if not ready:
             return
         data = frame(ready)
@@ -116,13 +110,9 @@ class PartitionWriter:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        self._bytes += len(data)
+        self.open_bytes += len(data)
         self._tally.add(ready)
-        self._pending = self._pending[len(ready) :]
-
-    def pending(self) -> list[ArchivedRecord]:
-        """What was appended and is not on disk yet."""
-        return self._pending
+        self.pending = self.pending[len(ready) :]
 
     def open_records(self) -> Iterator[ArchivedRecord]:
         """The records of the open segment that are on disk."""
@@ -135,30 +125,30 @@ class PartitionWriter:
         """Close the open segment with all that is on disk; None when it holds nothing."""
         if not self._tally.records:
             return None
-        manifest = self._tally.manifest(self.topic, self.partition, self._manifests[-1] if self._manifests else None)
+        manifest = self._tally.manifest(self.topic, self.partition, self.manifests[-1] if self.manifests else None)
         (self.folder / OPEN_FILE).replace(self.folder / manifest.file)
         sync_folder(self.folder)
         self._list(manifest)
-        self._tally, self._bytes = Tally(self._closed_head()), 0
+        self._tally, self.open_bytes = Tally(self._closed_head()), 0
         return manifest
 
     def _closed_head(self) -> bytes:
-        return bytes.fromhex(self._manifests[-1].head) if self._manifests else GENESIS
+        return bytes.fromhex(self.manifests[-1].head) if self.manifests else GENESIS
 
     def _list(self, manifest: SegmentManifest) -> None:
         write_atomically(self.folder / manifest.file.replace(".seg", ".json"), encode(manifest))
-        self._manifests.append(manifest)
-        write_atomically(self.folder / HEAD_FILE, encode(head_of(self._manifests)))
+        self.manifests.append(manifest)
+        write_atomically(self.folder / HEAD_FILE, encode(head_of(self.manifests)))
 
     def _adopt_unlisted(self) -> None:
         """Finish a close that a crash cut short: a segment file that HEAD does not name yet."""
-        listed = {manifest.file for manifest in self._manifests}
+        listed = {manifest.file for manifest in self.manifests}
         for path in sorted(self.folder.glob("[0-9]*.seg")):
             if path.name not in listed:
                 tally = Tally(self._closed_head())
                 for _, records in read_frames(path, torn_end_ok=False):
                     tally.add(records)
-                self._list(tally.manifest(self.topic, self.partition, self._manifests[-1] if self._manifests else None))
+                self._list(tally.manifest(self.topic, self.partition, self.manifests[-1] if self.manifests else None))
 
     def _recover_open(self) -> None:
         path = self.folder / OPEN_FILE
@@ -166,9 +156,9 @@ class PartitionWriter:
             return
         for end, records in read_frames(path, torn_end_ok=True):
             self._tally.add(records)
-            self._bytes = end
+            self.open_bytes = end
         with path.open("rb+") as file:
-            file.truncate(self._bytes)
+            file.truncate(self.open_bytes)
             os.fsync(file.fileno())
 
 
@@ -313,11 +303,11 @@ class Archiver:
     def flush(self) -> None:
         """Make durable what came in, log before decisions, and close segments that are full."""
         for pair in self._pairs.values():
-            fresh = pair.log.pending()
+            fresh = pair.log.pending
             pair.log.flush()
             for record in fresh:
                 pair.fold.apply(record)
-            pair.decisions.flush(_answerable(pair.decisions.pending(), pair.log.durable_offset))
+            pair.decisions.flush(_answerable(pair.decisions.pending, pair.log.durable_offset))
         for pair in self._pairs.values():
             for writer in (pair.log, pair.decisions):
                 if writer.open_bytes >= self.limits.segment_bytes or writer.open_ms >= self.limits.segment_ms:

@@ -160,7 +160,6 @@ class ArchiveInfo(Struct, frozen=True, kw_only=True, rename="camel"):
 
     v: int
     partitions: int
-    cluster_id: str = ""
 
 
 def create(root: Path, partitions: int) -> ArchiveInfo:
