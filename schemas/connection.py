@@ -5,6 +5,7 @@ Pure: the caller hands in the text of `client.properties` and the environment, a
 """
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from ipaddress import IPv6Address
@@ -266,31 +267,24 @@ def _jaas_options(jaas: str) -> dict[str, str]:
     """What a login module line gives: `<class> required username="u" password="p";`, the client of an issuer
     (`clientId`, `clientSecret`, `scope`, `extension_NAME`), or nothing with the module of MSK.
     """
-    rest = jaas.strip().rstrip(";")
-    module = (rest.split() or [""])[0].rpartition(".")[2]
+    words = shlex.shlex(jaas.strip().rstrip(";"), posix=True)
+    words.whitespace_split, words.commenters, words.escapedquotes = True, "", "\"'"
+    try:
+        module, *rest = [*words, ""]
+    except ValueError as error:
+        raise SettingsError("sasl.jaas.config: a value has no closing quote") from error
+    options = {name: value for name, equals, value in (word.partition("=") for word in rest) if equals}
+    module = module.rpartition(".")[2]
     if module == "IAMLoginModule":
         return {}
     if module != "OAuthBearerLoginModule":
-        return {name: _jaas_value(rest, name) for name in ("username", "password")}
+        for name in ("username", "password"):
+            if name not in options:
+                expected = '`... required username="…" password="…";`'
+                raise SettingsError(f"sasl.jaas.config has no {name}: expected {expected}")
+        return {name: options[name] for name in ("username", "password")}
     names = {"clientId": "username", "clientSecret": "password", "scope": "scope"}
-    given = {field: _jaas_value(rest, name) for name, field in names.items() if re.search(rf"\s{name}=", rest)}
-    extensions = re.findall(r"\sextension_([A-Za-z]+)=", rest)
-    if extensions:
-        given["extensions"] = ",".join(f"{name}={_jaas_value(rest, f'extension_{name}')}" for name in extensions)
-    return given
-
-
-def _jaas_value(text: str, name: str) -> str:
-    before, marker, after = text.partition(f"{name}=")
-    if not marker or (before and not before[-1].isspace()):
-        raise SettingsError(f'sasl.jaas.config has no {name}: expected `... required username="…" password="…";`')
-    if not after.startswith(('"', "'")):
-        return after.split()[0] if after.split() else ""
-    quote = after[0]
-    value: list[str] = []
-    characters = iter(after[1:])
-    for character in characters:
-        if character == quote:
-            return "".join(value)
-        value.append(next(characters, "") if character == "\\" else character)
-    raise SettingsError(f"sasl.jaas.config: the {name} has no closing quote")
+    given = {field: options[name] for name, field in names.items() if name in options}
+    prefix = "extension_"
+    extensions = [f"{name.removeprefix(prefix)}={value}" for name, value in options.items() if name.startswith(prefix)]
+    return given | ({"extensions": ",".join(extensions)} if extensions else {})
