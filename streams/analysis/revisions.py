@@ -4,7 +4,8 @@ Nothing is evaluated, so that hours of the log cost little: samples, answers, po
 no spec, mode or observer session follows from them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, structs
@@ -252,54 +253,40 @@ def _revision(what: What, time_ms: int, offset: int, after: _Spec, changes: list
 
 
 def _commands(entries: list[Entry], now_ms: int, offset: int, hpa: HpaId, before: "_Spec | None") -> Iterator[Revision]:
+    made = partial(Revision, time=now_ms, offset=offset)
     for entry in entries:
         body = entry.body
         if isinstance(body, AutoscalerSet) and body.mode is not None and body.hpa["metadata"]["name"] == hpa.name:
             asked = before.asked if before is not None else None
             if body.mode != asked:
-                yield Revision(
-                    what="mode",
-                    time=now_ms,
-                    offset=offset,
-                    author=body.author,
-                    reason=body.reason,
-                    changes=[f"mode {asked}→{body.mode}" if asked else f"mode → {body.mode}"],
-                )
+                changes = [f"mode {asked}→{body.mode}" if asked else f"mode → {body.mode}"]
+                yield made(what="mode", author=body.author, reason=body.reason, changes=changes)
         if isinstance(body, HandsChanged) and body.cluster == hpa.cluster and before is not None:
             was = f"{body.before} → " if body.before else ""
             changes = [f"cluster {body.cluster} in the hands of {was}{body.holder} (generation {body.generation})"]
             yield Revision(what="hands", time=body.time, offset=offset, changes=changes)
         if isinstance(body, BreakerCommand | GuardrailResume) and before is not None:
-            yield from _guarded(body, now_ms, offset, hpa)
+            yield from _guarded(body, made, hpa)
         if isinstance(body, Command) and _concerns(entry.key, body, hpa):
-            yield Revision(
-                what=body.command,
-                time=now_ms,
-                offset=offset,
-                author=body.author,
-                reason=body.reason,
-                changes=[_stated(body, hpa)],
-            )
+            yield made(what=body.command, author=body.author, reason=body.reason, changes=[_stated(body, hpa)])
 
 
-def _guarded(body: BreakerCommand | GuardrailResume, now_ms: int, offset: int, hpa: HpaId) -> Iterator[Revision]:
-    """What a guardrail paused in the HPA's cluster, or who ended that."""
+def _guarded(body: BreakerCommand | GuardrailResume, made: Callable[..., Revision], hpa: HpaId) -> Iterator[Revision]:
+    """What a guardrail paused in the HPA's cluster, or who ended that; `made` places a revision in the log."""
     if body.cluster not in (EVERY_CLUSTER, hpa.cluster) or body.namespace not in ("", hpa.namespace):
         return
     where = f"namespace {body.namespace} of cluster {body.cluster}" if body.namespace else _shown_cluster(body.cluster)
     if isinstance(body, GuardrailResume):
         changes = [f"resume what guardrails paused in {where}"]
-        yield Revision(
-            what="resume", time=now_ms, offset=offset, author=body.author, reason=body.reason, changes=changes
-        )
+        yield made(what="resume", author=body.author, reason=body.reason, changes=changes)
         return
     author, scope = f"guardrail {body.guardrail}", f"scaleDown of {where}"
     if body.command == "resume":
-        yield Revision(what="resume", time=now_ms, offset=offset, author=author, changes=[f"resume {scope}"])
+        yield made(what="resume", author=author, changes=[f"resume {scope}"])
         return
     until = f"until {rfc3339_seconds(body.until)}" if body.until else "until a person resumes"
     changes = [f"pause {scope} {until}"]
-    yield Revision(what="pause", time=now_ms, offset=offset, author=author, reason=trip_reason(body), changes=changes)
+    yield made(what="pause", author=author, reason=trip_reason(body), changes=changes)
 
 
 def _shown_cluster(cluster: str) -> str:
