@@ -72,22 +72,20 @@ class Requirement:
 
 
 class Selector:
-    """A conjunction of requirements, sorted by key; None for the selector that matches nothing."""
+    """A conjunction of requirements, sorted by key; None for the selector that matches nothing.
 
-    __slots__ = ("_equalities", "_others", "_text", "requirements")
+    `equalities`: the labels that whatever matches must bear, as (key, value); there may be other requirements.
+    """
+
+    __slots__ = ("_others", "_text", "equalities", "requirements")
 
     def __init__(self, requirements: Iterable[Requirement] | None) -> None:
         self.requirements = None if requirements is None else tuple(sorted(requirements, key=lambda each: each.key))
         known = self.requirements or ()
         # Nearly every selector in use is a few equalities: these need no dispatch.
-        self._equalities = tuple((each.key, each.values[0]) for each in known if each.operator in ("=", "=="))
+        self.equalities = tuple((each.key, each.values[0]) for each in known if each.operator in ("=", "=="))
         self._others = tuple(each for each in known if each.operator not in ("=", "=="))
         self._text = ",".join(str(each) for each in known)
-
-    @property
-    def equalities(self) -> tuple[tuple[str, str], ...]:
-        """The labels that whatever matches must bear, as (key, value); there may be other requirements."""
-        return self._equalities
 
     @property
     def empty(self) -> bool:
@@ -98,7 +96,7 @@ class Selector:
         """Tell whether a set of labels meets every requirement."""
         if self.requirements is None:
             return False
-        for key, value in self._equalities:
+        for key, value in self.equalities:
             if labels.get(key) != value:
                 return False
         return all(each.matches(labels) for each in self._others)
