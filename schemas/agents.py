@@ -6,11 +6,11 @@ N is the incarnation: a cluster that is added again gets a higher one, so that n
 Which clusters have an agent, folded from the entries of `fleethpa.settings`. No I/O.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES
+from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES, MAX_TIME_MS, Positive
 from schemas.settings import SettingsSet
 from schemas.topics import PREFIX
 
@@ -65,10 +65,10 @@ class AgentSet(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     """
 
     cluster: str
-    incarnation: int
+    incarnation: Annotated[int, Meta(ge=1, le=MAX_TIME_MS)]
     left: bool = False
-    max_namespaces: int = CLUSTER_NAMESPACES.most
-    max_hpas: int = CLUSTER_HPAS.most
+    max_namespaces: Positive = CLUSTER_NAMESPACES.most
+    max_hpas: Positive = CLUSTER_HPAS.most
     author: str = ""
     reason: str = ""
 

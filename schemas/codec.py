@@ -28,6 +28,13 @@ def encode_to_keep(value: Any) -> bytes:
     return bytes(memoryview(_ENCODER.encode(value)))
 
 
+def in_words(error: msgspec.ValidationError, place: str = "") -> str:
+    """Say what is wrong with a part of a document at `place`, the field first: `rules[0].type: expected …`."""
+    text, _, field = str(error).partition(" - at `$")
+    where = f"{place}{field.removesuffix('`')}".lstrip(".")
+    return f"{where}: {text[0].lower()}{text[1:]}" if where else text
+
+
 def decode(data: bytes, type_: type[T]) -> T:
     """Decode and validate.
 

@@ -9,11 +9,13 @@ Fields are only ever added, with a default. Times are integer milliseconds since
 values integers in milli units (signed 64 bit), requests and tolerances Kubernetes quantity texts.
 """
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from schemas.agents import AgentSet
+from schemas.guardrails import LONGEST_MS
+from schemas.limits import Count, Positive, TimeMs
 from schemas.observed import (
     Answers,
     AutoscalerDeleted,
@@ -46,10 +48,10 @@ class BreakerCommand(EntryBody, frozen=True, kw_only=True, tag="breaker"):
     cluster: str
     guardrail: str
     namespace: str = ""
-    until: int = 0
-    removed: int = 0
-    replicas: int = 0
-    window_ms: int = 0
+    until: TimeMs = 0
+    removed: Count = 0
+    replicas: Count = 0
+    window_ms: Annotated[int, Meta(ge=0, le=LONGEST_MS)] = 0
 
 
 class GuardrailResume(EntryBody, frozen=True, kw_only=True):
@@ -75,7 +77,7 @@ class LeftNative(Struct, frozen=True, kw_only=True, rename="camel", omit_default
 
     namespace: str
     name: str
-    last_scale: int | None = None
+    last_scale: TimeMs | None = None
     scaled_to_zero: bool = False
 
 
@@ -90,8 +92,8 @@ class HandsChanged(EntryBody, frozen=True, kw_only=True):
 
     cluster: str
     holder: str
-    generation: int
-    time: int
+    generation: Positive
+    time: TimeMs
     before: str = ""
     natives: list[LeftNative] = field(default_factory=list)
 
@@ -109,8 +111,8 @@ class Outcome(EntryBody, frozen=True, kw_only=True):
     uid: str
     result: Literal["applied", "superseded", "stale", "refused", "failed"]
     error: str = ""
-    spec_replicas: int | None = None
-    status_replicas: int | None = None
+    spec_replicas: Count | None = None
+    status_replicas: Count | None = None
     selector: str | None = None
     resource_version: str = ""
     attempts: int = 0
@@ -159,7 +161,7 @@ class PublicRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
     v: int
     entries: list[Body]
-    time: int = 0
+    time: TimeMs = 0
     cluster: str = ""
     namespace: str = ""
 

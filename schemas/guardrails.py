@@ -1,15 +1,15 @@
 """Guardrails: rules over removals of replicas, as data. `guardrails.yaml` holds one `Guardrails` object."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from schemas.kubernetes.gotimes import parse_duration_ms, parse_time_ms
-from schemas.limits import GUARDRAIL_NAME
+from schemas.limits import GUARDRAIL_NAME, Positive
 
-API_VERSION = "fleethpa.io/v1"
 SHORTEST_MS = 60_000
 LONGEST_MS = 3_600_000
+Percent = Annotated[int, Meta(ge=1, le=100)]
 
 
 class Guardrail(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
@@ -25,9 +25,9 @@ class Guardrail(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     name: str
     scope: Literal["cluster", "fleet"] = "cluster"
     window: str = "5m"
-    removed_percent: int
-    least_removed: int = 10
-    cluster_weight_percent: int = 40
+    removed_percent: Percent
+    least_removed: Positive = 10
+    cluster_weight_percent: Percent = 40
     pause: str = "15m"
     act: bool = False
     act_from: str = ""
@@ -68,12 +68,6 @@ def problems(guardrails: Guardrails) -> list[str]:
         elif len(rule.name) > GUARDRAIL_NAME.most or not rule.name.isprintable():
             found.append(f"{place}.name: {rule.name[:80]!r} must be at most {GUARDRAIL_NAME.most} printable characters")
         names.add(rule.name)
-        for field in ("removed_percent", "cluster_weight_percent"):
-            value = getattr(rule, field)
-            if not 1 <= value <= 100:
-                found.append(f"{place}.{_camel(field)}: {value} must be from 1 to 100")
-        if rule.least_removed < 1:
-            found.append(f"{place}.leastRemoved: {rule.least_removed} must be at least 1")
         for field, text in (("window", rule.window), ("pause", rule.pause)):
             found += _span_problem(f"{place}.{field}", text)
         if rule.act_from:
@@ -95,8 +89,3 @@ def _moment_problem(place: str, rule: Guardrail) -> list[str]:
     except ValueError:
         return [f"{place}: {rule.act_from[:40]!r} must be a time such as 2026-12-06T08:00:00Z"]
     return [] if rule.act else [f"{place}: it has no effect without act: true"]
-
-
-def _camel(field: str) -> str:
-    first, *rest = field.split("_")
-    return first + "".join(word.capitalize() for word in rest)

@@ -6,9 +6,25 @@ made of this table.
 """
 
 from dataclasses import dataclass
+from typing import Annotated, Final
+
+from msgspec import Meta
 
 from schemas.codec import encode
 from schemas.topics import MAX_LOG_RECORD_BYTES, MAX_PARTITIONS, MAX_ROW_BYTES, REJECTED_KEPT_BYTES
+
+MAX_TIME_MS: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999, which RFC 3339 can still write."""
+MOST_REPLICAS: Final = 2**31 - 1
+
+TimeMs = Annotated[int, Meta(ge=0, le=MAX_TIME_MS)]
+"""Milliseconds since 1970; where a field says so, 0 is none."""
+WindowMs = Annotated[int, Meta(ge=-MAX_TIME_MS, le=MAX_TIME_MS)]
+"""Milliseconds that a sample was measured over. A negative window counts, as upstream has it."""
+Count = Annotated[int, Meta(ge=0, le=MOST_REPLICAS)]
+Positive = Annotated[int, Meta(ge=1, le=MOST_REPLICAS)]
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""Whole numbers of a record: one beyond its bounds is refused where it is decoded."""
 
 REJECTED = "`fleethpa.rejected` has the record and the reason"
 IGNORED = (
@@ -97,6 +113,7 @@ QUESTION_TEXT = Limit("a name", 512, "characters", "ingest, fold", "the answer o
 LABELS = Limit("labels", 4 * 1024, "characters", "ingest, fold", "the sample is left out; " + REJECTED)
 ANSWER_PARTS = Limit("parts of an answer, chunks of a list", 10_000, "parts", "ingest", REJECTED)
 PACKED_PODS = Limit("pods in a packed answer", 10_000, "pods", "ingest", "the answer is left out; " + REJECTED)
+Parts = Annotated[int, Meta(ge=1, le=ANSWER_PARTS.most)]
 POINTS = Limit("samples in one entry of the log", 500, "samples", "ingest", "nothing: more samples make more entries")
 
 # --- a Prometheus as metric source ------------------------------------------------------------------------------------

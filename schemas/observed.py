@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from schemas.kubernetes.quantity import wrap_i64
+from schemas.limits import Count, Int64, Parts, Positive, TimeMs, WindowMs
 
 Origin = Literal["cluster", "central"]
 Mode = Literal["off", "shadow", "enforce"]
@@ -44,7 +45,7 @@ class AutoscalerSet(EntryBody, frozen=True, kw_only=True):
     reason: str = ""
     session: str = ""
     manager: str = ""
-    manager_time: int = 0
+    manager_time: TimeMs = 0
     renewed: bool = False
 
 
@@ -69,11 +70,11 @@ class AutoscalerList(EntryBody, frozen=True, kw_only=True):
 
     list_id: str
     hpas: list[dict[str, Any]]
-    chunk: int = 0
-    chunks: int = 1
+    chunk: Count = 0
+    chunks: Parts = 1
     rivals: list[dict[str, Any]] = []
     session: str = ""
-    managers: dict[str, tuple[str, int]] = {}
+    managers: dict[str, tuple[str, TimeMs]] = {}
 
 
 class Command(EntryBody, frozen=True, kw_only=True):
@@ -91,8 +92,8 @@ class Command(EntryBody, frozen=True, kw_only=True):
     cluster: str = ""
     mode: Mode | None = None
     pause_kind: Literal["all", "scaleUp", "scaleDown"] = "all"
-    until: int = 0
-    replicas: int | None = None
+    until: TimeMs = 0
+    replicas: Positive | None = None
     author: str = ""
     reason: str = ""
 
@@ -121,9 +122,9 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defa
     uid: str = ""
     labels: dict[str, str] = {}
     phase: str = "Running"
-    start: int | None = None
+    start: TimeMs | None = None
     ready: str | None = None
-    ready_at: int | None = None
+    ready_at: TimeMs | None = None
     deleting: bool = False
     containers: list[Container] = []
     init_containers: list[Container] = []
@@ -153,8 +154,8 @@ class PodList(EntryBody, frozen=True, kw_only=True):
 
     list_id: str
     pods: list[Pod]
-    chunk: int = 0
-    chunks: int = 1
+    chunk: Count = 0
+    chunks: Parts = 1
     session: str = ""
 
 
@@ -230,13 +231,13 @@ class ScaleSet(EntryBody, frozen=True, gc=False, kw_only=True):
 
     target: Target
     error: str | None = None
-    spec_replicas: int = 0
-    status_replicas: int = 0
+    spec_replicas: Count = 0
+    status_replicas: Count = 0
     selector: str = ""
     resource_version: str = ""
     uid: str = ""
     manager: str = ""
-    manager_time: int = 0
+    manager_time: TimeMs = 0
     session: str = ""
 
 
@@ -288,7 +289,7 @@ class ObserverTrouble(Struct, frozen=True, gc=False, kw_only=True, rename="camel
 
     part: str
     reason: Reason
-    since: int
+    since: TimeMs
     error: str = ""
     namespaces: list[str] = []
     namespace_count: int = 0
@@ -306,7 +307,7 @@ class ClusterReport(EntryBody, frozen=True, gc=False, kw_only=True):
     cluster: str
     session: str
     instance: str = ""
-    started: int = 0
+    started: TimeMs = 0
     troubles: list[ObserverTrouble] = []
     stopped: bool = False
 
@@ -324,18 +325,18 @@ class PodUsage(Struct, frozen=True, gc=False, array_like=True):
     """
 
     pod: str
-    time: int
-    window_ms: int
-    containers: list[tuple[str, dict[str, int]]]
+    time: TimeMs
+    window_ms: WindowMs
+    containers: list[tuple[str, dict[str, Int64]]]
 
 
 class PodValue(Struct, frozen=True, gc=False, array_like=True):
     """One MetricValue of a pod: `[pod, milli, time, windowMs]`."""
 
     pod: str
-    milli: int
-    time: int
-    window_ms: int = 60_000
+    milli: Int64
+    time: TimeMs
+    window_ms: WindowMs = 60_000
 
 
 class PackedPods(Struct, frozen=True, gc=False, array_like=True):
@@ -349,9 +350,9 @@ class PackedPods(Struct, frozen=True, gc=False, array_like=True):
     version: Literal[1]
     prefix: str
     names: str
-    time: int
+    time: TimeMs
     ages: list[int]
-    window_ms: int
+    window_ms: WindowMs
     columns: list[tuple[str, str, int, list[int]]]
 
 
@@ -396,12 +397,12 @@ class MetricAnswer(AnswerIdentity, frozen=True, gc=False, kw_only=True, rename="
     error: str | None = None
     usages: list[PodUsage] = []
     values: list[PodValue] = []
-    milli: int = 0
-    time: int = 0
-    items: list[tuple[int, int]] = []
+    milli: Int64 = 0
+    time: TimeMs = 0
+    items: list[tuple[Int64, TimeMs]] = []
     answer_id: str = ""
-    part: int = 0
-    parts: int = 1
+    part: Count = 0
+    parts: Parts = 1
     packed: PackedPods | None = None
     promql: str = ""
 
@@ -432,15 +433,15 @@ class Point(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_de
 
     type: MetricType
     metric: str
-    milli: int
-    time: int
+    milli: Int64
+    time: TimeMs
     pod: str = ""
     container: str = ""
     object_kind: str = ""
     object: str = ""
     labels: dict[str, str] = {}
     temporality: Literal["gauge", "delta", "cumulative"] = "gauge"
-    start_time: int = 0
+    start_time: TimeMs = 0
     utilization: bool = False
 
 

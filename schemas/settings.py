@@ -3,19 +3,20 @@
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.gotimes import parse_duration_ms
+from schemas.limits import MOST_REPLICAS, Positive
 from schemas.observed import MetricType, Mode
+from schemas.topics import MAX_PARTITIONS
 
 OFF: Final = "off"
 SHORTEST_MS: Final = 60_000
 LONGEST_MS: Final = 3_600_000
 """No budget looks back further than this; state rows keep what was removed for as long."""
-MOST_REPLICAS: Final = 2**31 - 1
 EVERY_NAMESPACE: Final = "*"
 """Means every namespace of the cluster that has no budget of its own; each of them gets a budget of this size."""
 _FORM: Final = re.compile(r"([0-9]{1,10})(%?)/([0-9a-z.]{1,20})", re.ASCII)
@@ -147,8 +148,8 @@ SETTING_NAMES: Final = dict(
 class EngineSet(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="engine"):
     """From here on this engine makes the decisions; `partitions` records the partition count, never changed later."""
 
-    engine: int
-    partitions: int = 0
+    engine: Positive
+    partitions: Annotated[int, Meta(ge=0, le=MAX_PARTITIONS)] = 0
     author: str = ""
     reason: str = ""
 
@@ -159,7 +160,7 @@ class WatermarkReset(
     """The source topic was deleted and created again: forget which of its offsets have been seen."""
 
     topic: str
-    source_partition: int
+    source_partition: Annotated[int, Meta(ge=0, le=MAX_PARTITIONS)]
     author: str = ""
     reason: str = ""
 

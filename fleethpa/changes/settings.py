@@ -14,10 +14,12 @@ import msgspec
 from fleethpa.frame.errors import CommandError, usage
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.show.times import LATEST_MS, span
+from schemas.codec import in_words
 from schemas.guardrails import Guardrails, problems
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
+from schemas.limits import MOST_REPLICAS
 from schemas.observed import MetricType
-from schemas.settings import MAPS, MINIMA, MOST_REPLICAS, SETTING_NAMES, ClusterSettings, parse_budget, parse_price
+from schemas.settings import MAPS, MINIMA, SETTING_NAMES, ClusterSettings, parse_budget, parse_price
 from streams.hpa.rules import NEWEST, RELEASED, UnknownRulesError, minor_of, parse_gates, rules_of
 
 
@@ -39,7 +41,7 @@ def read_guardrails(file: Path) -> tuple[Guardrails | None, list[str]]:
     try:
         rules = msgspec.convert(_document(file), Guardrails)
     except msgspec.ValidationError as error:
-        return None, [str(error)]
+        return None, [in_words(error)]
     return rules, problems(rules)
 
 

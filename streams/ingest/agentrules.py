@@ -5,8 +5,8 @@ records of its own cluster only, about what is observed there and nothing else, 
 them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
 
 from msgspec import structs
 
@@ -141,36 +141,29 @@ class _Admission:
 
     def _each(self, items: Iterable[T], take: Callable[[T], None]) -> list[T]:
         """Those that are taken; each of the others is refused by itself."""
-        return list(self._taken(items, take))
-
-    def _taken(self, items: Iterable[T], take: Callable[[T], None]) -> Iterator[T]:
+        taken = []
         for item in items:
             try:
                 take(item)
             except Refusal as refusal:
                 self._found.refuse(refusal)
             else:
-                yield item
+                taken.append(item)
+        return taken
 
     # --- HPAs ---------------------------------------------------------------------------------------------------------
 
     def _autoscalers(self, body: AutoscalerSet | AutoscalerDeleted | AutoscalerList) -> Body:
         if not isinstance(body, AutoscalerList) and body.origin != "cluster":
             raise Refusal("notAllowed", f"{_whose(self._agent)} may not change central HPAs")
-        if isinstance(body, AutoscalerDeleted):
-            self._note_hpa(body.name)
+        if not isinstance(body, AutoscalerList):
+            self._note_hpa(body.name if isinstance(body, AutoscalerDeleted) else body.hpa["metadata"]["name"])
             return body
-        if isinstance(body, AutoscalerSet):
-            self._take_hpa(body.hpa)
-            return body
-        return structs.replace(body, hpas=self._each(body.hpas, self._take_hpa))
+        return structs.replace(body, hpas=self._each(body.hpas, lambda hpa: self._note_hpa(hpa["metadata"]["name"])))
 
     def _note_hpa(self, name: str) -> None:
         place = f"{self._namespace}/{name}"
         self._rates.take(rates.HPA, (self._namespace, name), self._moment.at_s, f"reports on HPA {place}")
-
-    def _take_hpa(self, hpa: dict[str, Any]) -> None:
-        self._note_hpa(str(hpa["metadata"]["name"]))
 
     # --- samples ------------------------------------------------------------------------------------------------------
 

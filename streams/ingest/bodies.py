@@ -13,10 +13,9 @@ from schemas.codec import encode
 from schemas.decisions import ENGINE
 from schemas.entries import Body, BreakerCommand, GuardrailResume, HandsChanged, Outcome
 from schemas.fitting import IGNORED, fitted, fitted_hpa
-from schemas.guardrails import LONGEST_MS
-from schemas.kubernetes.quantity import QuantityError, parse_quantity
+from schemas.kubernetes.quantity import parse_quantity
 from schemas.kubernetes.shape import Json
-from schemas.limits import OverLimitError
+from schemas.limits import MAX_TIME_MS, OverLimitError
 from schemas.observed import (
     Answers,
     AutoscalerDeleted,
@@ -36,7 +35,6 @@ from schemas.settings import (
     EVERY_NAMESPACE,
     MINIMA,
     SETTING_NAMES,
-    ClusterSettings,
     EngineSet,
     Restart,
     SettingsSet,
@@ -44,19 +42,11 @@ from schemas.settings import (
     parse_budget,
     parse_price,
 )
-from streams.hpa.rules import CURRENT_TEXT, UnknownRulesError, minor_of, parse_gates, rules_of
+from streams.hpa.rules import minor_of, parse_gates, rules_of
 from streams.ingest import own as topickinds
-from streams.ingest.checks import (
-    MAX_REPLICAS,
-    check_answers,
-    check_chunk,
-    check_limit,
-    check_pod,
-    check_pod_list,
-    check_range,
-)
+from streams.ingest.checks import check_answers, check_chunk, check_limit, check_pod, check_pod_list, check_range
 from streams.ingest.hpamanifests import checked_hpa
-from streams.ingest.pieces import MAX_TIME_MS, Piece, Refusal
+from streams.ingest.pieces import Piece, Refusal
 from streams.ingest.values import check_cluster, check_namespace, check_object, check_text
 
 Refuse = Callable[[Refusal], None]
@@ -112,37 +102,23 @@ def _check_kind(kind: str, place: SourcePlace) -> None:
 
 def _checked(body: Body, place: SourcePlace, refuse: Refuse) -> Body:
     match body:
-        case Answers() | Samples():
-            check_answers(body)
-        case PodSet():
-            check_pod(body.pod)
-        case PodDeleted() | AutoscalerDeleted():
-            check_object(body.name, "name")
-            check_limit(limits.UID, len(getattr(body, "uid", "")), body.name)
-        case PodList():
-            check_pod_list(body)
-            check_limit(limits.LIST, len(encode(body)), f"pods of namespace {place.namespace}")
         case AutoscalerSet():
             return _autoscaler_set(body, place, refuse)
         case AutoscalerList():
             return _autoscaler_list(body, place, refuse)
+        case PodList():
+            check_pod_list(body)
+            check_limit(limits.LIST, len(encode(body)), f"pods of namespace {place.namespace}")
         case Command():
             _command(body, place)
-        case ScaleSet():
-            _scale(body)
-        case Heartbeat() | ClusterReport():
-            _observer_word(body)
-        case Outcome():
-            _outcome(body)
         case _:
-            _whole_partition(body)
+            _CHECKS[type(body)](body)
     return body
 
 
 def _autoscaler_set(body: AutoscalerSet, place: SourcePlace, refuse: Refuse) -> Body:
     if body.mode is not None and body.origin != "central":
         raise Refusal("invalid", "mode goes only with origin central; use a mode command for an HPA of a cluster")
-    check_range(body.manager_time, "managerTime", 0, MAX_TIME_MS)
     return structs.replace(body, hpa=_taken_hpa(body.hpa, place, refuse))
 
 
@@ -163,8 +139,6 @@ def _taken_hpa(hpa: Json, place: SourcePlace, refuse: Refuse) -> Json:
 def _autoscaler_list(body: AutoscalerList, place: SourcePlace, refuse: Refuse) -> Body:
     check_chunk(body.list_id, body.chunk, body.chunks)
     rivals = list(_good_rivals(body.rivals, refuse))
-    for name, (_, when) in body.managers.items():
-        check_range(when, f"managers[{name}]", 0, MAX_TIME_MS)
     made = structs.replace(body, hpas=list(_good_hpas(body.hpas, place, refuse)), rivals=rivals)
     check_limit(limits.LIST, len(encode(made)), f"HPAs of namespace {place.namespace}")
     return made
@@ -218,7 +192,6 @@ def _command(body: Command, place: SourcePlace) -> None:
     elif body.is_about_pauses != (place.topic == topics.SETTINGS):
         wanted = topics.SETTINGS if body.is_about_pauses else topics.AUTOSCALERS
         raise Refusal("wrongTopic", f"command {body.command} of HPAs and namespaces: send it to {wanted}")
-    check_range(body.until, "until", 0, MAX_TIME_MS)
 
 
 def _override(body: Command, place: SourcePlace) -> None:
@@ -227,7 +200,6 @@ def _override(body: Command, place: SourcePlace) -> None:
             "invalid", "command override is of one HPA: it needs a name, and cluster and namespace of its record"
         )
     if body.replicas is not None:
-        check_range(body.replicas, "replicas", 1, MAX_REPLICAS)
         check_range(body.until, "until", 1, MAX_TIME_MS)
 
 
@@ -240,26 +212,23 @@ def _scale(body: ScaleSet) -> None:
     check_text(body.target.kind, "target.kind")
     check_object(body.target.name, "target.name")
     check_limit(limits.SCALE_NAME, len(body.target.group), "target.group")
-    check_range(body.spec_replicas, "specReplicas", 0, MAX_REPLICAS)
-    check_range(body.status_replicas, "statusReplicas", 0, MAX_REPLICAS)
-    check_range(body.manager_time, "managerTime", 0, MAX_TIME_MS)
 
 
-def _observer_word(body: Heartbeat | ClusterReport) -> None:
+def _heartbeat(body: Heartbeat) -> None:
     check_text(body.session, "session")
-    if isinstance(body, Heartbeat):
-        check_limit(limits.WATCHES, len(body.watches) + len(body.problems) + len(body.reasons), "a heartbeat")
-        for name in (*body.watches, *body.problems, *body.reasons):
-            check_text(name, "watch")
-        check_limit(limits.VERSION, len(body.kubernetes), "kubernetes")
-        return
-    check_range(body.started, "started", 0, MAX_TIME_MS)
+    check_limit(limits.WATCHES, len(body.watches) + len(body.problems) + len(body.reasons), "a heartbeat")
+    for name in (*body.watches, *body.problems, *body.reasons):
+        check_text(name, "watch")
+    check_limit(limits.VERSION, len(body.kubernetes), "kubernetes")
+
+
+def _report(body: ClusterReport) -> None:
+    check_text(body.session, "session")
     check_limit(limits.TROUBLES, len(body.troubles), f"cluster {body.cluster}")
     check_limit(limits.REPORT, len(encode(body)), f"cluster {body.cluster}")
     for index, trouble in enumerate(body.troubles):
         place = f"troubles[{index}]"
         check_text(trouble.part, f"{place}.part")
-        check_range(trouble.since, f"{place}.since", 0, MAX_TIME_MS)
         check_limit(limits.TROUBLE_NAMESPACES, len(trouble.namespaces), place)
 
 
@@ -267,9 +236,6 @@ def _outcome(body: Outcome) -> None:
     check_text(body.decision, "decision")
     check_object(body.name, "name")
     check_limit(limits.UID, len(body.uid), f"the outcome of {body.decision}")
-    for field, value in (("specReplicas", body.spec_replicas), ("statusReplicas", body.status_replicas)):
-        if value is not None:
-            check_range(value, field, 0, MAX_REPLICAS)
 
 
 def _serving(body: Serving) -> None:
@@ -282,12 +248,9 @@ def _hands(body: HandsChanged) -> None:
     check_cluster(body.cluster)
     check_text(body.holder, "holder")
     check_limit(limits.NAME, len(body.before), "handsChanged.before")
-    check_range(body.generation, "generation", 1, MAX_REPLICAS)
-    check_range(body.time, "time", 0, MAX_TIME_MS)
     for native in body.natives:
         check_namespace(native.namespace)
         check_object(native.name, "natives.name")
-        check_range(native.last_scale or 0, "natives.lastScale", 0, MAX_TIME_MS)
 
 
 def _breaker(body: BreakerCommand) -> None:
@@ -295,10 +258,6 @@ def _breaker(body: BreakerCommand) -> None:
     check_text(body.guardrail, "guardrail", limits.GUARDRAIL_NAME.most)
     if body.namespace:
         check_namespace(body.namespace)
-    check_range(body.until, "until", 0, MAX_TIME_MS)
-    check_range(body.removed, "removed", 0, MAX_REPLICAS)
-    check_range(body.replicas, "replicas", 0, MAX_REPLICAS)
-    check_range(body.window_ms, "windowMs", 0, LONGEST_MS)
 
 
 def _settings(body: SettingsSet) -> None:
@@ -306,88 +265,84 @@ def _settings(body: SettingsSet) -> None:
     check_limit(limits.SETTINGS, len(encode(body)), f"cluster {body.cluster}")
     settings = body.settings
     for field, minimum in MINIMA.items():
-        value = getattr(settings, field)
-        if value is not None:
-            check_range(value, f"settings.{_camel(field)}", minimum, MAX_TIME_MS)
-    if settings.tolerance is not None:
-        _tolerance(settings.tolerance)
-    if settings.price is not None:
-        _parsed("settings.price", parse_price, settings.price)
+        if (value := getattr(settings, field)) is not None:
+            check_range(value, f"settings.{_WIRE_NAMES[field]}", minimum, MAX_TIME_MS)
+    for field, read in _TEXTS.items():
+        if (text := getattr(settings, field)) is not None:
+            _read(text, f"settings.{_WIRE_NAMES[field]}", read)
     for namespace in settings.namespaces or {}:
         check_namespace(namespace)
-    _budgets(settings)
-    try:
-        rules_of(minor_of(settings.rules or CURRENT_TEXT))
-        parse_gates(settings.gates or "")
-    except UnknownRulesError as error:
-        raise Refusal("invalid", f"settings.rules, settings.gates: {error}") from error
+    for field in ("removal_budgets", "addition_budgets"):
+        for namespace, text in (getattr(settings, field) or {}).items():
+            if namespace != EVERY_NAMESPACE:
+                check_namespace(namespace)
+            _read(text, f"settings.{_WIRE_NAMES[field]}[{namespace}]", parse_budget)
     for name in body.unset:
         if name not in SETTING_NAMES:
             raise Refusal("invalid", f"unset {name[:40]!r}: known settings are {', '.join(SETTING_NAMES)}")
 
 
-def _budgets(settings: ClusterSettings) -> None:
-    for field in ("removal_budget", "addition_budget"):
-        text, by_namespace = getattr(settings, field), getattr(settings, f"{field}s") or {}
-        if text is not None:
-            _parsed(f"settings.{_camel(field)}", partial(parse_budget, whole_cluster=True), text)
-        for namespace, own in by_namespace.items():
-            if namespace != EVERY_NAMESPACE:
-                check_namespace(namespace)
-            _parsed(f"settings.{_camel(field)}s[{namespace}]", parse_budget, own)
-
-
-def _parsed(field: str, parse: Callable[[str], object], text: str) -> None:
+def _read(text: str, field: str, read: Callable[[str], object]) -> None:
     try:
-        parse(text)
+        read(text)
     except ValueError as error:
-        raise Refusal("invalid", f"{field}: {error}") from error
-
-
-def _camel(field: str) -> str:
-    first, *rest = field.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+        raise Refusal("invalid", f"{field} {text[:40]!r}: {error}") from error
 
 
 def _tolerance(text: str) -> None:
-    try:
-        quantity = parse_quantity(text)
-    except QuantityError as error:
-        raise Refusal("invalid", f"settings.tolerance {text[:40]!r}: {error}") from error
-    if quantity.sign() < 0:
-        raise Refusal("invalid", f"settings.tolerance {text[:40]!r} must not be negative")
+    if parse_quantity(text).sign() < 0:
+        raise ValueError("must not be negative")
 
 
-def _whole_partition(body: Body) -> None:
-    """What concerns whole partitions: settings, agents, reconcilers, engine, reset of a watermark, restart."""
-    match body:
-        case SettingsSet():
-            _settings(body)
-        case Serving():
-            _serving(body)
-        case HandsChanged():
-            _hands(body)
-        case BreakerCommand():
-            _breaker(body)
-        case GuardrailResume():
-            if body.namespace:
-                check_cluster(body.cluster)
-                check_namespace(body.namespace)
-            else:
-                _cluster_or_all(body.cluster)
-        case AgentSet():
-            check_cluster(body.cluster)
-            check_range(body.incarnation, "incarnation", 1, MAX_TIME_MS)
-            check_range(body.max_namespaces, "maxNamespaces", 1, MAX_REPLICAS)
-            check_range(body.max_hpas, "maxHpas", 1, MAX_REPLICAS)
-        case EngineSet():
-            check_range(body.engine, "engine", 1, MAX_REPLICAS)
-            if body.engine > ENGINE:
-                # What only that engine knows, such as its settings, would be lost here on its way into the log.
-                raise Refusal("invalid", f"engine {body.engine}: this ingest has engine {ENGINE}; upgrade it first")
-            check_range(body.partitions, "partitions", 0, topics.MAX_PARTITIONS)
-        case WatermarkReset():
-            check_text(body.topic, "topic")
-            check_range(body.source_partition, "sourcePartition", 0, topics.MAX_PARTITIONS)
-        case Restart():
-            check_text(body.reason, "reason")
+_WIRE_NAMES = {field: name for name, field in SETTING_NAMES.items()}
+_TEXTS: dict[str, Callable[[str], object]] = {
+    "tolerance": _tolerance,
+    "price": parse_price,
+    "removal_budget": partial(parse_budget, whole_cluster=True),
+    "addition_budget": partial(parse_budget, whole_cluster=True),
+    "rules": lambda text: rules_of(minor_of(text)),
+    "gates": parse_gates,
+}
+"""Settings that are texts -> what reads them; raises ValueError."""
+
+
+def _resume(body: GuardrailResume) -> None:
+    if body.namespace:
+        check_cluster(body.cluster)
+        check_namespace(body.namespace)
+    else:
+        _cluster_or_all(body.cluster)
+
+
+def _engine(body: EngineSet) -> None:
+    if body.engine > ENGINE:
+        # What only that engine knows, such as its settings, would be lost here on its way into the log.
+        raise Refusal("invalid", f"engine {body.engine}: this ingest has engine {ENGINE}; upgrade it first")
+
+
+def _deleted(body: PodDeleted | AutoscalerDeleted) -> None:
+    check_object(body.name, "name")
+    check_limit(limits.UID, len(getattr(body, "uid", "")), body.name)
+
+
+_CHECKS: dict[type, Callable[[Any], object]] = {
+    Answers: check_answers,
+    Samples: check_answers,
+    PodSet: lambda body: check_pod(body.pod),
+    PodDeleted: _deleted,
+    AutoscalerDeleted: _deleted,
+    ScaleSet: _scale,
+    Heartbeat: _heartbeat,
+    ClusterReport: _report,
+    Outcome: _outcome,
+    Serving: _serving,
+    HandsChanged: _hands,
+    BreakerCommand: _breaker,
+    GuardrailResume: _resume,
+    SettingsSet: _settings,
+    AgentSet: lambda body: check_cluster(body.cluster),
+    EngineSet: _engine,
+    WatermarkReset: lambda body: check_text(body.topic, "topic"),
+    Restart: lambda body: check_text(body.reason, "reason"),
+}
+"""Body -> its check, which raises Refusal; of those that are good as they are, wherever they come from."""

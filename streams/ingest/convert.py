@@ -11,6 +11,7 @@ import orjson
 
 from schemas import limits, topics
 from schemas.entries import PublicRecord
+from schemas.limits import MAX_TIME_MS
 from schemas.observed import Point, Samples
 from schemas.topics import Headers
 from streams.ingest import otlp, own
@@ -18,7 +19,7 @@ from streams.ingest.bodies import SourcePlace, normalize
 from streams.ingest.checks import check_limit, check_point
 from streams.ingest.mapping import Resolver
 from streams.ingest.otlp import SourceSeries
-from streams.ingest.pieces import MAX_TIME_MS, Conversion, Piece, RawRecord, Refusal, header
+from streams.ingest.pieces import Conversion, Piece, RawRecord, Refusal, header
 from streams.ingest.values import time_to_ms
 
 OTLP_PROTO = "otlp_proto"
@@ -171,8 +172,6 @@ def _convert(raw: RawRecord, resolver: Resolver, found: Conversion) -> None:
 
 
 def _record(record: PublicRecord, raw: RawRecord, found: Conversion) -> None:
-    if not 0 <= record.time <= MAX_TIME_MS:
-        raise Refusal("badTime", f"time is {record.time}: expected milliseconds since 1970, up to the year 9999")
     found.time_ms = record.time or found.time_ms
     place = SourcePlace(raw.topic, record.cluster, record.namespace)
     for index, body in enumerate(record.entries):

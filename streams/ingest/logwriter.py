@@ -106,21 +106,20 @@ def _fitting(piece: Piece, raw: RawRecord, time_ms: int, index: int) -> Iterator
         index += len(data) <= MAX_ENTRY_BYTES
 
 
+_DIVISIBLE: dict[type, str] = {Samples: "points", Answers: "items", HandsChanged: "natives"}
+"""Bodies that can be split anywhere, and of what: samples, answers and native HPAs do not depend on each other, and a
+change of hands that comes twice counts once.
+"""
+
+
 def _halves(body: Body) -> tuple[Body, Body] | None:
-    """Split a body. Samples, answers and native HPAs do not depend on each other, so a batch of them can be split
-    anywhere; a change of hands that comes twice counts once.
-    """
-    if isinstance(body, Samples) and len(body.points) > 1:
-        middle = len(body.points) // 2
-        return Samples(points=body.points[:middle]), Samples(points=body.points[middle:])
-    if isinstance(body, Answers) and len(body.items) > 1:
-        middle = len(body.items) // 2
-        return structs.replace(body, items=body.items[:middle]), structs.replace(body, items=body.items[middle:])
-    if isinstance(body, HandsChanged) and len(body.natives) > 1:
-        middle = len(body.natives) // 2
-        first, second = body.natives[:middle], body.natives[middle:]
-        return structs.replace(body, natives=first), structs.replace(body, natives=second)
-    return None
+    """Split a body; None: it cannot be split."""
+    field = _DIVISIBLE.get(type(body), "")
+    items = getattr(body, field) if field else ()
+    middle = len(items) // 2
+    if not middle:
+        return None
+    return structs.replace(body, **{field: items[:middle]}), structs.replace(body, **{field: items[middle:]})
 
 
 class Batcher:

@@ -13,10 +13,11 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct, field
 
+from schemas.codec import in_words
 from schemas.connection import KafkaSettings
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.observed import MetricType, Point
-from schemas.topics import INGEST_GROUP, PUBLIC_TOPICS
+from schemas.topics import PUBLIC_TOPICS
 from streams.ingest.otlp import SourceSeries, Temporality
 from streams.ingest.pieces import Refusal
 from streams.ingest.values import check_cluster, check_namespace, check_object, check_text, is_cluster, to_milli
@@ -135,16 +136,9 @@ def load_mapping(text: str, name: str) -> Mapping:
     try:
         mapping = msgspec.convert({} if document is None else document, Mapping)
     except msgspec.ValidationError as error:
-        raise MappingError(f"{name}: {_in_words(str(error))}") from error
+        raise MappingError(f"{name}: {in_words(error)}") from error
     _check(mapping, name)
     return mapping
-
-
-def _in_words(text: str) -> str:
-    """`Expected … - at `$.rules[0].type`` → `rules[0].type: expected …`."""
-    message, at, path = text.partition(" - at `$")
-    place = path.rstrip("`").lstrip(".")
-    return f"{place}: {message[0].lower()}{message[1:]}" if at and place else message
 
 
 def _check(mapping: Mapping, name: str) -> None:
@@ -191,11 +185,6 @@ class Resolver:
         self._rules = mapping.all_rules
         self._identity = mapping.identity
         self._candidates = lru_cache(maxsize=_KEPT_NAMES)(self._matching)
-
-    @property
-    def mapping(self) -> Mapping:
-        """The configuration that it was made of."""
-        return self._mapping
 
     def resolve(self, series: SourceSeries, topic: str, cluster: str = "") -> Resolved:
         """Make a point of a series.
@@ -314,7 +303,6 @@ class IngestConfig:
     mapping: Mapping = dataclass_field(default_factory=Mapping)
     sample_topics: tuple[str, ...] = ()
     timestamp: Literal["append", "source"] = "append"
-    group: str = INGEST_GROUP
     member: str = ""
     web_host: str = "127.0.0.1"
     web_port: int | None = None

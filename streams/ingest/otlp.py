@@ -14,6 +14,8 @@ from google.protobuf.message import DecodeError, Message
 from msgspec import Meta, Struct
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
+from schemas.codec import in_words
+from schemas.limits import Int64
 from streams.ingest.pieces import Refusal
 from streams.ingest.values import nanos_to_ms
 
@@ -57,13 +59,13 @@ _TEXTS = ("string_value", "bool_value", "int_value", "double_value")
 
 # --- JSON, with the attributes of protobuf's messages; of lists, each item is read by itself --------------------------
 
-_Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+_Nanos = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class _Value(Struct, frozen=True, rename="camel"):
     string_value: str | None = None
     bool_value: bool | None = None
-    int_value: _Integer | None = None
+    int_value: Int64 | None = None
     double_value: float | None = None
 
 
@@ -73,10 +75,10 @@ class _KeyValue(Struct, frozen=True):
 
 
 class _Point(Struct, frozen=True, rename="camel"):
-    time_unix_nano: _Integer = 0
-    start_time_unix_nano: _Integer = 0
-    flags: _Integer = 0
-    as_int: _Integer | None = None
+    time_unix_nano: _Nanos = 0
+    start_time_unix_nano: _Nanos = 0
+    flags: Int64 = 0
+    as_int: Int64 | None = None
     as_double: float | str | None = None
     attributes: list[_KeyValue] = []
 
@@ -120,9 +122,8 @@ def _made(item: object, type_: type[T], place: str, index: int | None = None) ->
     try:
         return msgspec.convert(item, type_, strict=False)
     except msgspec.ValidationError as error:
-        text, _, field = str(error).removesuffix("`").partition(" - at `$")
-        where = f"{place}{'' if index is None else f'[{index}]'}{field}".lstrip(".")
-        raise Refusal("wrongType", f"{where}: {text[0].lower()}{text[1:]}") from error
+        at = place if index is None else f"{place}[{index}]"
+        raise Refusal("wrongType", in_words(error, at)) from error
 
 
 def _set_field(message: Any, group: str, names: tuple[str, ...]) -> str | None:

@@ -6,16 +6,12 @@ What deciders store has limits of its own (`streams/state/held.py`), for every s
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from schemas.agents import AgentTopics
 from schemas.entries import Body
 from schemas.topics import Headers
-
-MAX_TIME_MS = 253_402_300_799_999
-"""The last millisecond of the year 9999, which RFC 3339 can still write."""
 
 
 class RawRecord(NamedTuple):
@@ -118,11 +114,6 @@ def header(headers: Headers, name: str) -> str:
         if key.lower() == name and value is not None:
             return value.decode("utf-8", "replace").strip()
     return ""
-
-
-def flat(mapping: Mapping[str, str]) -> str:
-    """Labels in one text for messages: `{a="1", b="2"}`."""
-    return "{" + ", ".join(f'{name}="{value}"' for name, value in sorted(mapping.items())) + "}"
 
 
 SHOWN_S = 600.0

@@ -127,9 +127,7 @@ async def last_times(config: IngestConfig, partitions: Iterable[int]) -> dict[in
     return found
 
 
-async def reset_source(
-    kafka: KafkaSettings, topic: str, partition: int, *, author: str, reason: str, group: str = INGEST_GROUP
-) -> int:
+async def reset_source(kafka: KafkaSettings, topic: str, partition: int, *, author: str, reason: str) -> int:
     """Append a reset of the watermark to every partition of the log, then set ingest's offset to the beginning.
 
     Ingest must be stopped: Kafka refuses to move offsets of a group that runs. In this order a crash in between only
@@ -138,24 +136,20 @@ async def reset_source(
     Raises IngestError: the group runs, the partition does not exist, or Kafka denies something.
     """
     try:
-        return await _reset(
-            kafka,
-            TopicPartition(topic, partition),
-            WatermarkReset(topic=topic, source_partition=partition, author=author, reason=reason),
-            group,
-        )
+        body = WatermarkReset(topic=topic, source_partition=partition, author=author, reason=reason)
+        return await _reset(kafka, TopicPartition(topic, partition), body)
     except KafkaError as error:
         raise explained(error, kafka) from error
 
 
-async def _reset(kafka: KafkaSettings, source: TopicPartition, body: WatermarkReset, group: str) -> int:
+async def _reset(kafka: KafkaSettings, source: TopicPartition, body: WatermarkReset) -> int:
     counts = await partition_counts(kafka, [LOG, source.topic])
     if source.partition >= counts[source.topic]:
         raise IngestError(f"{source.topic} has no partition {source.partition}: it has {counts[source.topic]}")
-    async with reader(kafka, [source], group_id=group) as consumer:
+    async with reader(kafka, [source], group_id=INGEST_GROUP) as consumer:
         begin: int = (await consumer.beginning_offsets([source]))[source]
         await _append(kafka, body, counts[LOG])
-        await _move(consumer, source, begin, group)
+        await _move(consumer, source, begin)
     return begin
 
 
@@ -166,11 +160,11 @@ async def _append(kafka: KafkaSettings, body: WatermarkReset, partitions: int) -
             await producer.send_and_wait(LOG, value, key=WHOLE_PARTITION_KEY.encode(), partition=partition)
 
 
-async def _move(consumer: AIOKafkaConsumer, source: TopicPartition, begin: int, group: str) -> None:
+async def _move(consumer: AIOKafkaConsumer, source: TopicPartition, begin: int) -> None:
     try:
         await consumer.commit({source: begin})
     except KafkaError as error:
         raise IngestError(
-            f"the offset of group {group} cannot be moved ({type(error).__name__}): a worker runs. "
+            f"the offset of group {INGEST_GROUP} cannot be moved ({type(error).__name__}): a worker runs. "
             "Next: stop ingest, then run this again"
         ) from error

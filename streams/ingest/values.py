@@ -1,13 +1,12 @@
 """Names, values and times as producers write them: valid and exact, or refused."""
 
 import re
-from datetime import UTC, datetime
 from functools import lru_cache
 
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.objectmeta import dns_label_errors, dns_subdomain_errors
-from schemas.limits import NAME
-from streams.ingest.pieces import MAX_TIME_MS, Refusal
+from schemas.limits import MAX_TIME_MS, NAME
+from streams.ingest.pieces import Refusal
 
 MAX_TEXT = NAME.most
 
@@ -79,7 +78,6 @@ _NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,6})|(n
 _NOT_FINITE = frozenset({"nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"})
 _DECIMAL = {"n": -9, "u": -6, "m": -3, None: 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def to_milli(value: object) -> int:

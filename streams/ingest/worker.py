@@ -15,7 +15,7 @@ from runtime.process import health_server
 from runtime.records import follow_topic
 from schemas.agents import AgentRegistry, AgentSet
 from schemas.entries import Body
-from schemas.topics import LOG, REJECTED, SETTINGS
+from schemas.topics import INGEST_GROUP, LOG, REJECTED, SETTINGS
 from streams.ingest.agentloop import Agents
 from streams.ingest.logwriter import IngestMetrics, LogWriter
 from streams.ingest.loop import Worker
@@ -90,7 +90,7 @@ async def _run_together(
 def _consumer(config: IngestConfig) -> AIOKafkaConsumer:
     return group_consumer(
         config.kafka,
-        config.group,
+        INGEST_GROUP,
         begin="earliest",
         session_timeout_ms=config.session_timeout_ms,
         group_instance_id=config.member or None,

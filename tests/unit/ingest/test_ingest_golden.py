@@ -172,7 +172,9 @@ BAD_PACKED: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     ("kind", "changes", "text"),
     [
-        pytest.param("podSet", {"pod": {"name": "p", "start": -1}}, "start of pod p is -1", id="a negative time"),
+        pytest.param(
+            "podSet", {"pod": {"name": "p", "start": -1}}, ">= 0 - at `$.entries[0].pod.start`", id="a negative time"
+        ),
         pytest.param(
             "podSet",
             {"pod": {"name": "p", "containers": [{"name": "app", "requests": {"cpu": "-1"}}]}},
@@ -186,17 +188,32 @@ BAD_PACKED: list[tuple[dict[str, Any], str]] = [
             id="an absurd request",
         ),
         pytest.param("podList", {"chunk": 3, "chunks": 2}, "chunk is 3, must be 0 to 1", id="a chunk beyond the last"),
-        pytest.param("scaleSet", {"specReplicas": -1}, "specReplicas is -1", id="negative replicas"),
-        pytest.param("scaleSet", {"specReplicas": 2**31}, "specReplicas is 2147483648", id="too many replicas"),
-        pytest.param("outcome", {"statusReplicas": -1}, "statusReplicas is -1", id="negative replicas of an outcome"),
+        pytest.param("scaleSet", {"specReplicas": -1}, ">= 0 - at `$.entries[0].specReplicas`", id="negative replicas"),
+        pytest.param(
+            "scaleSet",
+            {"specReplicas": 2**31},
+            "<= 2147483647 - at `$.entries[0].specReplicas`",
+            id="too many replicas",
+        ),
+        pytest.param(
+            "outcome",
+            {"statusReplicas": -1},
+            ">= 0 - at `$.entries[0].statusReplicas`",
+            id="negative replicas of an outcome",
+        ),
         pytest.param("settings", {"cluster": "a/b"}, "cluster 'a/b'", id="settings of an impossible cluster"),
         pytest.param("settings", {"settings": {"tolerance": "-0.1"}}, "must not be negative", id="negative tolerance"),
         pytest.param("settings", {"settings": {"tolerance": "x"}}, "settings.tolerance 'x'", id="tolerance of text"),
         pytest.param("settings", {"settings": {"syncPeriodMs": 0}}, "settings.syncPeriodMs is 0", id="no sync period"),
         pytest.param("settings", {"settings": {"namespaces": {"A": "off"}}}, "namespace 'A'", id="an odd namespace"),
-        pytest.param("engine", {"engine": 0}, "engine is 0", id="engine zero"),
+        pytest.param("engine", {"engine": 0}, ">= 1 - at `$.entries[0].engine`", id="engine zero"),
         pytest.param("restart", {"reason": ""}, "reason ''", id="a restart without reason"),
-        pytest.param("watermarkReset", {"sourcePartition": -1}, "sourcePartition is -1", id="a negative partition"),
+        pytest.param(
+            "watermarkReset",
+            {"sourcePartition": -1},
+            ">= 0 - at `$.entries[0].sourcePartition`",
+            id="a negative partition",
+        ),
         pytest.param("heartbeat", {"session": ""}, "session ''", id="a heartbeat of nobody"),
         pytest.param("command", {"command": "mode", "mode": None}, "needs mode", id="a mode command without mode"),
         pytest.param("autoscalerSet", {"mode": "off"}, "only with origin central", id="a mode of a cluster's HPA"),
@@ -207,12 +224,17 @@ BAD_PACKED: list[tuple[dict[str, Any], str]] = [
             "rivals[0] must be",
             id="a rival whose target's group is no text",
         ),
-        pytest.param("autoscalerList", {"managers": {"a": ["m", -1]}}, "managers[a]", id="a manager of no time"),
+        pytest.param(
+            "autoscalerList",
+            {"managers": {"a": ["m", -1]}},
+            ">= 0 - at `$.entries[0].managers[...][1]`",
+            id="a manager of no time",
+        ),
         pytest.param("autoscalerSet", {"managerTime": -1}, "managerTime", id="a manager's time before all time"),
         pytest.param(
             "answers",
             {"items": [{"api": "resource", "usages": [["p", 1, 1, [["app", {"cpu": 2**63}]]]]}]},
-            "does not fit 64 bit",
+            "<= 9223372036854775807 - at `$.entries[0].items[0].usages[0][3]",
             id="an answer beyond 64 bit",
         ),
         *[pytest.param("answers", {"items": [made]}, text, id=f"packed: {text}") for made, text in BAD_PACKED],
