@@ -14,12 +14,12 @@ from msgspec import structs
 
 from schemas.keys import HpaId
 from streams.analysis.answer import Answer, answer
-from streams.analysis.applicability import BAND, applying, failed, is_at_edge
 from streams.history.evaluations import MOST_COUNTED, readers_by_hpa
 from streams.history.parallel import reported
 from streams.history.past import Past
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
+from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import Scale, TargetPods
 from streams.hpa.rules import RULES, Rules
 from streams.state.lostmetrics import EvaluationInputs
@@ -66,8 +66,8 @@ class UpgradeReader:
     def __init__(self, hpa: HpaId, target: Rules) -> None:
         self._hpa, self._target = hpa, target
         self._rules: Rules | None = None
-        self._differing: list[str] = []
-        """The rules of the evaluation before, and those of them that the target has otherwise."""
+        self._may_differ = False
+        """The rules of the evaluation before, and whether the target may ask for other replicas."""
         self._count = 0
         self._first: FirstDifference | None = None
         self._applied: Counter[str] = Counter()
@@ -86,15 +86,12 @@ class UpgradeReader:
             reported(0, _REPORTED_EVERY)
         self._last = inputs
         if inputs.settings.rules != self._rules:
-            self._rules, self._differing = inputs.settings.rules, differing(inputs.settings.rules, self._target)
-        applies = applying(self._differing, inputs)
-        if not applies:
+            self._rules = inputs.settings.rules
+            self._may_differ = any(RULES[name].decides for name in differing(self._rules, self._target))
+        if not self._may_differ:
             return
         recorded = answer(inputs)
-        at_edge = is_at_edge(inputs, self._target, recorded)
-        self._edges += at_edge
-        if applies == [BAND] and not at_edge and not failed(recorded):
-            return
+        self._edges += is_at_edge(inputs, self._target, recorded)
         if self._compiled is None or self._compiled_from is not inputs.autoscaler:
             self._compiled_from, self._compiled = inputs.autoscaler, _compiled(inputs, self._target)
         other = answer(_replaced(inputs, self._target, self._compiled))
@@ -152,6 +149,18 @@ def _replaced(inputs: EvaluationInputs, rules: Rules, autoscaler: Autoscaler) ->
         observation = structs.replace(observation, pods=TargetPods(observation.pods.rows, rules))
     settings = structs.replace(inputs.settings, rules=rules)
     return structs.replace(inputs, autoscaler=autoscaler, settings=settings, observation=observation)
+
+
+def is_at_edge(inputs: EvaluationInputs, target: Rules, recorded: Answer) -> bool:
+    """Whether only one of both controllers takes a metric to be within the tolerance, because of how it compares."""
+    now = inputs.settings.rules
+    if now.tolerance_is_band == target.tolerance_is_band:
+        return False
+    alone = structs.replace(now, tolerance_is_band=target.tolerance_is_band)
+    bands = [tolerance_band(inputs.autoscaler, structs.replace(inputs.settings, rules=rules)) for rules in (now, alone)]
+    found = [each.calculation for each in recorded.evaluation.metrics if each.calculation is not None]
+    ratios = [each.ratio if each.final_ratio is None else each.final_ratio for each in found]
+    return any(len({low <= ratio <= high for low, high in bands}) > 1 for ratio in ratios)
 
 
 def changing_rule(inputs: EvaluationInputs, target: Rules, recorded: Answer) -> str:

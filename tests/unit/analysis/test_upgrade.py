@@ -7,17 +7,13 @@ from msgspec import structs
 
 from schemas.keys import HpaId
 from schemas.observed import Container
-from streams.analysis.answer import answer
-from streams.analysis.applicability import BAND, applying, failed, is_at_edge
-from streams.analysis.upgrade import SEVERAL, Preview, UpgradeReader, differing, with_rules
+from streams.analysis.upgrade import SEVERAL, Preview, UpgradeReader, differing
 from streams.history.evaluations import Evaluated, events
 from streams.hpa.autoscaler import compile_autoscaler
-from streams.hpa.observation import Scale
 from streams.hpa.requests import ContainerRequests, PodTemplate
 from streams.hpa.rules import CURRENT, RULES, rules_of
 from streams.state.lostmetrics import EvaluationInputs
 from streams.state.partition import Partition
-from tests.partition_kit import disturbed_log
 from tests.unit.state.test_cluster_version import TEN_PERCENT_ABOVE, decided, observed
 
 HPA = HpaId("eu", "shop", "web")
@@ -136,26 +132,3 @@ def test_pods_without_the_named_container_are_found(containers: list[Container],
     texts = [each.text for each in previewed(35, inputs).findings if each.rule == "container_must_exist"]
     expected = ["its selector matches pods without the container main: web-0, web-1"]
     assert texts == (expected if found else [])
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_where_no_rule_applies_both_versions_ask_for_the_same(seed: int) -> None:
-    """The certain direction of `applying`: what it leaves out changes no replicas, whatever the versions are."""
-    log = disturbed_log(seed)
-    inputs = [
-        each.inputs
-        for each in events(Partition.empty(0), log.records, lambda _: True)
-        if isinstance(each, Evaluated) and isinstance(each.inputs.observation.scale, Scale)
-    ]
-    left_out = 0
-    for minor in (27, 29, 33, 34, 36, 38):
-        target = rules_of(minor)
-        for each in inputs:
-            found = answer(each)
-            applies = applying(differing(CURRENT, target), each)
-            if applies == [BAND] and not is_at_edge(each, target, found) and not failed(found):
-                applies = []
-            if not applies:
-                left_out += 1
-                assert answer(with_rules(each, target)).final == found.final
-    assert left_out > len(inputs) / 2
