@@ -7,7 +7,7 @@ from collections.abc import Mapping as MappingType
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -66,36 +66,34 @@ class TopicRule(Struct, frozen=True, forbid_unknown_fields=True):
     cluster: str = ""
 
 
+_DEFAULT_RULES = """
+- {match: k8s.pod.cpu.usage, type: Resource, metric: cpu}
+- {match: k8s.pod.memory.working_set, type: Resource, metric: memory}
+- {match: container.cpu.usage, type: ContainerResource, metric: cpu}
+- {match: container.memory.working_set, type: ContainerResource, metric: memory}
+- {match: k8s.pod.cpu_request_utilization, type: Resource, metric: cpu, utilization: true}
+- {match: k8s.container.cpu_request_utilization, type: ContainerResource, metric: cpu, utilization: true}
+- {match: k8s.pod.memory_request_utilization, type: Resource, metric: memory, utilization: true}
+- {match: k8s.container.memory_request_utilization, type: ContainerResource, metric: memory, utilization: true}
+- {match: container_*, where: {container: POD}, drop: true}
+- {match: container_cpu_usage_seconds_total, type: ContainerResource, metric: cpu, temporality: cumulative}
+- {match: container_memory_working_set_bytes, type: ContainerResource, metric: memory}
+# What is left of the collectors' own conventions is about nodes, disks and networks: many series, no HPA's metric.
+- {match: k8s.*, drop: true}
+- {match: container.*, drop: true}
+- {match: container_*, drop: true}
+- {match: kube_*, drop: true}
+- {match: node_*, drop: true}
+- {match: up, drop: true}
+- {match: scrape_*, drop: true}
+- {match: "*"}
+"""
+"""As in a mapping file: the names of OpenTelemetry's collectors, then those of cAdvisor and Prometheus."""
+
+
+@cache
 def _default_rules() -> list[Rule]:
-    resource = {"cpu": "k8s.{}.cpu", "memory": "k8s.{}.memory"}
-    rules = [
-        Rule(match="k8s.pod.cpu.usage", type="Resource", metric="cpu"),
-        Rule(match="k8s.pod.memory.working_set", type="Resource", metric="memory"),
-        Rule(match="container.cpu.usage", type="ContainerResource", metric="cpu"),
-        Rule(match="container.memory.working_set", type="ContainerResource", metric="memory"),
-    ]
-    for name, stem in resource.items():
-        rules.append(
-            Rule(match=f"{stem.format('pod')}_request_utilization", type="Resource", metric=name, utilization=True)
-        )
-        rules.append(
-            Rule(
-                match=f"{stem.format('container')}_request_utilization",
-                type="ContainerResource",
-                metric=name,
-                utilization=True,
-            )
-        )
-    rules += [
-        Rule(match="container_*", where={"container": "POD"}, drop=True),
-        Rule(
-            match="container_cpu_usage_seconds_total", type="ContainerResource", metric="cpu", temporality="cumulative"
-        ),
-        Rule(match="container_memory_working_set_bytes", type="ContainerResource", metric="memory"),
-    ]
-    # What is left of the collectors' own conventions is about nodes, disks and networks: many series, no HPA's metric.
-    rules += [Rule(match=glob, drop=True) for glob in ("k8s.*", "container.*", "container_*", "kube_*", "node_*")]
-    return [*rules, Rule(match="up", drop=True), Rule(match="scrape_*", drop=True), Rule(match="*")]
+    return msgspec.convert(parse_yaml(_DEFAULT_RULES), list[Rule])
 
 
 class Mapping(Struct, frozen=True, forbid_unknown_fields=True):
