@@ -57,7 +57,7 @@ def measure(moments: Sequence[Moment], tolerance: float, period_ms: int) -> Meas
     """Sum up; each moment holds until the next. Above target: beyond `tolerance`, as the controller sees it."""
     hours = replica = above = at_max = unknown = 0.0
     worst = 0.0
-    for moment, span_ms in zip(moments, spans_ms(moments, period_ms), strict=True):
+    for moment, span_ms in zip(moments, spans_ms(_times(moments), period_ms), strict=True):
         overload = moment.overload
         hours += span_ms
         replica += moment.replicas * span_ms
@@ -80,11 +80,14 @@ def measure(moments: Sequence[Moment], tolerance: float, period_ms: int) -> Meas
     )
 
 
-def spans_ms(moments: Sequence[Moment], period_ms: int) -> Iterable[int]:
+def spans_ms(times_ms: Sequence[int], period_ms: int) -> list[int]:
     """How long each moment holds, in milliseconds: until the next, but one period only where a gap follows."""
-    for number, moment in enumerate(moments):
-        span_ms = moments[number + 1].time_ms - moment.time_ms if number + 1 < len(moments) else period_ms
-        yield span_ms if span_ms <= GAP_PERIODS * period_ms else period_ms
+    found = [after - before for before, after in pairwise(times_ms)] + [period_ms] * bool(times_ms)
+    return [span_ms if span_ms <= GAP_PERIODS * period_ms else period_ms for span_ms in found]
+
+
+def _times(moments: Sequence[Moment]) -> list[int]:
+    return [each.time_ms for each in moments]
 
 
 def changes(replicas: Iterable[int]) -> tuple[int, int]:
@@ -192,7 +195,7 @@ def scores(moments: Sequence[Moment], period_ms: int, least: int, most: int, sta
     with_start_up = oracle(moments, least, most, start_up_ms)
     without = oracle(moments, least, most)
     sums = dict.fromkeys(("time", "under", "over", "under_time", "over_time", "used", "ran", "oracle", "early"), 0.0)
-    for index, (moment, span_ms) in enumerate(zip(moments, spans_ms(moments, period_ms), strict=True)):
+    for index, (moment, span_ms) in enumerate(zip(moments, spans_ms(_times(moments), period_ms), strict=True)):
         if moment.need is None:
             continue
         asked = demand(moment.need)
@@ -228,7 +231,7 @@ def scores(moments: Sequence[Moment], period_ms: int, least: int, most: int, sta
 def _instability(moments: Sequence[Moment], period_ms: int) -> float:
     """Milliseconds in which demand and supply move in opposite directions."""
     total = 0
-    for (before, after), span_ms in zip(pairwise(moments), spans_ms(moments, period_ms), strict=False):
+    for (before, after), span_ms in zip(pairwise(moments), spans_ms(_times(moments), period_ms), strict=False):
         if before.need is None or after.need is None:
             continue
         asked = demand(after.need) - demand(before.need)

@@ -17,8 +17,8 @@ from streams.analysis.backtest import Condensed, condensed
 from streams.analysis.candidate import Candidate, CandidateError, candidate
 from streams.analysis.closedloop import StartUp
 from streams.analysis.load import MetricNeed, capacity_of, cycle_ms, needs
-from streams.analysis.measures import Scores
-from streams.analysis.tuning.surrogate import Knobs, LoadSeries, SpecOutcome, play, series_spans_ms
+from streams.analysis.measures import Scores, spans_ms
+from streams.analysis.tuning.surrogate import Knobs, LoadSeries, SpecOutcome, play
 from streams.analysis.tuning.tailrisk import block_ms
 from streams.hpa import autoscaler as kinds
 from streams.hpa.metrics import tolerance_band
@@ -259,7 +259,7 @@ def _series(
     settled_ms = times[0] + min(3 * start_up_ms + _SETTLE_MS, (times[-1] - times[0]) // 20)
     return LoadSeries(
         times_ms=times,
-        spans_ms=series_spans_ms(times, inputs[-1].period_ms),
+        spans_ms=spans_ms(times, inputs[-1].period_ms),
         tuned=[next((each.pods for each in row if each.index == index), None) for row in asked],
         others=[max((each.pods for each in row if each.index != index), default=0.0) for row in asked],
         replicas=scale.spec_replicas,

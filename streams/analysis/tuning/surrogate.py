@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import ceil
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from streams.analysis.measures import Moment, spans_ms
+from streams.analysis.measures import Moment
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.evaluation import EMPTY_HISTORY, History
 from streams.hpa.metrics import tolerance_band
@@ -40,19 +40,10 @@ class LoadSeries(Struct, frozen=True):
     lag_ms: int
     settled_ms: int = 0
 
-    def part(self, begin: int, end: int, replicas: int | None = None) -> "LoadSeries":
+    def part(self, begin: int, end: int) -> "LoadSeries":
         """The entries from `begin` to before `end`."""
-        cut = slice(begin, end)
-        held = self.replicas if replicas is None else replicas
-        return LoadSeries(
-            self.times_ms[cut],
-            self.spans_ms[cut],
-            self.tuned[cut],
-            self.others[cut],
-            held,
-            self.lag_ms,
-            self.settled_ms,
-        )
+        names = ("times_ms", "spans_ms", "tuned", "others")
+        return structs.replace(self, **{name: getattr(self, name)[begin:end] for name in names})
 
     def __len__(self) -> int:
         return len(self.times_ms)
@@ -251,8 +242,3 @@ def outcome_of(
         hours=known / 3_600_000,
         blocks=tuple(blocks),
     )
-
-
-def series_spans_ms(times_ms: Sequence[int], period_ms: int) -> list[int]:
-    """How long each entry holds, gaps as one period."""
-    return list(spans_ms([Moment(each, 0, 0, None, False) for each in times_ms], period_ms))

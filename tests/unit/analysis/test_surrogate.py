@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from fleethpa.simulator.load import SineLoad
 from streams.analysis.candidate import candidate
 from streams.analysis.closedloop import ClosedLoop
+from streams.analysis.measures import spans_ms
 from streams.analysis.tuning.search import tune
-from streams.analysis.tuning.surrogate import Knobs, LoadSeries, lived, outcome_of, play, series_spans_ms
+from streams.analysis.tuning.surrogate import Knobs, LoadSeries, lived, outcome_of, play
 from streams.hpa.autoscaler import ControllerSettings
 from tests.bench.simulated_hpa import HPA, live, spec
 
@@ -23,7 +24,7 @@ PERIOD_MS = 15_000
 def series(loads: Sequence[float | None], replicas: int = 2) -> LoadSeries:
     """One entry every 15 s."""
     times = [number * PERIOD_MS for number in range(len(loads))]
-    return LoadSeries(times, series_spans_ms(times, PERIOD_MS), list(loads), [0.0] * len(loads), replicas, 0)
+    return LoadSeries(times, spans_ms(times, PERIOD_MS), list(loads), [0.0] * len(loads), replicas, 0)
 
 
 def counts(loads: Sequence[float | None], tried: dict[str, Any], replicas: int = 2, start_up_ms: int = 0) -> list[int]:
