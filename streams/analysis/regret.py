@@ -206,9 +206,8 @@ def regret(hpa: HpaId, steps: Sequence[RegretStep], start_up: StartUp) -> Regret
     many, few, few_ms = (dict.fromkeys(CAUSES, 0) for _ in range(3))
     ran = ideal = known_ms = carried_ms = unknown_ms = missing = surplus = short_ms = 0
     in_force = steps[0].levels
-    for index, (step, span) in enumerate(
-        zip(steps, spans_ms([each.time_ms for each in steps], period_ms), strict=True)
-    ):
+    spans = spans_ms([each.time_ms for each in steps], period_ms)
+    for index, (step, span) in enumerate(zip(steps, spans, strict=True)):
         need = now[index]
         if need is None:
             unknown_ms += span
