@@ -72,7 +72,8 @@ def fitted(body: T, namespace: str, note: Note) -> T:
         case Outcome():
             made = _fitted_outcome(body, note)
         case Heartbeat() | Serving():
-            made = _changed(body, problems=_fitted_problems(body.problems))
+            problems = {name: shortened(text, limits.PROBLEM) for name, text in body.problems.items()}
+            made = _changed(body, problems=problems)
         case ClusterReport():
             made = _fitted_report(body, note)
     texts = {field: shortened(text, limits.TEXT) for field in _TEXTS if (text := getattr(made, field, ""))}
@@ -269,10 +270,6 @@ def _fitted_report(body: ClusterReport, note: Note) -> ClusterReport:
             made, troubles=[each for each, size in zip(made.troubles, sizes, strict=True) if size <= room]
         )
     return made
-
-
-def _fitted_problems(problems: dict[str, str]) -> dict[str, str]:
-    return {name: shortened(text, limits.PROBLEM) for name, text in problems.items()}
 
 
 def split(items: Iterable[T], limit: int = CHUNK_BYTES) -> Iterator[list[T]]:

@@ -118,14 +118,6 @@ def _spec(inputs: EvaluationInputs, **changes: object) -> EvaluationInputs:
     return structs.replace(inputs, autoscaler=autoscaler)
 
 
-def _no_maximum(inputs: EvaluationInputs) -> EvaluationInputs:
-    return _spec(inputs, max_replicas=MAX_INT32)
-
-
-def _no_minimum(inputs: EvaluationInputs) -> EvaluationInputs:
-    return _spec(inputs, min_replicas=min(1, inputs.autoscaler.min_replicas))
-
-
 def _no_window(inputs: EvaluationInputs) -> EvaluationInputs:
     old = inputs.history
     return structs.replace(inputs, history=History((), old.scale_up_events, old.scale_down_events))
@@ -160,8 +152,11 @@ def _guards(**changes: object) -> Callable[[EvaluationInputs], EvaluationInputs]
 
 
 _CHANGES: dict[str, tuple[Callable[[EvaluationInputs], EvaluationInputs], str]] = {
-    "MaxReplicas": (_no_maximum, "with no maxReplicas"),
-    "MinReplicas": (_no_minimum, "with minReplicas 1"),
+    "MaxReplicas": (lambda inputs: _spec(inputs, max_replicas=MAX_INT32), "with no maxReplicas"),
+    "MinReplicas": (
+        lambda inputs: _spec(inputs, min_replicas=min(1, inputs.autoscaler.min_replicas)),
+        "with minReplicas 1",
+    ),
     "StabilizationWindow": (_no_window, "with no earlier recommendation remembered"),
     "ScaleUpPolicy": (_no_policy, "with no scaling policy"),
     "ScaleDownPolicy": (_no_policy, "with no scaling policy"),

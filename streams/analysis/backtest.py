@@ -121,12 +121,8 @@ def open_loop(events: Iterable[HpaEvent], tried: Tried | None) -> list[Compared]
 
     The first evaluation hands its memory to the candidate, as an edit of the spec would.
     """
-    memory = Memory(tried.on if tried is not None else _as_it_was)
+    memory = Memory(tried.on if tried is not None else lambda inputs: inputs)
     return [memory.evaluate(event.inputs) for event in events if memory.takes(event) and isinstance(event, Evaluated)]
-
-
-def _as_it_was(inputs: EvaluationInputs) -> EvaluationInputs:
-    return inputs
 
 
 class Memory:
@@ -160,7 +156,7 @@ class Memory:
         else:
             for before, after, at_ms in inputs.native_moves:
                 self._moved(after - before, at_ms)
-        made = answer(_with_history(changed, self.history))
+        made = answer(structs.replace(changed, history=self.history))
         self.history = made.evaluation.history
         return Compared(inputs, recorded, made)
 
@@ -171,10 +167,6 @@ class Memory:
         rules = autoscaler.scale_up if change > 0 else autoscaler.scale_down
         if rules is not None:
             self.history = store_scale_event(self.history, change, rules.longest_ms, at_ms)
-
-
-def _with_history(inputs: EvaluationInputs, history: History) -> EvaluationInputs:
-    return structs.replace(inputs, history=history)
 
 
 Model = Literal["open", "closed"]

@@ -6,6 +6,7 @@ a decision wants to remove replicas. Times are log time in Unix milliseconds.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -382,11 +383,8 @@ class GuardrailRun:
 
     def finish(self) -> list[Trip]:
         """Give all trips in order of time, with what their pauses held."""
-        return sorted([*self._done, *(pause.ended() for pause in self._pauses.values())], key=_by_time)
-
-
-def _by_time(trip: Trip) -> tuple[int, str, str, str]:
-    return trip.time, trip.cluster, trip.namespace, trip.rule
+        trips = [*self._done, *(pause.ended() for pause in self._pauses.values())]
+        return sorted(trips, key=attrgetter("time", "cluster", "namespace", "rule"))
 
 
 def _needed(rule: Guardrail, base: int) -> int:

@@ -112,7 +112,8 @@ class _NativeMemory:
             return None
         current = int(sync.status.get("currentReplicas", 0))
         native = int(sync.status.get("desiredReplicas", 0)) if sync.rescaled else current
-        inputs = _at_scale(sync.inputs, structs.replace(scale, spec_replicas=current))
+        seen = structs.replace(sync.inputs.observation, scale=structs.replace(scale, spec_replicas=current))
+        inputs = structs.replace(sync.inputs, observation=seen)
         self._begin(inputs)
         here = answer(inputs)
         if here.final == native and shows(here, sync.status):
@@ -243,10 +244,6 @@ def _held_natively(status: dict[str, Any], beyond: int) -> str:
 
 _UPPER_LIMITS = ("TooManyReplicas", "ScaleUpLimit")
 _LOWER_LIMITS = ("TooFewReplicas", "ScaleDownLimit")
-
-
-def _at_scale(inputs: EvaluationInputs, scale: Scale) -> EvaluationInputs:
-    return structs.replace(inputs, observation=structs.replace(inputs.observation, scale=scale))
 
 
 def _with_other_samples(inputs: EvaluationInputs, around: Iterable[EvaluationInputs]) -> Iterator[EvaluationInputs]:

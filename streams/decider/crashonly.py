@@ -67,9 +67,8 @@ async def _check_topics(consumer: AIOKafkaConsumer) -> int:
     if missing := [name for name, count in counts.items() if not count]:
         raise StartError(Exit.NEEDS_OPERATOR, f"topics are missing: {', '.join(missing)}; run `fleethpa topics init`")
     if len(set(counts.values())) != 1:
-        raise StartError(
-            Exit.NEEDS_OPERATOR, f"topics must have one partition count, for life; they have {_listed(counts)}"
-        )
+        listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise StartError(Exit.NEEDS_OPERATOR, f"topics must have one partition count, for life; they have {listed}")
     # What is not readable shows here, not as silence later.
     await consumer.end_offsets([TopicPartition(name, 0) for name in names])
     return counts[LOG]
@@ -108,10 +107,6 @@ def _unreachable(config: DeciderConfig, error: KafkaError) -> str:
         f"cannot use the brokers {config.kafka.bootstrap_servers} with {config.kafka.security_protocol}: {error}; "
         "check the address, the security settings and that the broker runs"
     )
-
-
-def _listed(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
 LOOK_S = 1.0

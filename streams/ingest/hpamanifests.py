@@ -1,7 +1,7 @@
 """HPA manifests of any served version, read into valid, defaulted autoscaling/v2 objects."""
 
-from collections.abc import Iterable
 from hashlib import sha256
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -119,10 +119,7 @@ def _is_deeper(value: Any, left: int) -> bool:
     """Whether JSON is nested deeper than `left` levels."""
     level = [value] if isinstance(value, (dict, list)) else []
     while level and left:
-        level = [each for outer in level for each in _members(outer) if isinstance(each, (dict, list))]
+        members = chain.from_iterable(each.values() if isinstance(each, dict) else each for each in level)
+        level = [each for each in members if isinstance(each, (dict, list))]
         left -= 1
     return bool(level)
-
-
-def _members(outer: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return outer.values() if isinstance(outer, dict) else outer

@@ -249,12 +249,9 @@ def rejected(raw: RawRecord, code: str, reason: str, format_: str) -> Rejected:
     if len(value) > KEPT_WHOLE_BYTES:
         headers += [("length", b"%d" % len(value)), ("sha256", hashlib.sha256(value).hexdigest().encode())]
         value = value[:REJECTED_KEPT_BYTES]
-    return Rejected(value, headers + _originals(raw))
-
-
-def _originals(raw: RawRecord) -> list[tuple[str, bytes]]:
-    """The first headers of the original; a producer may send any number of any size."""
-    return [(f"original.{name[:100]}", (value or b"")[:1_024]) for name, value in raw.headers[:16]]
+    # The first headers of the original: a producer may send any number of any size.
+    originals = [(f"original.{name[:100]}", (text or b"")[:1_024]) for name, text in raw.headers[:16]]
+    return Rejected(value, headers + originals)
 
 
 def raw_record(record: ConsumerRecord) -> RawRecord:

@@ -151,12 +151,9 @@ def schema(name: str) -> bytes:
 def _unindented(part: Any) -> Any:
     """Take the indentation of the source out of descriptions, which Python does by itself only from 3.13."""
     if isinstance(part, dict):
-        return {key: cleandoc(value) if _is_text(key, value) else _unindented(value) for key, value in part.items()}
+        texts = {key: cleandoc(text) for key, text in part.items() if key == "description" and isinstance(text, str)}
+        return {key: texts.get(key) or _unindented(value) for key, value in part.items()}
     return [_unindented(item) for item in part] if isinstance(part, list) else part
-
-
-def _is_text(key: str, value: Any) -> bool:
-    return key == "description" and isinstance(value, str)
 
 
 def write() -> None:

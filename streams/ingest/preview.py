@@ -167,7 +167,10 @@ def check_record(value: bytes, headers: Headers = (), mapping: Mapping | None = 
     topic = topic or _fitting_topic(value, headers)
     raw = RawRecord(topic, 0, 0, _LONG_AGO_MS, value, headers)
     found = convert(raw, Resolver(mapping or Mapping()))
-    _refuse_too_large(found, raw)
+    for entry in log_entries(found.pieces, raw, found.time_ms, topics.DEFAULT_PARTITIONS):
+        if isinstance(entry, Refusal):
+            found.refuse(entry)
+    why_nothing = [] if found.pieces else [found.reason()]
     return CheckReport(
         format=found.format,
         topic=topic,
@@ -179,7 +182,7 @@ def check_record(value: bytes, headers: Headers = (), mapping: Mapping | None = 
         ),
         metrics=_metrics(found),
         left_out=dict(found.left_out),
-        reasons=list(dict.fromkeys(refusal.text for refusal in found.refusals)) or _why_nothing(found),
+        reasons=list(dict.fromkeys(refusal.text for refusal in found.refusals)) or why_nothing,
     )
 
 
@@ -204,12 +207,6 @@ def _fitting_topic(value: bytes, headers: Headers) -> str:
     return next(iter(topickinds.topics_of(kind)), topics.SAMPLES)
 
 
-def _refuse_too_large(found: Conversion, raw: RawRecord) -> None:
-    for entry in log_entries(found.pieces, raw, found.time_ms, topics.DEFAULT_PARTITIONS):
-        if isinstance(entry, Refusal):
-            found.refuse(entry)
-
-
 def _answered(found: Conversion) -> int:
     answers = [unpacked(item) for piece in found.pieces if isinstance(piece.body, Answers) for item in piece.body.items]
     return sum(len(answer.usages) + len(answer.values) + len(answer.items) for answer in answers)
@@ -218,7 +215,3 @@ def _answered(found: Conversion) -> int:
 def _metrics(found: Conversion) -> dict[str, int]:
     points = [point for piece in found.pieces if isinstance(piece.body, Samples) for point in piece.body.points]
     return dict(Counter(f"{point.type} {point.metric}" for point in points))
-
-
-def _why_nothing(found: Conversion) -> list[str]:
-    return [] if found.pieces else [found.reason()]
