@@ -1,9 +1,8 @@
 """Agents: clusters that are observed and written by a process of their own inside them, over two topics of their own.
 
 `fleethpa.from.NAME.N` carries all that the agent of cluster NAME reports, `fleethpa.to.NAME.N` all that it is to know.
-N is the incarnation: a cluster that is added again gets a higher one, so that no topic is ever used twice.
-
-Which clusters have an agent, folded from the entries of `fleethpa.settings`. No I/O.
+N is the incarnation: a cluster that is added again gets a higher one, so that no topic is ever used twice. Which
+clusters have an agent is folded from the entries of `fleethpa.settings`. No I/O.
 """
 
 from typing import Annotated, Any, Literal, NamedTuple

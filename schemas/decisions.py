@@ -1,12 +1,9 @@
-"""The decision record: what was decided for one HPA at one moment, from what, and why.
+"""The decision record: what was decided for one HPA at one moment, from what, and why; its links and its headers.
 
 A record is full or short. A full one holds everything; a short one repeats the HPA's last full record (`sameAs`) but
 for the values that it names, and `expand` gives it back whole. Numbers are integers; decimals (ratios, tolerances) are
-texts, shortest form that reads back as the same double.
-
-What places a decision in its partition: its id, its number and the hash of the one before it.
-
-The headers of a record of decisions: its form, and the cluster that it is about.
+texts, shortest form that reads back as the same double. Id, number and the hash of the record before place a decision
+in its partition.
 """
 
 from typing import Any, Literal

@@ -1,8 +1,7 @@
-"""Identities and the one partition function.
+"""Identities, names of observer sessions, and the one partition function.
 
-The log and the decisions are keyed by `cluster/namespace`; an HPA is `cluster/namespace/name`.
-
-Names of observer sessions: `instance@epoch`, so that a restarted observer supersedes its own dead session.
+The log and the decisions are keyed by `cluster/namespace`; an HPA is `cluster/namespace/name`. A session is
+`instance@epoch`, so that a restarted observer supersedes its own dead session.
 """
 
 from functools import lru_cache

@@ -1,7 +1,4 @@
-"""Times of the week, as people write them: `Mon-Fri 07:00-20:00`.
-
-Whole numbers in texts that others write.
-"""
+"""Texts that others write: times of the week such as `Mon-Fri 07:00-20:00`, and whole numbers."""
 
 import re
 

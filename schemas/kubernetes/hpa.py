@@ -1,11 +1,9 @@
 """HorizontalPodAutoscaler objects: from a manifest of any version to the defaulted autoscaling/v2 object.
 
-That object, plain JSON in upstream's field order, is what everybody here passes around.
+That object, plain JSON in upstream's field order, is what everybody here passes around. Fields that a manifest must not
+have, or has twice, are given in the API server's words; the suggestions for near misses are our own.
 
-Strict field validation: fields that a manifest must not have, or has twice, in the API server's words.
-
-Source: k8s.io/apimachinery/pkg/runtime (NewStrictDecodingError), sigs.k8s.io/json (strict.go); the suggestions for
-near misses are our own.
+Source: k8s.io/apimachinery/pkg/runtime (NewStrictDecodingError), sigs.k8s.io/json (strict.go).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Manifests as users write them: several documents, YAML or JSON, lists; read as kubectl reads them.
 
-YAML is taken as Kubernetes takes it: dates, and numbers with colons, stay text; keys become text.
-
-Reading YAML text that people or other systems wrote, with one error for all that can be wrong with it.
+YAML is taken as Kubernetes takes it: dates, and numbers with colons, stay text; keys become text. Other files of YAML
+are read by `parse_yaml`, with one error for all that can be wrong with a text.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""What the API server demands of an object's metadata, on creation and on update.
+"""What the API server demands of an object's metadata, on creation and on update, and of names, labels and keys.
 
 Where upstream walks a map in no order, these walk it by key.
-Source: k8s.io/apimachinery/pkg/api/validation/objectmeta.go v0.37.1.
 
-What Kubernetes accepts as a name, a label or a key; each rule gives the texts of what is wrong.
-
-Source: k8s.io/apimachinery/pkg/util/validation/validation.go and pkg/api/validate/content v0.37.1.
+Source: k8s.io/apimachinery/pkg/api/validation/objectmeta.go, pkg/util/validation/validation.go and
+pkg/api/validate/content v0.37.1.
 """
 
 import re

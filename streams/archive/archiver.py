@@ -1,9 +1,7 @@
 """Writing an archive: records come in per topic partition, are made durable, folded, and closed into segments.
 
-Decisions are made durable only after the log record that caused them, so that an archive never holds an answer to a
-question that it does not hold.
-
-Writing one topic partition of an archive, so that a crash at any moment leaves it whole.
+A crash at any moment leaves each topic partition whole. Decisions are made durable only after the log record that
+caused them, so that an archive never holds an answer to a question that it does not hold.
 """
 
 import logging

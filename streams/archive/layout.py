@@ -10,12 +10,7 @@
 
 A segment is closed by writing its manifest and then HEAD, each by an atomic rename, so a crash leaves either the open
 file or a closed segment. A file that was renamed but is not named by HEAD yet is taken up again at the next start.
-
-Small files of an archive: written whole or not at all, read with their place in the error.
-
-Who writes an archive: one process at a time, and readers can tell whether one does.
-
-Snapshots: the state rows of a log partition at the end of a segment.
+Small files are written whole or not at all. One process at a time writes an archive; readers can tell whether one does.
 """
 
 import fcntl

@@ -1,7 +1,4 @@
-"""Reading one topic partition of an archive, and checking its segments against their manifests.
-
-Manifests of closed segments, and HEAD, which names the newest of them: what binds segments to a chain.
-"""
+"""Reading one topic partition of an archive, and checking its segments against the manifests that chain them."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator

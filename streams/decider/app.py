@@ -1,10 +1,7 @@
-"""The Faust app: one agent over the log, one table of state rows. No arithmetic, no decisions.
+"""The Faust app: one agent over the log, one table of state rows, ticks and health. No arithmetic, no decisions.
 
-What keeps a decider from being ready.
-
-The state rows as Faust's table keeps them: raw bytes in memory, recovered from the changelog.
-
-Ticks: once a second the owner of a log partition appends a record without entries, so that time passes.
+The rows are raw bytes in memory, recovered from the changelog. Once a second the owner of a log partition appends a
+record without entries, so that time passes.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Which log partitions this worker owns, from assignment to revocation, and how their state is loaded and written.
-
-The settings of a decider at its start. None of them changes a decision; only entries of the log do.
-"""
+"""Which log partitions this worker owns, how their state is loaded and written, and the settings of a decider."""
 
 import asyncio
 import contextlib

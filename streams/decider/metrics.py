@@ -1,10 +1,7 @@
-"""The Prometheus metrics of the decider.
+"""The Prometheus metrics of the decider: of every HPA of the owned partitions, of decisions, and of the process.
 
-The Prometheus metrics of every HPA of the owned partitions, read from the rows at each scrape.
-
-Names and labels follow kube-state-metrics, with `cluster` before them, so that its dashboards need one word changed.
-
-Counts of published decisions for Prometheus: how many of which kind, and how old their samples were.
+Those of HPAs are read from the rows at each scrape. Their names and labels follow kube-state-metrics, with `cluster`
+before them, so that its dashboards need one word changed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""One log partition that this worker owns: its state machine and its positions on the topics.
+"""One log partition that this worker owns: its state machine, its positions on the topics, and its state rows.
 
-Writing state rows: in the core's order into one changelog partition, so that a crash leaves a valid prefix.
-
-Besides the core's rows is one of the adapter, `b"<partition>|d"`: the offset of the last own decision at the time.
-It is written last, so one that is missing or old only makes the next owner read a little more.
+Rows are written in the core's order into one changelog partition, so that a crash leaves a valid prefix. Besides the
+core's rows is one of the adapter, `b"<partition>|d"`: the offset of the last own decision at the time. It is written
+last, so one that is missing or old only makes the next owner read a little more.
 """
 
 import time

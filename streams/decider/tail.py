@@ -1,10 +1,8 @@
-"""Plain reads beside Faust's consumer: where the log and the decisions begin and end, published decisions.
+"""How the decider ends, its self-fence, and what it reads beside Faust's consumer: published decisions, ends of topics.
 
-Ways in which the decider ends. It is crash-only: every unexpected error ends the process, and a restart recovers.
-
-The self-fence: a process that was suspended too long must not write, as another may own its partitions by then.
-
-The decisions on the decisions topic after the recovered state, read as the fold reaches them.
+It is crash-only: every unexpected error ends the process, and a restart recovers. A process that was suspended too long
+must not write, as another may own its partitions by then. The decisions after the recovered state are read as the fold
+reaches them.
 """
 
 import asyncio

@@ -1,9 +1,4 @@
-"""Checks of samples: answers of metrics APIs and pushed points.
-
-Numbers that fields may hold.
-
-Checks of pods: names, times and requests.
-"""
+"""Checks of what is observed, which types cannot say: pods, answers of metrics APIs and pushed points."""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache

@@ -1,7 +1,4 @@
-"""How a foreign series becomes a metric of an HPA: rules, first match wins; read from YAML.
-
-The settings of an ingest worker. None of them changes a decision; only entries of the log do.
-"""
+"""How a foreign series becomes a metric of an HPA: rules from YAML, first match wins; and the settings of ingest."""
 
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
-"""Our own JSON: public records of the observers and the command line, and the simple sample that anyone can send.
+"""Our own JSON: public records, the simple sample that anyone can send, and which topic may carry which kinds.
 
-JSON Schemas of our public formats, written to `schemas/json/` by `python -m streams.ingest.own`.
-
-Which kinds of entries each public topic may carry, so that writers of samples cannot change settings.
+The JSON Schemas of our public formats are written to `schemas/json/` by `python -m streams.ingest.own`. Kinds belong to
+topics, so that writers of samples cannot change settings.
 """
 
 from collections.abc import Sequence
@@ -162,10 +161,6 @@ def write() -> None:
         (FOLDER / f"{name}.json").write_bytes(schema(name))
 
 
-if __name__ == "__main__":
-    write()
-
-
 _HEARTBEAT = frozenset({"heartbeat"})
 
 KINDS: dict[str, frozenset[str]] = {
@@ -214,3 +209,7 @@ def topic_of(namespace: str, bodies: Sequence[Body]) -> str:
 def takes_foreign(topic: str) -> bool:
     """Whether a topic takes samples in formats other than ours."""
     return topic == topics.SAMPLES or topic not in KINDS
+
+
+if __name__ == "__main__":
+    write()

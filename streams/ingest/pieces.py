@@ -1,8 +1,7 @@
-"""What conversion works on and what comes out of it: a raw record in, pieces for the log and refusals out.
+"""What conversion works on and what comes out of it: a raw record in, pieces for the log and refusals out. No I/O.
 
-How often an agent may report one thing: what goes into the log, or is computed, for each report. No I/O.
-
-What deciders store has limits of its own (`streams/state/held.py`), for every source alike.
+Also how often an agent may report one thing that goes into the log, or is computed, for each report. What deciders
+store has limits of its own (`streams/state/held.py`), for every source alike.
 """
 
 from collections import Counter

@@ -1,8 +1,7 @@
-"""What is checked before the first record is read: topics, their partitions, and who stamps the log.
+"""What ingest checks before the first record, its errors, and the reset of a source topic that was created again.
 
-Why ingest stops: errors that name the object and the next step.
-
-Reset a source topic that was deleted and created again: forget its watermarks, then read it from the start.
+Checked are topics, their partitions, and who stamps the log. Errors name the object and the next step. A reset forgets
+a topic's watermarks, then reads it from the start.
 """
 
 from collections.abc import Iterable

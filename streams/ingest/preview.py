@@ -1,7 +1,4 @@
-"""What ingest would read from a message, before the message is sent.
-
-A message of each accepted format, as its producer would send it: for `fleethpa ingest sample`, docs and tests.
-"""
+"""What ingest would read from a message, before it is sent; and an example of each format, for docs and tests too."""
 
 from collections import Counter
 from collections.abc import Callable
