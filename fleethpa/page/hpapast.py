@@ -22,8 +22,8 @@ from fleethpa.questions.explaining import Again, evaluated_again, troubles_of
 from schemas.keys import HpaId, partition_for
 from streams.analysis.revisions import Revision
 from streams.archive.layout import DECISIONS, LOG
-from streams.history.past import DecisionWindow, Past
-from streams.history.recorded import Recorded, head_of
+from streams.history.past import Past
+from streams.history.recorded import DecisionWindow, Recorded, head_of
 from streams.history.sampled import Sampler
 
 SPANS_FOLDED_MS: Final = (6 * 3_600_000, 3_600_000, 900_000)

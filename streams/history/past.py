@@ -14,59 +14,11 @@ from schemas.keys import HpaId
 from schemas.topics import QuietProcess
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord, ArchiveError, BareRecord
-from streams.history.recorded import Expander, NewestEvaluations, Recorded, expanded, head_of
+from streams.history.recorded import DecisionWindow, Expander, NewestEvaluations, Recorded, expanded
 from streams.state.partition import Partition
 from streams.state.records import FULL_EVERY_MS, print_time
 from streams.state.rowcodec import merge_rows, partition_key
 
-
-class DecisionWindow:
-    """Decisions of a log partition from log time `since_ms` to before `until_ms`, read from an offset on, in order."""
-
-    def __init__(self, number: int, first: int, since_ms: int, until_ms: int | None, expander: Expander) -> None:
-        self.expander = expander
-        self.is_over = False
-        """Whether the rest is too late to be asked for."""
-        self.begins_late = False
-        """Whether what is asked for may begin before offset `first`; nothing has been given then."""
-        self.number, self.position = number, first
-        """Partition of the log, and the offset of the next record to take."""
-        self._since_ms, self._until_ms = since_ms, until_ms
-        self._may_begin_late = self._begins_within = first > 0
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing that is asked for can be before offset `first`."""
-        return not self.begins_late and bool(self.expander.position or not self._begins_within)
-
-    def take(self, stretch: Iterable[ArchivedRecord | BareRecord]) -> list[Recorded]:
-        """Return those of the next records; what comes after `is_over` or `begins_late` is not to be taken."""
-        found: list[Recorded] = []
-        for record in stretch:
-            self.position = record.offset + 1
-            # Every so often one of another HPA is read, too: its time may be that of the end.
-            if record.offset % _LOOKED_AT and self.expander.passes_over(record.value):
-                continue
-            head = head_of(self.number, record.offset, record.value)
-            time_ms = head.time_ms
-            if self._until_ms is not None and time_ms >= self._until_ms:
-                self.is_over = True
-                break
-            is_first, lacked = not self.expander.position, len(self.expander.lacking)
-            taken = self.expander.take(self.number, record.offset, record.value, head)
-            if time_ms < self._since_ms:
-                continue
-            if self._may_begin_late and (is_first or len(self.expander.lacking) > lacked):
-                self.begins_late = True
-                break
-            if taken is not None:
-                self._may_begin_late = False
-                found.append(taken)
-        return found
-
-
-_LOOKED_AT = 64
-"""Of so many records that are passed over one is looked at for its time."""
 BEYOND_MS = 15 * 60_000
 """How far the times of the decisions topic are taken to be from log time at first."""
 AHEAD_MS = 10_000
