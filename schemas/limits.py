@@ -113,7 +113,7 @@ QUESTION_TEXT = Limit("a name", 512, "characters", "ingest, fold", "the answer o
 LABELS = Limit("labels", 4 * 1024, "characters", "ingest, fold", "the sample is left out; " + REJECTED)
 ANSWER_PARTS = Limit("parts of an answer, chunks of a list", 10_000, "parts", "ingest", REJECTED)
 PACKED_PODS = Limit("pods in a packed answer", 10_000, "pods", "ingest", "the answer is left out; " + REJECTED)
-Parts = Annotated[int, Meta(ge=1, le=ANSWER_PARTS.most)]
+PartCount = Annotated[int, Meta(ge=1, le=ANSWER_PARTS.most)]
 POINTS = Limit("samples in one entry of the log", 500, "samples", "ingest", "nothing: more samples make more entries")
 
 # --- a Prometheus as metric source ------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from schemas.kubernetes.quantity import wrap_i64
-from schemas.limits import Count, Int64, Parts, Positive, TimeMs, WindowMs
+from schemas.limits import Count, Int64, PartCount, Positive, TimeMs, WindowMs
 
 Origin = Literal["cluster", "central"]
 Mode = Literal["off", "shadow", "enforce"]
@@ -71,7 +71,7 @@ class AutoscalerList(EntryBody, frozen=True, kw_only=True):
     list_id: str
     hpas: list[dict[str, Any]]
     chunk: Count = 0
-    chunks: Parts = 1
+    chunks: PartCount = 1
     rivals: list[dict[str, Any]] = []
     session: str = ""
     managers: dict[str, tuple[str, TimeMs]] = {}
@@ -155,7 +155,7 @@ class PodList(EntryBody, frozen=True, kw_only=True):
     list_id: str
     pods: list[Pod]
     chunk: Count = 0
-    chunks: Parts = 1
+    chunks: PartCount = 1
     session: str = ""
 
 
@@ -402,7 +402,7 @@ class MetricAnswer(AnswerIdentity, frozen=True, gc=False, kw_only=True, rename="
     items: list[tuple[Int64, TimeMs]] = []
     answer_id: str = ""
     part: Count = 0
-    parts: Parts = 1
+    parts: PartCount = 1
     packed: PackedPods | None = None
     promql: str = ""
 

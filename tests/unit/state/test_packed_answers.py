@@ -9,6 +9,7 @@ from msgspec import json, structs
 
 from schemas.codec import decode, encode
 from schemas.entries import LogRecord
+from schemas.limits import MAX_TIME_MS
 from schemas.observed import Answers, MetricAnswer, PodUsage, PodValue
 from schemas.packed import packed, unpacked
 from streams.hpa.observation import compile_answer
@@ -22,7 +23,7 @@ RESOURCES = ("cpu", "memory", "nvidia.com/gpu", "")
 NAMES = st.sampled_from(("web-1", "web-2", "web-21", "é", "", "a,b"))
 AMOUNTS = st.dictionaries(st.sampled_from(RESOURCES), st.integers(-(2**63), 2**63 - 1))
 CONTAINERS = st.lists(st.tuples(st.sampled_from(("main", "istio-proxy")), AMOUNTS), max_size=2)
-USAGES = st.lists(st.builds(PodUsage, NAMES, st.integers(0, 2**53), st.integers(0, 60_000), CONTAINERS))
+USAGES = st.lists(st.builds(PodUsage, NAMES, st.integers(0, MAX_TIME_MS), st.integers(0, 60_000), CONTAINERS))
 
 
 @st.composite
@@ -35,7 +36,7 @@ def alike(draw: st.DrawFn) -> list[PodUsage]:
     usages = st.builds(
         lambda pod, time_ms, *each: PodUsage(pod, time_ms, 15_000, list(zip(containers, each, strict=True))),
         st.sampled_from(("web-1", "web-2", "web-21")),
-        st.integers(0, 2**53),
+        st.integers(0, MAX_TIME_MS),
         *[amounts for _ in containers],
     )
     return draw(st.lists(usages, min_size=1))
@@ -52,7 +53,9 @@ def test_pods_that_are_alike_are_packed(usages: list[PodUsage]) -> None:
     assert packed(MetricAnswer(api="resource", usages=usages)).packed is not None
 
 
-@given(st.lists(st.builds(PodValue, NAMES, st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**53), st.just(60_000))))
+@given(
+    st.lists(st.builds(PodValue, NAMES, st.integers(-(2**63), 2**63 - 1), st.integers(0, MAX_TIME_MS), st.just(60_000)))
+)
 def test_values_of_a_custom_metric_that_were_packed_are_the_same(values: list[PodValue]) -> None:
     answer = MetricAnswer(api="pods", metric="rps", values=values)
     made = packed(answer)
