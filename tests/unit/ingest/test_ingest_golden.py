@@ -155,7 +155,7 @@ BAD_PACKED: list[tuple[dict[str, Any], str]] = [
     (packed(names="a,"), "pod 'web-' must be a DNS subdomain"),
     (packed(prefix="w" * 254), "the prefix of packed has 254 characters"),
     (packed(names="a," * 10_000 + "a"), "pods in a packed answer of an answer to resource: 10001 pods"),
-    (packed(time_ms=-1, ages=()), "time is -1"),
+    (packed(time_ms=-1, ages=()), ">= 0 - at `$.entries[0].items[0].packed[3]`"),
     (packed(ages=(0,)), "ages of packed: none, or one of 0 to 9 for each of 2 pods"),
     (packed(ages=(0, 10)), "ages of packed: none, or one of 0 to 9 for each of 2 pods"),
     (packed(ages=(0, -1)), "ages of packed: none, or one of 0 to 9 for each of 2 pods"),
