@@ -349,6 +349,7 @@ def report(
         "sample_to_log_ms": seen["logged_ms"],
         "sample_to_decision_ms": seen["decided_ms"],
         "sample_to_write_ms": seen["written_ms"],
+        "first_want_to_write_ms": seen["first_want_ms"],
     }
 
 

@@ -46,6 +46,7 @@ def document(found: Mapping[str, Any]) -> dict[str, Any]:
         "fastShare": found["share_fast"],
         "sampleToDecisionMs": _quantiles(found["sample_to_decision_ms"]),
         "sampleToWriteMs": _quantiles(found["sample_to_write_ms"]),
+        "firstWantToWriteMs": _quantiles(found["first_want_to_write_ms"]),
         "stepToWriteMs": _quantiles(found["step"]["first_write_ms"]) if found["step"] else None,
         "start": {"seconds": found["started_s"], "evaluated": found["evaluated_once"], "cpuSecondsPerHpa": start_cpu},
     }
@@ -76,7 +77,7 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {name:<14} {cpu_s:>27.3f} {found['memory_mib'][name]:>5} {start_s:>20.1f}"
     own = sum(cpu_s for name, cpu_s in found["cpu_s_per_1000"].items() if name not in ("fleet", "broker"))
     yield f"  {'fleethpa':<14} {own:>27.3f}"
-    for what in ("sample_to_log_ms", "sample_to_decision_ms", "sample_to_write_ms"):
+    for what in ("sample_to_log_ms", "sample_to_decision_ms", "sample_to_write_ms", "first_want_to_write_ms"):
         count, *figures = found[what]
         yield f"  {what:<25} p50 / p99 / max {' / '.join(map(str, figures)) or '-'} of {count}"
     if found["restarts"]:

@@ -28,11 +28,11 @@ _SEEN = msgspec.json.Decoder(_Seen)
 
 
 class _Wanted(NamedTuple):
-    """A wanted write: when it was decided, from which newest sample, and the replicas that are wanted."""
+    """An evaluation: when it was published, its newest sample, and the replicas that it wants (None: no write)."""
 
     decided_ms: int
     newest_ms: int
-    replicas: int
+    replicas: int | None
 
 
 class Stats:
@@ -42,9 +42,13 @@ class Stats:
         self.known: set[str] = set()
         """HPAs that were evaluated at least once since the fleet began."""
         self._wanted: dict[str, list[_Wanted]] = {}
-        """HPA -> its wanted writes in their order. They are read later than `/scale` is written, so that a write finds
-        its decision only when the figures are asked for.
+        """HPA -> its wanted writes in their order, and between them the first evaluation that wants none. They are read
+        later than `/scale` is written, so that a write finds its decision only when the figures are asked for.
         """
+        self._written: list[tuple[str, int, int]] = []
+        """HPA, time and replicas of each write of `/scale`."""
+        self._last_write_ms: dict[str, int] = {}
+        """HPA -> when its scale was written last before this stretch."""
         self.reset()
 
     def reset(self) -> None:
@@ -59,9 +63,9 @@ class Stats:
         self.decided_ms: list[int] = []
         self._read_ms = 0
         """When the newest decision was published that was read."""
-        self._written: list[tuple[str, int, int]] = []
-        """HPA, time and replicas of each write of `/scale`."""
-        self._wanted = {uid: wanted[-1:] for uid, wanted in self._wanted.items()}
+        self._last_write_ms |= {uid: now_ms for uid, now_ms, _ in self._written}
+        self._written = []
+        self._wanted = {uid: _since_none(wanted) for uid, wanted in self._wanted.items()}
 
     def write(self, uid: str, now_ms: int, replicas: int) -> None:
         """Note a write of `/scale`."""
@@ -78,6 +82,21 @@ class Stats:
             wanted = (each for each in reversed(self._wanted.get(uid, ())) if each.decided_ms <= now_ms)
             if (mine := next((each for each in wanted if each.replicas == replicas), None)) is not None:
                 found.append(now_ms - mine.newest_ms)
+        return found
+
+    def first_want_ms(self) -> list[int]:
+        """How long each write came after the first decision that wanted one: since the write before, and since the HPA
+        last wanted none. A wanted write that expired and was wanted again counts from the first time.
+        """
+        found, last_write_ms = [], dict(self._last_write_ms)
+        for uid, now_ms, _ in self._written:
+            since_ms, last_write_ms[uid] = last_write_ms.get(uid, 0), now_ms
+            if now_ms + READ_WITHIN_MS > self._read_ms:
+                continue
+            before = [each for each in self._wanted.get(uid, ()) if since_ms < each.decided_ms <= now_ms]
+            wanted = [each for each in _since_none(before) if each.replicas is not None]
+            if wanted:
+                found.append(now_ms - wanted[0].decided_ms)
         return found
 
     def decision(self, headers: dict[str, bytes], timestamp_ms: int, value: bytes) -> None:
@@ -98,8 +117,9 @@ class Stats:
             return
         self.logged_ms.append(int(datetime.fromisoformat(seen.time).timestamp() * 1000) - newest_ms)
         self.decided_ms.append(timestamp_ms - newest_ms)
-        if seen.wants is not None:
-            self._wanted.setdefault(uid, []).append(_Wanted(timestamp_ms, newest_ms, seen.wants))
+        wanted = self._wanted.setdefault(uid, [])
+        if seen.wants is not None or (wanted and wanted[-1].replicas is not None):
+            wanted.append(_Wanted(timestamp_ms, newest_ms, seen.wants))
 
     def reported(self) -> dict[str, object]:
         """All of it."""
@@ -114,7 +134,16 @@ class Stats:
             "decided_ms": quantiles(self.decided_ms),
             "writes": len(self._written),
             "written_ms": quantiles(self.written_ms()),
+            "first_want_ms": quantiles(self.first_want_ms()),
         }
+
+
+def _since_none(evaluations: list[_Wanted]) -> list[_Wanted]:
+    """Give those after the last one that wants no write; a last one that wants none, alone."""
+    for place in range(len(evaluations) - 1, -1, -1):
+        if evaluations[place].replicas is None:
+            return evaluations[place + 1 :] or evaluations[place:]
+    return evaluations
 
 
 def quantiles(values: list[int]) -> list[int]:
