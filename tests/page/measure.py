@@ -168,7 +168,9 @@ def varied(state: FleetState) -> FleetState:
         for _ in range(chance.choice((0, 1, 3, 8, 8))):
             at_ms -= int(chance.expovariate(1 / 5_400_000))
             before = max(2, min(most, (moves[0].before if moves else count) + chance.choice((-2, -1, 1, 2))))
-            moves.insert(0, Move(at_ms, before, moves[0].before if moves else count, "fleethpa"))
+            after = moves[0].before if moves else count
+            if before != after:
+                moves.insert(0, Move(at_ms, before, after, "fleethpa"))
         status: dict[str, Any] = {"currentReplicas": count, "desiredReplicas": count, "conditions": []}
         paused = ""
         if id_.cluster == "c3" and chance.random() < 0.3:
