@@ -239,6 +239,9 @@ _MOST_NAMED: Final = 5
 def no_such_hpa(ref: Ref, known: Iterable[HpaId], namespace: str | None) -> CommandError:
     """The error for a name that no HPA bears, with the nearest that exist."""
     where = "" if ref.namespace else f" in namespace {namespace}" if namespace else ""
+    if "@" in ref.name:
+        cause = "NAME@TIME is read by explain and what-if; get and describe have --at TIME."
+        return not_found(f"no HPA {ref}{where}", cause=cause)
     listed = list(known)
     same = sorted(hpa for hpa in listed if hpa.name == ref.name)
     if same:

@@ -84,6 +84,7 @@ WRONG = (
     ("get hpa east/shop/", 2, "[CLUSTER/][NAMESPACE/]NAME"),
     ("get hpa a/b/c/d", 2, "[CLUSTER/][NAMESPACE/]NAME"),
     ("get hpa east/shop/chekout", 4, "Did you mean east/shop/checkout?"),
+    ("get hpa east/shop/checkout@2h", 4, "get and describe have --at TIME"),
     ("describe chekout -n shop", 4, "Did you mean east/shop/checkout?"),
     ("explain чекаут", 4, "no HPA чекаут in namespace default"),
     ("get hpa -n ''", 2, "-n is empty"),
