@@ -262,7 +262,7 @@ def _converted(topic: str, *entries: object) -> str:
         pytest.param(msgspec.structs.replace(PAUSE, namespace="a/b"), "'a/b'", id="of no namespace that can be"),
         pytest.param(msgspec.structs.replace(PAUSE, guardrail=""), "guardrail ''", id="of no guardrail"),
         pytest.param(msgspec.structs.replace(PAUSE, guardrail="x" * 64), "1-63", id="a long name"),
-        pytest.param(msgspec.structs.replace(PAUSE, until=-1), "until is -1", id="before all time"),
+        pytest.param(msgspec.structs.replace(PAUSE, until=-1), ">= 0 - at `$.entries[0].until`", id="before all time"),
         pytest.param(msgspec.structs.replace(PAUSE, window_ms=MINUTE * 61), "windowMs", id="a long window"),
         pytest.param(Command(command="pause", cluster="eu"), "not read from fleethpa.breaker", id="a person's pause"),
         pytest.param(Command(command="mode", mode="off"), "not read from fleethpa.breaker", id="a mode"),
