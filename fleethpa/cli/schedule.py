@@ -7,18 +7,8 @@ from typing import Any
 
 import click
 
+from fleethpa.changes import schedules
 from fleethpa.changes.foresight import Present, concerns
-from fleethpa.changes.schedules import (
-    ReplicaSchedule,
-    made,
-    next_change_ms,
-    parsed_rules,
-    rule_at,
-    schedule_of,
-    scheduled,
-    spec_at,
-    with_schedule,
-)
 from fleethpa.changes.writing import PlannedRecord, central_record, change, write_options
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.finding import chosen
@@ -57,13 +47,13 @@ def create(session: Session, /, selection: Selection, rules: tuple[str, ...], ti
 
     Rules set minReplicas, maxReplicas and targets; try them first with `fleethpa backtest --schedule`.
     """
-    parsed_rules(rules, time_zone)  # whether they can be read, before anything else is
+    schedules.parsed_rules(rules, time_zone)  # whether they can be read, before anything else is
 
     def write(view: HpaView) -> PlannedRecord:
-        before = schedule_of(view.hpa)
+        before = schedules.schedule_of(view.hpa)
         plain = view.hpa if before is None else view.hpa | {"spec": _otherwise(view, before)}
-        new = made(plain, rules, time_zone)
-        spec = spec_at(plain, new, session.now_ms())
+        new = schedules.made(plain, rules, time_zone)
+        spec = schedules.spec_at(plain, new, session.now_ms())
         return _record(session, view, new, spec, "has a schedule", written["reason"] or "schedule created")
 
     return session.run(_change(session, selection, write, written))
@@ -78,7 +68,7 @@ def delete(session: Session, /, selection: Selection, **written: Any) -> int:
 
     def write(view: HpaView) -> PlannedRecord | None:
         try:
-            before = schedule_of(view.hpa)
+            before = schedules.schedule_of(view.hpa)
         except CommandError:  # what cannot be read can still be taken away
             return _record(session, view, None, view.spec, "has no schedule any more", written["reason"])
         if before is None:
@@ -89,16 +79,16 @@ def delete(session: Session, /, selection: Selection, **written: Any) -> int:
     return session.run(_change(session, selection, write, written))
 
 
-def _otherwise(view: HpaView, before: ReplicaSchedule) -> Json:
+def _otherwise(view: HpaView, before: schedules.ReplicaSchedule) -> Json:
     """The spec that holds when no rule does."""
-    without = ReplicaSchedule(time_zone="UTC", rules=[], otherwise=before.otherwise)
-    return spec_at(view.hpa, without, 0)
+    without = schedules.ReplicaSchedule(time_zone="UTC", rules=[], otherwise=before.otherwise)
+    return schedules.spec_at(view.hpa, without, 0)
 
 
 def _record(
-    session: Session, view: HpaView, new: ReplicaSchedule | None, spec: Json, words: str, reason: str
+    session: Session, view: HpaView, new: schedules.ReplicaSchedule | None, spec: Json, words: str, reason: str
 ) -> PlannedRecord:
-    return central_record(view.id, words, with_schedule(view.hpa, new, spec), session.config.author, reason)
+    return central_record(view.id, words, schedules.with_schedule(view.hpa, new, spec), session.config.author, reason)
 
 
 async def _change(session: Session, selection: Selection, write: Any, written: dict[str, Any]) -> int:
@@ -133,7 +123,7 @@ async def _change(session: Session, selection: Selection, write: Any, written: d
 @dataclass(frozen=True)
 class _Row:
     view: HpaView
-    schedule: ReplicaSchedule | None
+    schedule: schedules.ReplicaSchedule | None
     problem: str
     rule: str
     next_ms: int | None
@@ -146,7 +136,7 @@ class _Row:
 def list_schedules(session: Session, /, selection: Selection, output: str) -> None:
     """List schedules: which rule applies now, and when that changes."""
     state = session.run(fleet_now(session))
-    views = [view for view in scheduled(state.hpas.values()) if selection.matches(view.id, view.labels)]
+    views = [view for view in schedules.scheduled(state.hpas.values()) if selection.matches(view.id, view.labels)]
     if missing := selection.missing(view.id for view in views):
         raise not_found(f"{missing[0]} has no schedule", next_step="fleethpa schedule create")
     rows = [_row(view, session.now_ms()) for view in sorted(views, key=lambda view: view.id)]
@@ -157,12 +147,12 @@ def list_schedules(session: Session, /, selection: Selection, output: str) -> No
 
 def _row(view: HpaView, now_ms: int) -> _Row:
     try:
-        found = schedule_of(view.hpa)
+        found = schedules.schedule_of(view.hpa)
         if found is None:
             raise usage(f"{view.id} has no schedule")
-        spec_at(view.hpa, found, now_ms)
-        rule = rule_at(found, now_ms)
-        return _Row(view, found, "", rule.text if rule is not None else "", next_change_ms(found, now_ms))
+        schedules.spec_at(view.hpa, found, now_ms)
+        rule = schedules.rule_at(found, now_ms)
+        return _Row(view, found, "", rule.text if rule is not None else "", schedules.next_change_ms(found, now_ms))
     except CommandError as error:
         return _Row(view, None, f"{error.what}: {error.cause}", "", None)
 
