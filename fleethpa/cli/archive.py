@@ -15,9 +15,7 @@ from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import cannot_talk, client_settings
 from fleethpa.processes.parts import announce, configured, run_parts
 from fleethpa.show.formats import one
-from streams.archive.archiver import SegmentLimits
 from streams.archive.segments import ArchiveError
-from streams.archive.signing import read_private
 from streams.state.ledger import CoreError
 
 if TYPE_CHECKING:
@@ -71,6 +69,8 @@ def archive(
 
     It continues where it stopped, even after kill -9. SIGTERM closes the open segments.
     """
+    # Here, as every next step that names `archive` loads this module, and these bring cryptography along.
+    from streams.archive.archiver import SegmentLimits
     from streams.archive.follow import ArchiveConfig
 
     limits = SegmentLimits(segment_bytes=segment_size << 20, segment_ms=segment_ms)
@@ -99,6 +99,8 @@ def _key(named: str | None) -> Path | None:
 
 
 def _check_key(path: Path) -> None:
+    from streams.archive.signing import read_private
+
     try:
         read_private(path)
     except ArchiveError as error:
