@@ -208,16 +208,12 @@ def differences(want: WantedTopic, found: FoundTopic | None) -> list[TopicDiffer
         for name, value in want.config.items()
         if not _satisfied(name, value, found.config.get(name))
     ]
+    shapes = []
     if found.partitions != want.partitions:
-        listed.append(
-            TopicDifference(want.name, "partition count", str(want.partitions), str(found.partitions), fixable=False)
-        )
+        shapes.append(("partition count", want.partitions, found.partitions))
     if found.replication < want.replication:
-        listed.append(
-            TopicDifference(
-                want.name, "replication factor", str(want.replication), str(found.replication), fixable=False
-            )
-        )
+        shapes.append(("replication factor", want.replication, found.replication))
+    listed += [TopicDifference(want.name, what, str(due), str(there), fixable=False) for what, due, there in shapes]
     return listed
 
 

@@ -125,7 +125,12 @@ class AgentTerm:
         self._metrics, observer_metrics = metrics
         self.session = SessionName(f"agent-{client.name}", self.generation)
         self.publisher = AgentPublisher(
-            config.kafka, self.topics.reports, observer_metrics, self.time, self.now_ms, self._note_kafka
+            config.kafka,
+            self.topics.reports,
+            observer_metrics,
+            self.time,
+            self.now_ms,
+            lambda trouble: health.note("kafka", trouble or None),
         )
         self._news: asyncio.Queue[Learnt] = asyncio.Queue()
         self._reading = asyncio.Event()
@@ -221,9 +226,6 @@ class AgentTerm:
         """What forbids writes in the cluster now."""
         found = guards_of(self.in_force, cluster, self.now_ms())
         return structs.replace(found, pauses=tuple(self.knowledge.pauses), native=self._native_evidence)
-
-    def _note_kafka(self, trouble: str) -> None:
-        self.health.note("kafka", trouble or None)
 
     async def _native_runs(self, evidence: Evidence) -> None:
         """A native controller has written since the settings were read: it runs, even if they declare it absent."""

@@ -178,7 +178,6 @@ def observed_scale(scale: dict[str, Any]) -> ObservedScale:
         status_replicas=status.get("replicas") or 0,
         selector=status.get("selector") or "",
         resource_version=metadata.get("resourceVersion") or "",
-        uid=metadata.get("uid") or "",
     )
 
 

@@ -31,7 +31,7 @@ def manifests(
     rules = observing_rules() + (enforcing_rules() if enforce else [])
     rules += stand_in_rules() if stand_in else []
     rules += [rule for resource in custom for rule in custom_rules(resource, enforce=enforce, stand_in=stand_in)]
-    subject = {"kind": "ServiceAccount", "name": service_account, "namespace": home}
+    subject = _account(service_account, home)
     own = list(_pair("Role", home, home_rules(), subject, f"{NAME}-stand-in")) if stand_in else []
     if not namespaces:
         return [*_pair("ClusterRole", "", rules, subject), *own]
@@ -40,21 +40,19 @@ def manifests(
 
 def gates_manifests(*, service_account: str = NAME, home: str = "fleethpa-system") -> list[Json]:
     """A ClusterRole and its binding that let an observer or agent read the API server's metrics, and so its gates."""
-    subject = {"kind": "ServiceAccount", "name": service_account, "namespace": home}
-    return list(_pair("ClusterRole", "", gates_rules(), subject, GATES_NAME))
+    return list(_pair("ClusterRole", "", gates_rules(), _account(service_account, home), GATES_NAME))
 
 
 def inventory_manifests(
     *, secrets: tuple[str, ...] = (), profiles: tuple[str, ...] = (), service_account: str, home: str
 ) -> list[Json]:
     """Roles and bindings for finding clusters: in these namespaces Secrets and ClusterProfiles may be listed."""
-    subject = {"kind": "ServiceAccount", "name": service_account, "namespace": home}
     made: list[Json] = []
     for namespace in sorted({*secrets, *profiles}):
         rules = [_rule("", ["secrets"], ["list", "watch"])] if namespace in secrets else []
         if namespace in profiles:
             rules.append(_rule("multicluster.x-k8s.io", ["clusterprofiles"], ["list", "watch"]))
-        made += _pair("Role", namespace, rules, subject, name=INVENTORY_NAME)
+        made += _pair("Role", namespace, rules, _account(service_account, home), INVENTORY_NAME)
     return made
 
 
@@ -138,6 +136,10 @@ def home_rules() -> list[Json]:
     ]
 
 
+def _account(name: str, home: str) -> Json:
+    return {"kind": "ServiceAccount", "name": name, "namespace": home}
+
+
 def _rule(group: str, resources: list[str], verbs: list[str]) -> Json:
     return {"apiGroups": [group], "resources": resources, "verbs": verbs}
 
@@ -188,8 +190,7 @@ def agent_manifests(place: AgentPlace) -> list[Json]:
         custom=place.custom,
     )
     roles += gates_manifests(service_account=AGENT, home=place.home) if place.read_gates else []
-    subject = {"kind": "ServiceAccount", "name": AGENT, "namespace": place.home}
-    roles += _pair("Role", place.home, lease_rules(), subject, AGENT, _LABELS)
+    roles += _pair("Role", place.home, lease_rules(), _account(AGENT, place.home), AGENT, _LABELS)
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place.home}}
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(place)}
     fence = fence_manifests(home=place.home, service_account=AGENT)

@@ -3,9 +3,9 @@
 Every wanted write ends in an outcome, and no write can be outside the limits: only `plan` creates a `Write`.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from schemas.agents import KnownPause
 from schemas.decisions import Decision
@@ -24,13 +24,12 @@ WriteResult = Literal["applied", "superseded", "stale", "refused", "failed"]
 
 
 class ObservedScale(Struct, frozen=True):
-    """What `/scale` shows now."""
+    """What `/scale` shows now; the fields are those of an `Outcome`."""
 
     spec_replicas: int
     status_replicas: int
     selector: str
     resource_version: str
-    uid: str = ""
 
 
 class ObservedHpa(Struct, frozen=True):
@@ -205,14 +204,6 @@ def after_trouble(trouble: Trouble, *, attempt: int, expires_ms: int, now_ms: in
 
 def outcome(decision: Decision, end: End, *, scale: ObservedScale | None = None, attempts: int = 0) -> Outcome:
     """The outcome of a wanted write, with the newest scale that was seen, if any."""
-    seen: dict[str, Any] = {}
-    if scale is not None:
-        seen = {
-            "spec_replicas": scale.spec_replicas,
-            "status_replicas": scale.status_replicas,
-            "selector": scale.selector,
-            "resource_version": scale.resource_version,
-        }
     return Outcome(
         decision=decision.id,
         name=decision.name,
@@ -220,5 +211,5 @@ def outcome(decision: Decision, end: End, *, scale: ObservedScale | None = None,
         result=end.result,
         error=end.error,
         attempts=attempts,
-        **seen,
+        **({} if scale is None else structs.asdict(scale)),
     )

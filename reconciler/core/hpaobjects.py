@@ -64,12 +64,10 @@ def is_kept_by_stand_in(hpa: JsonView) -> bool:
         return False
     fields = [each for each in metadata.get("managedFields") or () if each.get("fieldsV1")]
     return not fields or any(
-        each.get("manager") == FIELD_MANAGER and f"f:{STAND_IN_LABEL}" in _labels_set_by(each) for each in fields
+        each.get("manager") == FIELD_MANAGER
+        and f"f:{STAND_IN_LABEL}" in ((each["fieldsV1"].get("f:metadata") or {}).get("f:labels") or {})
+        for each in fields
     )
-
-
-def _labels_set_by(entry: JsonView) -> JsonView:
-    return (entry["fieldsV1"].get("f:metadata") or {}).get("f:labels") or {}
 
 
 def is_status_of(hpa: JsonView, manager: str) -> bool:
@@ -180,6 +178,7 @@ def kept_hpa(hpa: JsonView, before: KeptHpa | None = None) -> KeptHpa:
     if version is not None:
         metadata["resourceVersion"] = ""
     spec, status = encode_to_keep(hpa["spec"]), hpa.get("status")
+    shown = {name: value for name, value in (status or {}).items() if name != "currentMetrics"}
     is_same_spec = before is not None and before.spec == spec
     return KeptHpa(
         asking=before.asking if before is not None and is_same_spec else asking_of(hpa),
@@ -187,7 +186,7 @@ def kept_hpa(hpa: JsonView, before: KeptHpa | None = None) -> KeptHpa:
         resource_version=version,
         metadata=encode_to_keep(metadata),
         spec=before.spec if before is not None and is_same_spec else spec,
-        status=None if status is None else encode_to_keep(_without_values(status)),
+        status=None if status is None else encode_to_keep(shown),
         values=encode_to_keep(status["currentMetrics"]) if status and "currentMetrics" in status else None,
         manager=spec_manager(hpa["metadata"]),
     )
@@ -222,10 +221,6 @@ def hpa_reports_the_same(before: KeptHpa | None, now: KeptHpa, *, own_status: bo
 
 def _reported(hpa: KeptHpa) -> tuple[Any, ...]:
     return (hpa.spec, hpa.status, hpa.metadata, hpa.manager)
-
-
-def _without_values(status: JsonView) -> dict[str, Any]:
-    return {name: value for name, value in status.items() if name != "currentMetrics"}
 
 
 def _shows_refusal(status: bytes | None) -> bool:
