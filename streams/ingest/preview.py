@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
+from google.protobuf.json_format import Parse
 from msgspec import Struct
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
@@ -108,13 +109,7 @@ def _otlp_json(now_ms: int) -> bytes:
 
 
 def _otlp_proto(now_ms: int) -> bytes:
-    data = MetricsData()
-    resource_metrics = data.resource_metrics.add()
-    for key, text in _IDENTITY.items():
-        resource_metrics.resource.attributes.add(key=key).value.string_value = text
-    metric = resource_metrics.scope_metrics.add().metrics.add(name="k8s.pod.cpu.usage", unit="{cpu}")
-    metric.gauge.data_points.add(time_unix_nano=now_ms * 1_000_000, as_double=0.335)
-    written: bytes = data.SerializeToString()
+    written: bytes = Parse(_otlp_json(now_ms), MetricsData()).SerializeToString()
     return written
 
 

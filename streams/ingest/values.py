@@ -20,11 +20,6 @@ def is_cluster(name: str) -> bool:
     return len(name) <= _MAX_NAME and _CLUSTER.fullmatch(name) is not None
 
 
-def is_namespace(name: str) -> bool:
-    """Whether it is a DNS label (RFC 1123), as namespaces and containers are called."""
-    return len(name) <= _MAX_NAME and not _label_errors(name)
-
-
 def is_object(name: str) -> bool:
     """Whether it is a DNS subdomain (RFC 1123), as pods and workloads are called."""
     return len(name) <= _MAX_NAME and not _subdomain_errors(name)
@@ -44,8 +39,8 @@ def check_cluster(name: str) -> str:
 
 
 def check_namespace(name: str) -> str:
-    """Give the name back, or raise `badName`."""
-    if not is_namespace(name):
+    """Give back a name that is a DNS label (RFC 1123), as of namespaces and containers. Raises Refusal: `badName`."""
+    if len(name) > _MAX_NAME or _label_errors(name):
         raise Refusal("badName", f"namespace {_shown(name)} must be a DNS label: a-z, 0-9 and '-', at most 63")
     return name
 
