@@ -51,6 +51,7 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
     ),
     "decider": (
         *_topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG), "READ", "WRITE"),
+        *_topics((topics.REPORTS,), "WRITE"),
         *_topics((topics.LOG,), "DESCRIBE_CONFIGS"),
         Acl("group", topics.DECIDER_APP_ID, ("READ",)),
     ),

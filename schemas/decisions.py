@@ -105,6 +105,7 @@ AppliedLimit = Literal[
     "PartialView",
     "Fallback",
     "Override",
+    "FleetHPA",
 ]
 """What held or cut the proposal (`constraintsApplied`); `ScaleUpLimit` is the legacy doubling without `behavior`."""
 
@@ -156,8 +157,8 @@ class Step(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_def
     `detail`.
 
     `step`: `metrics`, `stabilization`, `scaleUpPolicy`, `scaleDownPolicy`, `scaleUpLimit`, `bounds`, `fromZero`,
-    `guard`, `removalBudget`, `additionBudget`, `partialView`, `fallback`, `override`. `until`: when that limit
-    ends (ms).
+    `guard`, `removalBudget`, `additionBudget`, `partialView`, `fallback`, `override`, `allotment`. `until`: when
+    that limit ends (ms).
     """
 
     step: str

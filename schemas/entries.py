@@ -118,6 +118,37 @@ class Outcome(EntryBody, frozen=True, kw_only=True):
     attempts: int = 0
 
 
+class FleetReport(EntryBody, frozen=True, kw_only=True, tag="report"):
+    """What one cluster (`member`) reports to FleetHPA `name` of the record's namespace, once per evaluation there.
+
+    `revision`: of the spec that the cluster has. `obeys`: number of the allotment that it obeys (0: none).
+    `replicas`, `most`: what it has at least and at most, by its scale or a write in flight. `at`: log time of its
+    partition (ms). `part`: JSON of what its pods and metrics contribute (`streams.hpa.parts.PartObservation`).
+    """
+
+    name: str
+    member: str
+    revision: TimeMs
+    obeys: Count
+    replicas: Count
+    most: Count
+    at: TimeMs
+    part: str
+
+
+class FleetAllotment(EntryBody, frozen=True, kw_only=True, tag="allotment"):
+    """The share that FleetHPA `name` gives to the cluster of the record. `decision`: the decision that gave it.
+
+    Of one `revision` of the spec the highest `number` counts; one of a revision that the cluster has not is ignored.
+    """
+
+    name: str
+    revision: TimeMs
+    number: Positive
+    replicas: Count
+    decision: str
+
+
 VERSION = 1
 
 PlainBody = (
@@ -142,6 +173,8 @@ PlainBody = (
     | HandsChanged
     | BreakerCommand
     | GuardrailResume
+    | FleetReport
+    | FleetAllotment
 )
 """Any body but answers of metrics APIs, which the fold leaves encoded."""
 Body = Answers | PlainBody

@@ -5,7 +5,7 @@ The log and the decisions are keyed by `cluster/namespace`; an HPA is `cluster/n
 """
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class SessionName(NamedTuple):
@@ -35,6 +35,8 @@ def supersedes(newer: str, older: str) -> bool:
     return one is not None and other is not None and one.instance == other.instance and one.epoch > other.epoch
 
 
+FLEET: Final = "@fleet"
+"""Stands in place of a cluster in the identity of a FleetHPA, `@fleet/namespace/name`. No cluster can be called so."""
 EVERY_CLUSTER = "*"
 """What settings and commands name instead of a cluster where they are about all of them."""
 _SEED = 0x9747B28C

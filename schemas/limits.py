@@ -23,6 +23,8 @@ WindowMs = Annotated[int, Meta(ge=-MAX_TIME_MS, le=MAX_TIME_MS)]
 """Milliseconds that a sample was measured over. A negative window counts, as upstream has it."""
 Count = Annotated[int, Meta(ge=0, le=MOST_REPLICAS)]
 Positive = Annotated[int, Meta(ge=1, le=MOST_REPLICAS)]
+MAX_WEIGHT: Final = 1_000_000
+"""Of a cluster of a FleetHPA."""
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 """Whole numbers of a record: one beyond its bounds is refused where it is decoded."""
 
@@ -203,6 +205,9 @@ ALL_HANDS = Limit(
 )
 ALL_VERSIONS = Limit("versions of all clusters", 96 * 1024, "bytes stored in one log partition", "fold", _SHOWN)
 VERSION = Limit("version and feature gates of a cluster", 160, "characters", "ingest", REJECTED)
+
+FLEET_CLUSTERS = Limit("clusters of a FleetHPA", 64, "clusters", "ingest; the command line", REJECTED)
+FLEET_PART = Limit("part of a report to a FleetHPA", 64 * 1024, "characters of JSON", "ingest", REJECTED)
 
 # --- records ----------------------------------------------------------------------------------------------------------
 

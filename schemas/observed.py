@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from schemas.kubernetes.quantity import wrap_i64
-from schemas.limits import Count, Int64, PartCount, Positive, TimeMs, WindowMs
+from schemas.limits import MAX_WEIGHT, Count, Int64, PartCount, Positive, TimeMs, WindowMs
 
 Origin = Literal["cluster", "central"]
 Mode = Literal["off", "shadow", "enforce"]
@@ -27,6 +27,26 @@ class EntryBody(
     """What the body of an entry of the log has: a `kind`, which is the name of its type."""
 
 
+class FleetCluster(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A cluster of a FleetHPA. `maxReplicas` is always there: without one of its own, it is that of the whole."""
+
+    name: str
+    max_replicas: Count
+    min_replicas: Count = 0
+    weight: Annotated[int, Meta(ge=1, le=MAX_WEIGHT)] = 1
+
+
+class FleetSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How a FleetHPA is divided among clusters: the part of its spec that an HPA has not.
+
+    `rebalanceAfterMs`: replicas move between clusters once the division has differed for so long.
+    """
+
+    clusters: list[FleetCluster]
+    strategy: Literal["Weighted", "Ordered"] = "Weighted"
+    rebalance_after_ms: TimeMs = 300_000
+
+
 class AutoscalerSet(EntryBody, frozen=True, kw_only=True):
     """An HPA was created or changed. In the log `hpa` is a valid, defaulted autoscaling/v2 object (JSON); on the
     public topic any version.
@@ -36,6 +56,9 @@ class AutoscalerSet(EntryBody, frozen=True, kw_only=True):
     `managerTime` when. No decision depends on it. `renewed`: an observer says a central one again, before its record
     expires, for observers that start later; the fold passes it over, so it can undo nothing. An object with a field
     `ignored` is a stub of one that exceeds a limit (`schemas.fitting`).
+
+    `fleet`: it is a FleetHPA, `hpa` is the whole, and the record is of cluster `@fleet`. `revision`: of the spec of the
+    FleetHPA of this namespace and name, as that and the HPA in each of its clusters have it; 0: it belongs to none.
     """
 
     hpa: dict[str, Any]
@@ -47,6 +70,8 @@ class AutoscalerSet(EntryBody, frozen=True, kw_only=True):
     manager: str = ""
     manager_time: TimeMs = 0
     renewed: bool = False
+    fleet: FleetSpec | None = None
+    revision: TimeMs = 0
 
 
 class AutoscalerDeleted(EntryBody, frozen=True, kw_only=True):

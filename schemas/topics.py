@@ -15,6 +15,7 @@ SCALES = "fleethpa.scales"
 SETTINGS = "fleethpa.settings"
 OUTCOMES = "fleethpa.outcomes"
 BREAKER = "fleethpa.breaker"
+REPORTS = "fleethpa.reports"
 LOG = "fleethpa.log"
 DECISIONS = "fleethpa.decisions"
 REJECTED = "fleethpa.rejected"
@@ -36,7 +37,7 @@ ALIVE_GROUPS = "fleethpa-alive-"
 QuietProcess = Literal["router", "breaker", "scheduler"]
 """A process that writes nothing while nothing happens, so that it is known by its signs of life only."""
 
-PUBLIC_TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, OUTCOMES, BREAKER)
+PUBLIC_TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, OUTCOMES, BREAKER, REPORTS)
 """What ingest reads. All share the partition count of the log, so that the range assignor gives one worker a
 namespace in all.
 """
@@ -80,6 +81,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(SETTINGS, _NEVER_EXPIRES),
     Topic(OUTCOMES, _delete(30 * _DAY_MS)),
     Topic(BREAKER, _NEVER_EXPIRES),
+    Topic(REPORTS, _delete(_DAY_MS)),
     Topic(LOG, _delete(7 * _DAY_MS, message_timestamp_type="LogAppendTime")),
     Topic(DECISIONS, _delete(30 * _DAY_MS)),
     Topic(REJECTED, _delete(30 * _DAY_MS)),

@@ -11,11 +11,11 @@ from msgspec import Meta, Struct
 from fleethpa.changes.manifests import HPA_KIND, FileManifest, check_hpa
 from fleethpa.frame.errors import CommandError, usage
 from fleethpa.frame.options import parse_duration_ms
-from streams.across.division import UNLIMITED, FleetMember, Placement, Strategy
+from schemas.limits import FLEET_CLUSTERS
+from streams.across.division import MAX_WEIGHT, UNLIMITED, FleetMember, Placement, Strategy, contradiction
 
 FLEET_KIND: Final = "FleetHPA"
 API_VERSION: Final = "fleethpa.io/v1alpha1"
-MOST_CLUSTERS: Final = 64
 _OWN: Final = ("clusters", "placement", "whenAway")
 """Fields of a FleetHPA's spec that an HPA has not."""
 
@@ -24,7 +24,7 @@ _Replicas = Annotated[int, Meta(ge=0, le=UNLIMITED)]
 
 class _Cluster(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     name: Annotated[str, Meta(min_length=1, max_length=253)]
-    weight: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+    weight: Annotated[int, Meta(ge=1, le=MAX_WEIGHT)] = 1
     min_replicas: _Replicas = 0
     max_replicas: _Replicas | None = None
 
@@ -39,7 +39,7 @@ class _WhenAway(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Own(Struct, frozen=True, rename="camel"):
-    clusters: Annotated[list[_Cluster], Meta(min_length=1, max_length=MOST_CLUSTERS)]
+    clusters: Annotated[list[_Cluster], Meta(min_length=1, max_length=FLEET_CLUSTERS.most)]
     placement: _Placement = _Placement()
     when_away: _WhenAway = _WhenAway()
 
@@ -87,27 +87,10 @@ def fleet_manifest(manifest: FileManifest, namespace: str) -> FleetManifest:
             for each in own.clusters
         ]
     )
-    if problem := _contradiction(members, body["spec"]["minReplicas"], body["spec"]["maxReplicas"]):
+    if problem := contradiction(members, body["spec"]["minReplicas"], body["spec"]["maxReplicas"]):
         raise _invalid(manifest, problem)
     after_ms = parse_duration_ms(own.placement.rebalance_after, f"{manifest.source}: spec.placement.rebalanceAfter")
     return FleetManifest(manifest.source, body, members, Placement(own.placement.strategy, after_ms))
-
-
-def _contradiction(members: tuple[FleetMember, ...], least: int, most: int) -> str:
-    names = [each.name for each in members]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        return f"spec.clusters names {twice[0]} twice"
-    for each in members:
-        if each.min_replicas > each.max_replicas:
-            return (
-                f"spec.clusters: {each.name} has minReplicas {each.min_replicas} above its maximum {each.max_replicas}"
-            )
-    floor, roof = sum([each.min_replicas for each in members]), sum([each.max_replicas for each in members])
-    if floor > most:
-        return f"the clusters' minReplicas add up to {floor}, above spec.maxReplicas {most}"
-    if roof < least:
-        return f"the clusters' maxReplicas add up to {roof}, below spec.minReplicas {least}"
-    return ""
 
 
 def _invalid(manifest: FileManifest, cause: str) -> CommandError:

@@ -8,7 +8,7 @@ clusters as they would: reports and allotments, one period apart.
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from schemas.keys import HpaId
 from streams.across.allotments import Account, Allotment, MemberReport, allot, booked
@@ -21,7 +21,7 @@ from streams.hpa.evaluation import EMPTY_HISTORY, Evaluation, History
 from streams.hpa.metrics import tolerance_band
 from streams.hpa.normalize import store_scale_event
 from streams.hpa.observation import Scale
-from streams.hpa.parts import PartObservation, joined, summed
+from streams.hpa.parts import PartObservation, joined, summed, within
 from streams.hpa.reconcile import decide
 from streams.state.lostmetrics import EvaluationInputs
 
@@ -214,7 +214,7 @@ class _Run:
         names = [each.name for each in present]
         whole = joined([newest[name].part for name in names])
         held = sum([share for name, share in shares.items() if name not in names])
-        autoscaler = self._bounded(held, sum([each.min_replicas for each in present]))
+        autoscaler = within(self.tried.autoscaler, held, sum([each.min_replicas for each in present]))
         self._remember_moves(autoscaler, {name: newest[name].replicas for name in names}, now_ms)
         evaluation = decide(autoscaler, {}, whole, self._history, self.settings, now_ms)
         self._history = evaluation.history
@@ -223,14 +223,6 @@ class _Run:
             return None
         self._total = evaluation.desired_replicas
         return evaluation
-
-    def _bounded(self, held: int, least: int) -> Autoscaler:
-        """The spec of the whole, less what clusters that are away have: it counts towards both bounds."""
-        own = self.tried.autoscaler
-        if not held:
-            return own
-        most = max(own.max_replicas - held, least, 1)
-        return structs.replace(own, max_replicas=most, min_replicas=min(max(own.min_replicas - held, least), most))
 
     def _remember_moves(self, autoscaler: Autoscaler, replicas: dict[str, int], now_ms: int) -> None:
         """Store what the recorded replicas changed by as a scale event, which policies count."""

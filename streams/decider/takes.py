@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 
 from runtime.driver import FreeMemory
-from schemas.topics import CHANGELOG, DECISIONS
+from runtime.records import Publisher
+from schemas.topics import CHANGELOG, DECISIONS, REPORTS
 from streams.decider.assignment import Assignment, DeciderConfig
 from streams.decider.metrics import Metrics
 from streams.decider.owned import OwnedPartition, write_checkpoint
@@ -56,6 +57,7 @@ class Takes:
                 if epoch != self._assignment.epoch:
                     return
                 await self._publish(pending)
+                await self._send_messages()
                 for owned in self._assignment.owned.values():
                     self._metrics.refolded(owned)
                 due = [owned for owned in self._assignment.owned.values() if owned.partition.due_checkpoint]
@@ -108,6 +110,16 @@ class Takes:
             by_partition.setdefault(owned.number, []).append((owned, decision))
         await asyncio.gather(*map(self._publish_partition, by_partition.values()))
         self._metrics.decided([decision for _, decision in pending])
+
+    async def _send_messages(self) -> None:
+        """Send what the folded records say to other partitions: before a checkpoint, so that no crash loses it."""
+        messages = [each for owned in self._assignment.owned.values() for each in owned.partition.take_messages()]
+        if not messages:
+            return
+        self._fence.check()
+        publisher = Publisher(self._producer())
+        sent = [publisher.send(REPORTS, each.cluster, each.namespace, [each.body], each.time_ms) for each in messages]
+        await asyncio.gather(*sent)
 
     async def _publish_partition(self, pending: Sequence[tuple[OwnedPartition, DecisionRecord]]) -> None:
         owned = pending[0][0]

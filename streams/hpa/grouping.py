@@ -23,7 +23,7 @@ NO_PODS_ERROR = "no pods returned by selector while calculating replica count"
 NO_SAMPLES_ERROR = "did not receive metrics for targeted pods (pods might be unready)"
 
 
-class Groups(Struct, frozen=True, gc=False):
+class Groups(Struct, frozen=True, gc=False, tag=True):
     """Counts and sums of the groups, each pod being in one. Requests are 0 where no request table was given."""
 
     ready: int

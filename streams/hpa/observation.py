@@ -17,7 +17,7 @@ from streams.hpa.requests import PodTemplate, RequestTable, request_table
 from streams.hpa.rules import CURRENT, Rules
 
 
-class Scale(Struct, frozen=True, gc=False):
+class Scale(Struct, frozen=True, gc=False, tag=True):
     """A successful read of /scale. `selector` is `status.selector` in query-string form."""
 
     spec_replicas: int
@@ -25,7 +25,7 @@ class Scale(Struct, frozen=True, gc=False):
     selector: str
 
 
-class ScaleFailure(Struct, frozen=True, gc=False):
+class ScaleFailure(Struct, frozen=True, gc=False, tag=True):
     """A failed read of /scale. `unmapped`: the API does not know the kind, so nothing was asked."""
 
     error: str
@@ -160,14 +160,14 @@ def pod_samples(samples: dict[str, tuple[int, int, int]]) -> PodSamples:
     return PodSamples(samples, sum(map(_MILLI, samples.values())), min(times_ms), max(times_ms))
 
 
-class ObjectSample(Struct, frozen=True, gc=False):
+class ObjectSample(Struct, frozen=True, gc=False, tag=True):
     """The value of an Object metric, in milli units."""
 
     value_milli: int
     time_ms: int | None = None
 
 
-class ExternalSamples(Struct, frozen=True, gc=False):
+class ExternalSamples(Struct, frozen=True, gc=False, tag=True):
     """The values of the series of an External metric, in milli units, in the order of the answer."""
 
     values_milli: tuple[int, ...]
@@ -175,7 +175,7 @@ class ExternalSamples(Struct, frozen=True, gc=False):
     newest_ms: int | None = None
 
 
-class MetricFailure(Struct, frozen=True, gc=False):
+class MetricFailure(Struct, frozen=True, gc=False, tag=True):
     """The metrics client failed with this text (its whole text, as `metricsclient` makes it)."""
 
     error: str

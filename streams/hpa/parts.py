@@ -6,6 +6,7 @@ whole (`python -m tests.conformance --split K`).
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Struct, structs
 
 from streams.hpa import autoscaler as kinds
@@ -27,7 +28,7 @@ from streams.hpa.observation import (
 )
 
 
-class UnreadGroups(Struct, frozen=True, gc=False):
+class UnreadGroups(Struct, frozen=True, gc=False, tag=True):
     """Pods whose metric could not be read: all of them are missing. `error`: the text of the metrics client."""
 
     groups: Groups
@@ -59,6 +60,26 @@ def summed(autoscaler: Autoscaler, seen: Observation, settings: ControllerSettin
         else ()
     )
     return PartObservation(seen.scale, PodCounts(len(seen.pods), seen.pods.running_ready), answers, seen.ambiguous)
+
+
+class PartError(ValueError):
+    """A text that is not a part; it names the field and the reason."""
+
+
+_PART = msgspec.json.Decoder(PartObservation)
+
+
+def written_part(part: PartObservation) -> str:
+    """Write a part as JSON. Sums are decimal integers, of more than 64 bits if need be."""
+    return msgspec.json.encode(part).decode()
+
+
+def read_part(text: str | bytes) -> PartObservation:
+    """Read a part. Raises PartError: it is not one."""
+    try:
+        return _PART.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise PartError(str(error)) from error
 
 
 def _summed(
@@ -94,6 +115,20 @@ def joined(parts: Sequence[PartObservation]) -> JoinedObservation:
         tuple([_joined(each) for each in answers]),
         tuple(sorted({name for each in present for name in each.ambiguous})),
     )
+
+
+def within(autoscaler: Autoscaler, held: int, least: int) -> Autoscaler:
+    """Give the spec of a whole for the parts that take part in a decision.
+
+    Args:
+        held: what the other parts have, which counts towards both bounds.
+        least: the least that those that take part may have.
+    """
+    if not held:
+        return autoscaler
+    most = max(autoscaler.max_replicas - held, least, 1)
+    bound = min(max(autoscaler.min_replicas - held, least), most)
+    return structs.replace(autoscaler, max_replicas=most, min_replicas=bound)
 
 
 def _joined(readings: Sequence[PartReading]) -> Groups | ObjectSample | ExternalSamples | MetricFailure | None:

@@ -11,8 +11,9 @@ from schemas import limits, topics
 from schemas.agents import AgentSet
 from schemas.codec import encode
 from schemas.decisions import ENGINE
-from schemas.entries import Body, BreakerCommand, GuardrailResume, HandsChanged, Outcome
+from schemas.entries import Body, BreakerCommand, FleetAllotment, FleetReport, GuardrailResume, HandsChanged, Outcome
 from schemas.fitting import IGNORED, fitted, fitted_hpa
+from schemas.keys import FLEET
 from schemas.kubernetes.quantity import parse_quantity
 from schemas.kubernetes.shape import Json
 from schemas.limits import MAX_TIME_MS, OverLimitError
@@ -23,6 +24,7 @@ from schemas.observed import (
     AutoscalerSet,
     ClusterReport,
     Command,
+    FleetSpec,
     Heartbeat,
     PodDeleted,
     PodList,
@@ -42,6 +44,8 @@ from schemas.settings import (
     parse_budget,
     parse_price,
 )
+from streams.across.division import contradiction
+from streams.hpa.parts import PartError, read_part
 from streams.hpa.rules import minor_of, parse_gates, rules_of
 from streams.ingest import own as topickinds
 from streams.ingest.checks import check_answers, check_chunk, check_limit, check_pod, check_pod_list, check_range
@@ -84,9 +88,21 @@ def normalize(body: Body, place: SourcePlace, refuse: Refuse) -> Piece:
         return Piece(body.cluster, "", _checked(body, place, refuse))
     if not (place.cluster and place.namespace):
         raise Refusal("noIdentity", f"a record with {kind!r} needs cluster and namespace")
-    check_cluster(place.cluster)
+    if place.cluster == FLEET:
+        _check_of_fleet(body, kind)
+    else:
+        check_cluster(place.cluster)
     check_namespace(place.namespace)
     return Piece(place.cluster, place.namespace, _checked(body, place, refuse))
+
+
+def _check_of_fleet(body: Body, kind: str) -> None:
+    """Refuse what is not of a FleetHPA: nothing is observed of it."""
+    is_central = isinstance(body, AutoscalerSet | AutoscalerDeleted) and body.origin == "central"
+    if not is_central and not isinstance(body, Command | FleetReport):
+        raise Refusal("invalid", f"{kind!r} is of a cluster, and {FLEET} is none: it has FleetHPAs only")
+    if isinstance(body, AutoscalerSet) and body.fleet is None:
+        raise Refusal("invalid", f"an HPA of {FLEET} needs fleet, which says among which clusters it is divided")
 
 
 def over_limit(error: OverLimitError) -> Refusal:
@@ -111,6 +127,8 @@ def _checked(body: Body, place: SourcePlace, refuse: Refuse) -> Body:
             check_limit(limits.LIST, len(encode(body)), f"pods of namespace {place.namespace}")
         case Command():
             _command(body, place)
+        case FleetReport():
+            _fleet_report(body, place)
         case _:
             _CHECKS[type(body)](body)
     return body
@@ -119,7 +137,43 @@ def _checked(body: Body, place: SourcePlace, refuse: Refuse) -> Body:
 def _autoscaler_set(body: AutoscalerSet, place: SourcePlace, refuse: Refuse) -> Body:
     if body.mode is not None and body.origin != "central":
         raise Refusal("invalid", "mode goes only with origin central; use a mode command for an HPA of a cluster")
-    return structs.replace(body, hpa=_taken_hpa(body.hpa, place, refuse))
+    if (body.fleet is not None or body.revision) and body.origin != "central":
+        raise Refusal("invalid", "fleet and revision go only with origin central: a cluster's HPA has none")
+    made = structs.replace(body, hpa=_taken_hpa(body.hpa, place, refuse))
+    if made.fleet is not None:
+        _fleet(made.fleet, made.hpa["spec"], made.revision, place)
+    return made
+
+
+def _fleet(fleet: FleetSpec, spec: Json, revision: int, place: SourcePlace) -> None:
+    if place.cluster != FLEET:
+        raise Refusal("invalid", f"fleet: a FleetHPA is of cluster {FLEET}, not of {place.cluster}")
+    if not revision:
+        raise Refusal("invalid", "a FleetHPA needs a revision, another one with each change")
+    check_limit(limits.FLEET_CLUSTERS, len(fleet.clusters), "fleet.clusters")
+    for each in fleet.clusters:
+        check_cluster(each.name)
+    if problem := contradiction(fleet.clusters, spec["minReplicas"], spec["maxReplicas"]):
+        raise Refusal("invalid", problem)
+
+
+def _allotment(body: FleetAllotment) -> None:
+    check_object(body.name, "name")
+    check_text(body.decision, "decision")
+
+
+def _fleet_report(body: FleetReport, place: SourcePlace) -> None:
+    if place.cluster != FLEET:
+        raise Refusal("invalid", f"a report goes to cluster {FLEET}, not to {place.cluster}")
+    check_object(body.name, "name")
+    check_cluster(body.member)
+    if body.most < body.replicas:
+        raise Refusal("invalid", f"most is {body.most}, below replicas, which are {body.replicas}")
+    check_limit(limits.FLEET_PART, len(body.part), f"{body.member}/{place.namespace}/{body.name}")
+    try:
+        read_part(body.part)
+    except PartError as error:
+        raise Refusal("wrongType", f"part: {error}") from error
 
 
 def _taken_hpa(hpa: Json, place: SourcePlace, refuse: Refuse) -> Json:
@@ -335,6 +389,7 @@ _CHECKS: dict[type, Callable[[Any], object]] = {
     Heartbeat: _heartbeat,
     ClusterReport: _report,
     Outcome: _outcome,
+    FleetAllotment: _allotment,
     Serving: _serving,
     HandsChanged: _hands,
     BreakerCommand: _breaker,

@@ -173,13 +173,14 @@ KINDS: dict[str, frozenset[str]] = {
     ),
     topics.OUTCOMES: frozenset({"outcome"}),
     topics.BREAKER: frozenset({"breaker"}),
+    topics.REPORTS: frozenset({"report", "allotment"}),
 }
 
 SAMPLE_KINDS = frozenset({"samples"})
 """What a topic of other producers may carry: pushed samples and nothing else."""
 
 OBSERVED = frozenset().union(
-    *(KINDS[topic] for topic in topics.PUBLIC_TOPICS if topic not in (topics.SETTINGS, topics.BREAKER))
+    *(KINDS[topic] for topic in topics.PUBLIC_TOPICS if topic not in (topics.SETTINGS, topics.BREAKER, topics.REPORTS))
 ) - {"command"}
 """What is observed in a cluster or became of a write there; of `autoscalerSet` and `autoscalerDeleted` only those of
 origin cluster. An agent may report nothing else.

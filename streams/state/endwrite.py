@@ -5,6 +5,7 @@ a visit because of pushed samples.
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from schemas.decisions import NO_OUTCOME, Decision
 from schemas.entries import Outcome
@@ -18,6 +19,7 @@ from streams.state import records as decisionrecords
 from streams.state.brakes import give_back, leave_budget
 from streams.state.clustersettings import Effective
 from streams.state.evaluate import evaluate
+from streams.state.fleet import fleet_turn
 from streams.state.foldhpas import SILENCE_MS
 from streams.state.gather import observe_metric, observe_scale
 from streams.state.guards import asked_mode
@@ -159,7 +161,10 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
         if row.budget:
             leave_budget(state, hpa)
         return []
-    its = _or_early(next_turn(state, namespace, hpa, settings), hpa, state.now_ms, settings)
+    if row.fleet is not None:
+        its = fleet_turn(row.fleet, row.evaluated_ms, state.now_ms, settings.sync_period_ms)
+    else:
+        its = _or_early(next_turn(state, namespace, hpa, settings), hpa, state.now_ms, settings)
     drafts = []
     if its.evaluate:
         drafts.append(evaluate(state, namespace, hpa, settings))
@@ -174,11 +179,16 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
 
 
 def _or_early(its: Turn, hpa: Hpa, now_ms: int, settings: Effective) -> Turn:
-    """Evaluate now, too, if a sample has moved a metric; an evaluation at its own time takes the place of that one."""
+    """Evaluate now, too, if a sample has moved a metric or a share has come; an evaluation at its own time takes the
+    place of that one.
+    """
     row = hpa.row
     if row.early_ms and settings.sample_floor_ms is None:
         row.early_ms, hpa.dirty = 0, True
-    if its.evaluate or not 0 < row.early_ms <= now_ms:
+    has_share = row.share is not None and row.share.is_new
+    if its.evaluate or not (has_share or 0 < row.early_ms <= now_ms):
+        if row.share is not None and has_share and its.evaluate:
+            row.share = structs.replace(row.share, is_new=False)
         return its
     return Turn(True, due_after_early(its.due_ms, now_ms, settings.sync_period_ms), now_ms)
 

@@ -24,9 +24,9 @@ from streams.hpa.evaluation import (
     ScaleApplied,
     new_status,
 )
-from streams.hpa.observation import NO_PODS, Scale
+from streams.hpa.observation import NO_PODS, Observation, Scale
 from streams.hpa.status import Conditions
-from streams.state import fastpath, records
+from streams.state import fastpath, fleet, records
 from streams.state.brakes import budget_left, count_size, limited, reserve
 from streams.state.budget import Way
 from streams.state.clustersettings import Effective
@@ -50,11 +50,14 @@ from streams.state.namespace import Namespace
 from streams.state.observe import Observed, Subject, observe, register, subject_of, take_restart
 from streams.state.overrides import CONSTRAINT as OVERRIDDEN
 from streams.state.overrides import Override, override_in_force, with_override, without_write
-from streams.state.rows import PendingWrite
+from streams.state.rows import FleetRow, PendingWrite
 from streams.state.samples import State
 
 _LARGE_CONDITIONS = limits.DECISION.most // 4
 """JSON of conditions that an ignored HPA does not keep: the decision that shows it as ignored must be small."""
+
+
+_CONSTRAINTS = {"fallback": FALLBACK, "override": OVERRIDDEN, "allotment": fleet.CONSTRAINT}
 
 
 class Decided(Struct, frozen=True, gc=False):
@@ -101,11 +104,13 @@ def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) 
     subject = subject_of(state, namespace, hpa, settings)
     observed = observe(subject)
     count_size(subject, observed)
-    if probe is not None and not subject.ignores:
+    if probe is not None and not subject.ignores and hpa.row.fleet is None:
         probe(probed(subject, observed))
     decided = decide(subject, observed)
     _register(subject, observed, decided.evaluation)
     limits_ = limit(subject, observed, decided)
+    if hpa.row.fleet is not None:
+        decided, limits_ = _divide(subject, hpa.row.fleet, decided, limits_)
     try:
         recorded = record(subject, observed, decided, limits_, name)
     except OverLimitError as error:
@@ -117,6 +122,7 @@ def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) 
     if repeated is not None:
         _check(subject, repeated, decided, limits_, recorded)
     hpa.memo = _memo_of(subject, observed, decided, limits_, recorded)
+    _tell(subject, observed, limits_, name)
     remember(subject, observed, decided, limits_, recorded)
     return recorded.draft
 
@@ -188,6 +194,9 @@ def decide(subject: Subject, observed: Observed) -> Decided:
     if override is not None:
         evaluation, overridden = with_override(evaluation, subject.autoscaler, override, observed.status)
         step = overridden or step
+    if row.share is not None:
+        evaluation, allotted = fleet.with_share(evaluation, subject.autoscaler, row.share, observed.status)
+        step = allotted or step
     return Decided(evaluation, failures, step)
 
 
@@ -213,7 +222,9 @@ def _ignored(observed: Observed, history: History, generation: int) -> Evaluatio
 def _register(subject: Subject, observed: Observed, evaluation: Evaluation) -> None:
     """Register the selector for the overlap check, once an evaluation asked for metrics with a valid one."""
     seen = observed.observation
-    if seen.pods is not NO_PODS and isinstance(seen.scale, Scale) and evaluation.path in ("metrics", "metricsFailed"):
+    if not isinstance(seen, Observation) or seen.pods is NO_PODS or not isinstance(seen.scale, Scale):
+        return  # without pods, as a FleetHPA is by itself
+    if evaluation.path in ("metrics", "metricsFailed"):
         register(subject.state, subject.namespace, subject.hpa, seen.scale.selector)
 
 
@@ -226,7 +237,7 @@ def limit(subject: Subject, observed: Observed, decided: Decided) -> Limited:
     rules = subject.settings.controller.rules
     constraints = records.constraints(evaluation)
     if decided.replaced is not None:
-        constraints.append(FALLBACK if decided.replaced.step == "fallback" else OVERRIDDEN)
+        constraints.append(_CONSTRAINTS[decided.replaced.step])
     pending = evaluation.pending
     if pending is None:
         if evaluation.result is None:
@@ -271,6 +282,42 @@ def _with_refusal(subject: Subject, result: ReconcileResult, before: dict[str, A
     return structs.replace(result, status=status, before=None, events=(*result.events, ("Warning", reason, text)))
 
 
+# --- FleetHPAs --------------------------------------------------------------------------------------------------------
+
+
+def _divide(subject: Subject, known: FleetRow, decided: Decided, limits_: Limited) -> tuple[Decided, Limited]:
+    """Divide what a FleetHPA decided among its clusters. It writes nothing itself: what it wants counts as written.
+
+    Its own limits hold or cut the total, and those of each cluster the share.
+    """
+    evaluation, wanted, now_ms = decided.evaluation, limits_.wanted, subject.state.now_ms
+    if wanted is not None:
+        evaluation = structs.replace(
+            evaluation, desired_replicas=wanted.desired_replicas, history=limits_.result.history, pending=None
+        )
+    total = evaluation.current_replicas if limits_.held else evaluation.desired_replicas
+    is_enforced, period_ms = subject.standing.mode == "enforce", subject.settings.sync_period_ms
+    most = subject.hpa.compiled.max_replicas
+    subject.hpa.row.fleet = fleet.divided(known, total, most, is_enforced, now_ms, period_ms)
+    return structs.replace(decided, evaluation=evaluation), structs.replace(limits_, wanted=None)
+
+
+def _tell(subject: Subject, observed: Observed, limits_: Limited, name: str) -> None:
+    """Report to the FleetHPA that this HPA belongs to, or allot to the clusters of this FleetHPA."""
+    state, row = subject.state, subject.hpa.row
+    if row.fleet is not None and subject.standing.mode == "enforce":
+        state.messages += fleet.allotments(row, row.fleet, name, state.now_ms)
+    if row.share is None:
+        return
+    is_early, row.share = row.share.is_new, structs.replace(row.share, is_new=False)
+    seen, autoscaler = observed.observation, subject.autoscaler
+    # Only what is evaluated at its own time reports, so that an allotment brings no further evaluation of the whole.
+    if isinstance(seen, Observation) and not is_early:
+        controller = subject.settings.controller
+        made = fleet.report(row, autoscaler, seen, controller, subject.evaluated_ms, state.now_ms, limits_.wanted)
+        state.messages += [] if made is None else [made]
+
+
 # --- record -----------------------------------------------------------------------------------------------------------
 
 
@@ -287,6 +334,9 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
     shape = records.shape_of(evaluation, final, result.status)
     rules = subject.settings.rules
     own = (facts, shown, shape, row.spec_hash, row.origin, row.generation, state.row.engine)
+    if row.fleet is not None:
+        shown = shown | {"clusters": fleet.shown(row.fleet, state.now_ms, subject.settings.sync_period_ms)}
+        own = (facts, shown, shape, row.spec_hash, row.origin, row.generation, state.row.engine)
     digest = records.digest((*own, rules) if rules else own)
     if wanted is None and records.repeats(row, digest, state.now_ms):
         short = records.short_record(state, name, row.full_decision, evaluation.metrics, evaluation.proposal)
@@ -420,7 +470,10 @@ def _note(
 
 
 def probed(subject: Subject, observed: Observed) -> EvaluationInputs:
-    """Give what an evaluation reads, for a probe."""
+    """Give what an evaluation reads, for a probe. Of a FleetHPA, whose pods are sums, that is the scale alone."""
+    seen = observed.observation
+    if not isinstance(seen, Observation):
+        seen = Observation(seen.scale, answers=(None,) * len(subject.autoscaler.metrics))
     state, hpa, row, settings = subject.state, subject.hpa, subject.hpa.row, subject.settings
     paused_up, paused_down = (
         pause_in_force(subject.namespace, hpa.id.name, state.row, up, state.now_ms) for up in (True, False)
@@ -437,7 +490,7 @@ def probed(subject: Subject, observed: Observed) -> EvaluationInputs:
         spec=hpa.spec,
         autoscaler=subject.autoscaler,
         status=observed.status,
-        observation=observed.observation,
+        observation=seen,
         history=observed.history,
         settings=settings.controller,
         period_ms=settings.sync_period_ms,

@@ -40,7 +40,7 @@ from streams.hpa.evaluation import Evaluation, History, MetricEvaluation, Normal
 from streams.hpa.grouping import Groups
 from streams.hpa.metrics import evaluate_metric, grouped_total, largest, status_of, tolerance_band
 from streams.hpa.normalize import normalize
-from streams.hpa.observation import MetricReading, Scale, TargetPods
+from streams.hpa.observation import MetricReading, Observation, Scale, TargetPods
 from streams.state import records
 from streams.state.clustersettings import Effective
 from streams.state.gather import MetricQuery, asked_of_prometheus, observe_metric, observe_scale, observe_total
@@ -71,7 +71,7 @@ def learn(subject: Subject, observed: Observed, evaluation: Evaluation, status: 
         return None
     if observed.change or observed.restart or subject.ignores or subject.standing.shown or subject.follows_native:
         return None
-    if not isinstance(seen.scale, Scale):
+    if not (isinstance(seen, Observation) and isinstance(seen.scale, Scale)):
         return None
     reported = observed.status.get("currentReplicas", 0)
     outcome = _outcome(reported, evaluation.metrics, evaluation.selected_metric, normalization, current)

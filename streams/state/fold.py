@@ -16,6 +16,8 @@ from schemas.entries import (
     HUB_HOLDER,
     WHOLE_PARTITION_KEY,
     BreakerCommand,
+    FleetAllotment,
+    FleetReport,
     GuardrailResume,
     HandsChanged,
     LeftNative,
@@ -43,10 +45,11 @@ from schemas.observed import (
     Serving,
 )
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset, take_settings
-from streams.state import foldhpas, rates
+from streams.state import fleet, foldhpas, rates
 from streams.state.foldhpas import Folding, paused_by
 from streams.state.forgetting import forget_reports, forget_watermarks
 from streams.state.guards import after_breaker, after_person
+from streams.state.hpastate import Hpa
 from streams.state.ledger import LogError, UnknownEngineError
 from streams.state.log import AnswerHead, FoldedAnswers, FoldedEntry, question_in, read_answer
 from streams.state.namespacekeys import query_key, target_key
@@ -324,6 +327,31 @@ class EntryFold(Folding):
         )
         self._put_scale(target, row)
 
+    # --- FleetHPAs --------------------------------------------------------------------------------------------------
+
+    def report(self, body: FleetReport) -> None:
+        """A cluster reported to a FleetHPA."""
+        hpa = self._live(body.name)
+        if hpa is None or hpa.row.fleet is None:
+            return
+        after = fleet.take_report(hpa.row.fleet, hpa.row.revision, body, self.now_ms)
+        if after != hpa.row.fleet:
+            hpa.row.fleet, hpa.dirty = after, True
+            self.state.ready_or_due.add(hpa.id)
+
+    def allotment(self, body: FleetAllotment) -> None:
+        """A FleetHPA gave a share to an HPA."""
+        hpa = self._live(body.name)
+        if hpa is not None and fleet.take_allotment(hpa.row, body):
+            hpa.dirty = True
+            self.state.ready_or_due.add(hpa.id)
+
+    def _live(self, name: str) -> Hpa | None:
+        """Give an HPA of the namespace whose row is to take this record; None: there is none."""
+        namespace, state = self.namespace, self.state
+        hpa = state.hpas.get(HpaId(namespace.cluster, namespace.name, name))
+        return None if hpa is None or hpa.row.gone or state.holds(hpa, namespace) else hpa
+
     # --- whole partition --------------------------------------------------------------------------------------------
 
     def settings(self, body: SettingsSet) -> None:
@@ -453,4 +481,6 @@ _IN_NAMESPACE: dict[type, _Apply] = {
     ScaleSet: EntryFold.scale_set,
     Heartbeat: EntryFold.heartbeat,
     Outcome: EntryFold.outcome,
+    FleetReport: EntryFold.report,
+    FleetAllotment: EntryFold.allotment,
 }

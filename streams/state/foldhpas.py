@@ -15,6 +15,7 @@ from schemas.inforce import OVERRIDE, pauses_after
 from schemas.keys import HpaId, supersedes
 from schemas.limits import TEXT, shortened
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat, Mode, Origin
+from streams.state.fleet import take_revision
 from streams.state.guards import asked_mode, standing
 from streams.state.hpastate import Hpa, made_uid
 from streams.state.moves import take_native_status
@@ -270,6 +271,7 @@ def _change_hpa(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
     uid = made_uid(f"{state.row.number}/{state.offset}/{fold.index}/{hpa.id}")
     changed = hpa.take_object(body, fold.now_ms, uid)
     hpa.take_annotations(body.hpa["metadata"])
+    take_revision(hpa.row, body, fold.now_ms)
     reborn = hpa.row.uid != old_uid or not was_live
     if reborn:
         _register_nothing(fold, hpa)

@@ -143,6 +143,7 @@ class Hpa:
             or generation != row.generation
             or hpa.get(IGNORED, "") != self.ignored
             or hpa["spec"] != self.spec
+            or entry.revision != row.revision
         )
         if changed:
             self._take_spec(hpa, new_uid, generation, self._created(entry, born, now_ms))

@@ -10,8 +10,10 @@ from msgspec import Struct, structs
 
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import EMPTY_HISTORY, History
+from streams.hpa.metrics import JoinedObservation
 from streams.hpa.observation import NO_PODS, Observation, Scale, TargetPods
 from streams.state.clustersettings import Effective
+from streams.state.fleet import bounded_whole, seen_by
 from streams.state.gather import asked_of_prometheus, observe_metric, observe_scale
 from streams.state.guards import Standing, asked_mode, ignored, standing
 from streams.state.hpastate import Hpa
@@ -62,7 +64,8 @@ class Subject(Struct, frozen=True, gc=False):
 class Observed(Struct, frozen=True, gc=False):
     """What an evaluation reads, beside its subject."""
 
-    observation: Observation
+    observation: Observation | JoinedObservation
+    """Of a FleetHPA, the parts of its clusters, joined."""
     sources: list[str]
     """Per metric, the source position of the newest record that it is made of."""
     status: dict[str, Any]
@@ -85,12 +88,15 @@ class Observed(Struct, frozen=True, gc=False):
 
 def subject_of(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Subject:
     """Give the subject of an evaluation at the present record."""
+    autoscaler, fleet = hpa.compiled_for(settings.controller.rules), hpa.row.fleet
+    if fleet is not None:
+        autoscaler = bounded_whole(autoscaler, fleet, state.now_ms, settings.sync_period_ms)
     return Subject(
         state,
         namespace,
         hpa,
         settings,
-        hpa.compiled_for(settings.controller.rules),
+        autoscaler,
         standing(namespace, hpa, settings),
         bool(hpa.ignored),
         namespace.scales.get(hpa.target),
@@ -113,7 +119,11 @@ def observe(subject: Subject) -> Observed:
     return Observed(seen, sources, subject.status, history, change, moves, restart, replicas, promql)
 
 
-def _observation(subject: Subject) -> tuple[Observation, list[str]]:
+def _observation(subject: Subject) -> tuple[Observation | JoinedObservation, list[str]]:
+    fleet = subject.hpa.row.fleet
+    if fleet is not None:
+        metrics, now_ms = len(subject.autoscaler.metrics), subject.state.now_ms
+        return seen_by(fleet, metrics, now_ms, subject.settings.sync_period_ms), [""] * metrics
     namespace, queries, now_ms = subject.namespace, subject.hpa.queries, subject.state.now_ms
     scale = observe_scale(namespace, subject.autoscaler, subject.scale_row, now_ms)
     if not isinstance(scale, Scale):

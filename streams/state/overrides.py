@@ -60,17 +60,23 @@ def with_override(
     asked = current if evaluation.desired_replicas is None else evaluation.desired_replicas
     detail = {"replicas": override.replicas, "author": override.author}
     step = Step(step="override", in_=asked, out=wanted, detail=detail, until=override.until_ms)
+    return replaced_by(wanted, override.text, evaluation, autoscaler, status), step
+
+
+def replaced_by(
+    wanted: int, reason: str, evaluation: Evaluation, autoscaler: Autoscaler, status: dict[str, Any]
+) -> Evaluation:
+    """Give the evaluation with other replicas in place of what the metrics ask for. `status`: before the evaluation."""
     pending, result = evaluation.pending, evaluation.result
-    if wanted == current:
+    if wanted == evaluation.current_replicas:
         if pending is not None:
             result = without_write(pending, status, evaluation.history)
         pending = None
     else:
-        pending, result = write_to(wanted, override.text, evaluation, autoscaler), None
-    changed = structs.replace(
-        evaluation, desired_replicas=wanted, reason=override.text, pending=pending, result=result, raised_to_min=False
+        pending, result = write_to(wanted, reason, evaluation, autoscaler), None
+    return structs.replace(
+        evaluation, desired_replicas=wanted, reason=reason, pending=pending, result=result, raised_to_min=False
     )
-    return changed, step
 
 
 def write_to(wanted: int, reason: str, evaluation: Evaluation, autoscaler: Autoscaler) -> Pending | None:

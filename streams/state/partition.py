@@ -13,6 +13,7 @@ from schemas.topics import MAX_ROW_BYTES
 from streams.state import rowcodec
 from streams.state.budget import trimmed
 from streams.state.endwrite import look_at, plan_sampled
+from streams.state.fleet import Message
 from streams.state.fold import EntryFold
 from streams.state.forgetting import LONG_MS, SWEEP_MS, forget
 from streams.state.hpastate import Hpa
@@ -161,6 +162,14 @@ class Partition:
         state.row.offset = offset
         self._since_checkpoint += 1
         return decisions
+
+    def take_messages(self) -> list[Message]:
+        """Give what the records since the last call say to other partitions, in order, and forget it.
+
+        They may be lost or sent again: what is made of them does not depend on either.
+        """
+        made, self.state.messages = self.state.messages, []
+        return made
 
     def _open(self, offset: int, timestamp_ms: int, value: bytes) -> FoldedRecord:
         row = self.state.row

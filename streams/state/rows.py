@@ -9,8 +9,9 @@ import msgspec
 from msgspec import Struct
 
 from schemas.keys import HpaId
-from schemas.observed import MetricAnswer, Mode, Origin, Pod
+from schemas.observed import FleetSpec, MetricAnswer, Mode, Origin, Pod
 from schemas.packed import unpacked
+from streams.across.allotments import Account
 from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending
 from streams.state.ledger import StateError
 
@@ -91,6 +92,43 @@ class BudgetEntry(Struct, array_like=True, frozen=True, gc=False):
     claims_addition: bool = False
 
 
+class ShareRow(Struct, array_like=True, frozen=True, gc=False):
+    """What a FleetHPA has allotted to the HPA in one of its clusters. `replicas` -1: nothing under this spec yet.
+
+    `is_new`: no evaluation has wanted it yet.
+    """
+
+    number: int = 0
+    replicas: int = -1
+    decision: str = ""
+    is_new: bool = False
+
+
+class PartRow(Struct, array_like=True, frozen=True, gc=False):
+    """The newest part that a cluster reported: when it came, and when it was made by the cluster's own log time."""
+
+    taken_ms: int
+    at_ms: int
+    json: bytes
+
+
+class FleetRow(Struct, array_like=True, frozen=True, gc=False):
+    """What a FleetHPA knows of its clusters. `taken_ms`: when its spec came. `accounts`: in the order of the spec.
+
+    `fresh`: who has reported since the last evaluation, the first at `first_ms` (0: nobody). `shares`: the newest
+    division, which has differed from the one that the spec asks for since `since_ms` (0: it does not).
+    """
+
+    spec: FleetSpec
+    taken_ms: int
+    accounts: dict[str, Account]
+    parts: dict[str, PartRow] = {}
+    fresh: tuple[str, ...] = ()
+    first_ms: int = 0
+    shares: dict[str, int] = {}
+    since_ms: int = 0
+
+
 class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """The stored state of one HPA. Lists that are mostly empty are tuples: an empty list takes 56 bytes."""
 
@@ -166,6 +204,12 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """Per metric, usage over target as of the last evaluation; kept only where samples may bring an evaluation."""
     gone_ms: int = 0
     """Log time at which it became a tombstone."""
+    revision: int = 0
+    """Of the spec of the FleetHPA that it is, or that it belongs to; 0: it is an HPA by itself."""
+    share: ShareRow | None = None
+    """Of an HPA that belongs to a FleetHPA."""
+    fleet: FleetRow | None = None
+    """Of a FleetHPA."""
 
     @property
     def id(self) -> HpaId:

@@ -8,6 +8,7 @@ from schemas.decisions import InputPosition
 from schemas.keys import EVERY_CLUSTER, HpaId
 from streams.state.budget import BudgetBook
 from streams.state.clustersettings import Effective, effective
+from streams.state.fleet import Message
 from streams.state.gather import plan
 from streams.state.held import Room, encoded_size, part_of, refused_again
 from streams.state.hpastate import Hpa, Schedule, remembered
@@ -62,6 +63,8 @@ class State:
         """Keys of rows of what was removed since the last checkpoint -> log offset of the record that removed it."""
         self.former: dict[HpaId, Hpa] = {}
         """The tombstones among it, which are stored once more: no namespace may be ahead of them after a crash."""
+        self.messages: list[Message] = []
+        """What the records since the last call of `Partition.take_messages` say to other partitions."""
         self._parked: dict[str, set[HpaId]] = {}
         """By namespace, the HPAs that were due and not evaluated since their mode is off."""
         self._settings: dict[str, Effective] = {}

@@ -1,0 +1,238 @@
+"""FleetHPAs in the state: the whole (the parent, of cluster `@fleet`), and the HPA in each of its clusters (a member).
+
+Partitions meet in messages only (docs/decisions/0017-across-clusters.md). A member reports with each evaluation at its
+own time; the whole is evaluated once all clusters have, divides the total, and allots. A member that gets an allotment
+is evaluated at once, and wants that share in place of what its metrics ask for.
+"""
+
+from typing import Any, Final
+
+from msgspec import Struct, structs
+
+from schemas.decisions import Step
+from schemas.entries import Body, FleetAllotment, FleetReport
+from schemas.keys import FLEET
+from schemas.observed import AutoscalerSet, FleetCluster
+from streams.across.allotments import Account, Allotment, MemberReport, allot, booked, obeyed, outstanding
+from streams.across.division import Divided, FleetMember, Placement, next_division
+from streams.hpa.autoscaler import Autoscaler, ControllerSettings
+from streams.hpa.evaluation import Evaluation, Pending
+from streams.hpa.metrics import JoinedObservation
+from streams.hpa.observation import Observation, PodCounts, Scale, ScaleFailure
+from streams.hpa.parts import joined, read_part, summed, within, written_part
+from streams.state.overrides import replaced_by
+from streams.state.rows import FleetRow, HpaRow, PartRow, ShareRow
+from streams.state.timing import Turn, slack_ms
+
+CONSTRAINT: Final = "FleetHPA"
+AWAY_PERIODS: Final = 2
+"""A cluster that has not reported for so many sync periods is away."""
+NO_REPORT: Final = "no cluster has reported on its replicas"
+
+
+class Message(Struct, frozen=True, gc=False):
+    """What one partition says to another: a body for `fleethpa.reports`, at this log time (Unix milliseconds)."""
+
+    cluster: str
+    namespace: str
+    time_ms: int
+    body: Body
+
+
+def take_revision(row: HpaRow, body: AutoscalerSet, now_ms: int) -> None:
+    """Take over what an object says of a FleetHPA; under a new revision nothing is known of the other side."""
+    if body.revision == row.revision:
+        return
+    fleet, row.revision = row.fleet, body.revision
+    number = 0 if row.share is None else row.share.number
+    row.share = ShareRow(number) if body.revision and body.fleet is None else None
+    row.fleet = None
+    if body.fleet is not None:
+        known = {} if fleet is None else fleet.accounts
+        names = [each.name for each in body.fleet.clusters]
+        accounts = {name: known.get(name, Account()).of_new_spec for name in names}
+        row.fleet = FleetRow(body.fleet, now_ms, accounts)
+
+
+# --- a member ---------------------------------------------------------------------------------------------------------
+
+
+def take_allotment(row: HpaRow, body: FleetAllotment) -> bool:
+    """Take a share; say whether it is a new one."""
+    share = row.share
+    if share is None or body.revision != row.revision:
+        return False
+    received = Allotment(body.number, body.replicas)
+    if obeyed(Allotment(share.number, share.replicas), received) is not received:
+        return False
+    row.share = ShareRow(body.number, body.replicas, body.decision, is_new=True)
+    return True
+
+
+def with_share(
+    evaluation: Evaluation, autoscaler: Autoscaler, share: ShareRow, status: dict[str, Any]
+) -> tuple[Evaluation, Step | None]:
+    """Give the evaluation with the share in place of what the metrics ask for, and the step that says so.
+
+    Without a share yet, the replicas stay. Nothing is wanted while the scale cannot be read.
+    """
+    current = evaluation.current_replicas
+    if current is None:
+        return evaluation, None
+    has_share = share.replicas >= 0
+    wanted = min(share.replicas, autoscaler.max_replicas) if has_share else current
+    asked = current if evaluation.desired_replicas is None else evaluation.desired_replicas
+    detail = {"number": share.number, "decision": share.decision} if has_share else {}
+    step = Step(step="allotment", in_=asked, out=wanted, detail=detail)
+    reason = f"share {wanted} of the FleetHPA" if has_share else "the FleetHPA has allotted no share yet"
+    return replaced_by(wanted, reason, evaluation, autoscaler, status), step
+
+
+def report(
+    row: HpaRow,
+    autoscaler: Autoscaler,
+    seen: Observation,
+    settings: ControllerSettings,
+    evaluated_ms: int,
+    now_ms: int,
+    wanted: Pending | None,
+) -> Message | None:
+    """Give what a member reports after an evaluation; None: it cannot say what it has.
+
+    Args:
+        wanted: the write that begins now.
+    """
+    if row.share is None or not isinstance(seen.scale, Scale):
+        return None
+    had = seen.scale.spec_replicas
+    after = had if wanted is None else wanted.desired_replicas
+    body = FleetReport(
+        name=row.name,
+        member=row.cluster,
+        revision=row.revision,
+        obeys=row.share.number,
+        replicas=min(had, after),
+        most=max(had, after),
+        at=now_ms,
+        part=written_part(summed(autoscaler, seen, settings, evaluated_ms)),
+    )
+    return Message(FLEET, row.namespace, now_ms, body)
+
+
+# --- the whole --------------------------------------------------------------------------------------------------------
+
+
+def take_report(fleet: FleetRow, revision: int, body: FleetReport, now_ms: int) -> FleetRow:
+    """Book a report; one of another revision or of a cluster that takes no part changes nothing."""
+    account = fleet.accounts.get(body.member)
+    if account is None or body.revision != revision:
+        return fleet
+    accounts = fleet.accounts | {body.member: booked(account, MemberReport(body.obeys, body.replicas, body.most))}
+    known = fleet.parts.get(body.member)
+    if known is not None and body.at <= known.at_ms:
+        return structs.replace(fleet, accounts=accounts)  # it came late, or again
+    parts = fleet.parts | {body.member: PartRow(now_ms, body.at, body.part.encode())}
+    fresh = tuple(sorted({*fleet.fresh, body.member}))
+    return structs.replace(fleet, accounts=accounts, parts=parts, fresh=fresh, first_ms=fleet.first_ms or now_ms)
+
+
+def away(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
+    """Name the clusters that have not reported for two sync periods, in the order of the spec."""
+    longest_ms = AWAY_PERIODS * period_ms + slack_ms(period_ms)
+    newest = {name: part.taken_ms for name, part in fleet.parts.items()}
+    return [name for name in fleet.accounts if now_ms - max(newest.get(name, 0), fleet.taken_ms) > longest_ms]
+
+
+def fleet_turn(fleet: FleetRow, evaluated_ms: int, now_ms: int, period_ms: int) -> Turn:
+    """Say whether the whole is evaluated now: once all clusters that are not away have reported since the last time,
+    half a period after the first of them at the latest; without any report, every two periods.
+    """
+    awaited = set(fleet.accounts) - set(away(fleet, now_ms, period_ms))
+    silent_ms = max(evaluated_ms, fleet.taken_ms) + AWAY_PERIODS * period_ms + slack_ms(period_ms) + 1
+    at_ms = fleet.first_ms + period_ms // 2 if fleet.fresh else silent_ms
+    if fleet.fresh and awaited <= set(fleet.fresh):
+        at_ms = min(at_ms, evaluated_ms + period_ms // 2)
+    if now_ms < at_ms:
+        return Turn(False, at_ms, at_ms)
+    return Turn(True, now_ms + AWAY_PERIODS * period_ms + slack_ms(period_ms) + 1, now_ms)
+
+
+def seen_by(fleet: FleetRow, metrics: int, now_ms: int, period_ms: int) -> JoinedObservation:
+    """Add up the newest parts of the clusters that are not away.
+
+    Each counts with what it has or is about to have, so that an allotment on its way is not decided once more.
+    """
+    gone = away(fleet, now_ms, period_ms)
+    names = [name for name in fleet.accounts if name in fleet.parts and name not in gone]
+    if not names:
+        return JoinedObservation(ScaleFailure(NO_REPORT), PodCounts(), (None,) * metrics)
+    whole = joined([read_part(fleet.parts[name].json) for name in names])
+    if not isinstance(whole.scale, Scale):
+        return whole
+    present = sum([fleet.accounts[name].present for name in names])
+    return structs.replace(whole, scale=structs.replace(whole.scale, spec_replicas=present))
+
+
+def bounded_whole(autoscaler: Autoscaler, fleet: FleetRow, now_ms: int, period_ms: int) -> Autoscaler:
+    """Give the spec of the whole, less what clusters that are away have: it counts towards both bounds."""
+    gone = away(fleet, now_ms, period_ms)
+    held = sum([fleet.accounts[name].counted for name in gone])
+    least = sum([each.min_replicas for each in fleet.spec.clusters if each.name not in gone])
+    return within(autoscaler, held, least)
+
+
+def divided(
+    fleet: FleetRow, total: int | None, maximum: int, is_enforced: bool, now_ms: int, period_ms: int
+) -> FleetRow:
+    """Divide the total among the clusters that are not away, and allot; without a total nothing moves.
+
+    Args:
+        maximum: of the whole, clusters that are away included.
+        is_enforced: allot; else the division is only shown.
+    """
+    gone = away(fleet, now_ms, period_ms)
+    kept = structs.replace(fleet, fresh=(), first_ms=0)
+    members = [_member(each) for each in fleet.spec.clusters if each.name not in gone]
+    if total is None or not members:
+        return kept
+    # A cluster that is back, or new, begins with what it has.
+    known = fleet.shares
+    before = {each.name: known.get(each.name, fleet.accounts[each.name].present) for each in members}
+    placement = Placement(fleet.spec.strategy, fleet.spec.rebalance_after_ms)
+    made = next_division(total, members, placement, Divided(before, fleet.since_ms or None), now_ms)
+    accounts = allot(made.shares, fleet.accounts, maximum) if is_enforced else fleet.accounts
+    return structs.replace(kept, accounts=accounts, shares=made.shares, since_ms=made.differs_since_ms or 0)
+
+
+def _member(each: FleetCluster) -> FleetMember:
+    return FleetMember(each.name, each.weight, each.min_replicas, each.max_replicas)
+
+
+def allotments(row: HpaRow, fleet: FleetRow, decision: str, now_ms: int) -> list[Message]:
+    """Give the allotments that no report shows to be obeyed yet; they are sent with each decision."""
+    return [
+        Message(
+            name,
+            row.namespace,
+            now_ms,
+            FleetAllotment(
+                name=row.name, revision=row.revision, number=each.number, replicas=each.replicas, decision=decision
+            ),
+        )
+        for name, each in outstanding(fleet.accounts)
+    ]
+
+
+def shown(fleet: FleetRow, now_ms: int, period_ms: int) -> dict[str, Any]:
+    """Give what a decision shows of the clusters: share, newest allotment, what they have, and who is away."""
+    gone = away(fleet, now_ms, period_ms)
+    made: dict[str, Any] = {}
+    for name, account in fleet.accounts.items():
+        made[name] = {"share": fleet.shares.get(name)} if name in fleet.shares else {}
+        if account.report is not None:
+            made[name]["replicas"] = account.report.replicas
+        if account.allotted:
+            made[name]["allotted"] = account.newest.replicas
+        if name in gone:
+            made[name]["away"] = True
+    return made

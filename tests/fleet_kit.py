@@ -1,0 +1,125 @@
+"""A FleetHPA over simulated clusters, each in a log partition of its own, and the messages between them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from schemas.entries import Body, Outcome
+from schemas.keys import FLEET
+from schemas.observed import Answers, AutoscalerDeleted, AutoscalerSet, Command, FleetCluster, FleetSpec, PodList
+from streams.state.fleet import Message
+from streams.state.rows import HpaRow
+from tests.partition_kit import LogBuilder, cpu_answer, make_hpa, make_pod, scale
+
+NAME, NAMESPACE = "web", "shop"
+PERIOD_MS = 15_000
+
+
+def everything_arrives(message: Message) -> list[Message]:
+    """Deliver each message once."""
+    return [message]
+
+
+class Fleet:
+    """The whole and its clusters. `deliver` says what becomes of a message: it is lost, arrives, or arrives again."""
+
+    def __init__(self, replicas: Mapping[str, int], maximum: int, **fleet: Any) -> None:
+        self.replicas = dict(replicas)
+        self.maximum = maximum
+        self.logs = {name: LogBuilder(number) for number, name in enumerate([FLEET, *replicas])}
+        self.deliver: Callable[[Message], list[Message]] = everything_arrives
+        self.waiting: list[Message] = []
+        self.decided: dict[str, list[dict[str, Any]]] = {name: [] for name in self.logs}
+        self.away: set[str] = set()
+        self.most = self.total
+        self.revision = 0
+        self.lists = 0
+        for name in replicas:
+            self.add(name, scale(NAME, replicas[name]))
+            self._report_pods(name)
+        self.apply(**fleet)
+
+    @property
+    def total(self) -> int:
+        return sum(self.replicas.values())
+
+    def apply(self, weights: Mapping[str, int] | None = None, mode: str = "enforce", **fleet: Any) -> None:
+        """Apply the FleetHPA, as the verb does."""
+        self.revision += 1
+        weights = weights or dict.fromkeys(self.replicas, 1)
+        clusters = [FleetCluster(name=each, weight=weights[each], max_replicas=self.maximum) for each in weights]
+        spec = FleetSpec(clusters=clusters, **fleet)
+        hpa = make_hpa(NAME, minReplicas=1, maxReplicas=self.maximum)
+        whole = AutoscalerSet(hpa=hpa, origin="central", fleet=spec, revision=self.revision)
+        self.add(FLEET, whole, Command(command="mode", name=NAME, mode=mode))  # type: ignore[arg-type]
+        for each in weights:
+            self.add(each, AutoscalerSet(hpa=hpa, origin="central", mode="enforce", revision=self.revision))
+
+    def delete(self) -> None:
+        for name in self.logs:
+            self.add(name, AutoscalerDeleted(name=NAME, origin="central"))
+
+    def add(self, name: str, *bodies: Body) -> None:
+        """Append one record to the log of a cluster, carry out what it wants, and deliver what it says to others."""
+        log = self.logs[name]
+        made = log.add(*[log.entry(body, f"{name}/{NAMESPACE}") for body in bodies])
+        self.waiting += [copy for each in log.partition.take_messages() for copy in self.deliver(each)]
+        for decision in made:
+            self.decided[name].append(decision)
+            if decision.get("wants") is not None:
+                self._write(name, decision)
+
+    def _write(self, name: str, decision: dict[str, Any]) -> None:
+        self.replicas[name] = wanted = decision["wants"]
+        self.most = max(self.most, self.total)
+        outcome = Outcome(
+            decision=decision["id"],
+            name=NAME,
+            uid=decision["uid"],
+            result="applied",
+            spec_replicas=wanted,
+            status_replicas=wanted,
+        )
+        self.add(name, outcome)
+        self._report_pods(name)
+
+    def _report_pods(self, name: str) -> None:
+        self.lists += 1
+        pods = [make_pod(f"{NAME}-{number}", NAME) for number in range(self.replicas[name])]
+        self.add(name, PodList(list_id=f"list-{self.lists}", pods=pods))
+
+    def deliver_waiting(self) -> None:
+        """Deliver what is on its way, and what comes of it."""
+        while self.waiting:
+            each = self.waiting.pop(0)
+            log = self.logs.get(each.cluster)
+            if log is not None and each.cluster not in self.away:
+                self.add(each.cluster, each.body)
+
+    def period(self, load: Mapping[str, int]) -> None:
+        """One sync period. `load`: milli-CPU that all pods of a cluster use together; a pod requests 100, target 50."""
+        for log in self.logs.values():
+            log.now_ms += PERIOD_MS
+        for name in sorted(self.replicas):
+            if name not in self.away:
+                each = load[name] // max(1, self.replicas[name])
+                usage = {f"{NAME}-{number}": each for number in range(self.replicas[name])}
+                self.add(name, Answers(items=[cpu_answer(NAME, usage, self.logs[name].now_ms)]))
+        self.deliver_waiting()
+        for name in self.logs:
+            if name not in self.away:
+                for _ in range(8):
+                    self.logs[name].now_ms += 1_000
+                    self.add(name)
+        for log in self.logs.values():
+            log.now_ms = max(each.now_ms for each in self.logs.values()) - 8_000
+        self.deliver_waiting()
+
+    def last(self, name: str = FLEET) -> dict[str, Any]:
+        """The newest full evaluation of the whole, or of a cluster's HPA."""
+        made = [each for each in self.decided[name] if "observed" in each and each.get("kind") != "completion"]
+        return made[-1]
+
+    def row(self, name: str) -> HpaRow:
+        """What a partition stores of its HPA."""
+        (hpa,) = self.logs[name].partition.state.hpas.values()
+        return hpa.row

@@ -1,0 +1,195 @@
+"""A FleetHPA: reports, one total over all clusters, its division, and shares that clusters want."""
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.entries import FleetAllotment, FleetReport
+from schemas.keys import FLEET
+from schemas.observed import Command
+from streams.state.fleet import Message
+from streams.state.partition import Partition
+from tests.fleet_kit import NAME, Fleet, everything_arrives
+
+AT_REST = {"east": 200, "west": 200}
+
+
+def _begun(maximum: int = 20, **fleet: Any) -> Fleet:
+    """Two clusters at their shares."""
+    run = Fleet({"east": 4, "west": 4}, maximum, **fleet)
+    for _ in range(2):
+        run.period(AT_REST)
+    return run
+
+
+def test_the_total_follows_the_load_of_all_clusters_and_is_divided_by_the_weights() -> None:
+    run = _begun(weights={"east": 3, "west": 1}, rebalance_after_ms=3_600_000)
+    assert run.replicas == {"east": 4, "west": 4}  # a constant load moves nothing
+    for _ in range(3):
+        run.period({"east": 700, "west": 100})
+    assert run.replicas == {"east": 12, "west": 4}
+    decision = run.last()
+    assert (decision["cluster"], decision["currentReplicas"], decision.get("wants")) == (FLEET, 16, None)
+    assert decision["observed"]["clusters"] == {
+        "east": {"share": 12, "replicas": 12, "allotted": 12},
+        "west": {"share": 4, "replicas": 4, "allotted": 4},
+    }
+
+
+def test_a_cluster_wants_its_share_and_says_whose_it_is() -> None:
+    run = _begun()
+    run.period({"east": 700, "west": 100})
+    (made,) = [each for each in run.decided["west"] if each.get("wants") == 8]
+    assert made["reason"] == "share 8 of the FleetHPA"
+    assert "FleetHPA" in made["constraintsApplied"]
+    (step,) = [each for each in made["steps"] if each["step"] == "allotment"]
+    assert step["out"] == 8
+    assert step["detail"]["decision"] in [each["id"] for each in run.decided[FLEET]]
+
+
+def test_replicas_move_once_the_division_has_differed_for_long_and_never_above_the_maximum() -> None:
+    run = Fleet({"east": 1, "west": 7}, 8, rebalance_after_ms=60_000)
+    load = {"east": 50, "west": 350}
+    for _ in range(3):
+        run.period(load)
+    assert run.replicas == {"east": 1, "west": 7}
+    for _ in range(6):
+        run.period(load)
+    assert run.replicas == {"east": 4, "west": 4}
+    assert run.most == 8
+
+
+def test_in_shadow_the_division_is_shown_and_nothing_is_allotted() -> None:
+    run = _begun(mode="shadow")
+    for _ in range(3):
+        run.period({"east": 700, "west": 100})
+    assert run.replicas == {"east": 4, "west": 4}
+    clusters = run.last()["observed"]["clusters"]
+    assert {name: each["share"] for name, each in clusters.items()} == {"east": 8, "west": 8}
+    assert all("allotted" not in each for each in clusters.values())
+
+
+def test_a_pause_of_a_cluster_holds_its_share_and_the_maximum_counts_what_it_may_have() -> None:
+    run = _begun(maximum=12)
+    run.add("west", Command(command="pause", name=NAME, author="anna"))
+    for _ in range(4):
+        run.period({"east": 700, "west": 500})
+    assert run.replicas == {"east": 6, "west": 4}
+    assert run.last("west")["paused"] == "this HPA is paused by anna"
+
+
+def test_a_cluster_that_is_away_keeps_its_share_and_nothing_jumps_when_it_is_back() -> None:
+    run = _begun(maximum=10)
+    run.away.add("west")
+    for _ in range(8):
+        run.period({"east": 900, "west": 0})
+    # West was allotted 5 before it was known to be away: it may have them, so they count.
+    assert run.replicas == {"east": 5, "west": 4}
+    assert run.last()["observed"]["clusters"]["west"]["away"] is True
+    assert run.last()["currentReplicas"] == 5
+    run.away.clear()
+    for _ in range(2):
+        run.period({"east": 300, "west": 200})
+    assert run.replicas == {"east": 5, "west": 5}
+    assert "away" not in run.last()["observed"]["clusters"]["west"]
+    assert run.most == 10
+
+
+def test_nothing_is_added_before_each_cluster_has_reported() -> None:
+    run = Fleet({"east": 4, "west": 4}, 20)
+    run.away.add("west")
+    run.period({"east": 800, "west": 0})
+    assert run.replicas == {"east": 4, "west": 4}
+    for _ in range(3):
+        run.period({"east": 800, "west": 0})
+    assert run.replicas["east"] == 16  # west is away by now
+
+
+def test_one_that_is_deleted_and_applied_again_goes_on_with_what_there_is() -> None:
+    run = _begun()
+    late: list[Message] = []
+
+    def keep_back(each: Message) -> list[Message]:
+        if not isinstance(each.body, FleetAllotment):
+            return [each]
+        late.append(each)
+        return []
+
+    run.deliver = keep_back
+    run.period({"east": 700, "west": 100})
+    assert late
+    run.delete()
+    run.deliver = everything_arrives
+    run.apply()
+    for each in late:
+        run.add(each.cluster, each.body)
+    assert run.replicas == {"east": 4, "west": 4}  # allotments of the former self mean nothing
+    for _ in range(2):
+        run.period({"east": 700, "west": 100})
+    assert run.replicas == {"east": 8, "west": 8}
+
+
+def test_a_cluster_that_has_another_revision_is_not_counted_until_it_has_this_one() -> None:
+    run = _begun()
+    run.add("east", FleetAllotment(name=NAME, revision=9, number=99, replicas=19, decision="0-1-x"))
+    assert run.replicas["east"] == 4
+    before = run.row(FLEET).fleet
+    run.add(FLEET, FleetReport(name=NAME, member="east", revision=9, obeys=99, replicas=0, most=0, at=2**40, part="{}"))
+    assert run.row(FLEET).fleet == before
+
+
+# --- laws -------------------------------------------------------------------------------------------------------------
+
+
+def _disturbed(random: Random, run: Fleet, periods: int) -> None:
+    """Periods in which messages are lost, repeated and reordered, and clusters come and go."""
+    held: list[Message] = []
+    run.deliver = lambda each: [each] * random.choice((0, 1, 1, 1, 2))
+    for _ in range(periods):
+        run.away = {name for name in ("east", "west") if random.random() < 0.25}
+        if random.random() < 0.5:
+            run.waiting, held = [*held, *run.waiting[::-1]], []
+        run.period({"east": random.randint(50, 900), "west": random.randint(50, 900)})
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 2**32))
+def test_the_maximum_holds_whatever_becomes_of_messages_and_the_division_is_reached_then(seed: int) -> None:
+    run = _begun(maximum=12, rebalance_after_ms=0)
+    _disturbed(Random(seed), run, 5)
+    assert run.most <= 12
+    run.deliver, run.away = everything_arrives, set()
+    for _ in range(4):
+        run.period({"east": 3_000, "west": 3_000})
+    assert run.replicas == {"east": 6, "west": 6}
+    assert run.most <= 12
+
+
+@settings(max_examples=4, deadline=None)
+@given(st.integers(0, 2**32))
+def test_the_same_log_gives_the_same_bytes_and_messages_also_after_a_restart(seed: int) -> None:
+    random, run = Random(seed), _begun(maximum=12)
+    _disturbed(random, run, 3)
+    for name, log in run.logs.items():
+        number, cut = log.partition.number, random.randrange(1, len(log.records) - 1)
+        whole, restarted, rows = Partition.empty(number), Partition.empty(number), dict[bytes, bytes]()
+        for record in log.records:
+            made, again = [partition.apply(*record) for partition in (whole, restarted)]
+            assert [each.value for each in made] == [each.value for each in again], name
+            assert whole.take_messages() == restarted.take_messages(), name
+            if record.offset == cut:
+                rows.update(restarted.checkpoint())
+                restarted = Partition.restore(number, rows)
+        assert whole.seq == len(log.decisions)
+
+
+@pytest.mark.parametrize("of", [3, 5])
+def test_more_clusters_give_the_same_total(of: int) -> None:
+    names = [f"c{number}" for number in range(of)]
+    run = Fleet(dict.fromkeys(names, 2), 60)
+    for _ in range(3):
+        run.period(dict.fromkeys(names, 300))
+    assert run.total == 6 * of
