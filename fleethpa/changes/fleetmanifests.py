@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from fleethpa.changes.manifests import HPA_KIND, FileManifest, check_hpa
+from fleethpa.changes.writing import PlannedRecord, deleted_record
 from fleethpa.frame.errors import CommandError, usage
 from fleethpa.frame.options import parse_duration_ms
+from schemas.keys import FLEET, HpaId
 from schemas.limits import FLEET_CLUSTERS
+from schemas.observed import AutoscalerSet, FleetCluster, FleetSpec, Mode
 from streams.across.division import MAX_WEIGHT, UNLIMITED, FleetMember, Placement, Strategy, contradiction
+
+if TYPE_CHECKING:
+    from fleethpa.fleet.views import FleetState
 
 FLEET_KIND: Final = "FleetHPA"
 API_VERSION: Final = "fleethpa.io/v1alpha1"
@@ -91,6 +97,44 @@ def fleet_manifest(manifest: FileManifest, namespace: str) -> FleetManifest:
         raise _invalid(manifest, problem)
     after_ms = parse_duration_ms(own.placement.rebalance_after, f"{manifest.source}: spec.placement.rebalanceAfter")
     return FleetManifest(manifest.source, body, members, Placement(own.placement.strategy, after_ms))
+
+
+def members_of(state: FleetState, whole: HpaId) -> list[HpaId]:
+    """The HPAs in the clusters of a FleetHPA, as far as they are known."""
+    found = [hpa for hpa, view in state.hpas.items() if view.revision and hpa._replace(cluster=FLEET) == whole]
+    return sorted([hpa for hpa in found if hpa != whole])
+
+
+def fleet_records(
+    manifest: FleetManifest, state: FleetState, revision: int, mode: Mode | None, author: str, reason: str
+) -> list[PlannedRecord]:
+    """The records that make a FleetHPA this one: the whole, its HPA in each cluster, and none in clusters that left.
+
+    Args:
+        revision: another one than that of any `apply` before.
+        mode: of the whole; None: it stays. Those in the clusters write only what the whole allots.
+    """
+    namespace, name = manifest.body["metadata"]["namespace"], manifest.body["metadata"]["name"]
+    whole = HpaId(FLEET, namespace, name)
+    clusters = [
+        FleetCluster(name=each.name, weight=each.weight, min_replicas=each.min_replicas, max_replicas=each.max_replicas)
+        for each in manifest.members
+    ]
+    placement = manifest.placement
+    fleet = FleetSpec(clusters=clusters, strategy=placement.strategy, rebalance_after_ms=placement.rebalance_after_ms)
+    words = "configured" if whole in state.hpas else "created"
+    body = AutoscalerSet(
+        hpa=manifest.body, origin="central", mode=mode, author=author, reason=reason, fleet=fleet, revision=revision
+    )
+    made = [PlannedRecord(f"fleethpa {whole} {words}", body, FLEET, namespace)]
+    for each in manifest.members:
+        bounds = {"minReplicas": max(1, each.min_replicas), "maxReplicas": max(1, each.max_replicas)}
+        hpa = manifest.body | {"spec": manifest.body["spec"] | bounds}
+        entry = structs.replace(body, hpa=hpa, mode="enforce", fleet=None)
+        made.append(PlannedRecord(f"hpa {each.name}/{namespace}/{name} {words}", entry, each.name, namespace))
+    names = {each.name for each in manifest.members}
+    left = [hpa for hpa in members_of(state, whole) if hpa.cluster not in names]
+    return made + [deleted_record(hpa, author, reason) for hpa in left]
 
 
 def _invalid(manifest: FileManifest, cause: str) -> CommandError:

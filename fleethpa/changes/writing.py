@@ -16,7 +16,7 @@ from fleethpa.frame.session import Session
 from schemas.entries import Body
 from schemas.keys import HpaId
 from schemas.kubernetes.shape import Json
-from schemas.observed import AutoscalerSet, Mode
+from schemas.observed import AutoscalerDeleted, AutoscalerSet, Mode
 from streams.ingest.bodies import SourcePlace, normalize
 from streams.ingest.own import topic_of
 from streams.ingest.pieces import Refusal
@@ -62,6 +62,12 @@ def central_record(
     """The record that makes a central HPA this object. `words`: what the user is shown after the HPA's name."""
     entry = AutoscalerSet(hpa=body, origin="central", mode=mode, author=author, reason=reason)
     return PlannedRecord(f"hpa {hpa} {words}", entry, hpa.cluster, hpa.namespace)
+
+
+def deleted_record(hpa: HpaId, author: str, reason: str) -> PlannedRecord:
+    """The record that deletes a central HPA."""
+    entry = AutoscalerDeleted(name=hpa.name, origin="central", author=author, reason=reason)
+    return PlannedRecord(f"hpa {hpa} deleted", entry, hpa.cluster, hpa.namespace)
 
 
 def change_options(function: Callable[..., R]) -> Callable[..., R]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from fleethpa.changes.fleetmanifests import FLEET_KIND, fleet_manifest, fleet_records, members_of
 from fleethpa.changes.foresight import Foresight, Present, concerns
 from fleethpa.changes.manifests import (
     FieldValidation,
@@ -20,7 +21,7 @@ from fleethpa.changes.manifests import (
 )
 from fleethpa.changes.schedules import kept_by
 from fleethpa.changes.versions import rules_in, version_errors, version_warnings
-from fleethpa.changes.writing import PlannedRecord, central_record, change, write_options
+from fleethpa.changes.writing import PlannedRecord, central_record, change, deleted_record, write_options
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.finding import chosen, matching_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, Ref, Selection, cluster_globs
@@ -30,8 +31,8 @@ from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.words import counted
 from schemas.entries import Body
-from schemas.keys import HpaId
-from schemas.observed import AutoscalerDeleted, AutoscalerSet
+from schemas.keys import FLEET, HpaId
+from schemas.observed import AutoscalerSet
 from streams.state.foldhpas import Claim
 
 
@@ -95,16 +96,9 @@ async def _writes(session: Session, wanted: Selection, ignore_not_found: bool, r
                 cause="fleethpa deletes only HPAs that live in it. Once this one is gone, nothing scales its target.",
                 next_step=f"kubectl --context {view.id.cluster} delete hpa {view.id.name} -n {view.id.namespace}",
             )
-    author = session.config.author
-    return [
-        PlannedRecord(
-            f"hpa {view.id} deleted",
-            AutoscalerDeleted(name=view.id.name, origin="central", author=author, reason=reason),
-            view.id.cluster,
-            view.id.namespace,
-        )
-        for view in views
-    ]
+    # With a FleetHPA go the HPAs in its clusters.
+    hpas = {hpa for view in views for hpa in [view.id, *members_of(state, view.id)]}
+    return [deleted_record(hpa, session.config.author, reason) for hpa in sorted(hpas)]
 
 
 @dataclass
@@ -137,19 +131,30 @@ def apply(
     mode: Any,
     **written: Any,
 ) -> int:
-    """Create or change central HPAs from autoscaling/v2, v1 or v2beta2 manifests.
+    """Create or change central HPAs from autoscaling/v2, v1 or v2beta2 manifests, and FleetHPAs over several clusters.
 
     Other objects in the input are ignored, with a warning if the manifest of a target sets spec.replicas. What `get hpa
     -o yaml` has printed is put back: each central HPA in its cluster, in its mode.
     """
-    read = read_hpas(session, filenames, validate)
+    read = read_input(filenames, validate)
+    warn_about_fields(session, read)
+    fleets = [each for each in read.others if each.body["kind"] == FLEET_KIND]
+    if not read.hpas and not fleets:
+        raise no_hpas(filenames, read)
 
     async def work() -> int:
         async with session.past() as past:
             state, present = await read_state(past), await Present.read(past)
-        listed = ",".join(sorted({each.cluster for each in read.hpas})) if all(h.cluster for h in read.hpas) else None
-        targets = _clusters(state, listed if clusters is None else clusters, session.config.contexts)
-        plan = _plan(session, read, state, targets, namespace, mode, written["reason"])
+        plan = ApplyPlan()
+        if read.hpas:
+            whole = all(each.cluster for each in read.hpas)
+            listed = ",".join(sorted({each.cluster for each in read.hpas})) if whole else None
+            targets = _clusters(state, listed if clusters is None else clusters, session.config.contexts)
+            plan = _plan(session, read, state, targets, namespace, mode, written["reason"])
+        for each in fleets:
+            made = fleet_manifest(each, namespace or DEFAULT_NAMESPACE)
+            author, revision = session.config.author, session.now_ms()
+            plan.writes += fleet_records(made, state, revision, mode, author, written["reason"])
         foresight = _look_ahead(plan, present)
         found = concerns("apply", foresight, plan.writes)
         code = await change(session, "apply", plan.writes, found, written, code=_report(session, plan))
@@ -233,6 +238,9 @@ def _plan_one(
         except CommandError as problem:
             plan.problems.append(problem)
             return
+    if held is not None and held.revision:
+        plan.problems.append(_of_fleet(hpa))
+        return
     changes = _changes(held, body)
     if held is not None and not changes and mode in (None, held.mode):
         plan.unchanged.append(hpa)
@@ -246,10 +254,20 @@ def _plan_one(
     plan.writes.append(central_record(hpa, words, body, session.config.author, reason, mode))
 
 
+def _of_fleet(hpa: HpaId) -> CommandError:
+    whole = hpa._replace(cluster=FLEET)
+    return CommandError(
+        f"hpa {hpa} belongs to FleetHPA {whole}",
+        cause="Its spec is that of the FleetHPA, which alone says how many replicas the cluster has.",
+        next_step=f"change the manifest of the FleetHPA and apply that, or fleethpa delete {whole}",
+        code=ANSWER_IS_NO,
+    )
+
+
 def _look_ahead(plan: ApplyPlan, present: Present) -> Foresight:
     """Refuse the HPAs that would not enforce, or would take a target from an HPA of another name; foresee the rest."""
     foresight = present.foresee(plan.writes)
-    kept = []
+    kept, refused = [], set[int]()
     for write in plan.writes:
         (hpa,) = foresight.touched([write])
         problem = _problem(foresight, hpa)
@@ -257,8 +275,14 @@ def _look_ahead(plan: ApplyPlan, present: Present) -> Foresight:
             kept.append(write)
         else:
             plan.problems.append(problem)
-    plan.writes = kept
-    return present.foresee(kept)
+            refused.add(_revision(write))
+    # A FleetHPA is applied as a whole, or not at all.
+    plan.writes = [write for write in kept if not _revision(write) or _revision(write) not in refused]
+    return present.foresee(plan.writes)
+
+
+def _revision(write: PlannedRecord) -> int:
+    return getattr(write.body, "revision", 0)
 
 
 def _problem(foresight: Foresight, hpa: HpaId) -> CommandError | None:

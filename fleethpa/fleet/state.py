@@ -18,7 +18,7 @@ from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import SHARED, Session
 from fleethpa.show.times import rfc3339, span
 from schemas.inforce import OVERRIDE, is_in_force
-from schemas.keys import EVERY_CLUSTER
+from schemas.keys import EVERY_CLUSTER, FLEET
 from schemas.kubernetes.shape import Json
 from schemas.settings import settings_of
 from streams.archive.segments import ArchiveError
@@ -206,6 +206,7 @@ def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:
         moves=tuple(Move(*move) for move in row.moves),
         clock_ms=clock_ms,
         is_writing=row.pending is not None,
+        revision=row.revision,
     )
 
 
@@ -273,6 +274,7 @@ def _clusters(state: FleetState, partitions: Sequence[State]) -> dict[str, Clust
             view(name)
     for part in partitions:
         _take_reports(found, part.row)
+    found.pop(FLEET, None)  # is no cluster
     for name, cluster in found.items():
         cluster.settings = settings_of(state.settings, name)
         cluster.paused = _paused([("", part.row.pauses.get(name, {})) for part in partitions], state.clock_ms)

@@ -83,6 +83,8 @@ class HpaView:
     """Whether the outcome of a wanted write is not known yet."""
     cut_off: str = ""
     """Why no metrics of its cluster can come now, in few words; empty: nothing keeps them."""
+    revision: int = 0
+    """Of the spec of the FleetHPA that it is, or that it belongs to; 0: it is an HPA by itself."""
     is_unanswered: bool = False
     """Whether outcomes cannot come now: that one is missing is then no problem of this HPA."""
 

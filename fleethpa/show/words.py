@@ -170,6 +170,7 @@ LIMITS: Final = {
     "AdditionBudget": "the addition budget",
     "Fallback": "the fallback for lost metrics",
     "Override": "an override",
+    "FleetHPA": "the share of a FleetHPA",
     "PartialView": "the partial view of the namespace",
 }
 

@@ -49,6 +49,20 @@ class PartObservation(Struct, frozen=True, gc=False):
     ambiguous: tuple[str, ...] = ()
 
 
+def fits(part: PartObservation, autoscaler: Autoscaler) -> bool:
+    """Say whether a part has a reading for each metric of a spec, of pods where the metric is of pods."""
+    if len(part.answers) != len(autoscaler.metrics):
+        return False
+    return all(
+        [
+            not isinstance(answer, ObjectSample | ExternalSamples)
+            if spec.calculation in kinds.OF_PODS
+            else not isinstance(answer, Groups | UnreadGroups)
+            for spec, answer in zip(autoscaler.metrics, part.answers, strict=True)
+        ]
+    )
+
+
 def summed(autoscaler: Autoscaler, seen: Observation, settings: ControllerSettings, now_ms: int) -> PartObservation:
     """Sum up what one part of the pods contributes to a decision at `now_ms`."""
     answers = tuple(

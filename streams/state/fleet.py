@@ -19,7 +19,7 @@ from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.evaluation import Evaluation, Pending
 from streams.hpa.metrics import JoinedObservation
 from streams.hpa.observation import Observation, PodCounts, Scale, ScaleFailure
-from streams.hpa.parts import joined, read_part, summed, within, written_part
+from streams.hpa.parts import fits, joined, read_part, summed, within, written_part
 from streams.state.overrides import replaced_by
 from streams.state.rows import FleetRow, HpaRow, PartRow, ShareRow
 from streams.state.timing import Turn, slack_ms
@@ -157,16 +157,17 @@ def fleet_turn(fleet: FleetRow, evaluated_ms: int, now_ms: int, period_ms: int) 
     return Turn(True, now_ms + AWAY_PERIODS * period_ms + slack_ms(period_ms) + 1, now_ms)
 
 
-def seen_by(fleet: FleetRow, metrics: int, now_ms: int, period_ms: int) -> JoinedObservation:
+def seen_by(fleet: FleetRow, autoscaler: Autoscaler, now_ms: int, period_ms: int) -> JoinedObservation:
     """Add up the newest parts of the clusters that are not away.
 
     Each counts with what it has or is about to have, so that an allotment on its way is not decided once more.
     """
     gone = away(fleet, now_ms, period_ms)
-    names = [name for name in fleet.accounts if name in fleet.parts and name not in gone]
+    read = {name: read_part(each.json) for name, each in fleet.parts.items() if name not in gone}
+    names = [name for name in fleet.accounts if name in read and fits(read[name], autoscaler)]
     if not names:
-        return JoinedObservation(ScaleFailure(NO_REPORT), PodCounts(), (None,) * metrics)
-    whole = joined([read_part(fleet.parts[name].json) for name in names])
+        return JoinedObservation(ScaleFailure(NO_REPORT), PodCounts(), (None,) * len(autoscaler.metrics))
+    whole = joined([read[name] for name in names])
     if not isinstance(whole.scale, Scale):
         return whole
     present = sum([fleet.accounts[name].present for name in names])

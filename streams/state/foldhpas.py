@@ -266,6 +266,8 @@ def _take_row(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
 
 def _change_hpa(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
     state, old_uid, was_live = fold.state, hpa.row.uid, not hpa.row.gone and not hpa.row.deleted
+    if was_live and hpa.row.revision and body.origin == "central" and not body.revision:
+        return  # it belongs to a FleetHPA, and changes with that
     if hpa.row.gone:
         hpa.row.restart_seen = state.row.restart_offset
     uid = made_uid(f"{state.row.number}/{state.offset}/{fold.index}/{hpa.id}")

@@ -122,8 +122,8 @@ def observe(subject: Subject) -> Observed:
 def _observation(subject: Subject) -> tuple[Observation | JoinedObservation, list[str]]:
     fleet = subject.hpa.row.fleet
     if fleet is not None:
-        metrics, now_ms = len(subject.autoscaler.metrics), subject.state.now_ms
-        return seen_by(fleet, metrics, now_ms, subject.settings.sync_period_ms), [""] * metrics
+        seen = seen_by(fleet, subject.autoscaler, subject.state.now_ms, subject.settings.sync_period_ms)
+        return seen, [""] * len(subject.autoscaler.metrics)
     namespace, queries, now_ms = subject.namespace, subject.hpa.queries, subject.state.now_ms
     scale = observe_scale(namespace, subject.autoscaler, subject.scale_row, now_ms)
     if not isinstance(scale, Scale):
