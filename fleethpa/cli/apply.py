@@ -238,12 +238,12 @@ def _plan_one(
         except CommandError as problem:
             plan.problems.append(problem)
             return
-    if held is not None and held.revision:
-        plan.problems.append(_of_fleet(hpa))
-        return
     changes = _changes(held, body)
     if held is not None and not changes and mode in (None, held.mode):
         plan.unchanged.append(hpa)
+        return
+    if held is not None and held.revision:
+        plan.problems.append(_of_fleet(hpa))
         return
     version = rules_in(state, hpa.cluster)
     if errors := version_errors(body["spec"], version, held.spec if held is not None else None):

@@ -780,3 +780,77 @@ def test_the_fate_of_a_record_is_read_from_the_log_and_the_rejected() -> None:
     assert _fates_in(Record("fleethpa.log", log), waiting()) == [Fate(pending, "logged")]
     assert _fates_in(Record("fleethpa.rejected", b"", where), waiting()) == [Fate(pending, "rejected", "bad")]
     assert _fates_in(Record("fleethpa.log", b"{}"), waiting()) == []
+
+
+# --- FleetHPAs --------------------------------------------------------------------------------------------------------
+
+WHOLE = """
+apiVersion: fleethpa.io/v1alpha1
+kind: FleetHPA
+metadata: {name: web, namespace: shop}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  minReplicas: 2
+  maxReplicas: 12
+  clusters:
+  - {name: east, weight: 2, minReplicas: 1, maxReplicas: 8}
+  - {name: west}
+  placement: {rebalanceAfter: 1m}
+"""
+
+
+def _take(fleet: Fleet, broker: Broker) -> None:
+    """Append what was written to the log."""
+    for cluster, namespace, body in broker.written:
+        fleet.append(body, key=f"{cluster}/{namespace}")
+    broker.written.clear()
+    fleet.checkpoint()
+
+
+def test_apply_of_a_fleet_hpa_writes_the_whole_and_its_hpa_in_each_cluster(
+    run: Cli, fleet: Fleet, broker: Broker
+) -> None:
+    result = run("apply", "-f", "-", "--mode", "shadow", "--yes", stdin=WHOLE)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == [
+        "fleethpa @fleet/shop/web created",
+        "hpa east/shop/web created",
+        "hpa west/shop/web created",
+    ]
+    whole, east, west = [body for _, _, body in broker.written if isinstance(body, AutoscalerSet)]
+    assert [cluster for cluster, _, _ in broker.written] == ["@fleet", "east", "west"]
+    assert whole.fleet is not None
+    assert [(each.name, each.weight, each.max_replicas) for each in whole.fleet.clusters] == [
+        ("east", 2, 8),
+        ("west", 1, 12),
+    ]
+    assert (whole.mode, east.mode, west.mode) == ("shadow", "enforce", "enforce")
+    assert whole.revision == east.revision == west.revision > 0
+    assert (west.hpa["spec"]["minReplicas"], west.hpa["spec"]["maxReplicas"]) == (1, 12)
+
+
+def test_an_hpa_of_a_fleet_hpa_changes_and_goes_with_it_only(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    run("apply", "-f", "-", "--yes", stdin=WHOLE)
+    _take(fleet, broker)
+    refused = run("apply", "-f", "-", "-C", "east", stdin=GOOD.replace("8", "9"))
+    assert refused.exit_code == 1
+    assert "hpa east/shop/web belongs to FleetHPA @fleet/shop/web" in refused.output
+    assert broker.written == []
+
+    without = WHOLE.replace("  - {name: west}\n", "").replace("maxReplicas: 12", "maxReplicas: 8")
+    assert "hpa west/shop/web deleted" in run("apply", "-f", "-", "--yes", stdin=without).stdout
+    broker.written.clear()
+    gone = run("delete", "@fleet/shop/web", "--yes")
+    assert gone.stdout.splitlines() == [f"hpa {cluster}/shop/web deleted" for cluster in ("@fleet", "east", "west")]
+
+
+def test_a_cluster_with_an_hpa_of_its_own_on_the_target_refuses_the_whole(
+    run: Cli, fleet: Fleet, broker: Broker
+) -> None:
+    fleet.append(NATIVE, key=WHOLE_PARTITION_KEY)
+    fleet.append(AutoscalerList(list_id="l", hpas=[hpa("web", maxReplicas=8)]))
+    fleet.checkpoint()
+    result = run("apply", "-f", "-", "--yes", stdin=WHOLE)
+    assert result.exit_code == 1
+    assert 'east/shop/web: native HPA "web" (kube-controller-manager) owns Deployment/web' in result.output
+    assert broker.written == []

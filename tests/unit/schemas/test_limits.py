@@ -508,6 +508,9 @@ class Changing:
         self.checkpoint_now = record.offset % 2 == 1
         return []
 
+    def take_messages(self) -> list[Any]:
+        return []
+
 
 async def test_a_take_makes_a_checkpoint_between_its_records_where_a_row_needs_one() -> None:
     done: list[str] = []
