@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct, structs
 
 from fleethpa.changes.manifests import HPA_KIND, FileManifest, check_hpa
 from fleethpa.changes.writing import PlannedRecord, deleted_record
+from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, usage
 from fleethpa.frame.options import parse_duration_ms
 from schemas.keys import FLEET, HpaId
 from schemas.limits import FLEET_CLUSTERS
 from schemas.observed import AutoscalerSet, FleetCluster, FleetSpec, Mode
 from streams.across.division import MAX_WEIGHT, UNLIMITED, FleetMember, Placement, Strategy, contradiction
-
-if TYPE_CHECKING:
-    from fleethpa.fleet.views import FleetState
 
 FLEET_KIND: Final = "FleetHPA"
 API_VERSION: Final = "fleethpa.io/v1alpha1"

@@ -138,14 +138,16 @@ def no_hpas(filenames: tuple[str, ...], read: Input) -> CommandError:
     return usage(what, cause="\n".join(lines), next_step=step.replace("-f FILE", files))
 
 
-def read_hpas(session: Session, filenames: tuple[str, ...], validate: FieldValidation) -> Input:
+def read_hpas(session: Session, filenames: tuple[str, ...], validate: FieldValidation, also: str = "") -> Input:
     """Read `-f` arguments of which some must be HPAs, and name their unknown fields where that is a warning.
+
+    `also`: a kind that will do in place of them.
 
     Raises CommandError: as `read_input`; or there is no HPA (exit 2).
     """
     read = read_input(filenames, validate)
     warn_about_fields(session, read)
-    if not read.hpas:
+    if not read.hpas and all(each.body["kind"] != also for each in read.others):
         raise no_hpas(filenames, read)
     return read
 

@@ -136,11 +136,8 @@ def apply(
     Other objects in the input are ignored, with a warning if the manifest of a target sets spec.replicas. What `get hpa
     -o yaml` has printed is put back: each central HPA in its cluster, in its mode.
     """
-    read = read_input(filenames, validate)
-    warn_about_fields(session, read)
+    read = read_hpas(session, filenames, validate, also=FLEET_KIND)
     fleets = [each for each in read.others if each.body["kind"] == FLEET_KIND]
-    if not read.hpas and not fleets:
-        raise no_hpas(filenames, read)
 
     async def work() -> int:
         async with session.past() as past:
