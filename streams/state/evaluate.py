@@ -312,7 +312,7 @@ def _tell(subject: Subject, observed: Observed, limits_: Limited, name: str) -> 
     is_early, row.share = row.share.is_new, structs.replace(row.share, is_new=False)
     seen, autoscaler = observed.observation, subject.autoscaler
     # Only what is evaluated at its own time reports, so that an allotment brings no further evaluation of the whole.
-    if isinstance(seen, Observation) and not is_early:
+    if isinstance(seen, Observation) and not is_early and fleet.is_seen(subject.namespace, state.now_ms):
         controller = subject.settings.controller
         made = fleet.report(row, autoscaler, seen, controller, subject.evaluated_ms, state.now_ms, limits_.wanted)
         state.messages += [] if made is None else [made]

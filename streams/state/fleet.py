@@ -20,6 +20,7 @@ from streams.hpa.evaluation import Evaluation, Pending
 from streams.hpa.metrics import JoinedObservation
 from streams.hpa.observation import Observation, PodCounts, Scale, ScaleFailure
 from streams.hpa.parts import fits, joined, read_part, summed, within, written_part
+from streams.state.namespace import Namespace
 from streams.state.overrides import replaced_by
 from streams.state.rows import FleetRow, HpaRow, PartRow, ShareRow
 from streams.state.timing import Turn, slack_ms
@@ -27,6 +28,8 @@ from streams.state.timing import Turn, slack_ms
 CONSTRAINT: Final = "FleetHPA"
 AWAY_PERIODS: Final = 2
 """A cluster that has not reported for so many sync periods is away."""
+SILENCE_MS: Final = 30_000
+"""A cluster whose scales were not seen for so long reports nothing, and so becomes away."""
 NO_REPORT: Final = "no cluster has reported on its replicas"
 
 
@@ -86,6 +89,14 @@ def with_share(
     step = Step(step="allotment", in_=asked, out=wanted, detail=detail)
     reason = f"share {wanted} of the FleetHPA" if has_share else "the FleetHPA has allotted no share yet"
     return replaced_by(wanted, reason, evaluation, autoscaler, status), step
+
+
+def is_seen(namespace: Namespace, now_ms: int) -> bool:
+    """Say whether a cluster shows its scales: an observer that says nothing for 30 s, or that cannot read them for so
+    long, leaves only what was there before. Where none has ever sent a heartbeat, nothing is known against it.
+    """
+    watch = namespace.watches.get("scales")
+    return watch is None or now_ms - watch.reported_ms <= SILENCE_MS
 
 
 def report(

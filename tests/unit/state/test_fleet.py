@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from schemas.entries import FleetAllotment, FleetReport
 from schemas.keys import FLEET
-from schemas.observed import Command
+from schemas.observed import Command, Heartbeat
 from streams.state.fleet import Message
 from streams.state.partition import Partition
 from tests.fleet_kit import NAME, Fleet, everything_arrives
+from tests.partition_kit import scale
 
 AT_REST = {"east": 200, "west": 200}
 
@@ -94,6 +95,24 @@ def test_a_cluster_that_is_away_keeps_its_share_and_nothing_jumps_when_it_is_bac
     for _ in range(2):
         run.period({"east": 300, "west": 200})
     assert run.replicas == {"east": 5, "west": 5}
+    assert "away" not in run.last()["observed"]["clusters"]["west"]
+    assert run.most == 10
+
+
+def test_a_region_that_is_lost_is_away_although_its_partition_is_decided_on() -> None:
+    run = _begun(maximum=10)
+    beat = Heartbeat(session="o@1", watches=["scales"])
+    for name in ("east", "west"):
+        run.add(name, scale(NAME, run.replicas[name], session="o@1"), beat)
+    for _ in range(6):
+        run.add("east", beat)
+        run.add("west", Heartbeat(session="o@1", problems={"scales": "connection refused"}))
+        run.period({"east": 700, "west": 100})
+    assert run.last()["observed"]["clusters"]["west"]["away"] is True
+    assert run.most == 10
+    run.add("west", beat)
+    run.add("east", beat)
+    run.period({"east": 300, "west": 200})
     assert "away" not in run.last()["observed"]["clusters"]["west"]
     assert run.most == 10
 
