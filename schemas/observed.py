@@ -4,10 +4,10 @@ pushed samples, and the reports of observers and reconcilers about themselves.
 
 from functools import lru_cache
 from sys import intern
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
 from schemas.kubernetes.quantity import wrap_i64
 from schemas.limits import MAX_WEIGHT, Count, Int64, PartCount, Positive, TimeMs, WindowMs

@@ -14,9 +14,9 @@ from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, usage
 from fleethpa.frame.options import parse_duration_ms
 from schemas.keys import FLEET, HpaId
-from schemas.limits import FLEET_CLUSTERS
+from schemas.limits import FLEET_CLUSTERS, MAX_WEIGHT
 from schemas.observed import AutoscalerSet, FleetCluster, FleetSpec, Mode
-from streams.across.division import MAX_WEIGHT, UNLIMITED, FleetMember, Placement, Strategy, contradiction
+from streams.across.division import UNLIMITED, FleetMember, Placement, Strategy, contradiction
 
 FLEET_KIND: Final = "FleetHPA"
 API_VERSION: Final = "fleethpa.io/v1alpha1"

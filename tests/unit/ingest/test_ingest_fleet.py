@@ -77,7 +77,7 @@ def test_nothing_is_observed_of_the_whole() -> None:
     ("changed", "cluster", "reason"),
     [
         ({}, "east", "a report goes to cluster @fleet, not to east"),
-        ({"most": 1}, FLEET, "most is 1, must be 2 to"),
+        ({"most": 1}, FLEET, "most is 1, below replicas, which are 2"),
         ({"part": "{}"}, FLEET, "part: Object missing required field `scale`"),
         ({"part": "x" * 70_000}, FLEET, "70000 characters of JSON, the limit is 65536"),
     ],
