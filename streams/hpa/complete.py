@@ -5,8 +5,6 @@ Source: upstream `reconcileAutoscaler` from the scale update on, and `updateStat
 
 from typing import Any
 
-from msgspec import structs
-
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from streams.hpa.evaluation import History, Pending, ReconcileResult, ScaleFailed, ScaleOutcome, new_status
 from streams.hpa.metrics import action
@@ -71,15 +69,6 @@ def _with_change(history: History, pending: Pending, now_ms: int) -> History:
         return history
     change = pending.desired_replicas - pending.current_replicas
     return store_scale_event(history, change, pending.longest_period_ms, now_ms)
-
-
-def status_write_failed(result: ReconcileResult, name: str, error: str) -> ReconcileResult:
-    """Tell what the reconcile reports when its status write fails; the stored status then stays as it was."""
-    event = ("Warning", "FailedUpdateStatus", error)
-    failed = structs.replace(result, events=(*result.events, event))
-    if not result.final:
-        return failed
-    return structs.replace(failed, error=f"failed to update status for {name}: {error}", error_label="internal")
 
 
 def _failed(

@@ -4,7 +4,6 @@ Source: upstream `calculateRequests` and component-helpers `PodRequests` (KEP-28
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from msgspec import Struct
 
@@ -93,23 +92,6 @@ class PodTemplate:
             else:
                 peak = _larger(peak, _add(own, sidecars))
         return _larger(total, peak)
-
-
-def compile_template(pod_spec: Mapping[str, Any]) -> PodTemplate:
-    """Compile `spec` of a pod in its API form."""
-    init = [
-        _container(each, sidecar=each.get("restartPolicy") == "Always") for each in pod_spec.get("initContainers") or ()
-    ]
-    return PodTemplate(
-        [_container(each, sidecar=False) for each in pod_spec.get("containers") or ()],
-        init,
-        (pod_spec.get("resources") or {}).get("requests"),
-        pod_spec.get("overhead"),
-    )
-
-
-def _container(container: Mapping[str, Any], *, sidecar: bool) -> ContainerRequests:
-    return ContainerRequests(container["name"], (container.get("resources") or {}).get("requests") or {}, sidecar)
 
 
 def _is_pod_level(resource: str) -> bool:

@@ -6,7 +6,6 @@ import pytest
 
 from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
 from streams.hpa.observation import ExternalSamples, ObjectSample
-from streams.hpa.requests import compile_template
 from tests.hpa_kit import (
     MAX_INT32,
     MAX_INT64,
@@ -23,6 +22,7 @@ from tests.hpa_kit import (
     wanting,
     world,
 )
+from tests.upstream_kit import compile_template
 
 QUEUE = external_metric(average=1000)
 

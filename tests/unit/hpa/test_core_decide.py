@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from streams.hpa.autoscaler import compile_autoscaler
-from streams.hpa.complete import complete, status_write_failed
+from streams.hpa.complete import complete
 from streams.hpa.evaluation import ScaleApplied
 from streams.hpa.observation import ExternalSamples, ObjectSample, Scale, ScaleFailure, TargetPods
 from tests.hpa_kit import (
@@ -22,6 +22,7 @@ from tests.hpa_kit import (
     wanting,
     world,
 )
+from tests.upstream_kit import status_write_failed
 
 QUEUE = external_metric(average=1000)
 OTHER = object_metric(average=1000)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from streams.hpa.autoscaler import compile_autoscaler
-from streams.hpa.complete import complete, status_write_failed
+from streams.hpa.complete import complete
 from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending, ScaleApplied, ScaleFailed
 from streams.hpa.normalize import scale_down_limit, scale_up_limit, store_scale_event
 from streams.hpa.observation import ExternalSamples, Scale, ScaleFailure
@@ -24,6 +24,7 @@ from tests.hpa_kit import (
     resource,
     wanting,
 )
+from tests.upstream_kit import status_write_failed
 
 MIN_INT32 = -(2**31)
 QUEUE = external_metric(average=1000)

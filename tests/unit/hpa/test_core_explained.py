@@ -10,7 +10,6 @@ from schemas.kubernetes.quantity import parse_quantity
 from schemas.metricqueries import Query
 from streams.hpa.evaluation import Normalization
 from streams.hpa.observation import ExternalSamples, MetricFailure, ObjectSample, Scale, ScaleFailure, compile_answer
-from streams.hpa.requests import compile_template
 from tests.hpa_kit import (
     FAILED,
     NOW_MS,
@@ -26,6 +25,7 @@ from tests.hpa_kit import (
     wanting,
     world,
 )
+from tests.upstream_kit import compile_template
 
 QUEUE = external_metric(average=1000)
 SECOND = 1000
