@@ -4,7 +4,7 @@ The format of a record follows from the `content-type` header, else from the con
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -157,12 +157,12 @@ def _convert(raw: RawRecord, resolver: Resolver, found: Conversion) -> None:
         return
     if raw.topic in _TYPED and (known := own.read_as_written(value)) is not None:
         found.format = RECORD
-        _record(known, raw, found)
+        _record(known, range(len(known.entries)), raw, found)
         return
     document = parse_document(value)
     found.format = of_document(document)
     if found.format == RECORD:
-        _record(own.read_record(document), raw, found)
+        _record(*own.read_record(document, found.refuse), raw, found)
     elif found.format == SAMPLE:
         _take(found, [own.read_sample(document, found.time_ms)], raw.topic)
     elif found.format == OTLP_JSON:
@@ -171,10 +171,10 @@ def _convert(raw: RawRecord, resolver: Resolver, found: Conversion) -> None:
         _foreign([read(document)], raw, resolver, found)
 
 
-def _record(record: PublicRecord, raw: RawRecord, found: Conversion) -> None:
+def _record(record: PublicRecord, places: Sequence[int], raw: RawRecord, found: Conversion) -> None:
     found.time_ms = record.time or found.time_ms
     place = SourcePlace(raw.topic, record.cluster, record.namespace)
-    for index, body in enumerate(record.entries):
+    for index, body in zip(places, record.entries, strict=True):
         try:
             piece = normalize(body, place, found.refuse)
         except Refusal as refusal:

@@ -4,14 +4,14 @@ The JSON Schemas of our public formats are written to `schemas/json/` by `python
 topics, so that writers of samples cannot change settings.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
 import orjson
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from schemas import topics
 from schemas.agents import AgentKnowledge, agent_of_reports
@@ -69,10 +69,27 @@ def check_version(document: dict[str, Any]) -> None:
         raise Refusal("unknownVersion", f"version (v) {str(version)[:40]} is not known here; known is {VERSION}")
 
 
-def read_record(document: dict[str, Any]) -> PublicRecord:
-    """Read a record of ours. Raises Refusal: `unknownVersion`, `wrongType` with the path of the field."""
+def read_record(document: dict[str, Any], refuse: Callable[[Refusal], None]) -> tuple[PublicRecord, list[int]]:
+    """Read a record of ours, and the places of its entries in the document: one that does not fit its type is refused
+    by itself, so that one bad number takes no other entry of its namespace with it.
+
+    Raises Refusal: `unknownVersion`, `wrongType` with the path of the field.
+    """
     check_version(document)
-    return _convert(document, PublicRecord)
+    entries = document.get("entries")
+    if not isinstance(entries, list):
+        return _convert(document, PublicRecord), []
+    try:
+        return msgspec.convert(document, PublicRecord), list(range(len(entries)))
+    except (msgspec.ValidationError, RecursionError):
+        record = _convert(document | {"entries": []}, PublicRecord)
+        good: dict[int, Body] = {}
+        for index, entry in enumerate(entries):
+            try:
+                good[index] = _convert({"v": VERSION, "entries": [entry]}, PublicRecord).entries[0]
+            except Refusal as refusal:
+                refuse(Refusal(refusal.code, refusal.text.replace("$.entries[0]", f"$.entries[{index}]")))
+        return structs.replace(record, entries=list(good.values())), list(good)
 
 
 def read_as_written(value: bytes) -> PublicRecord | None:
@@ -118,7 +135,7 @@ def _group_kind(reference: ObjectReference) -> str:
     return f"{reference.kind}.{reference.group}" if reference.group else reference.kind
 
 
-def _convert(document: dict[str, Any], type_: type[T]) -> T:
+def _convert(document: Any, type_: type[T]) -> T:
     try:
         return msgspec.convert(document, type_)
     except msgspec.ValidationError as error:

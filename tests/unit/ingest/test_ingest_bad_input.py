@@ -204,6 +204,22 @@ def test_one_bad_entry_does_not_cost_the_others() -> None:
     assert found.reason().startswith("entries[1]: name 'B'")
 
 
+def test_an_entry_that_does_not_fit_its_type_takes_no_other_with_it() -> None:
+    def scale(name: str, replicas: object) -> dict[str, Any]:
+        target = {"kind": "Deployment", "name": name, "group": "apps"}
+        return {"kind": "scaleSet", "target": target, "specReplicas": replicas}
+
+    entries = [scale("a", 1), scale("b", -1), scale("c", 2), {"kind": "future"}, scale("D", 3)]
+    record = {"v": 1, "cluster": "east", "namespace": "shop", "entries": entries}
+    found = read(orjson.dumps(record), topics.SCALES)
+    assert [piece.body.target.name for piece in found.pieces] == ["a", "c"]  # type: ignore[union-attr]
+    assert [refusal.code for refusal in found.refusals] == ["wrongType", "wrongType", "badName"]
+    bad_number, unknown_kind, bad_name = [refusal.text for refusal in found.refusals]
+    assert "`$.entries[1].specReplicas`" in bad_number
+    assert "`$.entries[3].kind`" in unknown_kind
+    assert bad_name.startswith("entries[4]: ")
+
+
 def test_reasons_are_told_once_and_a_great_many_are_counted() -> None:
     points = [{"timeUnixNano": "1790000015000000000", "asDouble": f"{n}x"} for n in range(100)]
     found = read(otlp({"name": "depth", "gauge": {"dataPoints": points}}))
