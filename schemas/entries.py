@@ -14,7 +14,6 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct, field
 
 from schemas.agents import AgentSet
-from schemas.guardrails import LONGEST_MS
 from schemas.limits import Count, Positive, TimeMs
 from schemas.observed import (
     Answers,
@@ -32,7 +31,7 @@ from schemas.observed import (
     ScaleSet,
     Serving,
 )
-from schemas.settings import EngineSet, Restart, SettingsSet, WatermarkReset
+from schemas.settings import LONGEST_MS, EngineSet, Restart, SettingsSet, WatermarkReset
 
 
 class BreakerCommand(EntryBody, frozen=True, kw_only=True, tag="breaker"):

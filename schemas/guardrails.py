@@ -6,9 +6,8 @@ from msgspec import Meta, Struct
 
 from schemas.kubernetes.gotimes import parse_duration_ms, parse_time_ms
 from schemas.limits import GUARDRAIL_NAME, Positive
+from schemas.settings import LONGEST_MS, SHORTEST_MS
 
-SHORTEST_MS = 60_000
-LONGEST_MS = 3_600_000
 Percent = Annotated[int, Meta(ge=1, le=100)]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fleethpa.changes import manifests as manifestfiles
-from schemas import guardrails, limits
+from schemas import limits
 from schemas import settings as budgets
 from schemas.kubernetes import manifests, quantity
 from schemas.limits import Limit
@@ -26,7 +26,7 @@ ELSEWHERE = [
     Limit("a quantity", quantity.MAX_TEXT_LENGTH, "characters", "ingest; the command line", limits.REJECTED),
     Limit("exponent of a quantity", quantity.MAX_EXPONENT, "", "ingest; the command line", limits.REJECTED),
     Limit("window of a removal or addition budget", budgets.LONGEST_MS, "ms", "ingest; the command line", _COMMAND),
-    Limit("window of a guardrail", guardrails.LONGEST_MS, "ms", "ingest; the command line", _COMMAND),
+    Limit("window of a guardrail", budgets.LONGEST_MS, "ms", "ingest; the command line", _COMMAND),
     Limit("time of an agent's sample after now", agentrules.AHEAD_MS, "ms", "ingest", limits.REJECTED),
     *(
         Limit(
