@@ -118,7 +118,10 @@ _OTHER_KINDS: Final = {
         "cpu or memory they work against each other",
         "kubectl apply -f FILE for it, and an HPA on another metric for fleethpa apply",
     ),
-    "FleetHPA": ("tried on the recorded past; it cannot be applied yet", "fleethpa backtest -f FILE"),
+    "FleetHPA": (
+        "one autoscaler over several clusters, which is applied and deleted as a whole",
+        "fleethpa backtest -f FILE tries it on the recorded past, fleethpa apply -f FILE applies it",
+    ),
     "CapacityGroup": ("tried on the recorded past; it cannot be applied yet", "fleethpa capacity test -f FILE"),
 }
 """What objects are that are taken for HPAs, and the next step with them."""

@@ -75,7 +75,8 @@ async def connecting(brokers: str) -> AsyncIterator[None]:
 
 def cannot_talk(brokers: str, error: Exception) -> CommandError:
     """The error for brokers that cannot be used, with what the driver logged of each since it connected."""
-    reasons = [failure_of(address, each) for address, each in _failures.by_address.items()]
+    found = _failures.by_address  # the driver asks the brokers in any order
+    reasons = [failure_of(address, found[address]) for address in sorted(found, key=f"{brokers},".find)]
     detail = "; ".join(reason.what for reason in reasons) or str(error) or type(error).__name__
     first = reasons[0] if reasons else _UNKNOWN
     what = f"cannot talk to Kafka at {brokers}: {detail}"

@@ -47,6 +47,9 @@ async def test_a_decider_killed_at_marked_steps_decides_what_an_undisturbed_fold
         with decider(broker, tmp_path, "--playback", crash_at=step) as doomed:
             assert await asyncio.to_thread(doomed.process.wait, 60) == -9, doomed.tail()
     with decider(broker, tmp_path, "--playback") as running:
+        async with asyncio.timeout(60):  # the others may have published all decisions before this one started
+            while running.output.read_text(errors="replace").count("owning log partitions") < 3:
+                await asyncio.sleep(0.1)
         got = await wait_for_decisions(broker, want, [running])
         assert await asyncio.to_thread(running.terminate) == 0, running.tail()
     assert first_difference(want, got) == ""
