@@ -1,4 +1,4 @@
-"""HPA manifests as users keep them (files, folders, standard input, lists), and the rules by which `lint` checks."""
+"""HPA manifests as users keep them: files, folders, standard input, lists."""
 
 from __future__ import annotations
 
@@ -12,29 +12,15 @@ from typing import IO, Any, Final, Literal, TypeVar, get_args
 
 import click
 
-from fleethpa.changes.versions import VersionRules, version_errors, version_warnings
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE
 from fleethpa.frame.errors import CommandError, unreadable_text, usage
 from fleethpa.frame.session import Session
 from fleethpa.show.words import listed
-from schemas.fitting import over_limits
-from schemas.kubernetes.hpa import (
-    ManifestError,
-    StrictError,
-    hpa_from_manifest,
-    manifest_of,
-    metric_name,
-    strict_errors,
-)
+from schemas.kubernetes.hpa import ManifestError, StrictError, hpa_from_manifest, manifest_of, strict_errors
 from schemas.kubernetes.manifests import ManifestSyntaxError, load_manifests
-from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.shape import Json
 from schemas.kubernetes.validation import validate_create
 from schemas.observed import Mode
-from streams.analysis.candidate import metric_key
-from streams.state.brakes import EXEMPT, EXEMPT_ANNOTATION
-from streams.state.lostmetrics import ANNOTATION as FALLBACK_ANNOTATION
-from streams.state.lostmetrics import parse_fallback
 
 R = TypeVar("R")
 FieldValidation = Literal["strict", "warn", "ignore"]
@@ -86,7 +72,8 @@ class Input:
 
     def target_of(self, hpa: Json, namespace: str) -> FileManifest | None:
         """The manifest of what an HPA in a namespace scales, if it is in the input."""
-        _, kind, name = _target(hpa)
+        reference = hpa["spec"]["scaleTargetRef"]
+        kind, name = reference["kind"], reference["name"]
         for other in self.others:
             if other.body.get("kind") == kind and other.name == name and other.namespace in ("", namespace):
                 return other
@@ -289,191 +276,3 @@ def _sort(manifest: FileManifest, found: Input) -> None:
 def _metadata(body: dict[str, Any]) -> dict[str, Any]:
     metadata = body.get("metadata")
     return metadata if isinstance(metadata, dict) else {}
-
-
-DEFAULT_TOLERANCE: Final = "0.1"
-"""Upstream's --horizontal-pod-autoscaler-tolerance."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One remark. `rule`: its stable name. `source`: file and document."""
-
-    level: Literal["error", "warning"]
-    rule: str
-    namespace: str
-    name: str
-    source: str
-    message: str
-
-
-RuleMessages = Iterator[tuple[str, str]]
-"""(rule, message)."""
-
-
-def lint(read: Input, namespace: str, version: VersionRules | None = None) -> list[Finding]:
-    """Check every HPA of the input; those that name no namespace are of `namespace`.
-
-    `version`: also what this version of Kubernetes refuses, or leaves without effect.
-    """
-    found: list[Finding] = []
-    owners: dict[tuple[str, ...], str] = {}
-    for manifest in read.hpas:
-        body, errors = check_hpa(manifest, namespace)
-        place = manifest.namespace or namespace, manifest.name or "<unnamed>", manifest.source
-        found += [Finding("error", "invalid", *place, error) for error in errors]
-        if manifest.validate == "warn":
-            found += [Finding("warning", f"{e.kind}-field", *place, e.string) for e in field_problems(manifest)]
-        if errors:
-            continue
-        target = (manifest.cluster, manifest.origin, place[0], *_target(body))
-        if target in owners:
-            both = f"{owners[target]} scales {target[4]}/{target[5]} too: the two would undo each other"
-            found.append(Finding("error", "same-target", *place, both))
-        owners.setdefault(target, f"HPA {manifest.name} ({manifest.source})")
-        reported = [each for check in _RULES for each in check(body["spec"])]
-        if version is not None:
-            found += [Finding("error", "version", *place, error) for error in version_errors(body["spec"], version)]
-            reported += [("version", text) for text in version_warnings(body["spec"], version)]
-        reported += _target_rules(read, body, place[0])
-        reported += _annotations(body["metadata"].get("annotations") or {})
-        found += [Finding("warning", rule, *place, message) for rule, message in reported]
-        found += [
-            Finding("error", "too-large", *place, f"fleethpa ignores it: {e}") for e in over_limits(body, place[0])
-        ]
-    return found
-
-
-def _target(body: Json) -> tuple[str, str, str]:
-    reference = body["spec"]["scaleTargetRef"]
-    return str(reference.get("apiVersion", "")).rpartition("/")[0], reference["kind"], reference["name"]
-
-
-def _annotations(annotations: Json) -> RuleMessages:
-    """Annotations of fleethpa's that cannot be read would be passed over by the decider."""
-    fallback = annotations.get(FALLBACK_ANNOTATION)
-    if fallback is not None and parse_fallback(str(fallback)) is None:
-        yield "fallback", f"{FALLBACK_ANNOTATION}: {fallback!r} must be such as failureThreshold=3,replicas=6"
-    exempt = annotations.get(EXEMPT_ANNOTATION)
-    if exempt not in (None, EXEMPT):
-        yield "budget", f"{EXEMPT_ANNOTATION}: {exempt!r} means nothing; {EXEMPT!r} takes the HPA out of the budgets"
-
-
-# --- the spec alone ---------------------------------------------------------------------------------------------------
-
-
-def _size(spec: Json) -> RuleMessages:
-    if spec["minReplicas"] == spec["maxReplicas"]:
-        yield "fixed-size", f"minReplicas and maxReplicas are both {spec['maxReplicas']}: it never scales"
-
-
-def _directions(spec: Json) -> RuleMessages:
-    for name, way in (("scaleUp", "up"), ("scaleDown", "down")):
-        rules = (spec.get("behavior") or {}).get(name) or {}
-        if rules.get("selectPolicy") == "Disabled":
-            yield f"never-{way}", f"behavior.{name}.selectPolicy is Disabled: it never scales {way}"
-        elif name == "scaleDown" and rules.get("stabilizationWindowSeconds") == 0:
-            yield "no-window", "behavior.scaleDown.stabilizationWindowSeconds is 0: every dip takes pods away at once"
-
-
-def _headroom(spec: Json) -> RuleMessages:
-    rules = (spec.get("behavior") or {}).get("scaleUp") or {}
-    tolerance = _number(rules.get("tolerance") or DEFAULT_TOLERANCE)
-    for _, name, target in _resources(spec):
-        percent = target.get("averageUtilization")
-        edge = percent * (1 + tolerance) if percent is not None else 0
-        if edge >= 100 and name == "cpu":
-            yield (
-                "no-headroom",
-                f"cpu target {percent} %: replicas are added only above {edge:.0f} %, which usage never passes where "
-                "the limit equals the request",
-            )
-
-
-def _metrics(spec: Json) -> RuleMessages:
-    seen: list[bytes] = []
-    for metric in spec.get("metrics") or []:
-        asked = metric_key(metric)
-        if asked in seen:
-            yield "duplicate-metric", f"metric {metric_name(metric)} is given twice: the lower target wins"
-        seen.append(asked)
-    names = [name for _, name, _ in _resources(spec)]
-    if names and len(names) == len(seen) and set(names) == {"memory"}:
-        yield "memory-only", "memory is the only metric: more pods seldom lower it, so replicas go up and stay up"
-
-
-_RULES: Final[tuple[Callable[[Json], RuleMessages], ...]] = (_size, _directions, _headroom, _metrics)
-
-
-def _resources(spec: Json) -> Iterator[tuple[str, str, Json]]:
-    """(container or empty, resource, target) of the resource metrics."""
-    for metric in spec.get("metrics") or []:
-        source = metric.get("resource") or metric.get("containerResource")
-        if source:
-            yield source.get("container", ""), source["name"], source["target"]
-
-
-def _number(text: Any) -> float:
-    try:
-        return parse_quantity(str(text)).milli_value() / 1000
-    except QuantityError:
-        return 0.0
-
-
-# --- with the target's own manifest -----------------------------------------------------------------------------------
-
-
-def fixed_replicas(read: Input, body: Json, namespace: str) -> str:
-    """How the manifest of an HPA's target works against the HPA; empty: it does not, or is not in the input."""
-    target = read.target_of(body, namespace)
-    if target is None or "replicas" not in _part(target.body, "spec"):
-        return ""
-    return (
-        f"{target.source}: {target.body['kind']}/{target.name} sets spec.replicas, so every `kubectl apply` of it "
-        "resets the count that the HPA has set; take spec.replicas out of the manifest"
-    )
-
-
-def _target_rules(read: Input, body: Json, namespace: str) -> RuleMessages:
-    target = read.target_of(body, namespace)
-    if target is None:
-        return
-    if text := fixed_replicas(read, body, namespace):
-        yield "fixed-replicas", text
-    pod = _part(_part(_part(target.body, "spec"), "template"), "spec")
-    for container, resource, wanted in _resources(body["spec"]):
-        if "averageUtilization" not in wanted:
-            continue
-        for lacking in _without_request(pod, resource, container):
-            where = f"container {lacking} of {target.body['kind']}/{target.name}"
-            yield (
-                "no-request",
-                f"{target.source}: {where} has no {resource} request: unless a LimitRange gives one, utilization "
-                "cannot be computed",
-            )
-
-
-def _without_request(pod: Json, resource: str, container: str) -> Iterator[str]:
-    if not container and resource in _requests(pod):
-        return
-    sidecars = [each for each in _objects(pod, "initContainers") if each.get("restartPolicy") == "Always"]
-    for each in [*sidecars, *_objects(pod, "containers")]:
-        if container in ("", each.get("name")) and resource not in _requests(each):
-            yield str(each.get("name"))
-
-
-def _requests(holder: Json) -> Json:
-    """What is requested; the API server takes a limit for a request that is not given."""
-    resources = _part(holder, "resources")
-    return _part(resources, "limits") | _part(resources, "requests")
-
-
-def _part(holder: Json, name: str) -> Json:
-    """An object in one that nobody has checked; empty if it is missing or none: kubectl will refuse that manifest."""
-    part = holder.get(name)
-    return part if isinstance(part, dict) else {}
-
-
-def _objects(holder: Json, name: str) -> list[Json]:
-    part = holder.get(name)
-    return [each for each in part if isinstance(each, dict)] if isinstance(part, list) else []

@@ -9,11 +9,11 @@ import click
 
 from fleethpa.changes.fleetmanifests import FLEET_KIND, fleet_manifest, fleet_records, members_of
 from fleethpa.changes.foresight import Foresight, Present, concerns
+from fleethpa.changes.lintrules import fixed_replicas
 from fleethpa.changes.manifests import (
     FieldValidation,
     Input,
     checked_hpa,
-    fixed_replicas,
     no_hpas,
     read_hpas,
     read_input,

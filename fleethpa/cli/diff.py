@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from fleethpa.changes.manifests import FieldValidation, FileManifest, Finding, check_hpa, read_hpas, validate_option
-from fleethpa.changes.manifests import lint as check
+from fleethpa.changes.lintrules import Finding
+from fleethpa.changes.lintrules import lint as check
+from fleethpa.changes.manifests import FieldValidation, FileManifest, check_hpa, read_hpas, validate_option
 from fleethpa.changes.schedules import kept_by
 from fleethpa.changes.versions import version_named
 from fleethpa.fleet.finding import matching_clusters

@@ -4,7 +4,7 @@ Each entry changes rows in three layers: HPA rows read namespace rows, these rea
 that order, so a layer that is read is never behind the one that reads it (docs/decisions/).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import DecodeError, Raw, structs
@@ -13,7 +13,6 @@ from schemas import limits
 from schemas.agents import AgentSet, agent_of_reports
 from schemas.decisions import ENGINE
 from schemas.entries import (
-    HUB_HOLDER,
     WHOLE_PARTITION_KEY,
     BreakerCommand,
     FleetAllotment,
@@ -26,7 +25,6 @@ from schemas.entries import (
 )
 from schemas.fitting import check_question, fitted
 from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
-from schemas.kubernetes.gotimes import parse_time_ms, rfc3339_seconds
 from schemas.limits import OverLimitError
 from schemas.observed import (
     REFUSED_PART,
@@ -53,49 +51,8 @@ from streams.state.hpastate import Hpa
 from streams.state.ledger import LogError, UnknownEngineError
 from streams.state.log import AnswerHead, FoldedAnswers, FoldedEntry, question_in, read_answer
 from streams.state.namespacekeys import query_key, target_key
-from streams.state.partitionrow import AgentRow, HandsRow, ReportRow, ServedRow
+from streams.state.partitionrow import AgentRow, HandsRow, ReportRow, ServedRow, hands_after, status_after
 from streams.state.rows import AnswerRow, ScaleRow, TargetName
-
-KEPT_CHANGES = 20
-"""How many changes of the holder are kept of a cluster."""
-
-
-def hands_after(known: HandsRow | None, body: HandsChanged, offset: int) -> HandsRow:
-    """The row after a change. A change that is older than the newest is entered in its place, and moves nothing.
-
-    A hub that gets a cluster back starts with empty windows, which do not contain what the native controller did.
-    """
-    known = known or HandsRow([])
-    change = (body.time, body.holder, body.generation)
-    if change in known.changes:
-        return known
-    changes = sorted([*known.changes, change], key=lambda each: each[2])[-KEPT_CHANGES:]
-    is_back = body.holder.startswith(HUB_HOLDER) and len(changes) > 1 and changes[-1] == change
-    return HandsRow(changes, offset if is_back else known.restart_offset)
-
-
-def status_after(status: Mapping[str, Any], native: LeftNative) -> dict[str, Any]:
-    """The status of a central HPA that a native one stood in for: its last scale time continues, as does a zero that a
-    controller scaled to.
-    """
-    found = dict(status)
-    known = found.get("lastScaleTime")
-    if native.last_scale is not None and (not known or parse_time_ms(known) < native.last_scale):
-        found["lastScaleTime"] = rfc3339_seconds(native.last_scale)
-    others = [each for each in found.get("conditions") or () if each.get("type") != "ScaledToZero"]
-    if native.scaled_to_zero and len(others) == len(found.get("conditions") or ()):
-        found["conditions"] = [
-            *others,
-            {
-                "type": "ScaledToZero",
-                "status": "True",
-                "reason": "ScaledToZero",
-                "message": "the HPA controller scaled the workload to zero",
-                "lastTransitionTime": found.get("lastScaleTime"),
-            },
-        ]
-    return found
-
 
 _PROBLEM_LENGTHS = (1_000, 60, 0)
 """To how many characters the problem of a reconciler is shortened, where the row has no room for more."""

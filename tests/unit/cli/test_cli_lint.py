@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fleethpa.changes.manifests import fixed_replicas, read_input
+from fleethpa.changes.lintrules import fixed_replicas
+from fleethpa.changes.manifests import read_input
 from fleethpa.show.words import counted, sorted_spec
 from tests.published import fits
 from tests.unit.cli_kit import Cli, Fleet, hpa

@@ -6,9 +6,8 @@ from msgspec import structs
 
 from schemas.entries import Entry, HandsChanged, LeftNative
 from streams.analysis.revisions import history
-from streams.state.fold import KEPT_CHANGES, hands_after, status_after
 from streams.state.partition import Partition
-from streams.state.partitionrow import HandsRow
+from streams.state.partitionrow import KEPT_CHANGES, HandsRow, hands_after, status_after
 from streams.state.rows import NOTHING_APPLIED
 from tests.central_kit import ABSENT, WEB, central, evaluate, mode, native, world
 
