@@ -253,18 +253,22 @@ def _documents(source: str, text: str, validate: FieldValidation) -> Iterator[Fi
         cause = "A manifest is a YAML or JSON object with apiVersion and kind."
         raise usage(f"{source}: {error}", cause=cause) from error
     for each in objects:
+        if "belongsTo" in each.body and "origin" in each.body:
+            continue  # the HPA in a cluster of a FleetHPA, which comes with that
         alone = len(objects) == 1 and each.item is None
         place = source if alone else f"{source}, {each.where}"
         yield _without_what_is_beside(FileManifest(place, each.body, each.duplicates, validate))
 
 
 def _without_what_is_beside(manifest: FileManifest) -> FileManifest:
-    """An item of `get hpa -o yaml` as the manifest of its HPA; everything else as it is."""
+    """An item of `get hpa -o yaml` as the manifest of its HPA or FleetHPA; everything else as it is."""
     body = manifest.body
     cluster, origin, mode, spec = (body.get(name) for name in ("cluster", "origin", "mode", "spec"))
     if not (isinstance(cluster, str) and isinstance(origin, str) and isinstance(spec, dict) and mode in get_args(Mode)):
         return manifest
-    return replace(manifest, body=manifest_of(_metadata(body), spec), cluster=cluster, origin=origin, mode=mode)
+    own = {name: body[name] for name in ("apiVersion", "kind") if name in body}
+    bare = manifest_of(_metadata(body), spec) | own
+    return replace(manifest, body=bare, cluster=cluster, origin=origin, mode=mode)
 
 
 def _sort(manifest: FileManifest, found: Input) -> None:

@@ -148,10 +148,10 @@ def apply(
             listed = ",".join(sorted({each.cluster for each in read.hpas})) if whole else None
             targets = _clusters(state, listed if clusters is None else clusters, session.config.contexts)
             plan = _plan(session, read, state, targets, namespace, mode, written["reason"])
-        for each in fleets:
+        for number, each in enumerate(fleets):
             made = fleet_manifest(each, namespace or DEFAULT_NAMESPACE)
-            author, revision = session.config.author, session.now_ms()
-            plan.writes += fleet_records(made, state, revision, mode, author, written["reason"])
+            author, revision = session.config.author, session.now_ms() + number
+            plan.writes += fleet_records(made, state, revision, mode or each.mode, author, written["reason"])
         foresight = _look_ahead(plan, present)
         found = concerns("apply", foresight, plan.writes)
         code = await change(session, "apply", plan.writes, found, written, code=_report(session, plan))

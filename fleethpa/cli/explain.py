@@ -55,6 +55,7 @@ def page(session: Session, view: HpaView, last: list[Recorded]) -> list[str]:
         *head,
         "",
         *_facts(view),
+        *_division(view),
         *_inputs(session, view),
         *_moves(session, view),
         *_decisions(session, last),
@@ -82,9 +83,24 @@ def _facts(view: HpaView) -> list[str]:
         rows.append(("Override:", view.override.text))
     if view.refused:
         rows.append(("Refused:", view.refused))
+    if view.whole is not None:
+        rows.append(("FleetHPA:", str(view.whole)))
     if view.author:
         rows.append(("Changed by:", view.author + (f" ({view.reason})" if view.reason else "")))
     return layout(rows)
+
+
+def _division(view: HpaView) -> list[str]:
+    """The clusters of a FleetHPA, with what its newest decision gives each."""
+    if view.fleet is None:
+        return []
+    known = {} if view.decision is None else view.decision.decision.observed.get("clusters", {})
+    rows = []
+    for each in view.fleet.clusters:
+        found = known.get(each.name, {})
+        bounds, share = f"{each.min_replicas} … {each.max_replicas}", str(found.get("share", "-"))
+        rows.append((f"  {each.name}", str(each.weight), bounds, share, words.of_cluster(found)))
+    return ["Clusters:", *layout([("  CLUSTER", "WEIGHT", "BOUNDS", "SHARE", "NOTE"), *rows])]
 
 
 def _inputs(session: Session, view: HpaView) -> list[str]:

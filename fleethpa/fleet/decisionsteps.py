@@ -48,6 +48,8 @@ def step_rows(decision: Decision) -> Iterator[StepRow]:
         if step.step != "metrics":
             yield StepRow(_step_name(step), str(step.out), _step(decision, step))
     yield StepRow("final", str(decision.final_desired_replicas) if known else "-", _final(decision))
+    for name, cluster in decision.observed.get("clusters", {}).items():
+        yield StepRow(f"  {name}", str(cluster.get("share", "-")), words.of_cluster(cluster))
 
 
 def _final(decision: Decision) -> str:
@@ -87,6 +89,7 @@ def _step_name(step: Step) -> str:
         "removalBudget": "removal budget",
         "additionBudget": "addition budget",
         "partialView": "partial view",
+        "allotment": "share of FleetHPA",
     }
     return names.get(step.step, step.step)
 

@@ -266,7 +266,8 @@ def name_and_moment(session: Session, what: str, at: str | None = None) -> tuple
 
     Raises CommandError: two moments, an empty or unreadable one, or one beside the id of a decision (exit 2).
     """
-    name, sign, text = what.partition("@")
+    cut = what.find("@", 1)  # a FleetHPA begins with it: @fleet/NAMESPACE/NAME
+    name, sign, text = (what[:cut], "@", what[cut + 1 :]) if cut > 0 else (what, "", "")
     if sign and not text:
         raise usage(f"{what!r} has no time after the @", cause=f"Write {name}@2h, or {name}@2026-11-21T08:00:15Z.")
     if text and at:

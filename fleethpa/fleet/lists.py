@@ -19,6 +19,7 @@ from fleethpa.show.times import age, rfc3339
 from fleethpa.show.words import one_line
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.shape import Json
+from schemas.observed import FleetSpec
 from streams.hpa.rules import CURRENT_TEXT, NEWEST, OLDEST, UnknownRulesError, known_gates, minor_of, rules_text
 from streams.state.clustersettings import effective
 from streams.state.moves import Fight
@@ -267,9 +268,10 @@ def _fight(fight: Fight | None) -> dict[str, Any] | None:
 
 def _hpa_document(view: HpaView) -> dict[str, Any]:
     """An HPA as JSON: the object as kubectl has it, and what fleethpa knows beside."""
+    spec = view.spec if view.fleet is None else view.spec | _division(view.fleet)
     return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
+        "apiVersion": "autoscaling/v2" if view.fleet is None else "fleethpa.io/v1alpha1",
+        "kind": "HorizontalPodAutoscaler" if view.fleet is None else "FleetHPA",
         "cluster": view.id.cluster,
         "mode": view.mode,
         "origin": view.origin,
@@ -284,6 +286,12 @@ def _hpa_document(view: HpaView) -> dict[str, Any]:
         ],
         "fight": _fight(view.fight),
         "metadata": view.hpa.get("metadata") or {},
-        "spec": view.spec,
+        "spec": spec,
         "status": view.status,
-    }
+    } | ({} if view.whole is None else {"belongsTo": str(view.whole)})
+
+
+def _division(fleet: FleetSpec) -> Json:
+    """The fields of a FleetHPA's spec that an HPA has not, as its manifest has them."""
+    placement = {"strategy": fleet.strategy, "rebalanceAfter": f"{fleet.rebalance_after_ms // 1000}s"}
+    return {"clusters": msgspec.to_builtins(fleet.clusters), "placement": placement}

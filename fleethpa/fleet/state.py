@@ -207,6 +207,7 @@ def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:
         clock_ms=clock_ms,
         is_writing=row.pending is not None,
         revision=row.revision,
+        fleet=None if row.fleet is None else row.fleet.spec,
     )
 
 

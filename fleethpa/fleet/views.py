@@ -12,8 +12,8 @@ from fleethpa.show import words
 from fleethpa.show.words import cause
 from schemas.decisions import IGNORED_REASON, NO_OUTCOME
 from schemas.fitting import IGNORED
-from schemas.keys import EVERY_CLUSTER, HpaId
-from schemas.observed import Mode
+from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
+from schemas.observed import FleetSpec, Mode
 from schemas.settings import ClusterSettings
 from streams.state.clustersettings import effective
 from streams.state.moves import Fight, Move, by_another, fight_now
@@ -85,8 +85,15 @@ class HpaView:
     """Why no metrics of its cluster can come now, in few words; empty: nothing keeps them."""
     revision: int = 0
     """Of the spec of the FleetHPA that it is, or that it belongs to; 0: it is an HPA by itself."""
+    fleet: FleetSpec | None = None
+    """Of a FleetHPA: how it is divided."""
     is_unanswered: bool = False
     """Whether outcomes cannot come now: that one is missing is then no problem of this HPA."""
+
+    @property
+    def whole(self) -> HpaId | None:
+        """The FleetHPA whose share it wants; None: it belongs to none."""
+        return self.id._replace(cluster=FLEET) if self.revision and self.fleet is None else None
 
     @property
     def fight(self) -> Fight | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from fleethpa.show.formats import to_yaml
@@ -292,6 +292,14 @@ def _overridden(decision: Decision) -> str:
     held_ = f"; held by {', '.join(by)}" if by else ""
     failed = f"; {failure(decision)}" if decision.error else ""
     return f"{decision.reason}{held_}{failed}{asked_for(decision)}"
+
+
+def of_cluster(found: Mapping[str, Any]) -> str:
+    """What a decision of a FleetHPA knows of one of its clusters, beside its share."""
+    has = f"has {found['replicas']}" if "replicas" in found else "has not reported"
+    allotted = found.get("allotted", found.get("replicas"))
+    moving = f"allotted {allotted}" if allotted != found.get("replicas") else ""
+    return ", ".join(filter(None, ("away" if found.get("away") else "", has, moving)))
 
 
 def _holding(decision: Decision) -> list[str]:

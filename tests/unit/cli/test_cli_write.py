@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from msgspec import structs
 
 from fleethpa.changes.manifests import check_hpa, read_input
@@ -842,6 +844,49 @@ def test_an_hpa_of_a_fleet_hpa_changes_and_goes_with_it_only(run: Cli, fleet: Fl
     broker.written.clear()
     gone = run("delete", "@fleet/shop/web", "--yes")
     assert gone.stdout.splitlines() == [f"hpa {cluster}/shop/web deleted" for cluster in ("@fleet", "east", "west")]
+
+
+def test_read_verbs_show_how_a_fleet_hpa_is_divided(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    run("apply", "-f", "-", "--yes", stdin=WHOLE)
+    _take(fleet, broker)
+    (found,) = yaml.safe_load(run("get", "hpa", "@fleet/shop/web", "-o", "yaml").stdout)["items"]
+    applied = yaml.safe_load(WHOLE)
+    assert (found["apiVersion"], found["kind"]) == (applied["apiVersion"], applied["kind"])
+    assert found["spec"]["clusters"] == [
+        {"name": "east", "weight": 2, "minReplicas": 1, "maxReplicas": 8},
+        {"name": "west", "maxReplicas": 12},
+    ]
+    page = run("describe", "@fleet/shop/web").stdout
+    assert re.search(r"CLUSTER +WEIGHT +BOUNDS +SHARE +NOTE\n +east +2 +1 … 8 +- +has not reported\n", page), page
+    assert "FleetHPA:    @fleet/shop/web" in run("describe", "east/shop/web").stdout
+    for what in ("@fleet/shop/web", "@fleet/shop/web@2h"):
+        assert "@fleet/shop/web has no decision" in run("explain", what).stderr
+
+
+def _applied(broker: Broker) -> list[tuple[str, AutoscalerSet]]:
+    return [(cluster, body) for cluster, _, body in broker.written if isinstance(body, AutoscalerSet)]
+
+
+def test_a_fleet_hpa_that_was_deleted_is_put_back_from_what_get_printed(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    run("apply", "-f", "-", "--mode", "shadow", "--yes", stdin=WHOLE)
+    first = _applied(broker)
+    _take(fleet, broker)
+    kept = run("get", "hpa", "-n", "shop", "-o", "yaml").stdout
+    run("delete", "@fleet/shop/web", "--yes")
+    _take(fleet, broker)
+    assert "web" not in run("get", "hpa", "-n", "shop").stdout
+    result = run("apply", "-f", "-", "--yes", stdin=kept)
+    assert result.exit_code == 0, result.output
+    revision = first[0][1].revision
+    assert [(cluster, structs.replace(body, revision=revision)) for cluster, body in _applied(broker)] == first
+
+
+def test_an_override_of_one_cluster_of_a_fleet_hpa_is_warned_of(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    run("apply", "-f", "-", "--yes", stdin=WHOLE)
+    _take(fleet, broker)
+    result = run("override", "east/shop/web", "--replicas", "4", "--for", "1h", "--reason", "x")
+    assert "hpa east/shop/web has the share that FleetHPA @fleet/shop/web allots" in result.stderr
+    assert "an override" not in run("override", "@fleet/shop/web", "--replicas", "4", "--for", "1h").stderr
 
 
 def test_a_cluster_with_an_hpa_of_its_own_on_the_target_refuses_the_whole(
