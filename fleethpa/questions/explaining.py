@@ -18,6 +18,7 @@ from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.frame.errors import not_found, usage
 from fleethpa.frame.sources import connecting
 from runtime.log import clean
+from schemas.keys import FLEET
 from streams.analysis.answer import answer
 from streams.analysis.counterfactual import Counterfactuals, counterfactuals
 from streams.analysis.loweredrequests import BACK_MS, LoweredRequest, lowered_requests
@@ -28,6 +29,7 @@ from streams.history.past import LogGoneError, Past
 from streams.history.recorded import Recorded
 from streams.history.replay import Derived, derive
 from streams.state import records as decisionrecords
+from streams.state.fleet import CONSTRAINT as SHARE
 from streams.state.ledger import CoreError
 from streams.state.lostmetrics import EvaluationInputs
 from streams.state.moves import Fight, fight_now
@@ -125,8 +127,12 @@ class Again:
 
 
 async def evaluated_again(past: Past, found: Recorded) -> Again:
-    """Evaluate a decision again: all steps of a short record, and what would have changed the answer."""
-    if found.decision.kind != "evaluation":
+    """Evaluate a decision again: all steps of a short record, and what would have changed the answer.
+
+    A FleetHPA decides over reports, and the HPA in one of its clusters wants its share, whatever its metrics ask for:
+    other values of their metrics would show nothing.
+    """
+    if found.decision.kind != "evaluation" or found.decision.cluster == FLEET:
         return Again(found)
     try:
         again = await evaluation_of(past, found)
@@ -135,7 +141,8 @@ async def evaluated_again(past: Past, found: Recorded) -> Again:
     inputs = again.inputs
     whole = _whole(found, inputs) if found.short else found
     fight = fight_now(inputs.moves, inputs.now_ms)
-    return Again(whole, counterfactuals(inputs), fight, lowered=await _lowered(past, whole))
+    would = None if SHARE in found.decision.constraints_applied else counterfactuals(inputs)
+    return Again(whole, would, fight, lowered=await _lowered(past, whole))
 
 
 async def _lowered(past: Past, found: Recorded) -> list[LoweredRequest]:
@@ -165,7 +172,7 @@ def _whole(found: Recorded, inputs: EvaluationInputs) -> Recorded:
     again = answer(inputs)
     evaluation = again.evaluation
     made = decisionrecords.steps(evaluation) + [
-        step for step in found.decision.steps if step.step in ("guard", "fallback", "override")
+        step for step in found.decision.steps if step.step in ("guard", "fallback", "override", "allotment")
     ]
     made += [again.brake] if again.brake is not None else []
     metrics = [decisionrecords.metric_decision(metric) for metric in evaluation.metrics]

@@ -1,0 +1,132 @@
+"""A FleetHPA over two simulated clusters under all parts of fleethpa: load moves, a region is lost and comes back."""
+
+import asyncio
+import os
+import re
+import sys
+import time
+from asyncio.subprocess import PIPE
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+from msgspec import structs
+
+from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
+from fleethpa.simulator import resources
+from fleethpa.simulator.cluster import SimulatedCluster
+from fleethpa.simulator.load import ConstantLoad
+from fleethpa.simulator.switches import Fleet
+from fleethpa.simulator.writes import key_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+MOST: Final = 12
+CART: Final = key_of(resources.by_kind("apps/v1", "Deployment"), "shop", "cart")
+SETTINGS: Final = structs.replace(
+    DEV_SETTINGS,
+    sync_period_ms=2_000,
+    downscale_stabilization_ms=4_000,
+    cpu_initialization_period_ms=2_000,
+    initial_readiness_delay_ms=1_000,
+)
+WORKLOAD: Final = """
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: cart
+  namespace: shop
+  annotations:
+    fleethpa.io/simulation: |
+      load: 150
+      pod: {schedule_ms: 100, ready_ms: 500, stop_ms: 200, cpu_milli_per_unit: 4, noise: 0}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: cart}}
+  template:
+    metadata: {labels: {app: cart}}
+    spec:
+      containers: [{name: server, image: app, resources: {requests: {cpu: 500m}}}]
+"""
+WHOLE: Final = f"""
+apiVersion: fleethpa.io/v1alpha1
+kind: FleetHPA
+metadata: {{name: cart, namespace: shop}}
+spec:
+  scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: cart}}
+  minReplicas: 4
+  maxReplicas: {MOST}
+  metrics: [{{type: Resource, resource: {{name: cpu, target: {{type: Utilization, averageUtilization: 60}}}}}}]
+  clusters: [{{name: east, minReplicas: 1}}, {{name: west, minReplicas: 1}}]
+  placement: {{rebalanceAfter: 5s}}
+"""
+
+
+class Region:
+    """Two clusters and what runs in them. `highest`: the most replicas that both had at once."""
+
+    def __init__(self) -> None:
+        self.fleet = Fleet([SimulatedCluster(name, sample_ms=1_000) for name in ("east", "west")])
+        for cluster in self.fleet.clusters.values():
+            cluster.apply_yaml(WORKLOAD)
+        self.highest = 0
+
+    @property
+    def replicas(self) -> tuple[int, int]:
+        east, west = [int((each.store.get(CART) or {})["spec"]["replicas"]) for each in self.fleet.clusters.values()]
+        self.highest = max(self.highest, east + west)
+        return east, west
+
+    def load(self, east: float, west: float) -> None:
+        for name, units in (("east", east), ("west", west)):
+            self.fleet[name].set_load("shop", "cart", ConstantLoad(units))
+
+    async def until(self, holds: Callable[[tuple[int, int]], bool], what: str, timeout_s: float = 60) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not holds(self.replicas):
+            assert time.monotonic() < deadline, f"{what}: {self.replicas}"
+            await asyncio.sleep(0.05)
+
+
+async def ask(stack: Stack, *words: str, stdin: str = "") -> str:
+    command = [sys.executable, "-m", "fleethpa", *words, "--brokers", stack.config.brokers]
+    environment = os.environ | {"FLEETHPA_CONFIG": "", "FLEETHPA_RUNTIME_DIR": os.devnull}
+    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment)
+    out, errors = await process.communicate(stdin.encode())
+    assert process.returncode == 0, errors.decode()
+    return out.decode()
+
+
+async def until_shown(stack: Stack, pattern: str) -> re.Match[str]:
+    """Ask for the page of the whole until it has this."""
+    deadline = time.monotonic() + 60
+    while (found := re.search(pattern, page := await ask(stack, "describe", "@fleet/shop/cart"))) is None:
+        assert time.monotonic() < deadline, page
+    return found
+
+
+async def test_a_region_is_lost_and_the_other_takes_over_within_the_maximum(tmp_path: Path) -> None:
+    region = Region()
+    async with Stack(StackPlan(tmp_path, fleet=region.fleet, settings=SETTINGS)) as stack:
+        await ask(stack, "apply", "-f", "-", "--mode", "enforce", "--yes", stdin=WHOLE)
+
+        region.load(600, 150)  # 750 units need 10 pods: the load of one cluster makes replicas in both
+        await region.until(lambda found: sum(found) >= 10 and abs(found[0] - found[1]) <= 1, "divided by the weights")
+        settled = await until_shown(stack, r"\n  east .* has (\d)\n  west .* has (\d)\n.*\n.*\n.* within tolerance")
+        share_of_west = int(settled[2])
+
+        await region.fleet["west"].stop_api(abort=True)
+        await until_shown(stack, rf"\n  west .* away, has {share_of_west}\n")
+        region.load(1_000, 0)  # needs 14 pods
+        await region.until(lambda found: found[0] == MOST - share_of_west, "east has all that the maximum leaves")
+        why = await ask(stack, "explain", "@fleet/shop/cart")
+        assert f"… {MOST - share_of_west}: maxReplicas limits" in why, why
+
+        await region.fleet["west"].start_api()
+        region.load(350, 350)  # 700 units need 10 pods
+        await region.until(lambda found: sum(found) == 10 and abs(found[0] - found[1]) <= 1, "divided again")
+        east = await ask(stack, "explain", "east/shop/cart")
+        assert "share of FleetHPA" in east
+        assert "Would change the answer" not in east, "its own metrics would change nothing"
+    assert region.highest <= MOST
