@@ -225,6 +225,7 @@ class KafkaPast(Past):
         part = TopicPartition(TOPICS[topic], partition)
         async with self._consumer(part) as consumer:
             found = (await consumer.offsets_for_times({part: max(0, time_ms)}))[part]
+        # None: nothing is as late, or the embedded broker, which looks nothing up by time.
         return found.offset if found is not None else 0
 
     async def first_decision(self, partition: int, seq: int) -> int:
