@@ -15,6 +15,8 @@ another, and the parent counts reports of the new one only.
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
+from msgspec import structs
+
 from streams.across.allotments import Account, Allotment, MemberReport, allot, booked, obeyed, outstanding
 from streams.across.division import FleetMember, divide, settle
 from tests.exploring import ViolationError, World
@@ -167,7 +169,7 @@ def _parent(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
     if evaluated != state:
         yield "the parent is evaluated", evaluated
     for at, member in enumerate(MEMBERS):
-        for report in state.reports[at]:
+        for report in sorted(state.reports[at], key=structs.astuple):  # a walk is the same each time
             yield f"a report of {member.name} arrives: {report}", _booked(state, at, report)
 
 
@@ -210,7 +212,7 @@ def _check_way(before: int, after: int, share: int) -> None:
 
 def _member(state: State, at: int, rules: Rules) -> Iterator[tuple[str, State]]:
     name, member = MEMBERS[at].name, state.members[at]
-    for allotment in state.sent[at]:
+    for allotment in sorted(state.sent[at], key=structs.astuple):
         obeys = rules.obeys(member.obeys, allotment)
         yield f"{name} receives {allotment}", _with_member(state, at, member._replace(obeys=obeys))
     if not state.has_spec[at]:
