@@ -435,6 +435,15 @@ async def ends_of(
     return ends
 
 
+def raise_if_cancelled() -> None:
+    """Raise the cancellation of this task once more, for loops that would go round for ever without it: in Python 3.11
+    `asyncio.wait_for`, by which the driver waits for brokers, loses one that comes together with the answer.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 async def has_reached(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> bool:
     """Whether everything below these ends has been read."""
     for partition, end in ends.items():
