@@ -1,4 +1,4 @@
-"""aiokafka clients where the driver would leave a connection open, wait without end, or ask without a pause.
+"""aiokafka clients where the driver would leave a connection open, wait without end, ask at once, or lose a cancellation.
 
 Free memory of the C heap, given back to the operating system.
 
@@ -222,3 +222,17 @@ def _works_for(task: "asyncio.Task[Any]") -> object:
 def driver_of(client: AIOKafkaConsumer | AIOKafkaProducer) -> Any:
     """What of a client holds its connections."""
     return client.client if isinstance(client, AIOKafkaProducer) else client._client
+
+
+class EndingConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # the driver has no types
+    """A consumer whose reader ends when it is cancelled: in Python 3.11 `asyncio.wait_for`, by which the driver waits
+    for brokers, loses a cancellation that comes together with the answer, and a loop over `getmany` would go on for
+    ever.
+    """
+
+    async def getmany(self, *partitions: Any, **options: Any) -> Any:
+        """Do what the driver's does. Raises CancelledError: this task was cancelled before."""
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
+        return await super().getmany(*partitions, **options)

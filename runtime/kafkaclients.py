@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition, codec
 from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
-from runtime.driver import ask_with_pauses, driver_of, read_any_header_names, start_driver, stop_soon
+from runtime.driver import EndingConsumer, ask_with_pauses, driver_of, read_any_header_names, start_driver, stop_soon
 from runtime.tokens import token_provider
 from schemas import connection
 from schemas.connection import KafkaSettings
@@ -227,7 +227,7 @@ def new_consumer(settings: KafkaSettings, *topics: str, **own: Any) -> AIOKafkaC
     """A consumer that is not started yet and commits nothing by itself; in no group without a `group_id`."""
     kwargs: dict[str, Any] = {"group_id": None, "enable_auto_commit": False, "auto_offset_reset": "earliest"}
     kwargs["client_rack"] = settings.client_rack or None
-    return AIOKafkaConsumer(*topics, **(kwargs | aiokafka_kwargs(settings) | own))
+    return EndingConsumer(*topics, **(kwargs | aiokafka_kwargs(settings) | own))
 
 
 @asynccontextmanager
@@ -433,15 +433,6 @@ async def ends_of(
     ends: dict[TopicPartition, int]
     ends = await patiently(lambda: consumer.end_offsets(parts), "the ends of partitions")
     return ends
-
-
-def raise_if_cancelled() -> None:
-    """Raise the cancellation of this task once more, for loops that would go round for ever without it: in Python 3.11
-    `asyncio.wait_for`, by which the driver waits for brokers, loses one that comes together with the answer.
-    """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
 
 
 async def has_reached(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> bool:

@@ -27,6 +27,10 @@ class EntryBody(
     """What the body of an entry of the log has: a `kind`, which is the name of its type."""
 
 
+FLEET_KIND: Final = "FleetHPA"
+FLEET_API_VERSION: Final = "fleethpa.io/v1alpha1"
+
+
 class FleetCluster(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A cluster of a FleetHPA. `maxReplicas` is always there: without one of its own, it is that of the whole."""
 

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from fleethpa.changes.fleetmanifests import API_VERSION
 from fleethpa.changes.manifests import read_input
 from fleethpa.frame.errors import usage
 from schemas.keys import HpaId
 from schemas.kubernetes.selectors import Selector, SelectorError, label_selector
+from schemas.observed import FLEET_API_VERSION
 from streams.across.division import UNLIMITED
 
 CAPACITY_KIND: Final = "CapacityGroup"
@@ -88,8 +88,8 @@ def read_capacity_group(path: str) -> CapacityGroup:
     documented = "docs/across-clusters.md lists the fields that are there"
     if manifest.duplicates:
         raise usage(what, cause=f"{manifest.duplicates[0]} is given twice", next_step=documented)
-    if manifest.body.get("apiVersion") != API_VERSION:
-        raise usage(what, cause=f"apiVersion has to be {API_VERSION}", next_step=documented)
+    if manifest.body.get("apiVersion") != FLEET_API_VERSION:
+        raise usage(what, cause=f"apiVersion has to be {FLEET_API_VERSION}", next_step=documented)
     try:
         read = msgspec.convert(manifest.body, _Manifest)
         spec = read.spec

@@ -15,11 +15,9 @@ from fleethpa.frame.errors import CommandError, usage
 from fleethpa.frame.options import parse_duration_ms
 from schemas.keys import FLEET, HpaId
 from schemas.limits import FLEET_CLUSTERS, MAX_WEIGHT
-from schemas.observed import AutoscalerSet, FleetCluster, FleetSpec, Mode
+from schemas.observed import FLEET_API_VERSION, AutoscalerSet, FleetCluster, FleetSpec, Mode
 from streams.across.division import UNLIMITED, FleetMember, Placement, Strategy, contradiction
 
-FLEET_KIND: Final = "FleetHPA"
-API_VERSION: Final = "fleethpa.io/v1alpha1"
 _OWN: Final = ("clusters", "placement", "whenAway")
 """Fields of a FleetHPA's spec that an HPA has not."""
 
@@ -69,8 +67,8 @@ def fleet_manifest(manifest: FileManifest, namespace: str) -> FleetManifest:
     Raises CommandError: a field is missing, unknown, out of its range, or contradicts another (exit 2).
     """
     spec = manifest.body.get("spec")
-    if manifest.body.get("apiVersion") != API_VERSION or not isinstance(spec, dict):
-        raise _invalid(manifest, f"apiVersion has to be {API_VERSION}, and spec an object")
+    if manifest.body.get("apiVersion") != FLEET_API_VERSION or not isinstance(spec, dict):
+        raise _invalid(manifest, f"apiVersion has to be {FLEET_API_VERSION}, and spec an object")
     whole = {name: value for name, value in spec.items() if name not in _OWN}
     as_hpa = manifest.body | {"apiVersion": "autoscaling/v2", "kind": HPA_KIND, "spec": whole}
     body, errors = check_hpa(FileManifest(manifest.source, as_hpa, manifest.duplicates, manifest.validate), namespace)

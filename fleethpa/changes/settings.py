@@ -24,7 +24,7 @@ from streams.hpa.rules import NEWEST, RELEASED, UnknownRulesError, minor_of, par
 
 
 def _document(file: Path) -> Any:
-    """What a YAML file holds. Raises CommandError: there is no such file, or it is not YAML (exit 2)."""
+    """The content of a YAML file. Raises CommandError: there is no such file, or it is not YAML (exit 2)."""
     try:
         return parse_yaml(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fleethpa.changes.fleetmanifests import FLEET_KIND, fleet_manifest, fleet_records, members_of
+from fleethpa.changes.fleetmanifests import fleet_manifest, fleet_records, members_of
 from fleethpa.changes.foresight import Foresight, Present, concerns
 from fleethpa.changes.lintrules import fixed_replicas
 from fleethpa.changes.manifests import (
@@ -32,7 +32,7 @@ from fleethpa.frame.session import Session, command_options
 from fleethpa.show.words import counted
 from schemas.entries import Body
 from schemas.keys import FLEET, HpaId
-from schemas.observed import AutoscalerSet
+from schemas.observed import FLEET_KIND, AutoscalerSet
 from streams.state.foldhpas import Claim
 
 

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import click
 from click.core import ParameterSource
 
-from fleethpa.changes.fleetmanifests import FLEET_KIND, FleetManifest, fleet_manifest
+from fleethpa.changes.fleetmanifests import FleetManifest, fleet_manifest
 from fleethpa.changes.manifests import (
     FieldValidation,
     FileManifest,
@@ -42,6 +42,7 @@ from fleethpa.questions.backtests import BacktestRequest, requests, run_all
 from fleethpa.questions.fleetbacktests import fleet_report, run_fleets, tried
 from fleethpa.show.formats import to_yaml_documents
 from schemas.keys import HpaId
+from schemas.observed import FLEET_KIND
 from streams.analysis.acrossclusters import FleetBacktest
 from streams.analysis.backtest import Backtest
 from streams.analysis.measures import Measures

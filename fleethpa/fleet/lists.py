@@ -19,7 +19,7 @@ from fleethpa.show.times import age, rfc3339
 from fleethpa.show.words import one_line
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.shape import Json
-from schemas.observed import FleetSpec
+from schemas.observed import FLEET_API_VERSION, FLEET_KIND, FleetSpec
 from streams.hpa.rules import CURRENT_TEXT, NEWEST, OLDEST, UnknownRulesError, known_gates, minor_of, rules_text
 from streams.state.clustersettings import effective
 from streams.state.moves import Fight
@@ -270,8 +270,8 @@ def _hpa_document(view: HpaView) -> dict[str, Any]:
     """An HPA as JSON: the object as kubectl has it, and what fleethpa knows beside."""
     spec = view.spec if view.fleet is None else view.spec | _division(view.fleet)
     return {
-        "apiVersion": "autoscaling/v2" if view.fleet is None else "fleethpa.io/v1alpha1",
-        "kind": "HorizontalPodAutoscaler" if view.fleet is None else "FleetHPA",
+        "apiVersion": "autoscaling/v2" if view.fleet is None else FLEET_API_VERSION,
+        "kind": "HorizontalPodAutoscaler" if view.fleet is None else FLEET_KIND,
         "cluster": view.id.cluster,
         "mode": view.mode,
         "origin": view.origin,

@@ -275,7 +275,7 @@ def _clusters(state: FleetState, partitions: Sequence[State]) -> dict[str, Clust
             view(name)
     for part in partitions:
         _take_reports(found, part.row)
-    found.pop(FLEET, None)  # is no cluster
+    found.pop(FLEET, None)  # the whole of a FleetHPA, which is not a cluster
     for name, cluster in found.items():
         cluster.settings = settings_of(state.settings, name)
         cluster.paused = _paused([("", part.row.pauses.get(name, {})) for part in partitions], state.clock_ms)

@@ -139,7 +139,6 @@ async def follow_central(
         ends: Mapping[TopicPartition, int] | None = None
         begins: Mapping[TopicPartition, int] | None = await kafkaclients.ends_of(consumer)
         while until is None or not until.is_set():
-            kafkaclients.raise_if_cancelled()
             for records in (await consumer.getmany(timeout_ms=1_000 if begins is None else 100)).values():
                 for record in records:
                     await _report(record, reported, known)

@@ -4,54 +4,17 @@ All of it is whole numbers and deterministic: ties go by name.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from msgspec import Struct
+
+from schemas.observed import FleetCluster
 
 Strategy = Literal["Weighted", "Ordered"]
 Shares = Mapping[str, int]
 """Replicas of each member, by name."""
 
 UNLIMITED: Final = 2**31 - 1
-
-
-class Bounded(Protocol):
-    """A cluster that takes part, as far as its bounds go."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def min_replicas(self) -> int:
-        """The least replicas that it has."""
-        ...
-
-    @property
-    def max_replicas(self) -> int:
-        """The most."""
-        ...
-
-
-def contradiction(members: Sequence[Bounded], least: int, most: int) -> str:
-    """Say how the clusters' bounds contradict each other or those of the whole; empty: they do not."""
-    names = [each.name for each in members]
-    if not names:
-        return "spec.clusters names no cluster"
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        return f"spec.clusters names {twice[0]} twice"
-    for each in members:
-        if each.min_replicas > each.max_replicas:
-            return (
-                f"spec.clusters: {each.name} has minReplicas {each.min_replicas} above its maximum {each.max_replicas}"
-            )
-    floor, roof = sum([each.min_replicas for each in members]), sum([each.max_replicas for each in members])
-    if floor > most:
-        return f"the clusters' minReplicas add up to {floor}, above spec.maxReplicas {most}"
-    if roof < least:
-        return f"the clusters' maxReplicas add up to {roof}, below spec.minReplicas {least}"
-    return ""
 
 
 class FleetMember(Struct, frozen=True):
@@ -70,6 +33,26 @@ class Placement(Struct, frozen=True):
 
     strategy: Strategy = "Weighted"
     rebalance_after_ms: int = 300_000
+
+
+def contradiction(members: Sequence[FleetMember | FleetCluster], least: int, most: int) -> str:
+    """Say how the clusters' bounds contradict each other or those of the whole; empty: they do not."""
+    names = [each.name for each in members]
+    if not names:
+        return "spec.clusters names no cluster"
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        return f"spec.clusters names {twice[0]} twice"
+    for each in members:
+        if each.min_replicas > each.max_replicas:
+            return (
+                f"spec.clusters: {each.name} has minReplicas {each.min_replicas} above its maximum {each.max_replicas}"
+            )
+    floor, roof = sum([each.min_replicas for each in members]), sum([each.max_replicas for each in members])
+    if floor > most:
+        return f"the clusters' minReplicas add up to {floor}, above spec.maxReplicas {most}"
+    if roof < least:
+        return f"the clusters' maxReplicas add up to {roof}, below spec.minReplicas {least}"
+    return ""
 
 
 def divide(total: int, members: Sequence[FleetMember], strategy: Strategy = "Weighted") -> dict[str, int]:
