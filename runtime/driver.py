@@ -1,4 +1,4 @@
-"""aiokafka clients where the driver would leave a connection open, wait without end, ask at once, or lose a cancellation.
+"""aiokafka clients where the driver leaves connections open, waits without end, asks at once, or loses a cancellation.
 
 Free memory of the C heap, given back to the operating system.
 
