@@ -54,7 +54,7 @@ def _lines() -> Iterator[str]:
     yield from (f"| {code} | {meaning} |" for code, meaning in CODES)
     yield "\n## Common flags\n\nBefore or after the verb.\n"
     yield "| flag | meaning |\n|---|---|"
-    root = click.Context(cli, info_name="fleethpa")
+    root = click.Context(cli, info_name="fleethpa", **cli.context_settings)
     yield from (_row(option, root) for option in cli.params if isinstance(option, click.Option))
     for verb in VERBS:
         command = cli.get_command(root, verb)

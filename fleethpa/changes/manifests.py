@@ -148,7 +148,6 @@ def validate_option(function: Callable[..., R]) -> Callable[..., R]:
         "--validate",
         type=click.Choice(["strict", "warn", "ignore"]),
         default="strict",
-        show_default=True,
         help="How to treat unknown and duplicate fields: as errors, as warnings, or not at all.",
     )(function)
 

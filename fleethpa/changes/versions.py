@@ -40,13 +40,13 @@ def rules_in(state: FleetState, cluster: str) -> VersionRules:
     return VersionRules(found.controller.rules, rules_in_words(found.rules or CURRENT_TEXT))
 
 
-def version_named(option: str, text: str, gates: str) -> VersionRules:
+def version_named(option: str, text: str, gates: str | None) -> VersionRules:
     """Read a version and feature gates of it, as options name them.
 
     Raises CommandError: a version that is not known, or a gate that it does not have (exit 2).
     """
     try:
-        stated, minor = parse_gates(gates), minor_of(text)
+        stated, minor = parse_gates(gates or ""), minor_of(text)
         if minor > NEWEST:
             raise UnknownRulesError(f"its rules are not known; the newest known version is 1.{NEWEST}")
         return VersionRules(rules_of(minor, stated), rules_text(text, stated))

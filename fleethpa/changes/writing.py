@@ -77,7 +77,7 @@ def change_options(function: Callable[..., R]) -> Callable[..., R]:
         click.option("--yes", is_flag=True, help="Skip the confirmation. Required in scripts."),
         click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing."),
         click.option("--author", metavar="NAME", help="Who is recorded [default: you, or who started the CI job]."),
-        click.option("--reason", default="", help="Why; recorded together with your name."),
+        click.option("--reason", default="", show_default=False, help="Why; recorded together with your name."),
     ):
         decorated = option(decorated)
     return decorated
@@ -92,7 +92,7 @@ def write_options(function: Callable[..., R]) -> Callable[..., R]:
         return function(*args, **kwargs)
 
     help_ = "How long to wait until it is recorded (0s: do not wait)."
-    return change_options(click.option("--wait", default="5s", show_default=True, help=help_)(wrapper))
+    return change_options(click.option("--wait", default="5s", help=help_)(wrapper))
 
 
 def confirm(session: Session, concerns: Sequence[Concern], yes: bool, verb: str) -> None:

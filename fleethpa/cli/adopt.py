@@ -43,10 +43,8 @@ DROPPED = ("uid", "resourceVersion", "generation", "creationTimestamp", "managed
 
 
 @click.command()
-@click.option(
-    "--export", "folder", default=".", show_default=True, metavar="DIR", help="Folder in which native HPAs are saved."
-)
-@click.option("--mode", type=click.Choice(["shadow", "enforce"]), default="enforce", show_default=True)
+@click.option("--export", "folder", default=".", metavar="DIR", help="Folder in which native HPAs are saved.")
+@click.option("--mode", type=click.Choice(["shadow", "enforce"]), default="enforce")
 @write_options
 @command_options()
 @place_options("adopt")

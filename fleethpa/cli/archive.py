@@ -24,41 +24,20 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--to", "folder", required=True, metavar="DIR", help="The archive's folder; it is created if missing.")
-@click.option(
-    "--once/--follow",
-    default=False,
-    help="Stop at the current end of the topics, or keep following [default: --follow].",
-)
-@click.option(
-    "--segment-size", type=click.IntRange(1), default=16, show_default=True, help="Close a segment at this size in MiB."
-)
-@click.option(
-    "--segment-time",
-    "segment_ms",
-    type=DurationMs(),
-    default="1h",
-    show_default=True,
-    help="Close a segment after this time.",
-)
+@click.option("--once/--follow", default=False, help="Stop at the current end of the topics, or keep following.")
+@click.option("--segment-size", type=click.IntRange(1), default=16, help="Close a segment at this size in MiB.")
+@click.option("--segment-time", "segment_ms", type=DurationMs(), default="1h", help="Close a segment after this time.")
 @click.option(
     "--flush",
     "flush_ms",
     type=DurationMs(),
     default="500ms",
-    show_default=True,
     help="How long a record may wait until it is on disk (fsync).",
 )
 @click.option(
     "--key", metavar="FILE", help="Sign checkpoints with this key [default: the key of `audit keygen`, if it exists]."
 )
-@click.option(
-    "--sign-every",
-    "sign_ms",
-    type=DurationMs(),
-    default="1m",
-    show_default=True,
-    help="How often checkpoints are signed.",
-)
+@click.option("--sign-every", "sign_ms", type=DurationMs(), default="1m", help="How often checkpoints are signed.")
 @web_options
 @output_option(formats=("table", "json", "yaml"))
 @command_options()

@@ -63,9 +63,7 @@ from streams.history.evaluations import HpaEvent
     metavar="RULE",
     help="Other settings at times of the week: 'Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%'.",
 )
-@click.option(
-    "--time-zone", default="UTC", show_default=True, metavar="ZONE", help="The zone of --schedule and --emit-schedule."
-)
+@click.option("--time-zone", default="UTC", metavar="ZONE", help="The zone of --schedule and --emit-schedule.")
 @click.option(
     "--forecast", metavar="1d|7d", help="minReplicas from the load that was recorded this long before each moment."
 )
@@ -74,14 +72,10 @@ from streams.history.evaluations import HpaEvent
     is_flag=True,
     help="Print the forecast for the coming season to stdout, as commands that create schedules; the report to stderr.",
 )
-@click.option("--since", default="1d", show_default=True, metavar="7d|TIME", help="Start at this time.")
+@click.option("--since", default="1d", metavar="7d|TIME", help="Start at this time.")
 @click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
 @click.option(
-    "--model",
-    type=click.Choice(["closed", "open"]),
-    default="closed",
-    show_default=True,
-    help="How the candidate is tried; see above.",
+    "--model", type=click.Choice(["closed", "open"]), default="closed", help="How the candidate is tried; see above."
 )
 @click.option("--plot", is_flag=True, help="Draw the replicas over time.")
 @html_option

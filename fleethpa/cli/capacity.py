@@ -41,7 +41,7 @@ def capacity() -> None:
 
 @capacity.command("test")
 @click.option("-f", "--filename", "file", required=True, metavar="FILE", help="Manifest of a CapacityGroup, or -.")
-@click.option("--since", default="7d", show_default=True, metavar="7d|TIME", help="Start at this time.")
+@click.option("--since", default="7d", metavar="7d|TIME", help="Start at this time.")
 @click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
 @click.option("--fail-if", metavar="TEST", help="Exit 1 if this is true: 'held>0' (HPAs), 'time_held>30m'.")
 @html_option

@@ -47,7 +47,7 @@ def clusters() -> None:
 @clusters.command("check")
 @click.argument("names", nargs=-1, metavar="[CLUSTER]…")
 @click.option("--enforce", is_flag=True, help="Also check the permissions for writing.")
-@click.option("--namespace", default="", help="Check this namespace only, for a Role.")
+@click.option("--namespace", default="", show_default=False, help="Check this namespace only, for a Role.")
 @found_options
 @fixed_options
 @output_option(formats=("table", "json", "yaml", "jsonl"))
@@ -85,11 +85,10 @@ def check(
 
 @clusters.command("prove-native-absent")
 @click.argument("name", metavar="CLUSTER")
-@click.option("--canary-namespace", default="default", show_default=True, metavar="NAMESPACE")
+@click.option("--canary-namespace", default="default", metavar="NAMESPACE")
 @click.option(
     "--canary-wait",
     default="45s",
-    show_default=True,
     metavar="DURATION",
     help="How long its status must stay empty: three sync periods of the native controller.",
 )
@@ -138,8 +137,8 @@ def prove(session: Session, /, name: str, canary_namespace: str, canary_wait: st
     help="Print Roles for finding clusters by ClusterProfiles of this namespace instead; repeatable.",
 )
 @click.option("--read-gates", is_flag=True, help=_READ_GATES)
-@click.option("--service-account", default="fleethpa", show_default=True, help="Who gets the role.")
-@click.option("--service-account-namespace", "home", default="fleethpa-system", show_default=True)
+@click.option("--service-account", default="fleethpa", help="Who gets the role.")
+@click.option("--service-account-namespace", "home", default="fleethpa-system")
 @command_options()
 def rbac(
     session: Session,
@@ -204,22 +203,15 @@ def _check_custom(custom: tuple[str, ...]) -> None:
 
 @clusters.command("add")
 @click.argument("name")
-@click.option(
-    "--principal", default="User:fleethpa-agent-{name}", show_default=True, help="Kafka principal of the agent."
-)
+@click.option("--principal", default="User:fleethpa-agent-{name}", help="Kafka principal of the agent.")
 @click.option(
     "--max-namespaces",
     type=click.IntRange(1),
     default=CLUSTER_NAMESPACES.most,
-    show_default=True,
     help="Maximum number of namespaces it may report.",
 )
 @click.option(
-    "--max-hpas",
-    type=click.IntRange(1),
-    default=CLUSTER_HPAS.most,
-    show_default=True,
-    help="Maximum number of HPAs it may report.",
+    "--max-hpas", type=click.IntRange(1), default=CLUSTER_HPAS.most, help="Maximum number of HPAs it may report."
 )
 @click.option(
     "--replication-factor", type=click.IntRange(1), help="Replication factor of its topics. [default: that of the log]"
@@ -228,8 +220,8 @@ def _check_custom(custom: tuple[str, ...]) -> None:
 @click.option("--namespace", "namespaces", multiple=True, help="It watches only this namespace; repeatable.")
 @click.option("--for", "custom", multiple=True, metavar="PLURAL.GROUP", help="A custom resource that is scaled.")
 @click.option("--read-gates", is_flag=True, help=_READ_GATES)
-@click.option("--home", default="fleethpa-system", show_default=True, help="The namespace it runs in.")
-@click.option("--image", default=f"fleethpa:{installed('fleet-hpa')}", show_default=True)
+@click.option("--home", default="fleethpa-system", help="The namespace it runs in.")
+@click.option("--image", default=f"fleethpa:{installed('fleet-hpa')}")
 @click.option("-o", "--output", "path", type=click.Path(dir_okay=False), help="Write the manifests to this file.")
 @write_options
 @command_options()
@@ -290,7 +282,7 @@ def add(session: Session, /, name: str, path: str | None, **options: Any) -> int
 
 @clusters.command("remove")
 @click.argument("name")
-@click.option("--principal", default="User:fleethpa-agent-{name}", show_default=True, help="Who loses the permissions.")
+@click.option("--principal", default="User:fleethpa-agent-{name}", help="Who loses the permissions.")
 @click.option("--delete-topics", is_flag=True, help="Also delete the agent's topics.")
 @write_options
 @command_options()

@@ -62,7 +62,7 @@ def export() -> None:
 
 @export.command("decisions")
 @selecting.options(labels=False)
-@click.option("-o", "--output", type=click.Choice(["parquet", "csv", "jsonl"]), default="parquet", show_default=True)
+@click.option("-o", "--output", type=click.Choice(["parquet", "csv", "jsonl"]), default="parquet")
 @click.option("--since", metavar="30d|TIME", help="Start at this time.")
 @click.option("--until", metavar="2h|TIME", help="End at this time.")
 @click.option("--out", metavar="FILE|DIR", help="Where to write [default: stdout; for Parquet decisions.parquet].")

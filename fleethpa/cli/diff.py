@@ -31,9 +31,7 @@ from streams.analysis.revisions import differences
 @click.option("-n", "--namespace", default=DEFAULT_NAMESPACE, help="Namespace for manifests without one.")
 @validate_option
 @click.option("--kubernetes", metavar="1.NN", help="Also check against this version of Kubernetes.")
-@click.option(
-    "--gates", default="", metavar="NAME=true,…", help="Feature gates of that version that are set otherwise."
-)
+@click.option("--gates", metavar="NAME=true,…", help="Feature gates of that version that are set otherwise.")
 @click.option("--strict", is_flag=True, help="Also exit 1 for warnings.")
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")
 @output_option(formats=("table", "json", "yaml", "jsonl", "csv"))
@@ -44,7 +42,7 @@ def lint(
     namespace: str,
     validate: FieldValidation,
     kubernetes: str | None,
-    gates: str,
+    gates: str | None,
     strict: bool,
     no_headers: bool,
     output: str,

@@ -47,7 +47,7 @@ def lint(session: Session, /, argument: Path | None, option: Path | None) -> int
 
 @guardrails.command("test")
 @click.option("-f", "--filename", "file", required=True, metavar="FILE", type=click.Path(path_type=Path))
-@click.option("--since", default="30d", show_default=True, metavar="30d|TIME", help="Start at this time.")
+@click.option("--since", default="30d", metavar="30d|TIME", help="Start at this time.")
 @click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)

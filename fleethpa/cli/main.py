@@ -165,7 +165,9 @@ class LazyGroup(SuggestingGroup):
                 formatter.write_dl([(verb, text) for verb, (_, text) in verbs.items()])
 
 
-@click.group(cls=LazyGroup, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
+)
 @group_options
 @click.pass_context
 def cli(context: click.Context, /, **options: Any) -> None:

@@ -26,21 +26,21 @@ def metrics() -> None:
 @metrics.command("try")
 @click.argument("what", metavar="METRIC|EXPRESSION")
 @prometheus_option
-@click.option("-C", "--cluster", default="*", show_default=True, metavar="NAME", help="Whose Prometheus.")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the HPA.")
+@click.option("-C", "--cluster", default="*", metavar="NAME", help="Whose Prometheus.")
+@click.option("-n", "--namespace", default="default", help="Namespace of the HPA.")
 @click.option("--object", "described", metavar="KIND[.GROUP]/NAME", help="Try an Object metric of this object.")
-@click.option("--selector", "selector_text", default="", metavar="KEY=VALUE,…", help="The metric's own selector.")
+@click.option("--selector", "selector_text", metavar="KEY=VALUE,…", help="The metric's own selector.")
 @click.option("--expression", is_flag=True, help="Send the argument as it is, although it could be a metric's name.")
 @command_options()
 def try_(
     session: Session,
     /,
     what: str,
-    prometheus: str,
+    prometheus: str | None,
     cluster: str,
     namespace: str,
     described: str | None,
-    selector_text: str,
+    selector_text: str | None,
     expression: bool,
 ) -> int:
     """Ask a Prometheus for a metric as the observer would, and show what an HPA would see.
@@ -57,7 +57,7 @@ def try_(
             next_step=f"fleethpa metrics try {shlex.quote(what)} --prometheus FILE -C NAME",
         )
     try:
-        selector = parse_selector(selector_text)
+        selector = parse_selector(selector_text or "")
     except SelectorError as error:
         raise usage(f"--selector {selector_text} cannot be used", cause=str(error)) from error
     if described and not all(described.partition("/")):

@@ -37,7 +37,7 @@ from streams.history.evaluations import readers_by_hpa
 
 @click.command()
 @selecting.options()
-@click.option("--since", default="7d", show_default=True, metavar="7d|TIME", help="Start at this time.")
+@click.option("--since", default="7d", metavar="7d|TIME", help="Start at this time.")
 @click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
 @price_option
 @html_option

@@ -67,7 +67,6 @@ _ENDED_S: Final = 30.0
 @click.option(
     "--native-wait",
     default="60s",
-    show_default=True,
     metavar="DURATION",
     help="How long to wait for the first status of the native controller.",
 )

@@ -58,14 +58,9 @@ class Rollouts(SuggestingGroup):
 @click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters, in this order: 'canary-*,prod-*'.")
 @click.option("-n", "--namespace", help="Namespace for manifests without one [default: default].")
 @click.option(
-    "--wave",
-    "sizes",
-    default="1,25%,100%",
-    show_default=True,
-    metavar="N|N%,…",
-    help="How many clusters have the spec after each wave.",
+    "--wave", "sizes", default="1,25%,100%", metavar="N|N%,…", help="How many clusters have the spec after each wave."
 )
-@click.option("--wait", default="15m", show_default=True, metavar="DURATION", help="How long each wave is watched.")
+@click.option("--wait", default="15m", metavar="DURATION", help="How long each wave is watched.")
 @click.option(
     "--fail-if",
     "conditions",

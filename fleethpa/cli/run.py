@@ -32,13 +32,11 @@ _ALL_PODS = click.option("--all-pods", is_flag=True, help="Also report the pods 
 _PROVE_NATIVE_ABSENT = click.option(
     "--prove-native-absent", is_flag=True, help="Create a canary HPA to prove that no native HPA controller runs."
 )
-_INSTANCE = click.option(
-    "--instance", default="", metavar="NAME", help="Observer name, kept over restarts [default: the host's]."
-)
+_INSTANCE = click.option("--instance", metavar="NAME", help="Observer name, kept over restarts [default: the host's].")
 
 
 def _common(function: Callable[..., R]) -> Callable[..., R]:
-    return web_options(click.option("--log-level", type=LEVELS, default="info", show_default=True)(function))
+    return web_options(click.option("--log-level", type=LEVELS, default="info")(function))
 
 
 @click.group(cls=SuggestingGroup)
@@ -51,14 +49,13 @@ def run() -> None:
 @run.command("ingest")
 @_SAMPLE_TOPICS
 @click.option("--mapping", metavar="FILE", help="Mapping of external series to metrics (YAML).")
-@click.option("--timestamp", type=click.Choice(["append", "source"]), default="append", show_default=True)
-@click.option("--member", default="", help="Static member name, kept over restarts.")
+@click.option("--timestamp", type=click.Choice(["append", "source"]), default="append")
+@click.option("--member", help="Static member name, kept over restarts.")
 @click.option(
     "--session-timeout",
     "session_timeout_ms",
     type=float,
     default=10.0,
-    show_default=True,
     callback=lambda _context, _option, seconds: round(1000 * seconds),
     help="Seconds.",
 )
@@ -85,7 +82,7 @@ def run_observer(session: Session, /, **options: Any) -> int:
 
 
 @run.command("reconciler")
-@click.option("--group", default="", hidden=True, help="Consumer group.")
+@click.option("--group", hidden=True, help="Consumer group.")
 @found_options
 @fixed_options
 @_common
@@ -104,22 +101,13 @@ def run_reconciler(session: Session, /, **options: Any) -> int:
 )
 @_NAMESPACES
 @_ALL_PODS
-@click.option(
-    "--home", default="fleethpa-system", show_default=True, metavar="NAMESPACE", help="Where the agent's Lease is."
-)
+@click.option("--home", default="fleethpa-system", metavar="NAMESPACE", help="Where the agent's Lease is.")
 @click.option(
     "--stand-in/--no-stand-in",
     default=True,
-    show_default=True,
     help="Let the cluster's own HPA controller scale while the hub is away; needs `fleethpa clusters rbac --stand-in`.",
 )
-@click.option(
-    "--region",
-    default="main",
-    show_default=True,
-    metavar="NAME",
-    help="The hub's region, as it is written into the Lease.",
-)
+@click.option("--region", default="main", metavar="NAME", help="The hub's region, as it is written into the Lease.")
 @click.option(
     "--local-clock",
     "broker_time",
@@ -149,7 +137,7 @@ def run_router(session: Session, /, **options: Any) -> int:
 
 
 @run.command("scheduler")
-@click.option("--every", "every_ms", type=DurationMs(), default="15s", show_default=True, help="How often to look.")
+@click.option("--every", "every_ms", type=DurationMs(), default="15s", help="How often to look.")
 @_common
 @command_options()
 def run_scheduler(session: Session, /, **options: Any) -> int:
@@ -175,7 +163,7 @@ def run_breaker(session: Session, /, **options: Any) -> int:
     "--rebuild", is_flag=True, help="Rebuild lost state from what the log still holds, record that in the log, and end."
 )
 @click.option("--archive", metavar="DIR", help="With --rebuild: read what the log no longer holds from this archive.")
-@click.option("--session-timeout", "session_timeout_s", type=float, default=15.0, show_default=True, help="Seconds.")
+@click.option("--session-timeout", "session_timeout_s", type=float, default=15.0, help="Seconds.")
 @click.option("--no-ticks", "ticks", flag_value=False, default=True, hidden=True, help="Append no ticks to the log.")
 @click.option(
     "--stall-seconds", "stall_s", type=float, default=90.0, hidden=True, help="End the process after this idle time."

@@ -39,7 +39,7 @@ def schedule() -> None:
     metavar="RULE",
     help="'Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%'; repeatable, the last one that applies counts.",
 )
-@click.option("--time-zone", default="UTC", show_default=True, metavar="ZONE", help="The zone of the times.")
+@click.option("--time-zone", default="UTC", metavar="ZONE", help="The zone of the times.")
 @write_options
 @command_options()
 def create(session: Session, /, selection: Selection, rules: tuple[str, ...], time_zone: str, **written: Any) -> int:

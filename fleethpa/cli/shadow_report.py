@@ -30,15 +30,9 @@ _SHOWN: Final = 10
 
 @click.command("shadow-report")
 @selecting.options()
-@click.option("--since", default="1d", show_default=True, metavar="7d|TIME", help="Start at this time.")
+@click.option("--since", default="1d", metavar="7d|TIME", help="Start at this time.")
 @click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
-@click.option(
-    "--differences",
-    type=click.IntRange(min=0),
-    default=_SHOWN,
-    show_default=True,
-    help="Number of differences to show.",
-)
+@click.option("--differences", type=click.IntRange(min=0), default=_SHOWN, help="Number of differences to show.")
 @output_option(formats=("table", "wide", "name", "json", "yaml", "jsonl", "csv"))
 @command_options(reads=True)
 def shadow_report(

@@ -42,11 +42,11 @@ def ingest() -> None:
 @click.argument("message", type=click.File("rb"), default="-", metavar="[FILE]")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A Kafka header of the message.")
 @click.option("--mapping", metavar="FILE", help="The mapping (YAML) that ingest runs with.")
-@click.option("--topic", default="", help="The topic that it is sent to [default: the one that takes this format].")
+@click.option("--topic", help="The topic that it is sent to [default: the one that takes this format].")
 @output_option(formats=("table", "json", "yaml"))
 @command_options()
 def check(
-    session: Session, message: BinaryIO, headers: tuple[str, ...], mapping: str | None, topic: str, output: str
+    session: Session, message: BinaryIO, headers: tuple[str, ...], mapping: str | None, topic: str | None, output: str
 ) -> int:
     """Print what ingest reads from a message in FILE or on stdin; exit 1 if it rejects any of it.
 
@@ -57,7 +57,7 @@ def check(
     """
     from streams.ingest.preview import check_record
 
-    report = check_record(message.read(), _headers(headers), _mapping(mapping), topic)
+    report = check_record(message.read(), _headers(headers), _mapping(mapping), topic or "")
     session.out(_table(report) if output == "table" else one("IngestCheck", to_builtins(report), output))
     return ANSWER_IS_NO if report.is_rejected else OK
 
@@ -87,7 +87,7 @@ def sample(session: Session, format_: str) -> None:
 @ingest.command()
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
-@click.option("--reason", default="", help="Why; recorded in the log.")
+@click.option("--reason", default="", show_default=False, help="Why; recorded in the log.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @command_options()
 def reset(session: Session, topic: str, partition: int, reason: str, yes: bool) -> None:
@@ -163,13 +163,11 @@ def _shape(function: Callable[..., R]) -> Callable[..., R]:
         type=click.IntRange(1),
         help="Replicas of each partition. [default: that of the existing topics, or else 3]",
     )(function)
-    function = click.option(
-        "--strimzi-cluster", default="kafka", show_default=True, help="Name of the Kafka resource, for -o yaml."
-    )(function)
-    function = click.option("--dry-run", is_flag=True, help="Print what would change, and change nothing.")(function)
-    return click.option("-o", "--output", type=click.Choice(["text", "yaml"]), default="text", show_default=True)(
+    function = click.option("--strimzi-cluster", default="kafka", help="Name of the Kafka resource, for -o yaml.")(
         function
     )
+    function = click.option("--dry-run", is_flag=True, help="Print what would change, and change nothing.")(function)
+    return click.option("-o", "--output", type=click.Choice(["text", "yaml"]), default="text")(function)
 
 
 @click.group(cls=SuggestingGroup)
@@ -225,7 +223,7 @@ def check_topics(session: Session, /, fix: bool, **options: Any) -> int:
 
 @topics.command("acls")
 @click.argument("component", type=click.Choice(COMPONENTS), required=False)
-@click.option("--principal", default="User:fleethpa-{component}", show_default=True, help="Who gets the permissions.")
+@click.option("--principal", default="User:fleethpa-{component}", help="Who gets the permissions.")
 @command_options()
 def acls(session: Session, /, component: str | None, principal: str) -> int:
     """Print the smallest set of permissions of each component, as arguments of kafka-acls.sh."""

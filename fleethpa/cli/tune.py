@@ -39,10 +39,9 @@ from streams.history.parallel import cores
     "--objective",
     type=click.Choice(["cost", "safety", "balanced"]),
     default="balanced",
-    show_default=True,
     help="What is better; see above.",
 )
-@click.option("--since", default="14d", show_default=True, metavar="14d|TIME", help="Start at this time.")
+@click.option("--since", default="14d", metavar="14d|TIME", help="Start at this time.")
 @click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
 @click.option(
     "--within",

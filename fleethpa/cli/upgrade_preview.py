@@ -37,8 +37,8 @@ class _Counts(NamedTuple):
 @click.command("upgrade-preview")
 @selecting.options()
 @click.option("--to", required=True, metavar="1.NN", help="The version of Kubernetes to compare with.")
-@click.option("--gates", default="", metavar="NAME=true,…", help="Feature gates of its controller manager.")
-@click.option("--since", default="7d", show_default=True, metavar="7d|TIME", help="Start at this time.")
+@click.option("--gates", metavar="NAME=true,…", help="Feature gates of its controller manager.")
+@click.option("--since", default="7d", metavar="7d|TIME", help="Start at this time.")
 @click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
 @click.option("--fail-if", metavar="changed>N", help="Exit 1 if so many HPAs would be scaled otherwise.")
 @html_option
@@ -48,7 +48,7 @@ def upgrade_preview(
     session: Session,
     selection: Selection,
     to: str,
-    gates: str,
+    gates: str | None,
     since: str,
     until: str | None,
     fail_if: str | None,

@@ -71,7 +71,7 @@ NEXT = (
 
 
 @click.group(cls=SuggestingGroup, invoke_without_command=True)
-@click.option("--dir", "folder", default="build/demo", show_default=True, help="Folder for kubeconfig and logs.")
+@click.option("--dir", "folder", default="build/demo", help="Folder for kubeconfig and logs.")
 @command_options()
 def demo(session: Session, folder: str) -> int:
     """Watch fleethpa do its main job, in under two minutes; `demo day` writes the archive of a recorded day.
@@ -95,7 +95,7 @@ DAY_NEXT = (
 
 
 @demo.command("day")
-@click.option("--dir", "folder", default="build/day", show_default=True, help="Folder for the archive.")
+@click.option("--dir", "folder", default="build/day", help="Folder for the archive.")
 @command_options()
 def demo_day(session: Session, folder: str) -> int:
     """Write the archive of a recorded day of 20 HPAs in 2 clusters, in under a minute; the same one each time.

@@ -23,12 +23,12 @@ HPAS: Final = "horizontalpodautoscalers.autoscaling"
 
 @click.command()
 @click.option("--context", help="Observe this context of your own kubeconfig instead, read-only and in shadow mode.")
-@click.option("--dir", "folder", default="build/dev", show_default=True, help="Folder for kubeconfig and logs.")
+@click.option("--dir", "folder", default="build/dev", help="Folder for kubeconfig and logs.")
 @click.option(
     "--control-port",
     type=click.IntRange(0, 65535),
     default=0,
-    help="Port of the simulated clusters' switches [default: free].",
+    help="Port of the simulated clusters' switches; 0 takes a free one.",
 )
 @click.option(
     "--page-port",

@@ -52,7 +52,7 @@ _FOUND_BY = ("kubeconfig_dir", "kubeconfig_secrets", "argocd_clusters", "cluster
 def fixed_options(function: Callable[..., R]) -> Callable[..., R]:
     """Options that name clusters which are always there."""
     function = click.option(
-        "--in-cluster", default="", metavar="NAME", help="Use the cluster in which this process runs, under this name."
+        "--in-cluster", metavar="NAME", help="Use the cluster in which this process runs, under this name."
     )(function)
     return click.option("--contexts", metavar="NAME,…", help="Contexts of the kubeconfig [default: all].")(function)
 
@@ -88,13 +88,12 @@ def found_options(function: Callable[..., R]) -> Callable[..., R]:
     help_ = "Let found kubeconfigs leave the API server unverified."
     function = click.option("--found-insecure-tls", is_flag=True, help=help_)(function)
     for name, (metavar, help_) in reversed(_FINDING.items()):
-        function = click.option(name, default="", metavar=metavar, help=help_)(function)
+        function = click.option(name, metavar=metavar, help=help_)(function)
     return function
 
 
 prometheus_option: Final = click.option(
     "--prometheus",
-    default="",
     metavar="FILE",
     help="Which Prometheus is asked for metrics in place of the metrics APIs, per cluster (docs/prometheus.md).",
 )

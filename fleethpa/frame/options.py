@@ -196,10 +196,7 @@ def parse_price(text: str | None) -> Decimal | None:
 def web_options(function: Callable[..., R]) -> Callable[..., R]:
     """`--web-port` and `--web-host`, of commands that serve their health and metrics."""
     function = click.option(
-        "--web-host",
-        default="127.0.0.1",
-        show_default=True,
-        help="Address on which they are served; use 0.0.0.0 in a container.",
+        "--web-host", default="127.0.0.1", help="Address on which they are served; use 0.0.0.0 in a container."
     )(function)
     return click.option(
         "--web-port", type=click.IntRange(0, 65535), help="Port of /healthz, /readyz, /metrics; 0 takes a free one."
@@ -222,9 +219,7 @@ def output_option(
     default: str = "table", formats: tuple[str, ...] = FORMATS
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """`-o`, with the formats that the command knows."""
-    return click.option(
-        "-o", "--output", type=OutputFormat(formats), default=default, show_default=True, help="Output format."
-    )
+    return click.option("-o", "--output", type=OutputFormat(formats), default=default, help="Output format.")
 
 
 class OutputFormat(click.Choice[str]):

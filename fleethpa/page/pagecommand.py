@@ -21,10 +21,8 @@ _LEAST_TOKEN = 16
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=7080, show_default=True, help="Port; 0 takes a free one."
-)
+@click.option("--host", default="127.0.0.1", help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=7080, help="Port; 0 takes a free one.")
 @click.option("--token-file", metavar="FILE", help="The token that a browser must give; needed beyond this machine.")
 @click.option(
     "--behind-proxy",

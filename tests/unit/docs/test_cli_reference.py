@@ -17,7 +17,7 @@ def test_the_command_reference_is_current() -> None:
     assert PAGE.read_text(encoding="utf-8") == reference(), "run: python -m tests.clireference > docs/reference/cli.md"
 
 
-ROOT = click.Context(cli, info_name="fleethpa")
+ROOT = click.Context(cli, info_name="fleethpa", **cli.context_settings)
 
 
 def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
