@@ -8,12 +8,12 @@ answered, not what an observer has seen.
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 import click
@@ -26,7 +26,7 @@ from fleethpa.fleet.selection import DEFAULT_NAMESPACE, named_namespace, parse_r
 from fleethpa.fleet.state import hpa_names, read_state
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, unreachable, usage
-from fleethpa.frame.options import parse_duration_ms
+from fleethpa.frame.options import Decorator, gathered, parse_duration_ms
 from fleethpa.frame.session import Session
 from reconciler.clusters.answers import ApiError, ClusterError, reading
 from schemas.entries import Body
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from reconciler.clusters.nativehpas import NativeHpas
 
 
-R = TypeVar("R")
 T = TypeVar("T")
 
 BATCH: Final = 20
@@ -74,23 +73,17 @@ class Place:
         return f"-C {self.cluster} -n {self.namespace}" if self.namespace else f"-C {self.cluster} -A"
 
 
-def place_options(verb: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
+def place_options(verb: str) -> Decorator:
     """`[CLUSTER/][NAMESPACE/]NAME` as in `get`, or `-C` with `-n` or `-A`; the function gets one argument `place`."""
-
-    def decorate(function: Callable[..., R]) -> Callable[..., R]:
-        @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> R:
-            named = [kwargs.pop(each) for each in ("name", "cluster", "namespace", "all_namespaces")]
-            return function(*args, place=place_of(verb, *named), **kwargs)
-
-        decorated: Callable[..., R] = wrapper
-        decorated = click.option("-C", "--cluster", help="The cluster, where NAME does not name it.")(decorated)
-        decorated = click.option("-A", "--all-namespaces", is_flag=True, help="Every HPA of the cluster.")(decorated)
-        decorated = click.option("-n", "--namespace", help="Namespace of NAME; without NAME all of it.")(decorated)
-        what = "[[CLUSTER/][NAMESPACE/]NAME]"
-        return click.argument("name", required=False, shell_complete=hpa_names, metavar=what)(decorated)
-
-    return decorate
+    what = "[[CLUSTER/][NAMESPACE/]NAME]"
+    return gathered(
+        "place",
+        partial(place_of, verb),
+        click.argument("name", required=False, shell_complete=hpa_names, metavar=what),
+        click.option("-n", "--namespace", help="Namespace of NAME; without NAME all of it."),
+        click.option("-A", "--all-namespaces", is_flag=True, help="Every HPA of the cluster."),
+        click.option("-C", "--cluster", help="The cluster, where NAME does not name it."),
+    )
 
 
 def place_of(verb: str, name: str | None, cluster: str | None, namespace: str | None, all_namespaces: bool) -> Place:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final, Literal, TypeVar, get_args
@@ -142,14 +142,13 @@ def read_hpas(session: Session, filenames: tuple[str, ...], validate: FieldValid
     return read
 
 
-def validate_option(function: Callable[..., R]) -> Callable[..., R]:
-    """`--validate`; the function gets it as `validate`, for `read_input`."""
-    return click.option(
-        "--validate",
-        type=click.Choice(["strict", "warn", "ignore"]),
-        default="strict",
-        help="How to treat unknown and duplicate fields: as errors, as warnings, or not at all.",
-    )(function)
+validate_option: Final = click.option(
+    "--validate",
+    type=click.Choice(["strict", "warn", "ignore"]),
+    default="strict",
+    help="How to treat unknown and duplicate fields: as errors, as warnings, or not at all.",
+)
+"""`--validate`; the function gets it as `validate`, for `read_input`."""
 
 
 def warn_about_fields(session: Session, read: Input) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import click
 from msgspec import structs
@@ -14,21 +11,22 @@ from fleethpa.changes.writing import PlannedRecord
 from fleethpa.fleet.finding import chosen, matching_clusters
 from fleethpa.fleet.selection import (
     DEFAULT_NAMESPACE,
+    NAMES,
     Selection,
     cluster_globs,
     named_namespace,
+    names_argument,
     parse_ref,
     without_type,
 )
 from fleethpa.fleet.state import fleet_now
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import not_found, usage
+from fleethpa.frame.options import Decorator, gathered
 from fleethpa.frame.session import Session
 from schemas.keys import EVERY_CLUSTER
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet
-
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -49,23 +47,20 @@ class Scope:
             raise usage(f"{verb} what?", cause=cause, next_step=f"fleethpa {verb} --help")
 
 
-def scope_options(function: Callable[..., R]) -> Callable[..., R]:
+def _scope(names: tuple[str, ...], namespace: str | None, clusters: str | None, everything: bool) -> Scope:
+    return Scope(tuple(without_type(names)), named_namespace(namespace), cluster_globs(clusters), everything)
+
+
+def scope_options(metavar: str = NAMES) -> Decorator:
     """NAMES, `-n`, `-C` and `--all` as one argument `scope`."""
-
-    @functools.wraps(function)
-    def wrapper(*args: Any, names: tuple[str, ...], **kwargs: Any) -> R:
-        globs, everything = cluster_globs(kwargs.pop("clusters")), kwargs.pop("everything")
-        scope = Scope(tuple(without_type(names)), named_namespace(kwargs.pop("namespace")), globs, everything)
-        return function(*args, scope=scope, **kwargs)
-
-    decorated: Callable[..., R] = wrapper
-    for option in (
-        click.option("--all", "everything", is_flag=True, help="The whole fleet."),
-        click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters; without names or -n, everything in them."),
+    return gathered(
+        "scope",
+        _scope,
+        names_argument(metavar),
         click.option("-n", "--namespace", help="Namespace; without a name, everything in it."),
-    ):
-        decorated = option(decorated)
-    return decorated
+        click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters; without names or -n, everything in them."),
+        click.option("--all", "everything", is_flag=True, help="The whole fleet."),
+    )
 
 
 async def named_clusters(session: Session, scope: Scope) -> list[str]:

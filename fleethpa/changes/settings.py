@@ -11,7 +11,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from fleethpa.frame.errors import CommandError, usage
+from fleethpa.frame.errors import CommandError, read_text, usage
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.show.times import LATEST_MS, span
 from schemas.codec import in_words
@@ -26,9 +26,7 @@ from streams.hpa.rules import NEWEST, RELEASED, UnknownRulesError, minor_of, par
 def _document(file: Path) -> Any:
     """The content of a YAML file. Raises CommandError: there is no such file, or it is not YAML (exit 2)."""
     try:
-        return parse_yaml(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise usage(f"{file} cannot be read", cause=str(error)) from error
+        return parse_yaml(read_text(file, str(file)))
     except YamlTextError as error:
         raise usage(f"{file} is not YAML", cause=str(error)) from error
 

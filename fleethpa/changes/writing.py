@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, usage
-from fleethpa.frame.options import parse_duration_ms
+from fleethpa.frame.options import parse_duration_ms, together
 from fleethpa.frame.session import Session
 from schemas.entries import Body
 from schemas.keys import HpaId
@@ -24,7 +23,6 @@ from streams.ingest.pieces import Refusal
 if TYPE_CHECKING:
     from fleethpa.frame.writer import Fate, SentRecord, Writer
 
-R = TypeVar("R")
 RECORDED: Final = "30s"
 """How long records may take to be in the log, for a command without `--wait`."""
 
@@ -70,29 +68,24 @@ def deleted_record(hpa: HpaId, author: str, reason: str) -> PlannedRecord:
     return PlannedRecord(f"hpa {hpa} deleted", entry, hpa.cluster, hpa.namespace)
 
 
-def change_options(function: Callable[..., R]) -> Callable[..., R]:
-    """`--reason`, `--author`, `--dry-run`, `--yes`."""
-    decorated = function
-    for option in (
-        click.option("--yes", is_flag=True, help="Skip the confirmation. Required in scripts."),
-        click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing."),
-        click.option("--author", metavar="NAME", help="Who is recorded [default: you, or who started the CI job]."),
-        click.option("--reason", default="", show_default=False, help="Why; recorded together with your name."),
-    ):
-        decorated = option(decorated)
-    return decorated
+def _checked_wait(_: click.Context, __: click.Parameter, wait: str) -> str:
+    """Check, before anything is read, and in a dry run too, that it is a time."""
+    parse_duration_ms(wait, "--wait")
+    return wait
 
 
-def write_options(function: Callable[..., R]) -> Callable[..., R]:
-    """`--reason`, `--author`, `--dry-run`, `--yes`, `--wait`."""
-
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> R:
-        parse_duration_ms(kwargs["wait"], "--wait")  # before anything is read, and in a dry run too
-        return function(*args, **kwargs)
-
-    help_ = "How long to wait until it is recorded (0s: do not wait)."
-    return change_options(click.option("--wait", default="5s", help=help_)(wrapper))
+change_options = together(
+    click.option("--reason", default="", show_default=False, help="Why; recorded together with your name."),
+    click.option("--author", metavar="NAME", help="Who is recorded [default: you, or who started the CI job]."),
+    click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing."),
+    click.option("--yes", is_flag=True, help="Skip the confirmation. Required in scripts."),
+)
+write_options = together(
+    change_options,
+    click.option(
+        "--wait", default="5s", callback=_checked_wait, help="How long to wait until it is recorded (0s: do not wait)."
+    ),
+)
 
 
 def confirm(session: Session, concerns: Sequence[Concern], yes: bool, verb: str) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import click
 
@@ -19,7 +18,7 @@ from fleethpa.fleet.filters import window as window_of
 from fleethpa.fleet.finding import check_known, nothing_found
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import look_for_trouble, read_state
-from fleethpa.frame.errors import OK, SuggestingGroup, usage
+from fleethpa.frame.errors import OK, ImportedGroup, SuggestingGroup, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.questions.exports import PARTITION_KEYS, Export
@@ -27,27 +26,16 @@ from fleethpa.show import words
 from fleethpa.show.formats import render
 from streams.history.recorded import Recorded
 
-COMMANDS: Final = {
-    "list": ("fleethpa.cli.decisions", "decisions"),
-    "tail": ("fleethpa.cli.decisions", "tail"),
-    "verify": ("fleethpa.cli.verify", "audit_verify"),
-    "keygen": ("fleethpa.cli.verify", "audit_keygen"),
-}
-"""Name: module and attribute of the command, imported when it is called."""
 
+class AuditGroup(ImportedGroup):
+    """The commands of `audit`."""
 
-class AuditGroup(SuggestingGroup):
-    """A group that imports a command when it is called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, attribute = COMMANDS[cmd_name]
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
+    places: ClassVar = {
+        "list": "cli.decisions:decisions",
+        "tail": "cli.decisions:tail",
+        "verify": "cli.verify:audit_verify",
+        "keygen": "cli.verify:audit_keygen",
+    }
 
 
 @click.group(cls=AuditGroup)

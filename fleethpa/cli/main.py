@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import importlib
 import io
 import os
 import platform
@@ -13,7 +12,7 @@ import traceback
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version as installed
-from typing import Any, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 import click
 
@@ -23,6 +22,7 @@ from fleethpa.frame.errors import (
     OK,
     USAGE,
     CommandError,
+    ImportedGroup,
     SuggestingGroup,
     near_options,
     program,
@@ -146,18 +146,10 @@ Examples:
 """
 
 
-class LazyGroup(SuggestingGroup):
-    """A group that imports a command when it is called, and suggests the nearest verb for an unknown one."""
+class LazyGroup(ImportedGroup):
+    """All verbs, in the sections of the help."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
-            return None
-        module, _, attribute = VERBS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(f"fleethpa.{module}"), attribute)
-        return command
+    places: ClassVar = {verb: place for verb, (place, _) in VERBS.items()}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, verbs in _GROUPS.items():

@@ -6,13 +6,13 @@ import gc
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from fleethpa.fleet.members import fixed_options, found_options, prometheus_option
 from fleethpa.frame.errors import OK, SuggestingGroup, usage
-from fleethpa.frame.options import DurationMs, web_options
+from fleethpa.frame.options import DurationMs, together, web_options
 from fleethpa.frame.session import Session, command_options
 from fleethpa.processes import parts as processes
 from runtime.log import look_for_cycles_seldom, set_up_logging
@@ -20,7 +20,6 @@ from runtime.log import look_for_cycles_seldom, set_up_logging
 # Every hint at `fleethpa run` loads this module, also those of verbs that answer at once: what a part needs is loaded
 # where it starts.
 
-R = TypeVar("R")
 LEVELS = click.Choice(["debug", "info", "warning", "error"])
 
 
@@ -35,8 +34,7 @@ _PROVE_NATIVE_ABSENT = click.option(
 _INSTANCE = click.option("--instance", metavar="NAME", help="Observer name, kept over restarts [default: the host's].")
 
 
-def _common(function: Callable[..., R]) -> Callable[..., R]:
-    return web_options(click.option("--log-level", type=LEVELS, default="info")(function))
+_common = together(web_options, click.option("--log-level", type=LEVELS, default="info"))
 
 
 @click.group(cls=SuggestingGroup)

@@ -14,7 +14,6 @@ from fleethpa.changes.scopes import Scope, named_clusters, scope_options, writes
 from fleethpa.changes.settings import SETTINGS, Changes, parse_changes, remarks, settings_in, written_settings
 from fleethpa.changes.writing import Concern, PlannedRecord, change, write_options
 from fleethpa.fleet.finding import nearest_cluster, no_such_cluster
-from fleethpa.fleet.selection import names_argument
 from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found, usage
@@ -31,8 +30,7 @@ from schemas.settings import ClusterSettings, SettingsSet, settings_of
 
 
 @click.command()
-@names_argument()
-@scope_options
+@scope_options()
 @click.option("--for", "lasting", metavar="DURATION", help="End the pause after this time.")
 @click.option("--scale-in", is_flag=True, help="Only stop scaling down.")
 @click.option("--scale-out", is_flag=True, help="Only stop scaling up.")
@@ -66,8 +64,7 @@ def pause(
 
 
 @click.command()
-@names_argument()
-@scope_options
+@scope_options()
 @click.option(
     "--guardrails",
     is_flag=True,
@@ -84,11 +81,10 @@ def resume(session: Session, /, scope: Scope, guardrails: bool, **written: Any) 
 
 
 @click.command()
-@names_argument("[CLUSTER/][NAMESPACE/]NAME…")
 @click.option("--replicas", type=click.IntRange(1, 2**31 - 1), metavar="N", help="The replicas to scale to.")
 @click.option("--for", "lasting", metavar="DURATION", help="End the override after this time, such as 2h.")
 @click.option("--end", is_flag=True, help="End an override now.")
-@scope_options
+@scope_options("[CLUSTER/][NAMESPACE/]NAME…")
 @write_options
 @command_options()
 def override(
@@ -120,8 +116,7 @@ def override(
 
 @click.command()
 @click.argument("wanted", type=click.Choice(["off", "shadow", "enforce"]))
-@names_argument()
-@scope_options
+@scope_options()
 @write_options
 @command_options()
 def mode(session: Session, /, wanted: Any, scope: Scope, **written: Any) -> int:

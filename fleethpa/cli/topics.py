@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, get_args
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, get_args
 
 import click
 import yaml
@@ -13,16 +12,16 @@ from msgspec import to_builtins
 
 from fleethpa.changes.writing import PlannedRecord, dry_run, write_all, write_options
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, SuggestingGroup, usage
-from fleethpa.frame.options import output_option
+from fleethpa.frame.options import output_option, together
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import client_settings, connecting
+from fleethpa.processes.parts import ingest_mapping
 from fleethpa.show.formats import one
 from runtime.log import clean
 from runtime.topicadmin import ACLS, Component, TopicDifference, WantedTopic, acl_commands
 from schemas.decisions import ENGINE
 from schemas.settings import EngineSet
 from schemas.topics import DEFAULT_PARTITIONS
-from streams.ingest.mapping import Mapping, MappingError, load_mapping
 from streams.state.partitionrow import PartitionRow
 from streams.state.rowcodec import Row, decode_row, partition_key
 
@@ -57,7 +56,7 @@ def check(
     """
     from streams.ingest.preview import check_record
 
-    report = check_record(message.read(), _headers(headers), _mapping(mapping), topic or "")
+    report = check_record(message.read(), _headers(headers), ingest_mapping(mapping), topic or "")
     session.out(_table(report) if output == "table" else one("IngestCheck", to_builtins(report), output))
     return ANSWER_IS_NO if report.is_rejected else OK
 
@@ -125,15 +124,6 @@ def _headers(texts: tuple[str, ...]) -> list[tuple[str, bytes]]:
     return found
 
 
-def _mapping(path: str | None) -> Mapping | None:
-    if path is None:
-        return None
-    try:
-        return load_mapping(Path(path).read_text(encoding="utf-8"), path)
-    except (MappingError, OSError, UnicodeDecodeError) as error:
-        raise usage(f"the mapping cannot be used: {error}") from error
-
-
 def _table(report: CheckReport) -> str:
     lines = [("format", report.format), ("result", report.result), ("topic", report.topic)]
     lines += [("samples", str(report.samples))] if report.samples else []
@@ -147,27 +137,25 @@ def _counts(counts: dict[str, Any]) -> str:
     return ", ".join(name if count == 1 else f"{name} ({count})" for name, count in counts.items())
 
 
-R = TypeVar("R")
 COMPONENTS = ("observer", "ingest", "decider", "reconciler", "router", "breaker", "reader", "operator")
 
 
-def _shape(function: Callable[..., R]) -> Callable[..., R]:
-    function = click.option(
+_shape = together(
+    click.option("-o", "--output", type=click.Choice(["text", "yaml"]), default="text"),
+    click.option("--dry-run", is_flag=True, help="Print what would change, and change nothing."),
+    click.option("--strimzi-cluster", default="kafka", help="Name of the Kafka resource, for -o yaml."),
+    click.option(
+        "--replication-factor",
+        type=click.IntRange(1),
+        help="Replicas of each partition. [default: that of the existing topics, or else 3]",
+    ),
+    click.option(
         "--partitions",
         type=click.IntRange(1),
         help="Number of partitions; it can never be changed. "
         f"[default: that of the existing topics, or else {DEFAULT_PARTITIONS}]",
-    )(function)
-    function = click.option(
-        "--replication-factor",
-        type=click.IntRange(1),
-        help="Replicas of each partition. [default: that of the existing topics, or else 3]",
-    )(function)
-    function = click.option("--strimzi-cluster", default="kafka", help="Name of the Kafka resource, for -o yaml.")(
-        function
-    )
-    function = click.option("--dry-run", is_flag=True, help="Print what would change, and change nothing.")(function)
-    return click.option("-o", "--output", type=click.Choice(["text", "yaml"]), default="text")(function)
+    ),
+)
 
 
 @click.group(cls=SuggestingGroup)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 import click
 
 from fleethpa.fleet.selection import Selection
 from fleethpa.frame.errors import CommandError, usage
-from fleethpa.frame.options import moment
+from fleethpa.frame.options import gathered, moment
 from schemas.decisions import AppliedLimit
 
 if TYPE_CHECKING:
     from streams.history.recorded import Recorded
 
-R = TypeVar("R")
 DIRECTIONS: Final = {"up": "ScaleUp", "down": "ScaleDown", "none": "None"}
 LIMITS: Final = get_args(AppliedLimit)
 
@@ -92,33 +89,25 @@ def _empty_window() -> CommandError:
     return usage("--since is not before --until", cause="The window is empty.")
 
 
-def options(function: Callable[..., R]) -> Callable[..., R]:
-    """`--changes`, `--reason`, `--limited-by`, `--direction`; the function gets one dict `only`, for `Filter`."""
-
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> R:
-        only = {name: kwargs.pop(name) for name in ("changes", "reason", "limit", "direction")}
-        return function(*args, only=only, **kwargs)
-
-    decorated: Callable[..., R] = wrapper
-    for option in (
-        click.option(
-            "--direction", type=click.Choice(list(DIRECTIONS)), help="Only decisions that scale up, down or not at all."
-        ),
-        click.option(
-            "--limited-by",
-            "--limit",
-            "limit",
-            type=click.Choice(LIMITS),
-            metavar="LIMIT",
-            help=f"Only decisions limited by this: {', '.join(LIMITS)}.",
-        ),
-        click.option(
-            "--reason", metavar="GLOB", help="Only decisions whose reason, or a metric's reason, matches: 'FailedGet*'."
-        ),
-        click.option(
-            "--changes", is_flag=True, help="Only decisions that change the replicas, and how their writes ended."
-        ),
-    ):
-        decorated = option(decorated)
-    return decorated
+options: Final = gathered(
+    "only",
+    dict,
+    click.option(
+        "--changes", is_flag=True, help="Only decisions that change the replicas, and how their writes ended."
+    ),
+    click.option(
+        "--reason", metavar="GLOB", help="Only decisions whose reason, or a metric's reason, matches: 'FailedGet*'."
+    ),
+    click.option(
+        "--limited-by",
+        "--limit",
+        "limit",
+        type=click.Choice(LIMITS),
+        metavar="LIMIT",
+        help=f"Only decisions limited by this: {', '.join(LIMITS)}.",
+    ),
+    click.option(
+        "--direction", type=click.Choice(list(DIRECTIONS)), help="Only decisions that scale up, down or not at all."
+    ),
+)
+"""`--changes`, `--reason`, `--limited-by`, `--direction`; the function gets one dict `only`, for `Filter`."""

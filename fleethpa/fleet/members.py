@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from fleethpa.frame.configuration import Config
-from fleethpa.frame.errors import usage
+from fleethpa.frame.errors import read_text, usage
+from fleethpa.frame.options import together
 from reconciler.clusters.answers import ConfigError
 
 if TYPE_CHECKING:
@@ -45,18 +46,14 @@ def member_clusters(config: Config, in_cluster_name: str = "") -> tuple[ClusterC
         ) from error
 
 
-R = TypeVar("R")
 _FOUND_BY = ("kubeconfig_dir", "kubeconfig_secrets", "argocd_clusters", "clusterprofiles")
 
 
-def fixed_options(function: Callable[..., R]) -> Callable[..., R]:
-    """Options that name clusters which are always there."""
-    function = click.option(
-        "--in-cluster", metavar="NAME", help="Use the cluster in which this process runs, under this name."
-    )(function)
-    return click.option("--contexts", metavar="NAME,…", help="Contexts of the kubeconfig [default: all].")(function)
-
-
+fixed_options = together(
+    click.option("--contexts", metavar="NAME,…", help="Contexts of the kubeconfig [default: all]."),
+    click.option("--in-cluster", metavar="NAME", help="Use the cluster in which this process runs, under this name."),
+)
+"""Options that name clusters which are always there."""
 _FINDING: Final = {
     "--kubeconfig-dir": (
         "DIR",
@@ -83,14 +80,11 @@ _FINDING: Final = {
 """Options that name where clusters are found: what they take, and their help."""
 
 
-def found_options(function: Callable[..., R]) -> Callable[..., R]:
-    """Options that name where clusters are found while the process runs, and what their kubeconfigs may do."""
-    help_ = "Let found kubeconfigs leave the API server unverified."
-    function = click.option("--found-insecure-tls", is_flag=True, help=help_)(function)
-    for name, (metavar, help_) in reversed(_FINDING.items()):
-        function = click.option(name, metavar=metavar, help=help_)(function)
-    return function
-
+found_options = together(
+    *(click.option(name, metavar=metavar, help=text) for name, (metavar, text) in _FINDING.items()),
+    click.option("--found-insecure-tls", is_flag=True, help="Let found kubeconfigs leave the API server unverified."),
+)
+"""Options that name where clusters are found while the process runs, and what their kubeconfigs may do."""
 
 prometheus_option: Final = click.option(
     "--prometheus",
@@ -112,10 +106,7 @@ def prometheus_connections(options: Mapping[str, Any]) -> PromConnections:
         return NO_PROMETHEUS
 
     def read(name: str) -> str:
-        try:
-            return Path(name).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise RulesError(f"{name}: {error}") from error
+        return read_text(name, f"--prometheus: {name}")
 
     try:
         return parse_prometheus_file(read(path), path, read, str(Path(path).parent))

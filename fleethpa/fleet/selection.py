@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
 
 from fleethpa.fleet.state import hpa_names
 from fleethpa.frame.errors import usage
+from fleethpa.frame.options import Decorator, gathered
 from schemas.keys import HpaId
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 
-R = TypeVar("R")
 DEFAULT_NAMESPACE: Final = "default"
 NAMES: Final = "[[CLUSTER/][NAMESPACE/]NAME]…"
 TYPE_WORDS: Final = ("hpa", "hpas", "horizontalpodautoscaler", "horizontalpodautoscalers")
@@ -116,7 +115,7 @@ def select(
     """
     if named_namespace(namespace) and all_namespaces:
         raise usage("-n and -A exclude each other")
-    refs = tuple(parse_ref(name) for name in names)
+    refs = tuple(parse_ref(name) for name in without_type(names))
     if refs and labels:
         raise usage("names and -l exclude each other", cause="Select HPAs by label or by name.")
     scope = None if all_namespaces else namespace or DEFAULT_NAMESPACE
@@ -162,29 +161,20 @@ def label_test(text: str) -> Callable[[Mapping[str, str]], bool]:
     return lambda labels: bool(selector.matches(dict(labels)))
 
 
-def names_argument(metavar: str = NAMES, *, required: bool = False) -> Callable[[Callable[..., R]], Callable[..., R]]:
+def names_argument(metavar: str = NAMES, *, required: bool = False) -> Decorator:
     """The names of HPAs, as the argument `names`."""
     return click.argument("names", nargs=-1, required=required, shell_complete=hpa_names, metavar=metavar)
 
 
-def options(
-    metavar: str = NAMES, *, required: bool = False, labels: bool = True
-) -> Callable[[Callable[..., R]], Callable[..., R]]:
+def options(metavar: str = NAMES, *, required: bool = False, labels: bool = True) -> Decorator:
     """Names, `-n`, `-A`, `-C` and `-l`; the function gets one argument `selection`."""
-
-    def decorate(function: Callable[..., R]) -> Callable[..., R]:
-        @functools.wraps(function)
-        def wrapper(*args: Any, names: Sequence[str] = (), **kwargs: Any) -> R:
-            flags = {flag: kwargs.pop(flag) for flag in ("namespace", "all_namespaces", "clusters")}
-            named = select(without_type(names), **flags, labels=kwargs.pop("labels", None))
-            return function(*args, selection=named, **kwargs)
-
-        decorated: Callable[..., R] = wrapper
-        if labels:
-            decorated = click.option("-l", "--selector", "labels", help="Label selector, as in kubectl.")(decorated)
-        decorated = click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters, such as 'prod-*'.")(decorated)
-        decorated = click.option("-A", "--all-namespaces", is_flag=True, help="Every namespace.")(decorated)
-        decorated = click.option("-n", "--namespace", help="Namespace [default: default].")(decorated)
-        return names_argument(metavar, required=required)(decorated)
-
-    return decorate
+    by_label = click.option("-l", "--selector", "labels", help="Label selector, as in kubectl.")
+    return gathered(
+        "selection",
+        select,
+        names_argument(metavar, required=required),
+        click.option("-n", "--namespace", help="Namespace [default: default]."),
+        click.option("-A", "--all-namespaces", is_flag=True, help="Every namespace."),
+        click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters, such as 'prod-*'."),
+        *([by_label] if labels else []),
+    )

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from fleethpa.frame.errors import CommandError, unreadable_text, usage
+from fleethpa.frame.errors import CommandError, read_text, unreadable_text, usage
 from schemas.connection import (
     ENVIRONMENT_PREFIX,
     KafkaSettings,
@@ -195,7 +195,7 @@ class Config:
         return self._gathered()[1]
 
     def _gathered(self) -> tuple[KafkaSettings, dict[str, str]]:
-        properties = _read_text(self.kafka_config, "--kafka-config") if self.kafka_config else ""
+        properties = read_text(self.kafka_config, f"--kafka-config {self.kafka_config}") if self.kafka_config else ""
         try:
             by_properties, by_environment = properties_given(properties), environment_given(os.environ)
             brokers = "" if self.properties_first and "bootstrap_servers" in by_properties else self.brokers
@@ -324,7 +324,7 @@ def _is_there(path: Path) -> bool:
 def _read_config(path: Path) -> dict[str, Any]:
     from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 
-    text = _read_text(str(path), "--config")
+    text = read_text(path, f"--config {path}")
     try:
         document = parse_yaml(text) or {}
     except YamlTextError as error:
@@ -338,13 +338,6 @@ def _read_config(path: Path) -> dict[str, Any]:
         if not isinstance(value, wanted):
             raise usage(f"{path}: {key} must be a {'list of names' if wanted is list else 'text'}")
     return document
-
-
-def _read_text(path: str, option: str) -> str:
-    try:
-        return Path(path).expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise usage(f"{option} {path} cannot be read", cause=unreadable_text(error)) from error
 
 
 def _dev_layer(environ: Mapping[str, str]) -> tuple[str, dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import os
 import re
 import shlex
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import click
 
@@ -68,6 +69,14 @@ def unreadable_text(error: OSError | UnicodeDecodeError) -> str:
     return error.strerror or str(error)
 
 
+def read_text(path: str | Path, what: str) -> str:
+    """The text of a file. Raises CommandError: it cannot be read; the error names it as `what` (exit 2)."""
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise usage(f"{what} cannot be read", cause=unreadable_text(error)) from error
+
+
 _NEAR: Final = 0.6
 _NEAR_OPTION: Final = 0.7
 _MEANT: Final = {
@@ -110,6 +119,22 @@ class SuggestingGroup(click.Group):
         help_of = f"{ctx.command_path} {near[0]}" if near else ctx.command_path
         what = f"unknown command {name!r} of `{ctx.command_path}`" if ctx.parent else f"unknown verb {name!r}"
         raise CommandError(what, cause=cause, next_step=f"{help_of} --help", code=USAGE)
+
+
+class ImportedGroup(SuggestingGroup):
+    """A group that imports a command when it is called. `places`: module and attribute of each, below `fleethpa`."""
+
+    places: ClassVar[Mapping[str, str]] = {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.places)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.places:
+            return None
+        module, _, attribute = self.places[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(f"{NAME}.{module}"), attribute)
+        return command
 
 
 NAME: Final = "fleethpa"

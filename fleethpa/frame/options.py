@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple
 
 import click
 
@@ -18,7 +19,7 @@ from fleethpa.show.times import LATEST_MS
 from schemas import settings
 from schemas.kubernetes.gotimes import parse_time_ms
 
-R = TypeVar("R")
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 _UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DAY_MS: Final = _UNITS["d"]
 _CLOCK: Final = re.compile(r"(yesterday )?([01][0-9]|2[0-3]):([0-5][0-9])")
@@ -176,10 +177,39 @@ def parse_fail_if(text: str, measures: Mapping[str, ConditionMeasure] = MEASURES
     return FailIf(text.strip(), name, measure.field, compare, sign, float(number) * scale, relative)
 
 
-def price_option(function: Callable[..., R]) -> Callable[..., R]:
-    """`--price`."""
-    text = "What a replica costs per hour, such as 0.04/h [default: the price in the settings of the clusters]."
-    return click.option("--price", metavar="NUMBER/h", help=text)(function)
+def together(*options: Decorator) -> Decorator:
+    """Several options (and arguments) as one decorator, in the order of the help."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def gathered(name: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
+    """Options (and arguments) of which the function gets one value, `name`: `make` makes it of theirs."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            given = {each: kwargs.pop(each) for each in names}
+            return function(*args, **{name: make(**given)}, **kwargs)
+
+        known = len(getattr(wrapper, "__click_params__", ()))
+        decorated: Any = together(*options)(wrapper)
+        names = [param.name for param in decorated.__click_params__[known:]]
+        return wrapper
+
+    return decorate
+
+
+price_option: Final = click.option(
+    "--price",
+    metavar="NUMBER/h",
+    help="What a replica costs per hour, such as 0.04/h [default: the price in the settings of the clusters].",
+)
 
 
 def parse_price(text: str | None) -> Decimal | None:
@@ -193,14 +223,15 @@ def parse_price(text: str | None) -> Decimal | None:
         raise usage(f"--price {text} is not a price", cause=cause) from error
 
 
-def web_options(function: Callable[..., R]) -> Callable[..., R]:
-    """`--web-port` and `--web-host`, of commands that serve their health and metrics."""
-    function = click.option(
-        "--web-host", default="127.0.0.1", help="Address on which they are served; use 0.0.0.0 in a container."
-    )(function)
-    return click.option(
+web_options: Final = together(
+    click.option(
         "--web-port", type=click.IntRange(0, 65535), help="Port of /healthz, /readyz, /metrics; 0 takes a free one."
-    )(function)
+    ),
+    click.option(
+        "--web-host", default="127.0.0.1", help="Address on which they are served; use 0.0.0.0 in a container."
+    ),
+)
+"""Options of commands that serve their health and metrics."""
 
 
 def _checked_folder(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
@@ -215,9 +246,7 @@ html_option = click.option(
 )
 
 
-def output_option(
-    default: str = "table", formats: tuple[str, ...] = FORMATS
-) -> Callable[[Callable[..., R]], Callable[..., R]]:
+def output_option(default: str = "table", formats: tuple[str, ...] = FORMATS) -> Decorator:
     """`-o`, with the formats that the command knows."""
     return click.option("-o", "--output", type=OutputFormat(formats), default=default, help="Output format.")
 

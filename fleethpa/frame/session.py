@@ -20,7 +20,7 @@ import click
 
 from fleethpa.frame.configuration import Config, load
 from fleethpa.frame.errors import CommandError, completed, hinted, timed_out, usage
-from fleethpa.frame.options import parse_duration_ms
+from fleethpa.frame.options import parse_duration_ms, together
 from fleethpa.show.formats import one
 from fleethpa.show.report import QuestionReport, report_lines
 from fleethpa.show.table import for_terminal
@@ -40,8 +40,8 @@ WIDEST_PLOT = 120
 """Characters of a plot on a terminal, at most."""
 TRAVEL = "world_at"
 """The parameter of `--at`."""
-SHARED = (*COMMON_NAMES, "source", "author")
-"""Parameters that every command has."""
+SHARED = (*COMMON_NAMES, "source", "author", TRAVEL)
+"""Parameters that a command's session takes."""
 
 
 @dataclass
@@ -365,18 +365,8 @@ _SOURCE = click.option(
 )
 
 
-def travel_option(function: Callable[..., R]) -> Callable[..., R]:
-    """`--at`: the command shows the world as the log had it then; put it above `command_options`."""
-
-    @functools.wraps(function)
-    def wrapper(*args: Any, world_at: str | None = None, **kwargs: Any) -> R:
-        context = click.get_current_context()
-        context.meta[TRAVEL] = world_at
-        return function(*args, **kwargs)
-
-    return click.option("--at", TRAVEL, metavar="TIME|2h", help="Show the state that the log had at that time.")(
-        wrapper
-    )
+travel_option = click.option("--at", TRAVEL, metavar="TIME|2h", help="Show the state that the log had at that time.")
+"""`--at`: the command shows the world as the log had it then."""
 
 
 def command_options(*, reads: bool = False) -> Callable[[Callable[Concatenate[Session, P], R]], Callable[..., R]]:
@@ -386,10 +376,8 @@ def command_options(*, reads: bool = False) -> Callable[[Callable[Concatenate[Se
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> R:
             given = {name: kwargs.pop(name) for name in SHARED if name in kwargs}
-            context = click.get_current_context()
-            outer: dict[str, Any] = context.find_root().obj or {}
+            outer: dict[str, Any] = click.get_current_context().find_root().obj or {}
             merged = outer | {name: value for name, value in given.items() if value is not None}
-            merged[TRAVEL] = context.meta.get(TRAVEL)
             session = Session(merged)
             try:
                 return function(session, *args, **kwargs)
@@ -397,16 +385,10 @@ def command_options(*, reads: bool = False) -> Callable[[Callable[Concatenate[Se
                 session.completed(problem)
                 raise
 
-        decorated: Callable[..., R] = wrapper
-        for option in reversed(_COMMON + ((_SOURCE,) if reads else ())):
-            decorated = option(decorated)
-        return decorated
+        return together(*_COMMON, *([_SOURCE] if reads else []))(wrapper)
 
     return decorate
 
 
-def group_options(function: Callable[..., R]) -> Callable[..., R]:
-    """Give the main group the common options too, so that they may come before the verb."""
-    for option in reversed(_COMMON):
-        function = option(function)
-    return function
+group_options = together(*_COMMON)
+"""Give the main group the common options too, so that they may come before the verb."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from asyncio import Event
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from fleethpa.frame.errors import OK, unreadable_text, usage
+from fleethpa.frame.errors import OK, read_text, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import archive_past
 from fleethpa.page.livereader import LiveReader
@@ -75,10 +74,7 @@ def _guard(host: str, token_file: str | None, behind_proxy: str | None, allowed_
 
 
 def _token(path: str) -> str:
-    try:
-        token = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise usage(f"--token-file {path} cannot be read", cause=unreadable_text(error)) from error
+    token = read_text(path, f"--token-file {path}").strip()
     if len(token) < _LEAST_TOKEN:
         raise usage(
             f"--token-file {path}: the token has {len(token)} characters, at least {_LEAST_TOKEN} are needed",

@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from fleethpa.fleet.members import cluster_sources, fixed_members, prometheus_connections
-from fleethpa.frame.errors import CommandError, unreachable, usage
+from fleethpa.frame.errors import CommandError, read_text, unreachable, usage
 from fleethpa.frame.session import Session
 from runtime import ending
 
 if TYPE_CHECKING:
     from runtime.process import PartHealth
+    from streams.ingest.mapping import Mapping as SeriesMapping
 
 log = logging.getLogger(__name__)
 C = TypeVar("C")
@@ -247,16 +248,24 @@ def _members(session: Session, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def ingest_part(session: Session, /, **options: Any) -> Part:
     """Make the ingest part."""
-    from streams.ingest.mapping import IngestConfig, Mapping, MappingError, load_mapping
+    from streams.ingest.mapping import IngestConfig
     from streams.ingest.worker import run_ingest
 
-    path = options.get("mapping")
-    try:
-        mapping = load_mapping(Path(path).read_text(encoding="utf-8"), path) if path else Mapping()
-    except (OSError, UnicodeDecodeError, MappingError) as error:
-        raise usage(f"--mapping {path} cannot be used", cause=str(error)) from error
+    mapping = ingest_mapping(options.get("mapping"))
     config = configured(IngestConfig, options, kafka=session.config.kafka(), mapping=mapping)
     return lambda stop: run_ingest(config, stop, announce("ingest"))
+
+
+def ingest_mapping(path: str | None) -> SeriesMapping:
+    """The mapping of a file; without one it maps nothing. Raises CommandError: it cannot be used (exit 2)."""
+    from streams.ingest.mapping import Mapping, MappingError, load_mapping
+
+    if not path:
+        return Mapping()
+    try:
+        return load_mapping(read_text(path, f"--mapping {path}"), path)
+    except MappingError as error:
+        raise usage(f"--mapping {path} cannot be used", cause=str(error)) from error
 
 
 def observer_part(session: Session, /, **options: Any) -> Part:

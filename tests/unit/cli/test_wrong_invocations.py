@@ -229,7 +229,7 @@ WRONG = (
     ("run observer --brokers a:1 --in-cluster east --prometheus nosuch.yaml", 2, "No such file or directory"),
     ("run agent --brokers a:1 --in-cluster east --incarnation 1 --prometheus list.yaml", 2, "Expected `object`"),
     ("run decider --web-port 99999", 2, "not in the range"),
-    ("run ingest --mapping nosuch", 2, "--mapping nosuch cannot be used"),
+    ("run ingest --mapping nosuch", 2, "--mapping nosuch cannot be read"),
     ("dev --control-port -1", 2, "not in the range"),
     ("dev --context nosuch --kubeconfig nosuch", 2, "cannot be used"),
     ("completion powershell", 2, "'powershell' is not one of"),
