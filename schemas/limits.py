@@ -220,6 +220,13 @@ REJECTED_VALUE = Limit(
 REASON = Limit("reason in `fleethpa.rejected`", 8 * 1024, "bytes", "ingest", "the first part")
 DECISION = Limit("decision", 128 * 1024, _JSON, "fold", IGNORED)
 ROW = Limit("state row of a namespace", MAX_ROW_BYTES, "bytes", "fold", "nothing: it is divided into 64 rows")
+BUNDLE = Limit(
+    "a bundle of `export bundle`",
+    64 * 1024 * 1024,
+    "bytes",
+    "the command line; the page",
+    "the command fails and says to choose a shorter time",
+)
 LOG_PARTITIONS = Limit(
     "partitions of the log", MAX_PARTITIONS, "partitions", "ingest; the command line", "the command fails"
 )

@@ -43,20 +43,29 @@ async def read_revisions(
 
     Raises CommandError: no such HPA (exit 4), several, or a source that cannot be read.
     """
-    if len(selection.refs) > 1:
-        named = ", ".join(map(str, selection.refs))
-        raise usage(f"one HPA at a time, not {len(selection.refs)}", cause=f"The names are {named}.")
     async with session.past() as past:
-        state = await read_state(past, await places_read(past, selection))
-        hpa = _meant(state, selection)
-        if hpa is None and not selection.refs:
-            raise not_found(f"no HPA of {selection}", next_step="fleethpa get hpa -A")
-        if hpa is None:
-            raise no_such_hpa(selection.refs[0], await names_known(past), selection.namespace)
+        state, hpa = await read_one(past, selection)
         found, begins_ms = await revisions_in(past, hpa, since_ms)
         if begins_ms is not None:
             session.note(f"note: {past.name} goes back only to {rfc3339(begins_ms)}")
     return state, hpa, found
+
+
+async def read_one(past: Past, selection: Selection) -> tuple[FleetState, HpaId]:
+    """Read the state of an HPA's partition (of the fleet, if its name leaves that open), and which HPA is meant.
+
+    Raises CommandError: no such HPA (exit 4), or several.
+    """
+    if len(selection.refs) > 1:
+        named = ", ".join(map(str, selection.refs))
+        raise usage(f"one HPA at a time, not {len(selection.refs)}", cause=f"The names are {named}.")
+    state = await read_state(past, await places_read(past, selection))
+    hpa = _meant(state, selection)
+    if hpa is None and not selection.refs:
+        raise not_found(f"no HPA of {selection}", next_step="fleethpa get hpa -A")
+    if hpa is None:
+        raise no_such_hpa(selection.refs[0], await names_known(past), selection.namespace)
+    return state, hpa
 
 
 async def revisions_in(past: Past, hpa: HpaId, since_ms: int | None = None) -> tuple[list[Revision], int | None]:

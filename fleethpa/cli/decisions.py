@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Final
 
 import click
 
+from fleethpa.changes.specs import read_one
 from fleethpa.fleet import filters
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.decisions import DEFAULT_LAST, decision_columns, decision_listing, listed
 from fleethpa.fleet.decisions import follow as follow_on
-from fleethpa.fleet.filters import Filter, window
+from fleethpa.fleet.filters import Filter, closed_window, window
 from fleethpa.fleet.filters import window as window_of
 from fleethpa.fleet.finding import check_known, nothing_found
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import look_for_trouble, read_state
-from fleethpa.frame.errors import OK, ImportedGroup, SuggestingGroup, usage
+from fleethpa.frame.errors import OK, ImportedGroup, SuggestingGroup, not_found, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.questions.exports import PARTITION_KEYS, Export
 from fleethpa.show import words
 from fleethpa.show.formats import render
+from fleethpa.show.times import rfc3339
+from schemas.keys import HpaId, partition_for
+from schemas.limits import OverLimitError
+from streams.history.bundle import Bundled, pack, write_bundle
 from streams.history.recorded import Recorded
+
+_MOST_NAMED: Final = 5
 
 
 class AuditGroup(ImportedGroup):
@@ -45,7 +54,7 @@ def audit() -> None:
 
 @click.group(cls=SuggestingGroup)
 def export() -> None:
-    """Write decisions as Parquet, CSV or JSON lines."""
+    """Write decisions as Parquet, CSV or JSON lines, or what was recorded of an HPA as one file."""
 
 
 @export.command("decisions")
@@ -103,6 +112,54 @@ async def _write(session: Session, wanted: Filter, made: Export) -> None:
                     if wanted.matches(recorded):
                         made.add(recorded)
         await check_known(past, wanted.selection, made.hpas)
+
+
+@export.command("bundle")
+@selecting.options("[hpa] [CLUSTER/][NAMESPACE/]NAME", required=True, labels=False)
+@click.option("--since", metavar="2h|TIME", default="30m", show_default=True, help="Start at this time.")
+@click.option("--until", metavar="2h|TIME", help="End at this time [default: now].")
+@click.option("--out", metavar="FILE", help="Where to write [default: NAME-TIME.tar].")
+@command_options(reads=True)
+def export_bundle(session: Session, selection: Selection, since: str, until: str | None, out: str | None) -> int:
+    """Write what was recorded of an HPA in a time as one file, for an incident; --from FILE reads it.
+
+    It can be verified and replayed: it holds the log and the decisions of the HPA's whole log partition.
+    """
+    window = closed_window(since, until, session.now_ms())
+    hpa, others, found, file = session.run(_bundle(session, selection, window, out))
+    session.out(str(file))
+    begin = f" from {rfc3339(found.begin_ms)}" if found.begin_ms else ""
+    held = f"{words.counted(found.decisions, 'decision')} of {words.counted(found.log_records, 'log record')}"
+    session.note(f"{held}{begin} to {rfc3339(window[1])}, {file.stat().st_size:,} bytes")
+    if others:
+        named = words.listed([str(each) for each in others], _MOST_NAMED)
+        session.note(f"Whoever gets it can read the HPAs of the same log partition, too: {named}")
+    session.note(f"Next: fleethpa explain {hpa} --from {file}")
+    return OK
+
+
+async def _bundle(
+    session: Session, selection: Selection, window: tuple[int, int], out: str | None
+) -> tuple[HpaId, list[HpaId], Bundled, Path]:
+    async with session.past() as past:
+        state, hpa = await read_one(past, selection)
+        number = partition_for(hpa.namespace_key, count := await past.partitions())
+        others = [each for each in state.hpas if each != hpa and partition_for(each.namespace_key, count) == number]
+        file = Path(out or f"{hpa.name}-{rfc3339(window[1])[:19].replace(':', '')}.tar")
+        with TemporaryDirectory(prefix="fleethpa-bundle-") as folder:
+            try:
+                found = await write_bundle(past, number, *window, Path(folder, "archive"))
+                if not found.decisions:
+                    cause = f"The log partition of {hpa} has no decision from {rfc3339(window[0])} on, up to then."
+                    raise not_found(f"nothing was decided up to {rfc3339(window[1])}", cause=cause)
+                pack(Path(folder, "archive"), Path(folder, "bundle"))
+                shutil.copyfile(Path(folder, "bundle"), file)
+            except OverLimitError as error:
+                cause = "It holds the records of all HPAs of the log partition."
+                raise usage(f"the bundle is too large: {error}", cause=cause, next_step="a shorter time") from error
+            except OSError as error:
+                raise usage(f"--out {file} cannot be written: {error.strerror or error}") from error
+    return hpa, others, found, file
 
 
 _WIDTHS: Final = (24, 28, 4, 4, 11, 18)

@@ -75,7 +75,10 @@ _GROUPS: Final = {
         ),
         "verify": ("cli.verify:verify", "Re-derive one decision from the log."),
         "replay": ("cli.verify:replay", "Re-derive recorded decisions; show the first difference."),
-        "export": ("cli.decisions:export", "Write decisions as Parquet, CSV or JSON lines."),
+        "export": (
+            "cli.decisions:export",
+            "Write decisions as Parquet, CSV or JSON lines, or what was recorded of an HPA as one file.",
+        ),
     },
     "Change": {
         "lint": ("cli.diff:lint", "Check manifests without a cluster."),

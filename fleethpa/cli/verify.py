@@ -25,6 +25,7 @@ from schemas.decisions import ENGINE
 from schemas.keys import HpaId, parse_hpa_id, partition_for
 from streams.archive.segments import ArchiveError
 from streams.archive.signing import Heads, make_key, read_public
+from streams.history.archivepast import ArchivePast
 from streams.history.parallel import ReplayPool
 from streams.history.past import Past
 from streams.history.replay import ReplayReport, ReplayTask, replay_partition
@@ -49,7 +50,7 @@ def audit_verify(
     since_ms = moment(since, session.now_ms(), "--since") if since else None
     if since_ms is not None and since_ms > session.now_ms():
         raise usage("--since is later than the newest record", cause="The window is empty.")
-    heads, unsigned = _heads(session, public_key, checkpoints)
+    heads, unsigned = _heads(past, public_key, checkpoints)
     pool = ReplayPool(verify_partition, jobs or jobs_for(past))
 
     async def work() -> tuple[list[Report], str]:
@@ -69,9 +70,9 @@ def audit_verify(
     return OK if document["ok"] else ANSWER_IS_NO
 
 
-def _heads(session: Session, public_key: str | None, folder: str | None) -> tuple[list[Heads], str]:
+def _heads(past: Past, public_key: str | None, folder: str | None) -> tuple[list[Heads], str]:
     """The signed checkpoints to hold the records to, and what is wrong with them."""
-    root = folder or (session.source if session.source != "kafka" else "")
+    root = folder or (str(past.root) if isinstance(past, ArchivePast) else "")
     if public_key and not root:
         raise usage(
             "--public-key needs signed checkpoints", next_step="name the archive that has them: --checkpoints DIR"

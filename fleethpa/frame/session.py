@@ -129,13 +129,14 @@ class Session:
 
     @property
     def source(self) -> str:
-        """What `--from` names: `kafka` or a folder.
+        """What `--from` names: `kafka`, a folder, or the file of a bundle.
 
         Raises CommandError: an empty text, as a variable that is not set gives it (exit 2).
         """
         given = self.options.get("source")
         if given is not None and not given.strip():
-            raise usage("--from is empty", cause="--from takes `kafka` or the folder of an archive.")
+            cause = "--from takes `kafka`, the folder of an archive, or the file of a bundle."
+            raise usage("--from is empty", cause=cause)
         return "kafka" if given is None else str(given)
 
     def out(self, text: str) -> None:
@@ -360,8 +361,8 @@ _COMMON = (
 _SOURCE = click.option(
     "--from",
     "source",
-    metavar="kafka|DIR",
-    help="Read the topics of the running fleet, or the folder of an archive [default: kafka].",
+    metavar="kafka|DIR|FILE",
+    help="Read the topics of the running fleet, the folder of an archive, or a bundle [default: kafka].",
 )
 
 

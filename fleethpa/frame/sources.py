@@ -14,7 +14,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import click
 
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import USAGE, CommandError, unreachable, usage
@@ -286,15 +289,37 @@ def unopened_past(source: str, config: Config, at_ms: int | None = None, *, chec
 
 
 def archive_past(folder: str, at_ms: int | None = None, *, checked: bool = True) -> ArchivePast:
-    """Return the past that a folder holds. Raises CommandError: it is not an archive (exit 2)."""
-    past = ArchivePast(Path(folder), checked, at_ms)
+    """Return the past that a folder holds, or a bundle. Raises CommandError: it is not an archive (exit 2)."""
     try:
+        past = ArchivePast(_unpacked(folder) if Path(folder).is_file() else Path(folder), checked, at_ms)
+        past.name = folder
         past.check_folder()
     except ArchiveError as error:
-        cause = "--from takes `kafka` or the folder of an archive."
+        cause = "--from takes `kafka`, the folder of an archive, or the file of a bundle."
         step = "name another folder, or make an archive: fleethpa archive --to DIR"
         raise usage(f"--from {folder}: {error}", cause=cause, next_step=step) from error
     return past
+
+
+_bundles: Final[dict[str, TemporaryDirectory[str]]] = {}
+"""The bundles that this run of the command reads, by their files: the folders that they were unpacked into."""
+
+
+def _unpacked(file: str) -> Path:
+    """The folder of a bundle's records, which lasts as long as the command. Raises ArchiveError: it is no bundle."""
+    from streams.history.bundle import unpack  # here: most verbs read no bundle
+
+    if file not in _bundles:
+        folder = TemporaryDirectory(prefix="fleethpa-bundle-")
+        try:
+            unpack(Path(file), Path(folder.name))
+        except ArchiveError:
+            folder.cleanup()
+            raise
+        _bundles[file] = folder
+        if context := click.get_current_context(silent=True):
+            context.find_root().call_on_close(lambda: _bundles.pop(file).cleanup())
+    return Path(_bundles[file].name)
 
 
 @asynccontextmanager

@@ -27,6 +27,8 @@ from fleethpa.frame.sources import PROGRESS_LINES
 MOST_RUNS: Final = 2
 """Runs at a time, of all browsers together."""
 LONGEST_S: Final = 600.0
+MANIFEST: Final = "hpa.yaml"
+BUNDLE: Final = "bundle.tar"
 KEPT: Final = 20
 """Finished runs that are kept, of all browsers together."""
 _KEPT_TEXT: Final = 4_000
@@ -125,7 +127,7 @@ class Runs:
         """Start a fleethpa command.
 
         Args:
-            words: the command; `hpa.yaml` in it stands for a file with the text `file`.
+            words: the command; MANIFEST in it stands for a file with the text `file`, BUNDLE for one that it writes.
             report: it also writes an HTML report.
             until_ms: as in `Run`.
 
@@ -155,8 +157,8 @@ class Runs:
         for name, flag in OPTIONS.items():
             if value := self._options.get(name):
                 given += [flag, str(value)]
-        (folder / "hpa.yaml").write_text(file, encoding="utf-8")
-        run = [str(folder / "hpa.yaml") if word == "hpa.yaml" else word for word in given]
+        (folder / MANIFEST).write_text(file, encoding="utf-8")
+        run = [str(folder / word) if word in (MANIFEST, BUNDLE) else word for word in given]
         if report:
             run.append(f"--html={folder / 'report.html'}")
         with (folder / "stdout").open("wb") as stdout:
@@ -169,6 +171,25 @@ class Runs:
                 env=os.environ | {PROGRESS_LINES: "1"},
             )
         return Run(folder, f"fleethpa {' '.join(given)}", time.monotonic(), process)
+
+    async def bundle(self, browser: str, words: Sequence[str]) -> bytes:
+        """Run a command that writes a bundle, to its end, and return the bundle.
+
+        Raises CommandError: as `check_room`, or what the command says.
+        """
+        key = browser, "bundle"
+        await self.start(*key, [*words, "--quiet", "--out", BUNDLE])
+        run, watching = self._runs[key], self._watching[key]
+        try:
+            await asyncio.wait([watching])
+            if run.succeeded:
+                return (run.folder / BUNDLE).read_bytes()
+            if run.too_long:
+                raise usage(f"it takes longer than {LONGEST_S:.0f} s", cause="Choose a shorter span.")
+            what, *cause = run.messages.strip().splitlines() or ["the bundle could not be written"]
+            raise usage(what.removeprefix("Error: "), cause="\n".join(line.strip() for line in cause))
+        finally:
+            await self._forget(key)
 
     async def cancel(self, browser: str, kind: str) -> None:
         """End the run of a browser."""

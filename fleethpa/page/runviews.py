@@ -10,6 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from aiohttp import web
+from aiohttp.helpers import content_disposition_header
 from jinja2 import Environment
 
 from fleethpa.changes.manifests import check_hpa, read_input
@@ -18,13 +19,15 @@ from fleethpa.fleet.selection import parse_ref
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, completed, not_found, usage
 from fleethpa.frame.options import moment, parse_duration_ms
-from fleethpa.page.addresses import names_of, part
+from fleethpa.page.addresses import hpa_of, names_of, part
 from fleethpa.page.decisionview import read_coverage
 from fleethpa.page.ghost import Recordings, controls, failed, ghost
+from fleethpa.page.hpaview import span_of
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.runs import LONGEST_S, MOST_RUNS, Runs
 from fleethpa.show.formats import to_yaml
 from fleethpa.show.html import script_source
+from fleethpa.show.times import rfc3339
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of
 from streams.hpa.rules import NEWEST, OLDEST, RELEASED
@@ -94,6 +97,7 @@ def upgrade_words(state: FleetState, given: Mapping[str, str]) -> list[str]:
     return ["upgrade-preview", "-A", f"--to={to}", f"--since={since}", *(["-C", cluster] if cluster else [])]
 
 
+LONGEST_BUNDLE_MS: Final = 3_600_000
 BROWSER: Final = "fleethpa-browser"
 """The cookie by which a browser's runs are known to be its own."""
 MOST_NAMED: Final = 3
@@ -127,6 +131,7 @@ class RunViews:
             web.post("/try", self.try_it),
             web.get("/try/hpas", self.names),
             web.get("/try/ghost", self.ghost),
+            web.post("/hpa/{cluster}/{namespace}/{name}/bundle", self.bundle),
             web.get("/upgrade", self.upgrade),
             web.post("/upgrade", self.preview),
             web.get("/{kind:try|audit|upgrade}/run", self.run),
@@ -160,6 +165,19 @@ class RunViews:
         except CommandError as error:
             return await self._auditing(request, since=since, mistake=error)
         return self._remember(request, await self._auditing(request, browser, since), browser)
+
+    async def bundle(self, request: web.Request) -> web.Response:
+        """What was recorded of an HPA in the span of its charts, but at most in an hour, as a file."""
+        hpa, now_ms = hpa_of(request), self._reader.now_ms()
+        at_ms = moment(request.query.get("at", "").strip() or None, now_ms, "at")
+        end_ms = now_ms if at_ms is None else at_ms
+        since_ms = end_ms - min(span_of(request.query.get("span", "").strip()), LONGEST_BUNDLE_MS)
+        window = [f"--since={rfc3339(since_ms)}", f"--until={rfc3339(end_ms + 1)}"]
+        _, browser = await _posted(request)
+        found = await self._runs.bundle(browser, ["export", "bundle", str(hpa), *window])
+        name = f"{hpa.name}-{rfc3339(end_ms)[:19].replace(':', '')}.tar"
+        headers = {"Content-Disposition": content_disposition_header("attachment", filename=name)}
+        return web.Response(body=found, content_type="application/x-tar", headers=headers)
 
     async def _auditing(
         self, request: web.Request, browser: str = "", since: str = "", mistake: CommandError | None = None

@@ -298,6 +298,15 @@ class Archiver:
             number for number, pair in self._pairs.items() if not pair.fold.fault and pair.fold.partition.seq > pair.seq
         ]
 
+    def due(self, partition: int) -> int:
+        """The number of the newest decision that follows from the archived log of a partition; 0: none does."""
+        return self._pairs[partition].fold.partition.seq
+
+    def size(self, partition: int) -> int:
+        """How many bytes the open segments of a partition have on disk."""
+        pair = self._pairs[partition]
+        return pair.log.open_bytes + pair.decisions.open_bytes
+
     def flush(self) -> None:
         """Make durable what came in, log before decisions, and close segments that are full."""
         for pair in self._pairs.values():

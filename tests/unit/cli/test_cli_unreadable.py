@@ -117,7 +117,8 @@ def test_a_file_that_is_none_of_the_archives_is_passed_over_until_it_is_verified
 
 
 @pytest.mark.parametrize(
-    ("source", "stated"), [("", "--from is empty"), ("{file}", "is a file, not a folder"), ("/none", "no such folder")]
+    ("source", "stated"),
+    [("", "--from is empty"), ("{file}", "is a file, and not a bundle"), ("/none", "no such folder")],
 )
 def test_what_from_names_is_an_archives_folder(run: Cli, tmp_path: Path, source: str, stated: str) -> None:
     file = tmp_path / "file"

@@ -155,6 +155,7 @@ READ: Final[dict[str, tuple[str, ...]]] = {
     "verify": ("ID",),
     "replay": (),
     "export decisions": (),
+    "export bundle": ("east/shop/checkout",),
     "what-if": ("ID", "--set", "maxReplicas=7"),
     "history": ("east/shop/central",),
     "shadow-report": ("-A",),
@@ -201,8 +202,9 @@ CASES: Final = [(verb, output) for verb in READ for output in formats_of(verb) i
 @pytest.mark.parametrize("color", ["never", "always"])
 @pytest.mark.parametrize(("verb", "output"), CASES, ids=[" -o ".join(each).strip() for each in CASES])
 def test_a_read_verb_prints_no_character_that_acts_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, fleet: Fleet, archive: Path, verb: str, output: str, color: str
+    monkeypatch: pytest.MonkeyPatch, fleet: Fleet, archive: Path, tmp_path: Path, verb: str, output: str, color: str
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     run = Cli(monkeypatch)
     newest = next(each.decision for each in fleet.decisions()[::-1] if each.decision.kind == "evaluation")
     arguments = [newest.id if word == "ID" else word for word in READ[verb]]

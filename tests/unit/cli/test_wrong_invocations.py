@@ -68,7 +68,7 @@ WRONG = (
     ("topics check", 2, "no Kafka brokers are known"),
     ("get hpa -A --from ''", 2, "--from is empty"),
     ("replay --from nosuch", 2, "no such folder"),
-    ("replay --from file", 2, "is a file, not a folder"),
+    ("replay --from file", 2, "is a file, and not a bundle"),
     ("replay --from folder", 2, "archive.json"),
     ("get hpa -A --timeout 0s", 2, "leaves no time"),
     ("get hpa -A --timeout -5s", 2, "is not a duration"),
@@ -106,6 +106,8 @@ WRONG = (
     ("doctor --only foo", 2, "Known are kafka"),
     ("shadow-report --since x", 2, "2026-11-21T08:00:15Z"),
     ("export decisions -o xml", 2, "'xml' is not one of"),
+    ("export bundle", 2, "Missing argument"),
+    ("export bundle east/shop/checkout --since x", 2, "2026-11-21T08:00:15Z"),
     # Questions to the log.
     ("what-if east/shop/checkout", 2, "what-if what?"),
     ("what-if east/shop/checkout --set foo=1", 2, "no such field or metric"),

@@ -93,3 +93,28 @@ async def test_the_page_shows_the_reports_of_the_commands(
         _, shown = await reported(client, "backtest")
         for score in ("over-provisioning", "under-provisioning", "instability", "slack"):
             assert score in shown.lower()
+
+
+async def test_what_was_recorded_of_an_hpa_is_saved_as_a_bundle_that_verbs_read(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    source = str(archive)
+    server = PageServer(LiveReader(source, Config(brokers="none:1")), LOCAL, {"source": source}, "none:1")
+    async with TestClient(TestServer(server.app())) as client:
+        shown = Shown(await (await client.get(f"/hpa/{APP}?at=2m&span=15m")).text())
+        action = next(each["action"] for tag, each in shown.tags if tag == "form" and each.get("method") == "post")
+        assert action
+        saved = await client.post(action)
+        content = await saved.read()
+        assert saved.status == 200, content
+        assert 'filename="app0-2026-01-01T003' in saved.headers["Content-Disposition"]
+        unknown = await client.post("/hpa/c0/ns0/nobody/bundle")
+        assert (unknown.status, "no HPA c0/ns0/nobody" in await unknown.text()) == (400, True)
+        foreign = await client.post(action, headers={"Origin": "http://elsewhere.example"})
+        assert foreign.status == 403
+    file = tmp_path / "app0.tar"
+    file.write_bytes(content)
+    explain = ("explain", APP, "--at", "2026-01-01T00:33:00Z", "--from", str(file))
+    found = await asyncio.to_thread(Cli(monkeypatch), *explain)
+    assert found.exit_code == 0, found.output
