@@ -6,7 +6,7 @@ from pathlib import Path
 from schemas.settings import ClusterSettings
 from streams.archive.archiver import Archiver, SegmentLimits
 from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord
+from streams.archive.segments import ArchivedRecord, archived_record
 from streams.archive.signing import CheckpointWriter
 from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition
@@ -23,7 +23,7 @@ def decided(records: Iterable[GeneratedRecord], partitions: int) -> Iterator[tup
     made = {number: Partition.empty(number) for number in range(partitions)}
     offsets = dict.fromkeys(made, 0)
     for record in records:
-        yield LOG, record.partition, ArchivedRecord(record.offset, record.timestamp_ms, b"", (), record.value)
+        yield LOG, record.partition, archived_record(record.offset, record.timestamp_ms, b"", (), record.value)
         for decision in made[record.partition].apply(record.offset, record.timestamp_ms, record.value):
             yield DECISIONS, record.partition, as_record(offsets[record.partition], record.timestamp_ms, decision)
             offsets[record.partition] += 1
@@ -31,7 +31,7 @@ def decided(records: Iterable[GeneratedRecord], partitions: int) -> Iterator[tup
 
 def as_record(offset: int, timestamp_ms: int, decision: DecisionRecord) -> ArchivedRecord:
     """A decision as it is on its topic."""
-    return ArchivedRecord(offset, timestamp_ms, decision.key.encode(), tuple(decision.headers), decision.value)
+    return archived_record(offset, timestamp_ms, decision.key.encode(), tuple(decision.headers), decision.value)
 
 
 def topics_of(fleet: Fleet) -> Topics:

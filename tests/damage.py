@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import orjson
+from msgspec import structs
 
 from streams.archive.filecheck import check_layout
 from streams.archive.layout import DECISIONS, LOG, read_snapshot
-from streams.archive.segments import ArchivedRecord, ArchiveError, read_frames
+from streams.archive.segments import ArchivedRecord, ArchiveError, archived_record, read_frames
 from streams.archive.signing import Heads
 from streams.history.archivepast import ArchivePast
 from streams.history.past import Past
@@ -132,16 +133,16 @@ def flip(records: list[ArchivedRecord], at: int, sealed: int, rng: random.Random
     record = records[at]
     what = rng.choice(["value", "value", "value", "key" if record.key else "timestamp", "header"])
     if what == "key":
-        records[at] = record._replace(key=_flip_bytes(record.key, rng))
+        records[at] = structs.replace(record, key=_flip_bytes(record.key, rng))
     elif what == "header" and record.headers:
         headers = list(record.headers)
         index = rng.randrange(len(headers))
         headers[index] = (headers[index][0], _flip_bytes(headers[index][1], rng))
-        records[at] = record._replace(headers=tuple(headers))
+        records[at] = archived_record(record.offset, record.timestamp_ms, record.key, headers, record.value)
     elif what == "timestamp" and not record.key:
-        records[at] = record._replace(timestamp_ms=record.timestamp_ms ^ (1 << rng.randrange(40)))
+        records[at] = structs.replace(record, timestamp_ms=record.timestamp_ms ^ (1 << rng.randrange(40)))
     else:
-        records[at] = record._replace(value=_flip_bytes(record.value, rng))
+        records[at] = structs.replace(record, value=_flip_bytes(record.value, rng))
     return f"flip a bit in the {what}"
 
 
@@ -155,7 +156,7 @@ def swap(records: list[ArchivedRecord], at: int, sealed: int, rng: random.Random
     """Exchange two; their offsets stay where they were."""
     other = rng.choice([n for n in range(sealed) if records[n].value != records[at].value])
     a, b = records[at], records[other]
-    records[at], records[other] = b._replace(offset=a.offset), a._replace(offset=b.offset)
+    records[at], records[other] = structs.replace(b, offset=a.offset), structs.replace(a, offset=b.offset)
     return f"swap with {other}"
 
 
@@ -194,7 +195,7 @@ def change_records(made: Topics, rng: random.Random, *, renumber: bool | None = 
     at = rng.randrange(sealed)
     what = rng.choice(CHANGES)(records, at, sealed, rng)
     if renumber if renumber is not None else rng.random() < 0.7:
-        records = [record._replace(offset=offset) for offset, record in enumerate(records)]
+        records = [structs.replace(record, offset=offset) for offset, record in enumerate(records)]
     return f"{what} at {topic}-{number}@{at}", made | {(topic, number): records}
 
 
@@ -209,7 +210,7 @@ def rechained(made: Topics, number: int) -> Topics:
         except (orjson.JSONDecodeError, TypeError):
             value = record.value
         prev = sha256(value).hexdigest()
-        records.append(record._replace(offset=offset, value=value))
+        records.append(structs.replace(record, offset=offset, value=value))
     return made | {(DECISIONS, number): records}
 
 
@@ -217,7 +218,7 @@ def decided_anew(made: Topics, number: int) -> Topics | None:
     """A forger who changes the log and decides anew all that follows; None where the log cannot be folded."""
     partition = Partition.empty(number)
     decisions: list[ArchivedRecord] = []
-    log = [record._replace(offset=offset) for offset, record in enumerate(made[LOG, number])]
+    log = [structs.replace(record, offset=offset) for offset, record in enumerate(made[LOG, number])]
     try:
         for record in log:
             for decision in partition.apply(record.offset, record.timestamp_ms, record.value):

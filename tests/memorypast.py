@@ -27,10 +27,12 @@ class MemoryPast(Past):
     async def partitions(self) -> int:
         return self._partitions
 
-    async def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
+    async def stretches(
+        self, topic: str, partition: int, first: int = 0
+    ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
         for record in self.made[topic, partition]:
             if record.offset >= first:
-                yield record
+                yield (record,)
 
     async def backwards(
         self, topic: str, partition: int, upto_ms: int | None = None

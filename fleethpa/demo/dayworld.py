@@ -21,7 +21,7 @@ from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome
 from schemas.keys import HpaId, partition_for
 from schemas.kubernetes.shape import Json
 from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord
+from streams.archive.segments import ArchivedRecord, archived_record
 from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
 from streams.hpa.evaluation import ScaleApplied
 from streams.hpa.observation import Observation, PodRow, Scale, TargetPods, pod_samples
@@ -292,4 +292,4 @@ class DayWorld:
     ) -> ArchivedRecord:
         offset = self._offsets[topic, number]
         self._offsets[topic, number] += 1
-        return ArchivedRecord(offset, self.now_ms, key, headers, value)
+        return archived_record(offset, self.now_ms, key, headers, value)

@@ -68,7 +68,7 @@ async def read_decisions(task: DecisionsTask, take: Callable[[bytes], None]) -> 
     read = counted = 0
     first = await task.past.offset_at(DECISIONS, task.partition, task.begin_ms)
     latest_ms = task.end_ms + LAG_MS
-    async with aclosing(task.past.bare_records(DECISIONS, task.partition, first)) as stretches:
+    async with aclosing(task.past.stretches(DECISIONS, task.partition, first)) as stretches:
         async for stretch in stretches:
             for record in stretch:
                 if record.timestamp_ms > latest_ms:

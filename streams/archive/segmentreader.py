@@ -1,11 +1,10 @@
 """Reading one topic partition of an archive, and checking its segments against the manifests that chain them."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -17,11 +16,8 @@ from streams.archive.segments import (
     GENESIS,
     ArchivedRecord,
     ArchiveError,
-    BareRecord,
-    bare_digest,
     frame_positions,
     link,
-    read_bare,
     read_frame,
     read_frames,
     record_digest,
@@ -106,9 +102,6 @@ class Tally:
         )
 
 
-R = TypeVar("R", ArchivedRecord, BareRecord)
-
-
 _positions = lru_cache(maxsize=64)(frame_positions)
 """Closed segments do not change."""
 
@@ -190,42 +183,17 @@ class PartitionReader:
 
         Raises ArchiveError: a segment is damaged. Without `checked`, hashes are left to `verify_segment`.
         """
-        return self._following(from_offset, self.segment, self.open_records)
-
-    def bare_records(self, from_offset: int = 0) -> Iterator[BareRecord]:
-        """The same for whoever wants to know values only, at less cost."""
-
-        def segment(manifest: SegmentManifest) -> Iterator[BareRecord]:
-            return self._closed(manifest, read_bare, bare_digest)
-
-        return self._following(from_offset, segment, lambda listed: self._opened(listed, read_bare))
-
-    def frames(self, manifest: SegmentManifest, from_offset: int) -> Iterator[list[BareRecord]]:
-        """The records of a closed segment from an offset on, frame by frame; the frames before are not unpacked."""
-        path = self.folder / manifest.file
-        positions = _positions(path)
-        at = bisect_right(positions, from_offset, key=lambda place: read_frame(path, place)[0].offset) - 1
-        for position in positions[max(0, at) :]:
-            if found := [record for record in read_frame(path, position) if record.offset >= from_offset]:
-                yield found
-
-    def _following(
-        self,
-        from_offset: int,
-        segment: Callable[[SegmentManifest], Iterator[R]],
-        open_records: Callable[[list[SegmentManifest]], Iterator[R]],
-    ) -> Iterator[R]:
         position, seen = from_offset, -1
         while True:
             manifests = self.manifests()
             for manifest in manifests[seen + 1 :]:
                 seen = manifest.segment
                 if manifest.last_offset >= position:
-                    for record in segment(manifest):
+                    for record in self.segment(manifest):
                         if record.offset >= position:
                             position = record.offset + 1
                             yield record
-            opened = open_records(manifests)
+            opened = self.open_records(manifests)
             first = next(opened, None)
             # A segment that was closed since: what is open now comes after it.
             if first is not None and len(self.manifests()) == len(manifests):
@@ -238,16 +206,22 @@ class PartitionReader:
 
     def open_records(self, listed: list[SegmentManifest]) -> Iterator[ArchivedRecord]:
         """The records of the open segment, or of one whose close was cut short or is under way: HEAD names neither."""
-        return self._opened(listed, _records)
-
-    def _opened(self, listed: list[SegmentManifest], read: Callable[..., Iterator[R]]) -> Iterator[R]:
         try:
-            yield from read(self.folder / OPEN_FILE, torn_end_ok=True)
+            yield from _records(self.folder / OPEN_FILE, torn_end_ok=True)
         except FileNotFoundError:
             named = {manifest.file for manifest in listed}
             for path in sorted(self.folder.glob("[0-9]*.seg")):
                 if path.name not in named:
-                    yield from read(path, torn_end_ok=False)
+                    yield from _records(path, torn_end_ok=False)
+
+    def frames(self, manifest: SegmentManifest, from_offset: int) -> Iterator[list[ArchivedRecord]]:
+        """The records of a closed segment from an offset on, frame by frame; the frames before are not unpacked."""
+        path = self.folder / manifest.file
+        positions = _positions(path)
+        at = bisect_right(positions, from_offset, key=lambda place: read_frame(path, place)[0].offset) - 1
+        for position in positions[max(0, at) :]:
+            if found := [record for record in read_frame(path, position) if record.offset >= from_offset]:
+                yield found
 
     def backwards(self, upto_ms: int | None = None) -> Iterator[list[ArchivedRecord]]:
         """The records segment by segment, the newest segment first, each in order.
@@ -272,16 +246,11 @@ class PartitionReader:
 
     def segment(self, manifest: SegmentManifest) -> Iterator[ArchivedRecord]:
         """The records of a closed segment. Raises ArchiveError: it is missing or cannot be read."""
-        return self._closed(manifest, _records, record_digest)
-
-    def _closed(
-        self, manifest: SegmentManifest, read: Callable[..., Iterator[R]], digest: Callable[[R], bytes]
-    ) -> Iterator[R]:
         path = self.folder / manifest.file
         if not path.exists():
             raise ArchiveError(f"{path} is missing")
-        records = read(path, torn_end_ok=False)
-        return _as_named(records, digest, manifest, path) if self._checked else records
+        records = _records(path, torn_end_ok=False)
+        return _as_named(records, manifest, path) if self._checked else records
 
     def first_seq(self, manifest: SegmentManifest) -> int:
         """The number of the first decision of a closed segment of decisions; only its first frame is read."""
@@ -321,10 +290,10 @@ class PartitionReader:
         return tally.head
 
 
-def _as_named(records: Iterable[R], digest: Callable[[R], bytes], manifest: SegmentManifest, path: Path) -> Iterator[R]:
+def _as_named(records: Iterable[ArchivedRecord], manifest: SegmentManifest, path: Path) -> Iterator[ArchivedRecord]:
     content = GENESIS
     for record in records:
-        content = link(content, digest(record))
+        content = link(content, record_digest(record))
         yield record
     if content.hex() != manifest.content:
         raise ArchiveError(f"{path}: the records are not those that its manifest names")

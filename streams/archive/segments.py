@@ -6,17 +6,16 @@ nothing that is checked.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import sha256 as _sha256
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO
 
 import cramjam
 import msgspec
 
-T = TypeVar("T")
 _FRAME_HEADER = struct.Struct(">II")  # compressed length, uncompressed length
 _PLACE = struct.Struct(">qq")
 MAX_FRAME_BYTES = 256 * 1024 * 1024
@@ -49,14 +48,26 @@ class MissingTopicError(LookupError):
         self.topic = topic
 
 
-class ArchivedRecord(NamedTuple):
-    """A record as it stood on its topic. `timestamp_ms` is the record's own, milliseconds since the Unix epoch."""
+class ArchivedRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A record as it stood on its topic. `timestamp_ms` is the record's own, milliseconds since the Unix epoch.
+
+    `packed_headers`: MessagePack of the headers. They are decoded when they are asked for, as most readers want values
+    only.
+    """
 
     offset: int
     timestamp_ms: int
     key: bytes
-    headers: tuple[tuple[str, bytes], ...]
+    packed_headers: msgspec.Raw
     value: bytes
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes], ...]:
+        """Names and values. Raises ArchiveError: they cannot be read."""
+        try:
+            return _decode_headers(self.packed_headers)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ArchiveError(f"the headers of the record at offset {self.offset} cannot be read: {error}") from error
 
     @property
     def plain(self) -> "PlainRecord":
@@ -68,28 +79,25 @@ PlainRecord = tuple[int, int, bytes]
 """(offset, timestamp ms, value) of a log record."""
 
 
+_decode = msgspec.msgpack.Decoder(list[ArchivedRecord]).decode
+_decode_headers = msgspec.msgpack.Decoder(tuple[tuple[str, bytes], ...]).decode
+_encode = msgspec.msgpack.Encoder().encode
+_NO_HEADERS = msgspec.Raw(_encode(()))
+
+
+def archived_record(
+    offset: int, timestamp_ms: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes
+) -> ArchivedRecord:
+    """Make a record of its parts."""
+    packed = msgspec.Raw(_encode(headers)) if headers else _NO_HEADERS
+    return ArchivedRecord(offset, timestamp_ms, key, packed, value)
+
+
 def archived(record: Any) -> ArchivedRecord:
     """Return a record of a topic, as aiokafka gives it, as the archive keeps it."""
-    headers = tuple((str(name), bytes(value)) for name, value in record.headers or ())
-    return ArchivedRecord(record.offset, record.timestamp, record.key or b"", headers, record.value or b"")
+    headers = [(str(name), bytes(value)) for name, value in record.headers or ()]
+    return archived_record(record.offset, record.timestamp, record.key or b"", headers, record.value or b"")
 
-
-class BareRecord(msgspec.Struct, array_like=True, gc=False):
-    """A record as `ArchivedRecord` has it, whose key and headers nobody wants to know: they are not decoded."""
-
-    offset: int
-    timestamp_ms: int
-    key: msgspec.Raw
-    headers: msgspec.Raw
-    value: bytes
-
-
-_RecordTuple = tuple[int, int, bytes, tuple[tuple[str, bytes], ...], bytes]
-_decode = msgspec.msgpack.Decoder(list[_RecordTuple]).decode
-_decode_bare = msgspec.msgpack.Decoder(list[BareRecord]).decode
-_encode = msgspec.msgpack.Encoder().encode
-
-_NO_HEADERS = _sha256(_encode(())).digest()
 
 BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding bytes that were tampered with raises."""
@@ -100,22 +108,9 @@ GENESIS = bytes(32)
 
 def record_digest(record: ArchivedRecord) -> bytes:
     """SHA-256 over offset, timestamp and the hashes of key, headers and value."""
-    offset, timestamp_ms, key, headers, value = record
-    named = _sha256(_encode(headers)).digest() if headers else _NO_HEADERS
-    parts = (_PLACE.pack(offset, timestamp_ms), _key_digest(key), named, _sha256(value).digest())
+    place, named = _PLACE.pack(record.offset, record.timestamp_ms), _sha256(record.packed_headers).digest()
+    parts = (place, _key_digest(record.key), named, _sha256(record.value).digest())
     return _sha256(b"".join(parts)).digest()
-
-
-def bare_digest(record: BareRecord) -> bytes:
-    """The digest of the same record: headers are hashed as they are encoded."""
-    named = _sha256(record.headers).digest()
-    parts = (_PLACE.pack(record.offset, record.timestamp_ms), _encoded_key_digest(bytes(record.key)), named)
-    return _sha256(b"".join((*parts, _sha256(record.value).digest()))).digest()
-
-
-@lru_cache(4096)
-def _encoded_key_digest(key: bytes) -> bytes:
-    return _sha256(msgspec.msgpack.decode(key, type=bytes)).digest()
 
 
 @lru_cache(4096)
@@ -131,7 +126,7 @@ def link(head: bytes, digest: bytes) -> bytes:
 
 def frame(records: Iterable[ArchivedRecord]) -> bytes:
     """One frame with these records."""
-    plain = _encode([tuple(record) for record in records])
+    plain = _encode(list(records))
     packed = bytes(cramjam.zstd.compress(plain, 3))
     return _FRAME_HEADER.pack(len(packed), len(plain)) + packed
 
@@ -147,16 +142,7 @@ def read_frames(path: Path, *, torn_end_ok: bool) -> Iterator[tuple[int, list[Ar
         ArchiveError: a frame that cannot be read; names the file and the position.
     """
     for position, end, packed, length in _whole_frames(path, torn_end_ok=torn_end_ok):
-        yield end, [ArchivedRecord(*row) for row in _unpack(path, position, packed, length, _decode)]
-
-
-def read_bare(path: Path, *, torn_end_ok: bool) -> Iterator[BareRecord]:
-    """The records of a segment file at less cost; otherwise as `read_frames`.
-
-    Raises ArchiveError: a frame that cannot be read; names the file and the position.
-    """
-    for position, _, packed, length in _whole_frames(path, torn_end_ok=torn_end_ok):
-        yield from _unpack(path, position, packed, length, _decode_bare)
+        yield end, _unpack(path, position, packed, length)
 
 
 def frame_positions(path: Path) -> list[int]:
@@ -173,13 +159,13 @@ def frame_positions(path: Path) -> list[int]:
     return found
 
 
-def read_frame(path: Path, position: int) -> list[BareRecord]:
+def read_frame(path: Path, position: int) -> list[ArchivedRecord]:
     """The records of the frame at a position. Raises ArchiveError: it cannot be read."""
     with reading(path), path.open("rb") as file:
         file.seek(position)
         found = _next_frame(file)
     lengths, packed = found or ((1, 0), b"")
-    return _unpack(path, position, packed, lengths[1], _decode_bare)
+    return _unpack(path, position, packed, lengths[1])
 
 
 def _whole_frames(path: Path, *, torn_end_ok: bool) -> Iterator[tuple[int, int, bytes, int]]:
@@ -219,13 +205,13 @@ def _next_frame(file: BinaryIO) -> tuple[tuple[int, int], bytes] | None:
     return (packed, plain), file.read(packed)
 
 
-def _unpack(path: Path, position: int, packed: bytes, length: int, decoded: Callable[[bytes], T]) -> T:
+def _unpack(path: Path, position: int, packed: bytes, length: int) -> list[ArchivedRecord]:
     try:
         if length > MAX_FRAME_BYTES:
             raise ArchiveError(f"{path}: the frame at byte {position} claims {length} bytes")
         plain = bytes(cramjam.zstd.decompress(packed))
         if len(plain) != length:
             raise ArchiveError(f"{path}: the frame at byte {position} has another length than its header says")
-        return decoded(plain)
+        return _decode(plain)
     except (cramjam.DecompressionError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ArchiveError(f"{path}: the frame at byte {position} cannot be read: {error}") from error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from streams.archive.layout import DECISIONS, LOG, is_written, open_archive, read_snapshot, snapshots
 from streams.archive.segmentreader import PartitionReader, SegmentManifest
-from streams.archive.segments import ArchivedRecord, ArchiveError, BareRecord, reading
+from streams.archive.segments import ArchivedRecord, ArchiveError, reading
 from streams.history.past import Past
 from streams.state.ledger import StateError
 from streams.state.partitionrow import PartitionRow
@@ -55,21 +55,15 @@ class ArchivePast(Past):
     async def partitions(self) -> int:
         return open_archive(self.root).partitions
 
-    async def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
-        for record in self._topic(topic, partition).records(first):
-            yield record
-
-    async def bare_records(
+    async def stretches(
         self, topic: str, partition: int, first: int = 0
-    ) -> AsyncGenerator[Sequence[ArchivedRecord | BareRecord], None]:
-        records = self._topic(topic, partition).bare_records(first)
+    ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
+        records = self._topic(topic, partition).records(first)
         while stretch := list(islice(records, _STRETCH)):
             yield stretch
             await asyncio.sleep(0)  # reading holds the loop: others get a turn in between
 
-    async def nearby(
-        self, topic: str, partition: int, first: int
-    ) -> AsyncGenerator[Sequence[ArchivedRecord | BareRecord], None]:
+    async def nearby(self, topic: str, partition: int, first: int) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
         reader, key = self._topic(topic, partition), (topic, partition)
         if key not in self._manifests:
             self._manifests[key] = reader.manifests()

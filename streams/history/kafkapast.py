@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Final, NamedTuple
 
-import msgspec
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
@@ -22,7 +21,7 @@ from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segmentreader import seq_of
-from streams.archive.segments import BAD_JSON, ArchivedRecord, BareRecord, MissingTopicError, archived
+from streams.archive.segments import BAD_JSON, ArchivedRecord, MissingTopicError, archived
 from streams.history.checkpointrows import NewestCheckpoint, OldestCheckpoint, restorable, without
 from streams.history.past import Past
 from streams.state.rowcodec import applied_offset
@@ -36,12 +35,6 @@ ROWS = 256
 
 NEARBY: Final = 64
 """Records that are decoded at a time by whoever looks for one."""
-_UNREAD: Final = msgspec.Raw(b"")
-"""Key and headers of a record of which only the value is wanted."""
-
-
-def _bare(records: Iterable[ConsumerRecord]) -> list[BareRecord]:
-    return [BareRecord(record.offset, record.timestamp, _UNREAD, _UNREAD, record.value or b"") for record in records]
 
 
 class Span(NamedTuple):
@@ -137,22 +130,14 @@ class KafkaPast(Past):
             raise MissingTopicError(topics.LOG)
         return self._counts[topics.LOG]
 
-    async def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
-        async with (
-            self._reading(TOPICS[topic], partition) as (consumer, part, span),
-            aclosing(kafkaclients.read_range(consumer, part, max(span.first, first), span.end)) as records,
-        ):
-            async for record in records:
-                yield archived(record)
-
-    async def bare_records(
+    async def stretches(
         self, topic: str, partition: int, first: int = 0
-    ) -> AsyncGenerator[Sequence[ArchivedRecord | BareRecord], None]:
+    ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
         async with self._reading(TOPICS[topic], partition) as (consumer, part, span):
             batches = kafkaclients.read_batches(consumer, part, max(span.first, first), span.end)
             async with aclosing(batches):
                 async for batch in batches:
-                    yield _bare(batch)
+                    yield list(map(archived, batch))
 
     async def backwards(
         self, topic: str, partition: int, upto_ms: int | None = None
@@ -165,7 +150,7 @@ class KafkaPast(Past):
             lists = kafkaclients.read_backwards(consumer, part, span.first, end, STRETCH)
             async with aclosing(lists):
                 async for _, records in lists:
-                    yield [archived(record) for record in records]
+                    yield list(map(archived, records))
 
     async def arriving(self, positions: dict[int, int]) -> AsyncGenerator[tuple[int, ArchivedRecord], None]:
         parts = [TopicPartition(topics.DECISIONS, number) for number in positions]
@@ -186,16 +171,14 @@ class KafkaPast(Past):
         async with self._reading(TOPICS[topic], partition) as (_, _, span):
             return range(span.first, span.end)
 
-    async def nearby(
-        self, topic: str, partition: int, first: int
-    ) -> AsyncGenerator[Sequence[ArchivedRecord | BareRecord], None]:
+    async def nearby(self, topic: str, partition: int, first: int) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
         part = TopicPartition(TOPICS[topic], partition)
         async with (
             self._consumer(part) as consumer,
             aclosing(kafkaclients.read_little(consumer, part, first, NEARBY)) as batches,
         ):
             async for batch in batches:
-                yield _bare(batch)
+                yield list(map(archived, batch))
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from schemas.keys import HpaId
 from schemas.topics import QuietProcess
 from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord, ArchiveError, BareRecord
+from streams.archive.segments import ArchivedRecord, ArchiveError
 from streams.history.recorded import DecisionWindow, Expander, NewestEvaluations, Recorded, expanded
 from streams.state.partition import Partition
 from streams.state.records import FULL_EVERY_MS, print_time
@@ -90,16 +90,17 @@ class Past(ABC):
         """Return how many partitions log and decisions have."""
 
     @abstractmethod
-    def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
-        """Give the records from offset `first` (or the oldest kept) to the end as of now; whoever stops closes it."""
+    def stretches(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
+        """Give the records from offset `first` (or the oldest kept) to the end as of now, many at a time; whoever stops
+        closes it.
+        """
 
-    async def bare_records(
-        self, topic: str, partition: int, first: int = 0
-    ) -> AsyncGenerator[Sequence[ArchivedRecord | BareRecord], None]:
-        """Give the same in stretches, for whoever wants to know values only: an archive need not decode the rest."""
-        async with aclosing(self.records(topic, partition, first)) as records:
-            async for record in records:
-                yield (record,)
+    async def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
+        """Give the same one by one."""
+        async with aclosing(self.stretches(topic, partition, first)) as stretches:
+            async for stretch in stretches:
+                for record in stretch:
+                    yield record
 
     @abstractmethod
     def backwards(
@@ -138,13 +139,11 @@ class Past(ABC):
     async def offsets(self, topic: str, partition: int) -> range:
         """Return the offsets of the records that are kept now."""
 
-    async def nearby(
-        self, topic: str, partition: int, first: int
-    ) -> AsyncGenerator[Sequence[ArchivedRecord | BareRecord], None]:
+    async def nearby(self, topic: str, partition: int, first: int) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
         """Give the records from offset `first` on, for whoever looks for one that is near: in short stretches, of which
         each costs no more than it holds.
         """
-        async with aclosing(self.bare_records(topic, partition, first)) as stretches:
+        async with aclosing(self.stretches(topic, partition, first)) as stretches:
             async for stretch in stretches:
                 yield stretch
 
@@ -380,7 +379,7 @@ class Past(ABC):
 
     async def newer(self, window: DecisionWindow) -> AsyncGenerator[list[Recorded], None]:
         """Give what a window takes of the records that it has not seen yet."""
-        async with aclosing(self.bare_records(DECISIONS, window.number, window.position)) as stretches:
+        async with aclosing(self.stretches(DECISIONS, window.number, window.position)) as stretches:
             async for stretch in stretches:
                 yield window.take(stretch)
                 if window.is_over or window.begins_late:

@@ -12,7 +12,7 @@ import msgspec
 from schemas.codec import WireError, decode
 from schemas.decisions import Decision, DecisionOutline, ShortDecision, ShortOutline, expand, outlined, uid_of
 from schemas.keys import HpaId
-from streams.archive.segments import ArchivedRecord, BareRecord
+from streams.archive.segments import ArchivedRecord
 
 _FULL_KEPT: Final = 4
 _HPAS_KEPT: Final = 65_536
@@ -273,7 +273,7 @@ class DecisionWindow:
         """Whether nothing that is asked for can be before offset `first`."""
         return not self.begins_late and bool(self.expander.position or not self._begins_within)
 
-    def take(self, stretch: Iterable[ArchivedRecord | BareRecord]) -> list[Recorded]:
+    def take(self, stretch: Iterable[ArchivedRecord]) -> list[Recorded]:
         """Return those of the next records; what comes after `is_over` or `begins_late` is not to be taken."""
         found: list[Recorded] = []
         for record in stretch:

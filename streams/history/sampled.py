@@ -15,7 +15,7 @@ from typing import Final
 
 from schemas.keys import HpaId
 from streams.archive.layout import DECISIONS
-from streams.archive.segments import ArchivedRecord, BareRecord
+from streams.archive.segments import ArchivedRecord
 from streams.history.past import Past
 from streams.history.recorded import Recorded, RecordHead, head_of, place_of
 
@@ -24,8 +24,6 @@ TRIES: Final = 4
 GAPS: Final = 4
 """So many times the usual distance between two decisions of an HPA are looked through for one."""
 FULLS_KEPT: Final = 512
-
-Record = ArchivedRecord | BareRecord
 
 
 class Sampler:
@@ -89,7 +87,7 @@ class Sampler:
             return None
         return Recorded(head, self._number, record.offset, record.value, full)
 
-    async def _first(self, offset: int, most: int, fits: Callable[[Record], bool]) -> Record | None:
+    async def _first(self, offset: int, most: int, fits: Callable[[ArchivedRecord], bool]) -> ArchivedRecord | None:
         """The first record at an offset or after it that fits, among so many."""
         looked_at = 0
         async with aclosing(self._past.nearby(DECISIONS, self._number, offset)) as stretches:
@@ -104,19 +102,19 @@ class Sampler:
                     return None
         return None
 
-    def _note(self, record: Record) -> None:
+    def _note(self, record: ArchivedRecord) -> None:
         """Remember which log record a decision follows from."""
         place = self._place(record)[0], record.offset
         if (at := bisect_left(self._places, place)) == len(self._places) or self._places[at] != place:
             self._places.insert(at, place)
 
-    def _head(self, record: Record) -> RecordHead:
+    def _head(self, record: ArchivedRecord) -> RecordHead:
         return head_of(self._number, record.offset, record.value)
 
-    def _is_evaluation(self, record: Record) -> bool:
+    def _is_evaluation(self, record: ArchivedRecord) -> bool:
         return self._is_own(record) and self._head(record).kind == "evaluation"
 
-    def _is_own(self, record: Record) -> bool:
+    def _is_own(self, record: ArchivedRecord) -> bool:
         value = record.value
         if self._place(record)[1] in self._uids:
             return True
@@ -128,7 +126,7 @@ class Sampler:
         self._uids.add(self._place(record)[1])
         return True
 
-    def _place(self, record: Record) -> tuple[int, bytes]:
+    def _place(self, record: ArchivedRecord) -> tuple[int, bytes]:
         return place_of(self._number, record.offset, record.value)
 
     async def _full(self, id_: str) -> Recorded | None:

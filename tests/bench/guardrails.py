@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
+from msgspec import structs
 
 from schemas.kubernetes.gotimes import parse_time_ms
 from streams.archive.archiver import PartitionWriter
@@ -74,7 +75,7 @@ def _later(hour: list[ArchivedRecord], hours: int) -> Iterator[ArchivedRecord]:
         text = known.setdefault(found[1], _text(found[1], hours))
         value = record.value[: found.start(1)] + text + record.value[found.end(1) :]
         offset, at_ms = record.offset + hours * len(hour), record.timestamp_ms + hours * _HOUR_MS
-        yield record._replace(offset=offset, timestamp_ms=at_ms, value=value)
+        yield structs.replace(record, offset=offset, timestamp_ms=at_ms, value=value)
 
 
 def _text(time_text: bytes, hours: int) -> bytes:

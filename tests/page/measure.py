@@ -38,7 +38,7 @@ from schemas.entries import Body, Entry, LogRecord, Outcome
 from schemas.observed import AutoscalerList, Mode
 from schemas.settings import ClusterSettings
 from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord
+from streams.archive.segments import archived_record
 from streams.history.past import Past
 from streams.state.moves import Move
 from tests.archive_kit import Topics, as_record, write_archive
@@ -85,7 +85,7 @@ class RecordedFleet(Fleet):
             decisions.append(as_record(len(decisions), self.now_ms, made))
             if b'"wants":' in made.value:
                 self._wanted = decode(made.value, Decision)
-        log.append(ArchivedRecord(len(log), self.now_ms, b"", (), value))
+        log.append(archived_record(len(log), self.now_ms, b"", (), value))
 
     def run(self, load_milli: int) -> None:
         """One sync period with a load, which all pods share; a write that is wanted is applied at once."""

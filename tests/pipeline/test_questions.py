@@ -35,7 +35,7 @@ from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.archive.archiver import Archiver, SegmentLimits
 from streams.archive.follow import NAMES
-from streams.archive.segments import ArchivedRecord
+from streams.archive.segments import archived_record
 from streams.history.evaluations import evaluation_of
 from streams.history.kafkapast import KafkaPast
 from streams.history.past import AHEAD_MS
@@ -532,7 +532,7 @@ def _growing(
             topic = NAMES[each.topic]
             at = offsets[topic, each.partition]
             offsets[topic, each.partition] += 1
-            record = ArchivedRecord(at, each.timestamp_ms, each.key or b"", each.headers, each.value)
+            record = archived_record(at, each.timestamp_ms, each.key or b"", each.headers, each.value)
             archiver.append(topic, each.partition, record)
         archiver.flush()
 

@@ -25,7 +25,7 @@ from schemas.observed import (
 )
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord
+from streams.archive.segments import archived_record
 from streams.history.recorded import Recorded, expanded
 from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
@@ -156,8 +156,8 @@ class FleetPast(MemoryPast):
     """The past of a fleet in memory: one partition."""
 
     def __init__(self, fleet: Fleet, at_ms: int | None = None, *, live: bool = False) -> None:
-        log = [ArchivedRecord(offset, time_ms, b"", (), value) for offset, time_ms, value in fleet.log]
-        decisions = [ArchivedRecord(offset, 0, b"", (), value) for offset, value in enumerate(fleet.values)]
+        log = [archived_record(offset, time_ms, b"", (), value) for offset, time_ms, value in fleet.log]
+        decisions = [archived_record(offset, 0, b"", (), value) for offset, value in enumerate(fleet.values)]
         super().__init__({(LOG, 0): log, (DECISIONS, 0): decisions}, dict(fleet.rows), at_ms=at_ms, live=live)
 
     async def follow(self) -> AsyncGenerator[Recorded, None]:

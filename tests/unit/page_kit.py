@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from html.parser import HTMLParser
 from typing import Any
@@ -26,8 +26,8 @@ class GrowingPast(FleetPast):
         super().__init__(fleet, at_ms, live=True)
         self._fleet = fleet
 
-    def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
-        return self._fleet.past(self.at_ms).records(topic, partition, first)
+    def stretches(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
+        return self._fleet.past(self.at_ms).stretches(topic, partition, first)
 
     def backwards(
         self, topic: str, partition: int, upto_ms: int | None = None

@@ -21,7 +21,7 @@ from schemas.guardrails import Guardrail, Guardrails, problems
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, Trip, run_guardrails
 from streams.archive.layout import DECISIONS
-from streams.archive.segments import ArchivedRecord
+from streams.archive.segments import ArchivedRecord, archived_record
 from streams.state.records import print_time
 from tests.brakes_kit import World
 from tests.memorypast import MemoryPast
@@ -307,7 +307,7 @@ class _Arriving(MemoryPast):
     """A past of which the last records arrive only now."""
 
     def __init__(self, values: list[bytes], known: int) -> None:
-        records = [ArchivedRecord(offset, 0, b"", (), value) for offset, value in enumerate(values)]
+        records = [archived_record(offset, 0, b"", (), value) for offset, value in enumerate(values)]
         super().__init__({(DECISIONS, 0): records[:known]})
         self.coming = records
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from msgspec import structs
 
 from streams.archive.archiver import Archiver, SegmentLimits, torn
 from streams.archive.layout import DECISIONS, LOG, is_written, snapshots
@@ -161,7 +162,7 @@ def test_decisions_wait_for_their_log_records_and_are_missed_when_they_do_not_co
 
 def test_a_log_that_cannot_be_folded_is_archived_all_the_same(tmp_path: Path, made: Topics) -> None:
     log = [*made[LOG, 0]]
-    log[20] = log[20]._replace(value=b"garbage")
+    log[20] = structs.replace(log[20], value=b"garbage")
     before = [r for r in made[DECISIONS, 0] if orjson.loads(r.value)["input"]["offset"] < 20]
     root = write_archive(tmp_path, FLEET, segment_ms=30_000, topics={(LOG, 0): log, (DECISIONS, 0): before})
     assert list(PartitionReader(root, LOG, 0).records()) == log

@@ -6,7 +6,7 @@ import pytest
 
 from fleethpa.frame.sources import log_length, share_done
 from streams.archive.layout import LOG
-from streams.archive.segments import ArchivedRecord, ArchiveError
+from streams.archive.segments import ArchivedRecord, ArchiveError, archived_record
 from tests.memorypast import MemoryPast
 
 
@@ -24,7 +24,7 @@ def test_the_share_that_is_done(done: int, due: int, stated: str) -> None:
 
 
 def records(first: int, count: int) -> list[ArchivedRecord]:
-    return [ArchivedRecord(offset, 1_000, b"", (), b"") for offset in range(first, first + count)]
+    return [archived_record(offset, 1_000, b"", (), b"") for offset in range(first, first + count)]
 
 
 async def test_the_length_of_a_log_counts_what_is_kept_of_all_partitions() -> None:

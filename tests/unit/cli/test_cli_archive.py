@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 import orjson
 import pytest
+from msgspec import structs
 
 from schemas.keys import partition_for
 from streams.archive.archiver import Archiver, SegmentLimits
@@ -198,7 +199,7 @@ def test_verify_of_a_changed_decision_names_the_number_that_differs(run: Cli, tm
     record = made[DECISIONS, 1][10]
     body = orjson.loads(record.value) | {"maxReplicas": 4711}
     changed = [*made[DECISIONS, 1]]
-    changed[10] = record._replace(value=orjson.dumps(body))
+    changed[10] = structs.replace(record, value=orjson.dumps(body))
     write_archive(tmp_path / "a", FLEET, topics=made | {(DECISIONS, 1): changed})
     for verb in (["verify", body["id"]], ["replay"], ["audit", "verify"]):
         result = run(*verb, "--from", str(tmp_path / "a"))
@@ -284,7 +285,7 @@ def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_s
 ) -> None:
     shifted = {
         (topic, number): [
-            each._replace(timestamp_ms=each.timestamp_ms + behind_ms) if topic == DECISIONS else each
+            structs.replace(each, timestamp_ms=each.timestamp_ms + behind_ms) if topic == DECISIONS else each
             for each in records
         ]
         for (topic, number), records in made.items()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from streams.archive.layout import LOG
-from streams.archive.segments import ArchivedRecord
+from streams.archive.segments import ArchivedRecord, archived_record
 from streams.history.past import LogGoneError
 from streams.state.partition import Partition
 from tests.archive_kit import ENFORCING
@@ -15,7 +15,7 @@ from tests.generated_log import START_MS, Fleet, partition_log
 from tests.memorypast import MemoryPast
 
 MADE = [
-    ArchivedRecord(offset, time_ms, b"", (), value)
+    archived_record(offset, time_ms, b"", (), value)
     for offset, (_, time_ms, value) in enumerate(partition_log(Fleet(hpas=2, minutes=2, metrics=1, settings=ENFORCING)))
 ]
 STORED = 3

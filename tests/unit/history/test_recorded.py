@@ -16,7 +16,7 @@ from schemas.decisions import DecisionOutline, MetricOutline
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord
+from streams.archive.segments import ArchivedRecord, archived_record
 from streams.history.past import BEYOND_MS
 from streams.history.recorded import Expander, Recorded, expanded, head_of
 from streams.state.partition import Partition
@@ -111,7 +111,7 @@ class StretchesPast(MemoryPast):
     """Its decisions are read backwards in stretches of some length, as from an archive's segments."""
 
     def __init__(self, length: int) -> None:
-        records = [ArchivedRecord(each.offset, 0, b"", (), each.value) for each in recorded_of(SEEDS[-1])]
+        records = [archived_record(each.offset, 0, b"", (), each.value) for each in recorded_of(SEEDS[-1])]
         super().__init__({(LOG, 0): [], (DECISIONS, 0): records})
         self.length, self.read = length, 0
 
@@ -148,17 +148,19 @@ class PlacedPast(MemoryPast):
     """Its decisions are found by their log time, and it notes from where they are read."""
 
     def __init__(self) -> None:
-        records = [ArchivedRecord(each.offset, each.time_ms, b"", (), each.value) for each in recorded_of(SEEDS[-1])]
+        records = [archived_record(each.offset, each.time_ms, b"", (), each.value) for each in recorded_of(SEEDS[-1])]
         super().__init__({(LOG, 0): [], (DECISIONS, 0): records})
         self.firsts: list[int] = []
 
     async def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
         return sum(record.timestamp_ms < time_ms for record in self.made[topic, partition])
 
-    async def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
+    async def stretches(
+        self, topic: str, partition: int, first: int = 0
+    ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
         self.firsts.append(first)
-        async for record in super().records(topic, partition, first):
-            yield record
+        async for stretch in super().stretches(topic, partition, first):
+            yield stretch
 
 
 @pytest.mark.parametrize("name", [each.name for each in sorted({each.hpa for each in recorded_of(SEEDS[-1])})])

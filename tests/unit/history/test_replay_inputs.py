@@ -10,7 +10,7 @@ from msgspec import structs
 
 from streams.analysis.answer import answer
 from streams.archive.layout import LOG
-from streams.archive.segments import ArchivedRecord
+from streams.archive.segments import archived_record
 from streams.history.evaluations import Evaluated, evaluation_of, events
 from streams.history.past import LogGoneError
 from streams.history.recorded import Recorded, expanded
@@ -58,7 +58,7 @@ def test_a_probe_changes_no_byte() -> None:
 
 async def test_an_evaluation_is_found_by_its_decision() -> None:
     records = partition_log(Fleet(hpas=3, namespaces=1, minutes=3))
-    past = MemoryPast({(LOG, 0): [ArchivedRecord(at, time_ms, b"", (), value) for at, time_ms, value in records]})
+    past = MemoryPast({(LOG, 0): [archived_record(at, time_ms, b"", (), value) for at, time_ms, value in records]})
     all_ = [e for e in events(Partition.empty(0), records, lambda _: True) if isinstance(e, Evaluated)]
     values = [e.value for e in all_]
     recorded = next(each for each in expanded(0, enumerate(values))[1][len(values) // 2 :] if not each.short)

@@ -12,7 +12,7 @@ from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import CommandError
 from schemas.keys import HpaId
 from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord
+from streams.archive.segments import archived_record
 from streams.state.partition import Partition
 from tests.generated_log import Fleet, partition_log
 from tests.memorypast import MemoryPast
@@ -30,8 +30,8 @@ def _past(decided_upto: int | None = None) -> MemoryPast:
     ]
     return MemoryPast(
         {
-            (LOG, 0): [ArchivedRecord(at, time_ms, b"", (), value) for at, time_ms, value in records],
-            (DECISIONS, 0): [ArchivedRecord(at, 0, b"", (), value) for at, value in enumerate(values)],
+            (LOG, 0): [archived_record(at, time_ms, b"", (), value) for at, time_ms, value in records],
+            (DECISIONS, 0): [archived_record(at, 0, b"", (), value) for at, value in enumerate(values)],
         }
     )
 

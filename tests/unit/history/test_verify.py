@@ -49,7 +49,7 @@ async def test_an_engine_change_is_told(tmp_path: Path, monkeypatch: pytest.Monk
     change = encode(LogRecord(v=1, entries=[Entry(key=WHOLE_PARTITION_KEY, body=EngineSet(engine=2))]))
     log = made[LOG, 0]
     tick = next(n for n, record in enumerate(log) if n > 100 and record.value == encode(LogRecord(v=1, entries=[])))
-    log[tick] = log[tick]._replace(value=change)
+    log[tick] = structs.replace(log[tick], value=change)
     forged = decided_anew(made, 0)
     assert forged is not None
     write_archive(tmp_path, topics=forged)

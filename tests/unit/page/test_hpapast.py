@@ -11,7 +11,7 @@ from fleethpa.page.hpapast import KeptPasts, follow_changes, read_decisions, rea
 from fleethpa.page.hpaview import charts
 from schemas.keys import HpaId
 from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord, BareRecord
+from streams.archive.segments import ArchivedRecord
 from streams.state.partition import Partition
 from tests.archive_kit import Topics, decided
 from tests.bench.steady import ENFORCED, ClosedLoop
@@ -46,10 +46,10 @@ class Growing(MemoryPast):
             for key, records in self._topics.items()
         }
 
-    async def bare_records(
+    async def stretches(
         self, topic: str, partition: int, first: int = 0
-    ) -> AsyncGenerator[Sequence[ArchivedRecord | BareRecord], None]:
-        async for stretch in super().bare_records(topic, partition, first):
+    ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
+        async for stretch in super().stretches(topic, partition, first):
             self.given += len(stretch)
             yield stretch
 
