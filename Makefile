@@ -39,10 +39,10 @@ test-pythons-short: setup  ## The same with a part of the tests, in less than fo
 	$(BIN)/python -m tests.pythons --short --limit-s 150
 
 test-slow: setup  ## What is too slow for the fast tier: random damage to archives, closed-loop scores, long laws
-	$(BIN)/pytest -q -m "slow and not kafka and not kubernetes and not page"
+	$(BIN)/pytest -q -m "slow and not kafka and not kubernetes and not page" -n 3 --dist loadfile
 
 test-kafka: setup  ## The tests that need a real Apache Kafka (from Maven Central; needs a JDK and mvn), a short chaos run among them
-	$(BIN)/pytest -q -m "kafka and not hostile" tests/kafka
+	$(BIN)/pytest -q -m "kafka and not hostile" tests/kafka -n 2 --dist loadfile
 
 test-prometheus: setup  ## HPAs decided from a real Prometheus (needs the binary; on Debian apt-get install prometheus)
 	$(BIN)/pytest -q -m prometheus tests/prometheus
