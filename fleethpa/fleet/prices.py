@@ -43,6 +43,6 @@ def cost_per_hour(state: FleetState) -> Decimal | None:
     costs = [
         price * (view.status.get("currentReplicas") or 0)
         for hpa, view in state.hpas.items()
-        if (price := prices[hpa.cluster]) is not None
+        if (price := prices[hpa.cluster]) is not None and view.fleet is None  # its clusters have the replicas
     ]
     return sum(costs, Decimal(0)) if costs else None

@@ -13,7 +13,7 @@ import click
 
 from fleethpa.fleet.hung import SignsOfLife, hung_processes, unanswered
 from fleethpa.fleet.troubles import cut_off, since
-from fleethpa.fleet.views import ClusterView, FleetState, HpaView
+from fleethpa.fleet.views import ClusterView, FleetState, HpaView, MemberView
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import SHARED, Session
 from fleethpa.show.times import rfc3339, span
@@ -22,6 +22,7 @@ from schemas.keys import EVERY_CLUSTER, FLEET
 from schemas.kubernetes.shape import Json
 from schemas.settings import settings_of
 from streams.archive.segments import ArchiveError
+from streams.state.fleet import away
 from streams.state.guards import GuardrailPauses, guarded_namespaces, guardrail_in_force, pause_scopes, standing
 from streams.state.hpastate import SCHEDULE_ANNOTATION, Hpa
 from streams.state.ledger import CoreError
@@ -30,7 +31,7 @@ from streams.state.namespace import Namespace
 from streams.state.overrides import override_in_force
 from streams.state.partitionrow import PartitionRow, ServedRow
 from streams.state.rowcodec import decode_row, partition_key
-from streams.state.rows import HpaRow, Pause
+from streams.state.rows import FleetRow, HpaRow, Pause
 
 if TYPE_CHECKING:
     from streams.history.past import Folded, Past
@@ -208,7 +209,22 @@ def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:
         is_writing=row.pending is not None,
         revision=row.revision,
         fleet=None if row.fleet is None else row.fleet.spec,
+        members=() if row.fleet is None else tuple(_members(row.fleet, clock_ms, settings.sync_period_ms)),
     )
+
+
+def _members(fleet: FleetRow, clock_ms: int, period_ms: int) -> Iterator[MemberView]:
+    gone = away(fleet, clock_ms, period_ms)
+    for each in fleet.spec.clusters:
+        account, part = fleet.accounts[each.name], fleet.parts.get(each.name)
+        yield MemberView(
+            cluster=each,
+            share=fleet.shares.get(each.name),
+            has=None if account.report is None else account.report.replicas,
+            may_have=account.counted,
+            reported_ms=0 if part is None else part.taken_ms,
+            is_away=each.name in gone,
+        )
 
 
 def _object(row: HpaRow) -> Json:

@@ -13,7 +13,7 @@ from fleethpa.show.words import cause
 from schemas.decisions import IGNORED_REASON, NO_OUTCOME
 from schemas.fitting import IGNORED
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
-from schemas.observed import FleetSpec, Mode
+from schemas.observed import FleetCluster, FleetSpec, Mode
 from schemas.settings import ClusterSettings
 from streams.state.clustersettings import effective
 from streams.state.moves import Fight, Move, by_another, fight_now
@@ -52,6 +52,23 @@ class Problem(NamedTuple):
     waits: bool = True
 
 
+class MemberView(NamedTuple):
+    """What a FleetHPA knows of one of its clusters; replicas are counts.
+
+    `share`: None before the first division. `has`: as it reported last under the present spec; None: it has not.
+    `may_have`: the most that it can have until it reports again, by its report and what was allotted to it.
+    `reported_ms`: when its newest report came (log time; 0: none did). `is_away`: it has not reported for two sync
+    periods.
+    """
+
+    cluster: FleetCluster
+    share: int | None
+    has: int | None
+    may_have: int
+    reported_ms: int
+    is_away: bool
+
+
 @dataclass(frozen=True)
 class HpaView:
     """The present state of one HPA.
@@ -87,6 +104,8 @@ class HpaView:
     """Of the spec of the FleetHPA that it is, or that it belongs to; 0: it is an HPA by itself."""
     fleet: FleetSpec | None = None
     """Of a FleetHPA: how it is divided."""
+    members: tuple[MemberView, ...] = ()
+    """Of a FleetHPA: its clusters, in the order of the spec."""
     is_unanswered: bool = False
     """Whether outcomes cannot come now: that one is missing is then no problem of this HPA."""
 
@@ -152,6 +171,7 @@ def _problems(view: HpaView) -> Iterator[Problem]:
         text = f"enforcing is refused: {view.refused}"
         yield Problem("refused", text, text)
     yield from _of_conditions(view, conditions)
+    yield from _of_members(view.members)
     if held := _held(view):
         yield Problem("held", held, waits=False)
     if view.at_max:
@@ -186,6 +206,15 @@ def _of_conditions(view: HpaView, conditions: list[dict[str, Any]]) -> Iterator[
             elif not is_named:
                 is_named = True
                 yield _for_want_of_metrics(view)
+
+
+def _of_members(members: Iterable[MemberView]) -> Iterator[Problem]:
+    """The clusters of a FleetHPA that are away: it adds up no pods of theirs, and cannot change what they have."""
+    for each in members:
+        if each.is_away:
+            what = "is away" if each.has is not None else "has not reported under the present spec"
+            text = f"cluster {each.cluster.name} {what}"
+            yield Problem("away", text, text)
 
 
 def _for_want_of_metrics(view: HpaView) -> Problem:

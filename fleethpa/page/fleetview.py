@@ -10,7 +10,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final, get_args
 
@@ -19,8 +19,10 @@ from fleethpa.fleet.lists import cluster_listing, hpa_listing
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.show import words
 from fleethpa.show.html import scale, step_path
+from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.observed import Mode
+from streams.state.moves import Move
 
 FLEET_WORDS: Final = ("cluster", "namespace", "name", "mode", "problem")
 CHANGE_WORDS: Final = ("cluster", "namespace", "name", "mode", "reason", "limit", "direction", "kind")
@@ -143,7 +145,8 @@ def fleet_view(state: FleetState, query: str, number: int, now_ms: int) -> dict[
     """What the template shows; `number`: of the page of rows, from 1 on; one that is not there is the nearest."""
     wanted, mistake = filter_of(query, FLEET_WORDS)
     order = sorted(state.hpas.values(), key=lambda view: (-_weight(view), view.id))
-    found = [view for view in order if wanted.fits(_words(view))] if wanted.terms else order
+    # Without a filter, clusters of a FleetHPA that have no problem of their own are in its row.
+    found = [view for view in order if (wanted.fits(_words(view)) if wanted.terms else not _is_in_whole(view, state))]
     pages = max(1, -(-len(found) // SHOWN))
     number = min(max(1, number), pages)
     first = (number - 1) * SHOWN
@@ -158,7 +161,9 @@ def fleet_view(state: FleetState, query: str, number: int, now_ms: int) -> dict[
         "columns": [column for column in listing.columns if not column.wide],
         "rows": rows,
         "weight": _weight,
-        "sparkline": sparkline,
+        "sparkline": lambda view: sparkline(replace(view, moves=moves_of_whole(view, state)) if view.members else view),
+        "member_of": member_of,
+        "in_wholes": 0 if wanted.terms else len(order) - len(found),
         "labels": Counter(problem.label for view in order for problem in view.problems).most_common(),
         "found": len(found),
         "all": len(order),
@@ -221,6 +226,27 @@ def _words(view: HpaView) -> dict[str, Sequence[str]]:
 
 def _problems(view: HpaView) -> list[str]:
     return [problem.text for problem in view.problems]
+
+
+def member_of(view: HpaView, cluster: str) -> HpaId:
+    """The HPA of a FleetHPA in one of its clusters."""
+    return view.id._replace(cluster=cluster)
+
+
+def _is_in_whole(view: HpaView, state: FleetState) -> bool:
+    return view.whole is not None and view.whole in state.hpas and not view.problems
+
+
+def moves_of_whole(view: HpaView, state: FleetState) -> tuple[Move, ...]:
+    """The moves of a FleetHPA's total: those of its clusters, counted back from what it has now."""
+    members = [state.hpas[hpa] for each in view.members if (hpa := member_of(view, each.cluster.name)) in state.hpas]
+    count: int = view.status.get("currentReplicas") or 0
+    found = []
+    for move in sorted((move for each in members for move in each.moves), key=lambda move: -move.time_ms):
+        before = count - (move.after - move.before)
+        found.append(move._replace(before=before, after=count))
+        count = before
+    return tuple(reversed(found))
 
 
 def sparkline(view: HpaView) -> str:

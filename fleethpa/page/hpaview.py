@@ -15,6 +15,7 @@ from fleethpa.fleet.decisionpage import metric_health
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import usage
 from fleethpa.frame.options import parse_duration_ms
+from fleethpa.page.division import division
 from fleethpa.page.hpapast import TIMELINE, HpaPast, likeness
 from fleethpa.page.waterfall import waterfall
 from fleethpa.show import words
@@ -50,6 +51,8 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int) -> dict[
     return {
         "hpa": hpa,
         "view": view,
+        "can_try": view is not None and not view.revision,
+        "division": division(view, now_ms) if view is not None and view.members else None,
         "more_replicas": view.spec["maxReplicas"] * 5 // 3 if view is not None else 0,
         "moves": list(reversed(view.moves)) if view is not None else [],
         "has_rivals": view is not None and any(move.writer != FLEETHPA for move in view.moves),

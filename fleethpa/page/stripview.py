@@ -105,8 +105,9 @@ def _tiles(state: FleetState, views: Sequence[HpaView], causes: int, rate: float
     modes = Counter(view.mode for view in views)
     others = ", ".join(f"{modes[mode]:,} {mode}" for mode in ("enforce", "shadow", "off") if modes[mode])
     yield Tile("HPAs", f"{len(views):,}", others)
-    current: list[int] = [view.status.get("currentReplicas") or 0 for view in views]
-    wanted: list[int] = [view.status.get("desiredReplicas") or 0 for view in views]
+    statuses = [view.status for view in views if view.fleet is None]  # a FleetHPA's replicas are in its clusters
+    current: list[int] = [status.get("currentReplicas") or 0 for status in statuses]
+    wanted: list[int] = [status.get("desiredReplicas") or 0 for status in statuses]
     more = sum(max(0, after - before) for before, after in zip(current, wanted, strict=True) if after)
     fewer = sum(max(0, before - after) for before, after in zip(current, wanted, strict=True) if after)
     asked = f"{more:,} more wanted" if more else f"{fewer:,} fewer wanted" if fewer else "as wanted"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from fleethpa.fleet.decisionpage import Explanation
@@ -52,7 +53,9 @@ class Waterfall(NamedTuple):
 
 
 def waterfall(found: Explanation) -> Waterfall:
-    """Draw the steps of a decision from the current count to the final one."""
+    """Draw the steps of a decision from the current count to the final one; the division of a FleetHPA comes after."""
+    divided = len(found.decision.observed.get("clusters", ()))
+    found = replace(found, steps=found.steps[: len(found.steps) - divided])
     most = max([1, *(count for step in found.steps if (count := _count(step)) is not None)])
     decisive = deciding_step(found)
     tops = [_top(step, most) for step in found.steps]
