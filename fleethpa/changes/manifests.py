@@ -133,7 +133,7 @@ def read_hpas(session: Session, filenames: tuple[str, ...], validate: FieldValid
 
     `also`: a kind that will do in place of them.
 
-    Raises CommandError: as `read_input`; or there is no HPA (exit 2).
+    Raises CommandError: what `read_input` raises, or the input has no HPA (exit 2).
     """
     read = read_input(filenames, validate)
     warn_about_fields(session, read)

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 LONGEST_BLIND_PAUSE_S = 5.0
-"""While an API server does not answer at all and nothing of it can be seen: when it comes up, that is to be noticed."""
+"""The longest pause while an API server does not answer at all: its return should be noticed soon."""
 LONGEST_RETRY_AFTER_S = 300.0
 """What a server may ask for at most: a proxy's nonsense must not blind us for a day."""
 _SILENCE_MARGIN_S = 30.0

@@ -78,7 +78,7 @@ class Past(ABC):
         self.rows_gone: set[str] = set()
         """State rows that the newest checkpoint names and the changelog has lost; what they held is not known."""
         self.remark: Callable[[str], None] = _ignore
-        """Takes what a person has to know of the state that was read."""
+        """Receives the notes for a person about the state that was read."""
 
     def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"remark": _ignore}
@@ -378,7 +378,7 @@ class Past(ABC):
         return [DecisionWindow(number, first, since_ms or 0, until_ms, Expander(wanted)) for first in firsts]
 
     async def newer(self, window: DecisionWindow) -> AsyncGenerator[list[Recorded], None]:
-        """Give what a window takes of the records that it has not seen yet."""
+        """Return those of the records that the window has not seen yet and takes."""
         async with aclosing(self.stretches(DECISIONS, window.number, window.position)) as stretches:
             async for stretch in stretches:
                 yield window.take(stretch)

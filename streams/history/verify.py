@@ -111,7 +111,7 @@ class _Checker:
         """Check one record of the decisions. Raises FaultError: something is wrong with it."""
         where = f"decision {self.report.partition}@{record.offset}"
         if self._offset is not None and record.offset != self._offset + 1:
-            raise FaultError(f"{where}: stands where offset {self._offset + 1} belongs")
+            raise FaultError(f"{where}: is where offset {self._offset + 1} belongs")
         self._offset = record.offset
         try:
             links = links_of(record.value)

@@ -37,7 +37,7 @@ class DivergenceError(CoreError):
 
     def __init__(self, what: str, standing: bytes, recomputed: bytes) -> None:
         super().__init__(
-            f"{what}\n  stands:     {standing.decode(errors='replace')}\n"
+            f"{what}\n  recorded:   {standing.decode(errors='replace')}\n"
             f"  recomputed: {recomputed.decode(errors='replace') or '(nothing)'}"
         )
         self.standing = standing
