@@ -10,10 +10,9 @@ from streams.hpa.evaluation import Evaluation, History
 from streams.hpa.gofloat import MAX_INT32
 from streams.hpa.normalize import legacy_limits
 from streams.hpa.reconcile import decide
-from streams.state.budget import CONSTRAINT, Way
-from streams.state.guards import overflow
+from streams.state.brakes import limited
 from streams.state.lostmetrics import CONSTRAINT as FALLBACK
-from streams.state.lostmetrics import EvaluationInputs, ProbeGuards, view_step, with_fallback
+from streams.state.lostmetrics import EvaluationInputs, Guards, with_fallback
 from streams.state.overrides import CONSTRAINT as OVERRIDDEN
 from streams.state.overrides import with_override
 from streams.state.records import constraints
@@ -46,49 +45,14 @@ def answer(inputs: EvaluationInputs) -> Answer:
     made = constraints(evaluation)
     if override is not None or fallback is not None:
         made.append(FALLBACK if override is None else OVERRIDDEN)
-    current = evaluation.current_replicas or 0
-    desired = current if evaluation.desired_replicas is None else evaluation.desired_replicas
-    brake = None
-    if evaluation.pending is not None and inputs.mode == "enforce":
-        held = _held(inputs, evaluation, desired > current)
-        made += held
-        if "PartialView" in held:
-            guards = inputs.guards
-            brake = view_step(evaluation.pending, guards.partial_view, guards.partial_until_ms)
-        if held:
-            desired = current
-        else:
-            desired, brake = _within_budget(inputs, _within_step(inputs, desired, current, made), current, made)
-    return Answer(evaluation=evaluation, final=desired, constraints=made, brake=brake)
-
-
-def _held(inputs: EvaluationInputs, evaluation: Evaluation, up: bool) -> list[str]:
-    guards = inputs.guards
-    facts = {
-        "Frozen": guards.frozen,
-        "Paused": bool(guards.paused_up if up else guards.paused_down),
-        "PartialView": bool(guards.partial_view) and not up,
-        "Overflow": guards.hold_on_overflow and bool(overflow(evaluation)),
-    }
-    return [name for name, holds in facts.items() if holds]
-
-
-def _within_step(inputs: EvaluationInputs, desired: int, current: int, made: list[str]) -> int:
-    limit = inputs.guards.max_step
-    if limit is None or abs(desired - current) <= limit:
-        return desired
-    made.append("MaxStep")
-    return current + limit if desired > current else current - limit
-
-
-def _within_budget(inputs: EvaluationInputs, desired: int, current: int, made: list[str]) -> tuple[int, Step | None]:
-    way: Way = "removal" if desired < current else "addition"
-    left = inputs.guards.removal if way == "removal" else inputs.guards.addition
-    if left is None or abs(desired - current) <= left.cap:
-        return desired, None
-    made.append(CONSTRAINT[way])
-    cut = current - left.cap if way == "removal" else current + left.cap
-    return cut, left.step(way, desired, cut)
+    pending, guards = evaluation.pending, inputs.guards
+    final, brake = evaluation.desired_replicas, None
+    if pending is not None and inputs.mode == "enforce":
+        left = limited(guards, guards.left, evaluation, pending)
+        made += left.constraints
+        final, brake = None if left.held else left.pending.desired_replicas, left.step
+    final = (evaluation.current_replicas or 0) if final is None else final
+    return Answer(evaluation=evaluation, final=final, constraints=made, brake=brake)
 
 
 def with_answer(inputs: EvaluationInputs, index: int, changed: object) -> EvaluationInputs:
@@ -145,7 +109,7 @@ def _exact(rules: ScalingRules | None) -> ScalingRules | None:
 
 def _guards(**changes: object) -> Callable[[EvaluationInputs], EvaluationInputs]:
     def changed(inputs: EvaluationInputs) -> EvaluationInputs:
-        guards: ProbeGuards = structs.replace(inputs.guards, **changes)
+        guards: Guards = structs.replace(inputs.guards, **changes)
         return structs.replace(inputs, guards=guards)
 
     return changed
@@ -162,7 +126,7 @@ _CHANGES: dict[str, tuple[Callable[[EvaluationInputs], EvaluationInputs], str]] 
     "ScaleDownPolicy": (_no_policy, "with no scaling policy"),
     "Tolerance": (_no_tolerance, "with a tolerance of 0"),
     "Paused": (_guards(paused_up="", paused_down=""), "without the pause"),
-    "Frozen": (_guards(frozen=False), "without the freeze"),
+    "Frozen": (_guards(frozen=""), "without the freeze"),
     "Overflow": (_guards(hold_on_overflow=False), "without the overflow guard"),
     "MaxStep": (_guards(max_step=None), "without the largest step"),
     "Override": (lambda inputs: structs.replace(inputs, override=None), "without the override"),

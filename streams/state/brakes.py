@@ -1,7 +1,7 @@
 """fleethpa's own limits of a write that an evaluation wants, in the order in which they are asked, and its budgets."""
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -10,7 +10,7 @@ from streams.hpa.evaluation import Evaluation, Pending
 from streams.state.budget import CONSTRAINT, Left, Way
 from streams.state.guards import overflow, pause_in_force
 from streams.state.hpastate import Hpa
-from streams.state.lostmetrics import LONGEST_HOLD_MS, partial_view, view_step
+from streams.state.lostmetrics import LONGEST_HOLD_MS, Guards, partial_view, view_step
 from streams.state.observe import Observed, Subject
 from streams.state.rows import BudgetEntry, PendingWrite
 from streams.state.samples import State
@@ -33,50 +33,53 @@ class LimitedWrite(NamedTuple):
     claim: Way | None = None
 
 
-def limited(subject: Subject, evaluation: Evaluation, pending: Pending) -> LimitedWrite:
+def limited(
+    guards: Guards, left: Callable[[Way], Left | None], evaluation: Evaluation, pending: Pending
+) -> LimitedWrite:
     """Ask fleethpa's own limits. Every one that holds the write is named, and the first is the reason. A write that
     none holds is cut to what `maxStep` and then the budgets allow.
+
+    `left`: what the budgets leave to removals or to additions; None: nothing bounds them.
     """
-    holding = {name: text for name, hold in HOLDS if (text := hold(subject, evaluation, pending))}
+    holding = _holding(guards, evaluation, _is_up(pending))
     if holding:
         partial = holding.get("PartialView")
-        until_ms = subject.namespace.view.since_ms + LONGEST_HOLD_MS
-        step = None if partial is None else view_step(pending, partial, until_ms)
+        step = None if partial is None else view_step(pending, partial, guards.partial_until_ms)
         return LimitedWrite(pending, tuple(holding), next(iter(holding.values())), step)
-    found = _within_step(pending, subject.settings.max_step)
-    return _within_budget(subject, found) if subject.settings.budgets.is_set else found
+    return _within_budget(left, _within_step(pending, guards.max_step))
+
+
+def _holding(guards: Guards, evaluation: Evaluation, is_up: bool) -> dict[AppliedLimit, str]:
+    """What holds a whole write, in the order in which it is asked, and why."""
+    wrapped = overflow(evaluation) if guards.hold_on_overflow else ""
+    asked: dict[AppliedLimit, str] = {
+        "Frozen": guards.frozen,
+        "Paused": guards.paused_up if is_up else guards.paused_down,
+        "PartialView": "" if is_up else guards.partial_view,
+        "Overflow": f"held: {wrapped}" if wrapped else "",
+    }
+    return {name: why for name, why in asked.items() if why}
+
+
+def guards_of(subject: Subject) -> Guards:
+    """Give what may hold or cut a write of an HPA now, without what the budgets leave."""
+    namespace, settings, state = subject.namespace, subject.settings, subject.state
+    up, down = (
+        pause_in_force(namespace, subject.hpa.id.name, state.row, is_up, state.now_ms) for is_up in (True, False)
+    )
+    return Guards(
+        frozen=f"cluster {namespace.cluster} is frozen" if settings.frozen else "",
+        paused_up=up,
+        paused_down=down,
+        hold_on_overflow=settings.hold_on_overflow,
+        max_step=settings.max_step,
+        partial_view=partial_view(namespace, state.now_ms) if settings.partial_view else "",
+        partial_until_ms=namespace.view.since_ms + LONGEST_HOLD_MS,
+    )
 
 
 def _is_up(pending: Pending) -> bool:
     return pending.desired_replicas > pending.current_replicas
-
-
-def _frozen(subject: Subject, _: Evaluation, __: Pending) -> str:
-    return f"cluster {subject.hpa.id.cluster} is frozen" if subject.settings.frozen else ""
-
-
-def _paused(subject: Subject, _: Evaluation, pending: Pending) -> str:
-    state = subject.state
-    return pause_in_force(subject.namespace, subject.hpa.id.name, state.row, _is_up(pending), state.now_ms)
-
-
-def _partial(subject: Subject, _: Evaluation, pending: Pending) -> str:
-    holds = subject.settings.partial_view and not _is_up(pending)
-    return partial_view(subject.namespace, subject.state.now_ms) if holds else ""
-
-
-def _overflowed(subject: Subject, evaluation: Evaluation, _: Pending) -> str:
-    wrapped = overflow(evaluation) if subject.settings.hold_on_overflow else ""
-    return f"held: {wrapped}" if wrapped else ""
-
-
-HOLDS: Final[tuple[tuple[AppliedLimit, Callable[[Subject, Evaluation, Pending], str]], ...]] = (
-    ("Frozen", _frozen),
-    ("Paused", _paused),
-    ("PartialView", _partial),
-    ("Overflow", _overflowed),
-)
-"""What holds a whole write, in the order in which it is asked; each gives its reason, or an empty text."""
 
 
 def _cut(pending: Pending, most: int) -> Pending:
@@ -100,11 +103,11 @@ def _within_step(pending: Pending, limit: int | None) -> LimitedWrite:
 # --- budgets ----------------------------------------------------------------------------------------------------------
 
 
-def _within_budget(subject: Subject, found: LimitedWrite) -> LimitedWrite:
+def _within_budget(asked: Callable[[Way], Left | None], found: LimitedWrite) -> LimitedWrite:
     """Cut a wanted write to what the budgets leave."""
     pending = found.pending
     way: Way = "addition" if _is_up(pending) else "removal"
-    left = budget_left(subject, way)
+    left = asked(way)
     if left is None or abs(_change(pending)) <= left.cap:
         return found
     cut = _cut(pending, left.cap)

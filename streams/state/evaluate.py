@@ -5,6 +5,7 @@ Each step gives a value that has all that later steps need. State changes in thr
 Events. Upstream has no such condition.
 """
 
+from functools import partial
 from typing import Any
 
 from msgspec import structs
@@ -19,24 +20,15 @@ from streams.hpa.evaluation import Evaluation, History, MetricEvaluation, Reconc
 from streams.hpa.observation import NO_PODS, Observation, Scale
 from streams.hpa.status import Conditions
 from streams.state import fastpath, fleet, records
-from streams.state.brakes import budget_left, count_size, limited, reserve
+from streams.state.brakes import budget_left, count_size, guards_of, limited, reserve
 from streams.state.clustersettings import Effective
 from streams.state.drafts import Decided, DraftRecord, Limited, decision_id, record
 from streams.state.fastpath import Repeated
-from streams.state.guards import pause_in_force
 from streams.state.hpastate import WRITE_TTL_MS, Hpa
 from streams.state.ledger import Draft, StateError
 from streams.state.lostmetrics import ANNOTATION as FALLBACK_ANNOTATION
 from streams.state.lostmetrics import CONSTRAINT as FALLBACK
-from streams.state.lostmetrics import (
-    LONGEST_HOLD_MS,
-    EvaluationInputs,
-    ProbeGuards,
-    is_lost,
-    parse_fallback,
-    partial_view,
-    with_fallback,
-)
+from streams.state.lostmetrics import EvaluationInputs, is_lost, parse_fallback, with_fallback
 from streams.state.memo import Memo
 from streams.state.namespace import Namespace
 from streams.state.observe import Observed, Subject, observe, register, subject_of, take_restart
@@ -216,7 +208,7 @@ def limit(subject: Subject, observed: Observed, decided: Decided) -> Limited:
             complete(pending, observed.status, evaluation.history, ScaleApplied(), now_ms, rules=rules),
             constraints,
         )
-    left = limited(subject, evaluation, pending)
+    left = limited(guards_of(subject), partial(budget_left, subject), evaluation, pending)
     constraints += left.constraints
     if left.held:
         result = without_write(pending, observed.status, evaluation.history)
@@ -332,9 +324,6 @@ def probed(subject: Subject, observed: Observed) -> EvaluationInputs:
     if not isinstance(seen, Observation):
         seen = Observation(seen.scale, answers=(None,) * len(subject.autoscaler.metrics))
     state, hpa, row, settings = subject.state, subject.hpa, subject.hpa.row, subject.settings
-    paused_up, paused_down = (
-        pause_in_force(subject.namespace, hpa.id.name, state.row, up, state.now_ms) for up in (True, False)
-    )
     return EvaluationInputs(
         decision=decision_id(state, hpa),
         hpa=hpa.id,
@@ -351,16 +340,8 @@ def probed(subject: Subject, observed: Observed) -> EvaluationInputs:
         history=observed.history,
         settings=settings.controller,
         period_ms=settings.sync_period_ms,
-        guards=ProbeGuards(
-            settings.frozen,
-            paused_up,
-            paused_down,
-            settings.hold_on_overflow,
-            settings.max_step,
-            budget_left(subject, "removal"),
-            budget_left(subject, "addition"),
-            partial_view(subject.namespace, state.now_ms) if settings.partial_view else "",
-            subject.namespace.view.since_ms + LONGEST_HOLD_MS,
+        guards=structs.replace(
+            guards_of(subject), removal=budget_left(subject, "removal"), addition=budget_left(subject, "addition")
         ),
         restart=observed.restart,
         fallback=parse_fallback(hpa.annotation(FALLBACK_ANNOTATION)),

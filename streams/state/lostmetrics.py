@@ -21,7 +21,7 @@ from schemas.observed import Mode, Origin
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.evaluation import Evaluation, History, Pending
 from streams.hpa.observation import Observation, PodRow
-from streams.state.budget import Left
+from streams.state.budget import Left, Way
 from streams.state.membership import canonical_selector, is_selector
 from streams.state.namespace import Namespace
 from streams.state.overrides import Override, write_to
@@ -75,13 +75,14 @@ def with_fallback(
     return changed, step
 
 
-class ProbeGuards(Struct, frozen=True, gc=False):
-    """What may prevent a wanted write of an enforced HPA. `paused_*`: the pause's reason, empty without one.
+class Guards(Struct, frozen=True, gc=False):
+    """What may hold or cut a wanted write of an enforced HPA, as `streams.state.brakes.limited` asks for it.
 
-    `removal`, `addition`: what the budgets leave to it; None: no budget bounds it.
+    `frozen`, `paused_*`: why, empty where it is not. `removal`, `addition`: what the budgets leave to it, for a probe;
+    None: no budget bounds it.
     """
 
-    frozen: bool = False
+    frozen: str = ""
     paused_up: str = ""
     paused_down: str = ""
     hold_on_overflow: bool = True
@@ -91,6 +92,10 @@ class ProbeGuards(Struct, frozen=True, gc=False):
     partial_view: str = ""
     """Why scale-downs in the namespace are held, and until when at most; empty: they are not."""
     partial_until_ms: int = 0
+
+    def left(self, way: Way) -> Left | None:
+        """What the budgets leave to removals or to additions; None: nothing bounds them."""
+        return self.removal if way == "removal" else self.addition
 
 
 class EvaluationInputs(Struct, frozen=True, kw_only=True):
@@ -118,7 +123,7 @@ class EvaluationInputs(Struct, frozen=True, kw_only=True):
     history: History
     settings: ControllerSettings
     period_ms: int
-    guards: ProbeGuards
+    guards: Guards
     restart: str = ""
     fallback: Fallback | None = None
     """Replicas for lost metrics; counts where `failures`, the evaluations in a row that failed, this one as well if it
