@@ -43,12 +43,16 @@ class FleetCluster(Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 class FleetSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """How a FleetHPA is divided among clusters: the part of its spec that an HPA has not.
 
-    `rebalanceAfterMs`: replicas move between clusters once the division has differed for so long.
+    `rebalanceAfterMs`: replicas move between clusters once the division has differed for so long. `spillAfterMs`: a
+    cluster whose pods wait for a node for so long gets no more than it has room for. `awaySpillAfterMs`: what a cluster
+    has counts no longer once it has been away for so long. 0: never.
     """
 
     clusters: list[FleetCluster]
     strategy: Literal["Weighted", "Ordered"] = "Weighted"
     rebalance_after_ms: TimeMs = 300_000
+    spill_after_ms: TimeMs = 0
+    away_spill_after_ms: TimeMs = 0
 
 
 class AutoscalerSet(EntryBody, frozen=True, kw_only=True):

@@ -30,6 +30,8 @@ class Fleet:
         self.waiting: list[Message] = []
         self.decided: dict[str, list[dict[str, Any]]] = {name: [] for name in self.logs}
         self.away: set[str] = set()
+        self.nodes: dict[str, int] = {}
+        """For how many pods a cluster has nodes; the others wait."""
         self.most = self.total
         self.revision = 0
         self.lists = 0
@@ -42,13 +44,15 @@ class Fleet:
     def total(self) -> int:
         return sum(self.replicas.values())
 
-    def apply(self, weights: Mapping[str, int] | None = None, mode: str = "enforce", **fleet: Any) -> None:
+    def apply(
+        self, weights: Mapping[str, int] | None = None, mode: str = "enforce", minimum: int = 1, **fleet: Any
+    ) -> None:
         """Apply the FleetHPA, as the verb does."""
         self.revision += 1
         weights = weights or dict.fromkeys(self.replicas, 1)
         clusters = [FleetCluster(name=each, weight=weights[each], max_replicas=self.maximum) for each in weights]
         spec = FleetSpec(clusters=clusters, **fleet)
-        hpa = make_hpa(NAME, minReplicas=1, maxReplicas=self.maximum)
+        hpa = make_hpa(NAME, minReplicas=minimum, maxReplicas=self.maximum)
         whole = AutoscalerSet(hpa=hpa, origin="central", fleet=spec, revision=self.revision)
         self.add(FLEET, whole, Command(command="mode", name=NAME, mode=mode))  # type: ignore[arg-type]
         for each in weights:
@@ -84,8 +88,20 @@ class Fleet:
 
     def _report_pods(self, name: str) -> None:
         self.lists += 1
-        pods = [make_pod(f"{NAME}-{number}", NAME) for number in range(self.replicas[name])]
+        waits: dict[str, Any] = {"phase": "Pending", "start": None, "ready": None, "ready_at": None}
+        pods = [
+            make_pod(f"{NAME}-{number}", NAME, **({} if number < self._running(name) else waits))
+            for number in range(self.replicas[name])
+        ]
         self.add(name, PodList(list_id=f"list-{self.lists}", pods=pods))
+
+    def _running(self, name: str) -> int:
+        return min(self.replicas[name], self.nodes.get(name, self.replicas[name]))
+
+    def grow(self, name: str, nodes: int) -> None:
+        """Give a cluster nodes for so many pods."""
+        self.nodes[name] = nodes
+        self._report_pods(name)
 
     def deliver_waiting(self) -> None:
         """Deliver what is on its way, and what comes of it."""
@@ -101,8 +117,8 @@ class Fleet:
             log.now_ms += PERIOD_MS
         for name in sorted(self.replicas):
             if name not in self.away:
-                each = load[name] // max(1, self.replicas[name])
-                usage = {f"{NAME}-{number}": each for number in range(self.replicas[name])}
+                each = load[name] // max(1, self._running(name))
+                usage = {f"{NAME}-{number}": each for number in range(self._running(name))}
                 self.add(name, Answers(items=[cpu_answer(NAME, usage, self.logs[name].now_ms)]))
         self.deliver_waiting()
         for name in self.logs:

@@ -21,6 +21,9 @@ from streams.across.division import UNLIMITED, FleetMember, Placement, Strategy,
 _OWN: Final = ("clusters", "placement", "whenAway")
 """Fields of a FleetHPA's spec that an HPA has not."""
 
+AWAY_SPILL_AFTER: Final = "2m"
+"""When what a cluster has counts no longer under the policy Spill, unless the manifest says so."""
+
 _Replicas = Annotated[int, Meta(ge=0, le=UNLIMITED)]
 
 
@@ -34,10 +37,12 @@ class _Cluster(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 class _Placement(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     strategy: Strategy = "Weighted"
     rebalance_after: str = "5m"
+    spill_after: str | None = None
 
 
 class _WhenAway(Struct, frozen=True, forbid_unknown_fields=True):
-    policy: Literal["Keep"] = "Keep"
+    policy: Literal["Keep", "Spill"] = "Keep"
+    after: str | None = None
 
 
 class _Own(Struct, frozen=True, rename="camel"):
@@ -91,8 +96,27 @@ def fleet_manifest(manifest: FileManifest, namespace: str) -> FleetManifest:
     )
     if problem := contradiction(members, body["spec"]["minReplicas"], body["spec"]["maxReplicas"]):
         raise _invalid(manifest, problem)
-    after_ms = parse_duration_ms(own.placement.rebalance_after, f"{manifest.source}: spec.placement.rebalanceAfter")
-    return FleetManifest(manifest.source, body, members, Placement(own.placement.strategy, after_ms))
+    return FleetManifest(manifest.source, body, members, _placement(manifest, own))
+
+
+def _placement(manifest: FileManifest, own: _Own) -> Placement:
+    def milliseconds(text: str, field: str) -> int:
+        return parse_duration_ms(text, f"{manifest.source}: spec.{field}")
+
+    def spill_after_ms(text: str, field: str) -> int:
+        if not (made := milliseconds(text, field)):
+            raise _invalid(manifest, f"spec.{field} has to be longer than 0")
+        return made
+
+    placement, away = own.placement, own.when_away
+    if away.policy == "Keep" and away.after is not None:
+        raise _invalid(manifest, "spec.whenAway.after goes only with the policy Spill: Keep moves nothing at any time")
+    return Placement(
+        placement.strategy,
+        milliseconds(placement.rebalance_after, "placement.rebalanceAfter"),
+        0 if placement.spill_after is None else spill_after_ms(placement.spill_after, "placement.spillAfter"),
+        0 if away.policy == "Keep" else spill_after_ms(away.after or AWAY_SPILL_AFTER, "whenAway.after"),
+    )
 
 
 def members_of(state: FleetState, whole: HpaId) -> list[HpaId]:
@@ -117,7 +141,7 @@ def fleet_records(
         for each in manifest.members
     ]
     placement = manifest.placement
-    fleet = FleetSpec(clusters=clusters, strategy=placement.strategy, rebalance_after_ms=placement.rebalance_after_ms)
+    fleet = FleetSpec(clusters=clusters, **structs.asdict(placement))
     words = "configured" if whole in state.hpas else "created"
     body = AutoscalerSet(
         hpa=manifest.body, origin="central", mode=mode, author=author, reason=reason, fleet=fleet, revision=revision

@@ -293,5 +293,15 @@ def _hpa_document(view: HpaView) -> dict[str, Any]:
 
 def _division(fleet: FleetSpec) -> Json:
     """The fields of a FleetHPA's spec that an HPA has not, as its manifest has them."""
-    placement = {"strategy": fleet.strategy, "rebalanceAfter": f"{fleet.rebalance_after_ms // 1000}s"}
-    return {"clusters": msgspec.to_builtins(fleet.clusters), "placement": placement}
+    placement = {"strategy": fleet.strategy, "rebalanceAfter": _duration(fleet.rebalance_after_ms)}
+    if fleet.spill_after_ms:
+        placement["spillAfter"] = _duration(fleet.spill_after_ms)
+    made: Json = {"clusters": msgspec.to_builtins(fleet.clusters), "placement": placement}
+    if fleet.away_spill_after_ms:
+        made["whenAway"] = {"policy": "Spill", "after": _duration(fleet.away_spill_after_ms)}
+    return made
+
+
+def _duration(time_ms: int) -> str:
+    """Write a duration as manifests have it."""
+    return f"{time_ms}ms" if time_ms % 1000 else f"{time_ms // 1000}s"

@@ -299,7 +299,10 @@ def of_cluster(found: Mapping[str, Any]) -> str:
     has = f"has {found['replicas']}" if "replicas" in found else "has not reported"
     allotted = found.get("allotted", found.get("replicas"))
     moving = f"allotted {allotted}" if allotted != found.get("replicas") else ""
-    return ", ".join(filter(None, ("away" if found.get("away") else "", has, moving)))
+    away = "away" if found.get("away") else ""
+    spilled = "which the others may have as well" if found.get("spilled") else ""
+    room = f"has nodes for {found['room']}" if "room" in found else ""
+    return ", ".join(filter(None, (away, has, spilled, moving, room)))
 
 
 def _holding(decision: Decision) -> list[str]:

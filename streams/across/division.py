@@ -28,11 +28,14 @@ class FleetMember(Struct, frozen=True):
 
 class Placement(Struct, frozen=True):
     """How a total is divided. `rebalance_after_ms`: replicas move between members once the division has differed for
-    this time.
+    this time. `spill_after_ms`: members whose pods wait for a node for so long are capped (`streams.across.spill`).
+    `away_spill_after_ms`: what a member has counts no longer once it has been away for so long. 0: never.
     """
 
     strategy: Strategy = "Weighted"
     rebalance_after_ms: int = 300_000
+    spill_after_ms: int = 0
+    away_spill_after_ms: int = 0
 
 
 def contradiction(members: Sequence[FleetMember | FleetCluster], least: int, most: int) -> str:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from schemas.keys import HpaId
 from streams.across.allotments import Account, Allotment, MemberReport, allot, booked
 from streams.across.division import Divided, FleetMember, Placement, next_division
+from streams.across.spill import ROOM, MemberRoom, capped, caps_of, next_room
 from streams.analysis.candidate import Candidate, CandidateError, check_metrics
 from streams.analysis.measures import Measures, Moment, measure
 from streams.hpa import autoscaler as kinds
@@ -177,6 +178,7 @@ class _Run:
         self._replicas: dict[str, int] = {}
         self._divided = Divided({})
         self._accounts: dict[str, Account] = {}
+        self._rooms: dict[str, MemberRoom] = {}
         self._total = 0
 
     def step(self, now_ms: int) -> None:
@@ -188,10 +190,18 @@ class _Run:
         if not self._accounts:
             self._begin({name: each.replicas for name, each in newest.items()})
         shares = {name: account.newest.replicas for name, account in self._accounts.items()}
-        evaluation = self._decide(now_ms, present, newest, shares) if present else None
+        after_ms = self.tried.placement.away_spill_after_ms
+        here = {each.name for each in present}
+        counted = {
+            name: share
+            for name, share in shares.items()
+            if name in here or not 0 < after_ms <= now_ms - newest[name].time_ms
+        }
+        evaluation = self._decide(now_ms, present, newest, counted) if present else None
+        self._look_for_room(now_ms, {each.name: newest[each.name] for each in present})
         if evaluation is not None:
-            self._allot(now_ms, present, shares)
-        self._note(now_ms, newest, {each.name for each in present}, shares, evaluation)
+            self._allot(now_ms, present, shares, counted)
+        self._note(now_ms, newest, here, shares, evaluation)
 
     def _newest(self, name: str, now_ms: int) -> _Seen:
         seen, at = self._recordings[name].seen, self._at[name]
@@ -208,12 +218,14 @@ class _Run:
         }
 
     def _decide(
-        self, now_ms: int, present: Sequence[FleetMember], newest: Mapping[str, _Seen], shares: Mapping[str, int]
+        self, now_ms: int, present: Sequence[FleetMember], newest: Mapping[str, _Seen], counted: Mapping[str, int]
     ) -> Evaluation | None:
-        """Decide the total of the clusters that are present; None: there is nothing to act on."""
+        """Decide the total of the clusters that are present; None: there is nothing to act on. `counted`: the shares
+        that count towards the bounds of the whole.
+        """
         names = [each.name for each in present]
         whole = joined([newest[name].part for name in names])
-        held = sum([share for name, share in shares.items() if name not in names])
+        held = sum([share for name, share in counted.items() if name not in names])
         autoscaler = within(self.tried.autoscaler, held, sum([each.min_replicas for each in present]))
         self._remember_moves(autoscaler, {name: newest[name].replicas for name in names}, now_ms)
         evaluation = decide(autoscaler, {}, whole, self._history, self.settings, now_ms)
@@ -232,16 +244,27 @@ class _Run:
         if change and rules is not None:
             self._history = store_scale_event(self._history, change, rules.longest_ms, now_ms)
 
-    def _allot(self, now_ms: int, present: Sequence[FleetMember], shares: Mapping[str, int]) -> None:
+    def _look_for_room(self, now_ms: int, newest: Mapping[str, _Seen]) -> None:
+        """Note where pods waited for a node, as they were recorded, since the last period."""
+        after_ms = self.tried.placement.spill_after_ms
+        for name, each in newest.items() if after_ms else ():
+            if each.time_ms > now_ms - self.period_ms:
+                room, waiting = self._rooms.get(name, ROOM), each.part.pods.waiting
+                self._rooms[name] = next_room(room, each.replicas, waiting, after_ms, now_ms)
+
+    def _allot(
+        self, now_ms: int, present: Sequence[FleetMember], shares: Mapping[str, int], counted: Mapping[str, int]
+    ) -> None:
         # A cluster that is back begins with what it has.
         before = {each.name: self._divided.shares.get(each.name, shares[each.name]) for each in present}
         divided = Divided(before, self._divided.differs_since_ms)
-        self._divided = next_division(self._total, present, self.tried.placement, divided, now_ms)
-        accounts = dict(self._accounts)
+        roomy = capped(self._total, present, caps_of(self._rooms))
+        self._divided = next_division(self._total, roomy, self.tried.placement, divided, now_ms)
+        accounts = {name: self._accounts[name] for name in counted}
         for each in present:
             had = shares[each.name]
             accounts[each.name] = booked(accounts[each.name], MemberReport(accounts[each.name].newest.number, had, had))
-        self._accounts = allot(self._divided.shares, accounts, self.tried.autoscaler.max_replicas)
+        self._accounts |= allot(self._divided.shares, accounts, self.tried.autoscaler.max_replicas)
 
     def _note(
         self,

@@ -10,6 +10,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
+from schemas.limits import Count
 from schemas.observed import MetricAnswer
 from schemas.packed import unpacked
 from streams.hpa.gofloat import wrap64
@@ -128,10 +129,14 @@ NO_PODS = TargetPods(())
 
 
 class PodCounts(Struct, frozen=True, gc=False):
-    """What a calculation reads of pods beside their groups, where only that is known of them."""
+    """What a calculation reads of pods beside their groups, where only that is known of them.
 
-    count: int = 0
-    running_ready: int = 0
+    `waiting`: pods that no node has taken and that the scale asks for; no calculation reads it.
+    """
+
+    count: Count = 0
+    running_ready: Count = 0
+    waiting: Count = 0
 
     def __len__(self) -> int:
         return self.count

@@ -73,7 +73,19 @@ def summed(autoscaler: Autoscaler, seen: Observation, settings: ControllerSettin
         if seen.answers
         else ()
     )
-    return PartObservation(seen.scale, PodCounts(len(seen.pods), seen.pods.running_ready), answers, seen.ambiguous)
+    counts = PodCounts(len(seen.pods), seen.pods.running_ready, _waiting(seen))
+    return PartObservation(seen.scale, counts, answers, seen.ambiguous)
+
+
+def _waiting(seen: Observation) -> int:
+    """Count the pods that wait for a node: a kubelet sets the start time of a pod that it takes. Those that a rollout
+    has beyond the replicas of the scale are not counted.
+    """
+    if not isinstance(seen.scale, Scale):
+        return 0
+    pending = sum([pod.start_ms is None for pod in seen.pods.pending])
+    placed = len(seen.pods.rows) - len(seen.pods.ignored) - pending
+    return min(pending, max(0, seen.scale.spec_replicas - placed))
 
 
 class PartError(ValueError):

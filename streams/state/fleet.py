@@ -5,6 +5,7 @@ own time; the whole is evaluated once all clusters have, divides the total, and 
 is evaluated at once, and wants that share in place of what its metrics ask for.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import Struct, structs
@@ -15,6 +16,7 @@ from schemas.keys import FLEET
 from schemas.observed import AutoscalerSet, FleetCluster
 from streams.across.allotments import Account, Allotment, MemberReport, allot, booked, obeyed, outstanding
 from streams.across.division import Divided, FleetMember, Placement, next_division
+from streams.across.spill import ROOM, MemberRoom, capped, caps_of, next_room
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.evaluation import Evaluation, Pending
 from streams.hpa.metrics import JoinedObservation
@@ -150,8 +152,19 @@ def take_report(fleet: FleetRow, revision: int, body: FleetReport, now_ms: int) 
 def away(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
     """Name the clusters that have not reported for two sync periods, in the order of the spec."""
     longest_ms = AWAY_PERIODS * period_ms + slack_ms(period_ms)
+    return [name for name, silent_ms in _silences(fleet, now_ms) if silent_ms > longest_ms]
+
+
+def spilled(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
+    """Name the clusters that have been away for so long that what they have does not count any more."""
+    after_ms, silences = fleet.spec.away_spill_after_ms, dict(_silences(fleet, now_ms))
+    return [name for name in away(fleet, now_ms, period_ms) if 0 < after_ms <= silences[name]]
+
+
+def _silences(fleet: FleetRow, now_ms: int) -> list[tuple[str, int]]:
+    """Say for how long each cluster has not reported (ms)."""
     newest = {name: part.taken_ms for name, part in fleet.parts.items()}
-    return [name for name in fleet.accounts if now_ms - max(newest.get(name, 0), fleet.taken_ms) > longest_ms]
+    return [(name, now_ms - max(newest.get(name, 0), fleet.taken_ms)) for name in fleet.accounts]
 
 
 def fleet_turn(fleet: FleetRow, evaluated_ms: int, now_ms: int, period_ms: int) -> Turn:
@@ -168,7 +181,9 @@ def fleet_turn(fleet: FleetRow, evaluated_ms: int, now_ms: int, period_ms: int) 
     return Turn(True, now_ms + AWAY_PERIODS * period_ms + slack_ms(period_ms) + 1, now_ms)
 
 
-def seen_by(fleet: FleetRow, autoscaler: Autoscaler, now_ms: int, period_ms: int) -> JoinedObservation:
+def seen_by(
+    fleet: FleetRow, autoscaler: Autoscaler, is_enforced: bool, now_ms: int, period_ms: int
+) -> JoinedObservation:
     """Add up the newest parts of the clusters that are not away.
 
     Each counts with what it has or is about to have, so that an allotment on its way is not decided once more.
@@ -181,14 +196,27 @@ def seen_by(fleet: FleetRow, autoscaler: Autoscaler, now_ms: int, period_ms: int
     whole = joined([read[name] for name in names])
     if not isinstance(whole.scale, Scale):
         return whole
-    present = sum([fleet.accounts[name].present for name in names])
-    return structs.replace(whole, scale=structs.replace(whole.scale, spec_replicas=present))
+    return structs.replace(whole, scale=structs.replace(whole.scale, spec_replicas=_present(fleet, names, is_enforced)))
+
+
+def _present(fleet: FleetRow, names: Sequence[str], is_enforced: bool) -> int:
+    """Give what these clusters have or are about to have. The half of a move between them that is still to come counts
+    as done: else the whole would be decided for the replicas that both have meanwhile, and keep them.
+    """
+    accounts = {name: fleet.accounts[name] for name in names}
+    present = sum([each.present for each in accounts.values()])
+    if not is_enforced or not all([each.allotted and each.report is not None for each in accounts.values()]):
+        return present
+    newest = {name: each.newest.replicas for name, each in accounts.items()}
+    return present + sum([fleet.shares.get(name, replicas) - replicas for name, replicas in newest.items()])
 
 
 def bounded_whole(autoscaler: Autoscaler, fleet: FleetRow, now_ms: int, period_ms: int) -> Autoscaler:
-    """Give the spec of the whole, less what clusters that are away have: it counts towards both bounds."""
-    gone = away(fleet, now_ms, period_ms)
-    held = sum([fleet.accounts[name].counted for name in gone])
+    """Give the spec of the whole, less what clusters that are away have: it counts towards both bounds until it is
+    spilled.
+    """
+    gone, left = away(fleet, now_ms, period_ms), spilled(fleet, now_ms, period_ms)
+    held = sum([fleet.accounts[name].counted for name in gone if name not in left])
     least = sum([each.min_replicas for each in fleet.spec.clusters if each.name not in gone])
     return within(autoscaler, held, least)
 
@@ -199,11 +227,12 @@ def divided(
     """Divide the total among the clusters that are not away, and allot; without a total nothing moves.
 
     Args:
-        maximum: of the whole, clusters that are away included.
+        maximum: of the whole, clusters that are away included, but for those that are spilled.
         is_enforced: allot; else the division is only shown.
     """
-    gone = away(fleet, now_ms, period_ms)
-    kept = structs.replace(fleet, fresh=(), first_ms=0)
+    gone, left = away(fleet, now_ms, period_ms), spilled(fleet, now_ms, period_ms)
+    rooms = _rooms(fleet, now_ms)
+    kept = structs.replace(fleet, fresh=(), first_ms=0, rooms=rooms)
     members = [_member(each) for each in fleet.spec.clusters if each.name not in gone]
     if total is None or not members:
         return kept
@@ -211,9 +240,23 @@ def divided(
     known = fleet.shares
     before = {each.name: known.get(each.name, fleet.accounts[each.name].present) for each in members}
     placement = Placement(fleet.spec.strategy, fleet.spec.rebalance_after_ms)
-    made = next_division(total, members, placement, Divided(before, fleet.since_ms or None), now_ms)
-    accounts = allot(made.shares, fleet.accounts, maximum) if is_enforced else fleet.accounts
+    roomy = capped(total, members, caps_of(rooms))
+    made = next_division(total, roomy, placement, Divided(before, fleet.since_ms or None), now_ms)
+    accounts = fleet.accounts
+    if is_enforced:
+        accounts |= allot(made.shares, {name: each for name, each in accounts.items() if name not in left}, maximum)
     return structs.replace(kept, accounts=accounts, shares=made.shares, since_ms=made.differs_since_ms or 0)
+
+
+def _rooms(fleet: FleetRow, now_ms: int) -> dict[str, MemberRoom]:
+    """Give what is known of the room in clusters, by the reports since the last evaluation."""
+    after_ms, rooms = fleet.spec.spill_after_ms, dict(fleet.rooms)
+    for name in fleet.fresh if after_ms else ():
+        part = read_part(fleet.parts[name].json)
+        if isinstance(part.scale, Scale):
+            replicas = part.scale.spec_replicas
+            rooms[name] = next_room(rooms.get(name, ROOM), replicas, part.pods.waiting, after_ms, now_ms)
+    return {name: room for name, room in rooms.items() if room != ROOM}
 
 
 def _member(each: FleetCluster) -> FleetMember:
@@ -236,8 +279,10 @@ def allotments(row: HpaRow, fleet: FleetRow, decision: str, now_ms: int) -> list
 
 
 def shown(fleet: FleetRow, now_ms: int, period_ms: int) -> dict[str, Any]:
-    """Give what a decision shows of the clusters: share, newest allotment, what they have, and who is away."""
-    gone = away(fleet, now_ms, period_ms)
+    """Give what a decision shows of the clusters: share, newest allotment, what they have, who is away, and who has
+    room for no more than `room`.
+    """
+    gone, left, caps = away(fleet, now_ms, period_ms), spilled(fleet, now_ms, period_ms), caps_of(fleet.rooms)
     made: dict[str, Any] = {}
     for name, account in fleet.accounts.items():
         made[name] = {"share": fleet.shares.get(name)} if name in fleet.shares else {}
@@ -247,4 +292,8 @@ def shown(fleet: FleetRow, now_ms: int, period_ms: int) -> dict[str, Any]:
             made[name]["allotted"] = account.newest.replicas
         if name in gone:
             made[name]["away"] = True
+        if name in left:
+            made[name]["spilled"] = True
+        if name in caps:
+            made[name]["room"] = caps[name]
     return made

@@ -122,7 +122,8 @@ def observe(subject: Subject) -> Observed:
 def _observation(subject: Subject) -> tuple[Observation | JoinedObservation, list[str]]:
     fleet = subject.hpa.row.fleet
     if fleet is not None:
-        seen = seen_by(fleet, subject.autoscaler, subject.state.now_ms, subject.settings.sync_period_ms)
+        is_enforced, period_ms = subject.standing.mode == "enforce", subject.settings.sync_period_ms
+        seen = seen_by(fleet, subject.autoscaler, is_enforced, subject.state.now_ms, period_ms)
         return seen, [""] * len(subject.autoscaler.metrics)
     namespace, queries, now_ms = subject.namespace, subject.hpa.queries, subject.state.now_ms
     scale = observe_scale(namespace, subject.autoscaler, subject.scale_row, now_ms)

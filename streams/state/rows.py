@@ -12,6 +12,7 @@ from schemas.keys import HpaId
 from schemas.observed import FleetSpec, MetricAnswer, Mode, Origin, Pod
 from schemas.packed import unpacked
 from streams.across.allotments import Account
+from streams.across.spill import MemberRoom
 from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending
 from streams.state.ledger import StateError
 
@@ -116,7 +117,8 @@ class FleetRow(Struct, array_like=True, frozen=True, gc=False):
     """What a FleetHPA knows of its clusters. `taken_ms`: when its spec came. `accounts`: in the order of the spec.
 
     `fresh`: who has reported since the last evaluation, the first at `first_ms` (0: nobody). `shares`: the newest
-    division, which has differed from the one that the spec asks for since `since_ms` (0: it does not).
+    division, which has differed from the one that the spec asks for since `since_ms` (0: it does not). `rooms`: where
+    pods have waited for a node.
     """
 
     spec: FleetSpec
@@ -127,6 +129,7 @@ class FleetRow(Struct, array_like=True, frozen=True, gc=False):
     first_ms: int = 0
     shares: dict[str, int] = {}
     since_ms: int = 0
+    rooms: dict[str, MemberRoom] = {}
 
 
 class HpaRow(Struct, array_like=True, kw_only=True, gc=False):

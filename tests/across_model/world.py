@@ -50,7 +50,8 @@ class Member(NamedTuple):
 class State(NamedTuple):
     """Everything. `sent`, `reports`: what may still arrive and have an effect, of each member. `shares`: what the
     parent wants. `ceiling`: the highest maximum that members may still use. `away`: whom the parent takes for away.
-    `has_spec`: whether each member has the parent's revision of the spec.
+    `has_spec`: whether each member has the parent's revision of the spec. `spilled`: what the member that is away has
+    counts no longer.
     """
 
     members: tuple[Member, ...]
@@ -66,6 +67,7 @@ class State(NamedTuple):
     changes: int
     faults: int
     has_spec: tuple[bool, ...] = (True,) * len(MEMBERS)
+    spilled: bool = False
 
 
 class Rules(NamedTuple):
@@ -121,6 +123,14 @@ def full(changes: int, faults: int) -> State:
     return _beginning((1, MAXIMA[1] - 1), MAXIMA[1], changes, faults)
 
 
+def spilled(changes: int, faults: int) -> State:
+    """All that the maximum allows is allotted, and the east is away with an allotment of one more on its way."""
+    state = _beginning((2, MAXIMA[1] - 3), MAXIMA[1], changes, faults)
+    east, arriving = state.accounts[0], Allotment(2, 3)
+    accounts = (structs.replace(east, allotted=(*east.allotted, arriving)), state.accounts[1])
+    return _wanting(state._replace(accounts=accounts, sent=(frozenset([arriving]), frozenset()), away=0))
+
+
 def again(changes: int, faults: int) -> State:
     """The group was deleted and applied again while an allotment of most replicas to the east was on its way; by now
     most are to be in the west.
@@ -131,7 +141,7 @@ def again(changes: int, faults: int) -> State:
     return _applied_again(state._replace(sent=(east, frozenset()), shares=shares, spec=TURNED))
 
 
-BEGINNINGS = {"settled": settled, "full": full, "again": again}
+BEGINNINGS = {"settled": settled, "full": full, "again": again, "spilled": spilled}
 
 
 def _beginning(had: tuple[int, ...], total: int, changes: int, faults: int) -> State:
@@ -160,6 +170,8 @@ def moves(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
     yield from _parent(state, rules)
     for at in range(len(MEMBERS)):
         yield from _member(state, at, rules)
+    if state.away >= 0 and not state.spilled:
+        yield "what the member that is away has is spilled", _wanting(state._replace(spilled=True))
     if state.changes:
         yield from _changes(state._replace(changes=state.changes - 1))
 
@@ -189,7 +201,8 @@ def evaluate(state: State, rules: Rules) -> State:
     if not rules.waits:
         present = [at for at in present if state.accounts[at].report is not None]
     wanted = {MEMBERS[at].name: state.shares[at] for at in present}
-    seen = {member.name: rules.seen(state.accounts[at]) for at, member in enumerate(MEMBERS)}
+    counting = [at for at in range(len(MEMBERS)) if at != state.away or not state.spilled]
+    seen = {MEMBERS[at].name: rules.seen(state.accounts[at]) for at in counting}
     counted = sum(account.counted for account in seen.values())
     made = allot(wanted, seen, rules.maximum(state.maximum, counted))
     accounts, sent = list(state.accounts), list(state.sent)
@@ -257,11 +270,17 @@ def _changes(state: State) -> Iterator[tuple[str, State]]:
         yield "the weights change, and the division has differed for long", state._replace(spec=spec, shares=shares)
     for away in (-1, 0):
         if away != state.away:
-            ceiling = state.ceiling if _known(state) else max(state.ceiling, _may(state))
-            moved = state._replace(away=away, ceiling=ceiling)
+            moved = _with_away(state, away)
             yield f"away is {MEMBERS[away].name if away >= 0 else 'nobody'}", _wanting(moved)
     if all(state.has_spec) and state.away < 0:
         yield "the group is deleted and applied again", _applied_again(state)
+
+
+def _with_away(state: State, away: int) -> State:
+    """Another member is away, or nobody: what one that is back has is counted, and may be above the maximum."""
+    is_counted = _known(state) and not state.spilled
+    ceiling = state.ceiling if is_counted else max(state.ceiling, _may(state))
+    return state._replace(away=away, spilled=False, ceiling=ceiling)
 
 
 def _with_spec(state: State, at: int, rules: Rules) -> State:
@@ -296,7 +315,7 @@ def _may(state: State) -> int:
 def _wanting(state: State) -> State:
     """Divide as the parent does: what an away member may have is not divided again."""
     present = [at for at in range(len(MEMBERS)) if at != state.away]
-    held = 0 if state.away < 0 else state.accounts[state.away].counted
+    held = 0 if state.away < 0 or state.spilled else state.accounts[state.away].counted
     total = min(state.total, state.maximum) - held
     members = [state.spec[at] for at in present]
     settled = settle(total, members, {MEMBERS[at].name: state.shares[at] for at in present})
@@ -323,11 +342,12 @@ def canonical(state: State, rules: Rules) -> State:
 
 
 def check(state: State) -> None:
-    """Check what must hold in every state; a member that is away and never reported is not counted.
+    """Check what must hold in every state; a member that is away and never reported, or is spilled, is not counted.
 
     Raises ViolationError.
     """
-    total = sum(member.most for at, member in enumerate(state.members) if at != state.away or _known(state))
+    is_counted = _known(state) and not state.spilled
+    total = sum(member.most for at, member in enumerate(state.members) if at != state.away or is_counted)
     if total > state.ceiling:
         raise ViolationError(f"{total} replicas, above the maximum of {state.ceiling}")
     for member, bounds in zip(state.members, MEMBERS, strict=True):
@@ -341,8 +361,7 @@ def check_recovery(state: State, rules: Rules) -> None:
     Raises ViolationError: it has not.
     """
     if state.away >= 0:
-        ceiling = state.ceiling if _known(state) else max(state.ceiling, _may(state))
-        state = _wanting(state._replace(away=-1, ceiling=ceiling))
+        state = _wanting(_with_away(state, -1))
     for at, has_spec in enumerate(state.has_spec):
         state = state if has_spec else _with_spec(state, at, rules)
     for at, member in enumerate(state.members):

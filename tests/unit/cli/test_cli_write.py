@@ -797,7 +797,8 @@ spec:
   clusters:
   - {name: east, weight: 2, minReplicas: 1, maxReplicas: 8}
   - {name: west}
-  placement: {rebalanceAfter: 1m}
+  placement: {rebalanceAfter: 1m, spillAfter: 60s}
+  whenAway: {policy: Spill}
 """
 
 
@@ -856,6 +857,8 @@ def test_read_verbs_show_how_a_fleet_hpa_is_divided(run: Cli, fleet: Fleet, brok
         {"name": "east", "weight": 2, "minReplicas": 1, "maxReplicas": 8},
         {"name": "west", "maxReplicas": 12},
     ]
+    assert found["spec"]["placement"] == {"strategy": "Weighted", "rebalanceAfter": "60s", "spillAfter": "60s"}
+    assert found["spec"]["whenAway"] == {"policy": "Spill", "after": "120s"}
     page = run("describe", "@fleet/shop/web").stdout
     assert re.search(r"CLUSTER +WEIGHT +BOUNDS +SHARE +NOTE\n +east +2 +1 … 8 +- +has not reported\n", page), page
     assert "FleetHPA:    @fleet/shop/web" in run("describe", "east/shop/web").stdout

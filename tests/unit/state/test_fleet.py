@@ -63,6 +63,16 @@ def test_replicas_move_once_the_division_has_differed_for_long_and_never_above_t
     assert run.most == 8
 
 
+@pytest.mark.parametrize("maximum", [pytest.param(20, id="additions first"), pytest.param(8, id="removals first")])
+def test_a_move_between_clusters_does_not_change_the_total(maximum: int) -> None:
+    run = Fleet({"east": 1, "west": 7}, maximum, rebalance_after_ms=60_000)
+    run.grow("east", 1)  # what moves there waits for a node, so that the load stays that of as many pods as before
+    for _ in range(12):
+        run.period({"east": 50, "west": 350})
+        assert sum(run.row(FLEET).fleet.shares.values()) == 8  # type: ignore[union-attr]
+    assert run.replicas == {"east": 4, "west": 4}
+
+
 def test_in_shadow_the_division_is_shown_and_nothing_is_allotted() -> None:
     run = _begun(mode="shadow")
     for _ in range(3):
@@ -115,6 +125,78 @@ def test_a_region_that_is_lost_is_away_although_its_partition_is_decided_on() ->
     run.period({"east": 300, "west": 200})
     assert "away" not in run.last()["observed"]["clusters"]["west"]
     assert run.most == 10
+
+
+def test_what_a_cluster_has_no_nodes_for_spills_and_comes_back() -> None:
+    run = _begun(spill_after_ms=60_000, rebalance_after_ms=60_000)
+    run.grow("east", 5)
+    load = {"east": 300, "west": 500}
+    for _ in range(3):
+        run.period(load)
+    assert run.replicas == {"east": 8, "west": 8}  # three of east wait for a node
+    for _ in range(5):
+        run.period(load)
+    assert run.replicas == {"east": 5, "west": 11}
+    assert run.last()["observed"]["clusters"]["east"] == {"share": 5, "replicas": 5, "allotted": 5, "room": 5}
+
+    run.grow("east", 20)
+    for _ in range(38):  # nine and a half minutes
+        run.period(load)
+    assert run.replicas == {"east": 5, "west": 11}
+    for _ in range(60):
+        run.period(load)
+    assert run.replicas == {"east": 8, "west": 8}
+    assert "room" not in run.last()["observed"]["clusters"]["east"]
+    assert run.most <= 20
+
+
+def test_without_spill_after_pods_wait_where_their_share_is() -> None:
+    run = _begun()
+    run.grow("east", 5)
+    for _ in range(12):
+        run.period({"east": 300, "west": 500})
+    assert run.replicas == {"east": 8, "west": 8}
+
+
+def test_where_no_cluster_has_nodes_pods_wait_in_each_so_that_clusters_grow() -> None:
+    run = _begun(maximum=12, spill_after_ms=30_000, rebalance_after_ms=0)
+    run.grow("east", 4)
+    run.grow("west", 4)
+    for _ in range(12):
+        run.period({"east": 400, "west": 400})
+    assert run.replicas == {"east": 6, "west": 6}
+
+
+def test_what_an_away_cluster_has_counts_no_longer_once_it_is_spilled() -> None:
+    run = _begun(maximum=10, away_spill_after_ms=60_000)
+    run.away.add("west")
+    load = {"east": 900, "west": 0}
+    for _ in range(3):
+        run.period(load)
+    assert run.replicas == {"east": 5, "west": 4}  # west may have been allotted five
+    for _ in range(4):
+        run.period(load)
+    assert run.replicas == {"east": 10, "west": 4}
+    assert run.last()["observed"]["clusters"]["west"] == {"replicas": 4, "allotted": 5, "away": True, "spilled": True}
+    run.away.clear()
+    for _ in range(4):
+        run.period({"east": 500, "west": 400})
+    # It is back: both together are brought within the maximum.
+    assert run.total == 10
+    assert "away" not in run.last()["observed"]["clusters"]["west"]
+    for _ in range(6):
+        run.period({"east": 500, "west": 400})
+    assert run.total <= 10
+
+
+def test_a_whole_with_spill_has_its_minimum_without_the_cluster_that_is_away() -> None:
+    run = Fleet({"east": 2, "west": 2}, 20, away_spill_after_ms=60_000, minimum=4)
+    for _ in range(2):
+        run.period({"east": 20, "west": 20})
+    run.away.add("west")
+    for _ in range(8):
+        run.period({"east": 20, "west": 0})
+    assert run.replicas == {"east": 4, "west": 2}
 
 
 def test_nothing_is_added_before_each_cluster_has_reported() -> None:
