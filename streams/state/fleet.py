@@ -151,8 +151,7 @@ def take_report(fleet: FleetRow, revision: int, body: FleetReport, now_ms: int) 
 
 def away(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
     """Name the clusters that have not reported for two sync periods, in the order of the spec."""
-    longest_ms = AWAY_PERIODS * period_ms + slack_ms(period_ms)
-    return [name for name, silent_ms in _silences(fleet, now_ms) if silent_ms > longest_ms]
+    return [name for name, silent_ms in _silences(fleet, now_ms) if silent_ms > _longest_ms(period_ms)]
 
 
 def spilled(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
@@ -170,15 +169,22 @@ def _silences(fleet: FleetRow, now_ms: int) -> list[tuple[str, int]]:
 def fleet_turn(fleet: FleetRow, evaluated_ms: int, now_ms: int, period_ms: int) -> Turn:
     """Say whether the whole is evaluated now: once all clusters that are not away have reported since the last time,
     half a period after the first of them at the latest; without any report, every two periods.
+
+    The time depends on what was reported only, not on when this is asked, so that it is the same after a restart.
     """
-    awaited = set(fleet.accounts) - set(away(fleet, now_ms, period_ms))
-    silent_ms = max(evaluated_ms, fleet.taken_ms) + AWAY_PERIODS * period_ms + slack_ms(period_ms) + 1
-    at_ms = fleet.first_ms + period_ms // 2 if fleet.fresh else silent_ms
-    if fleet.fresh and awaited <= set(fleet.fresh):
-        at_ms = min(at_ms, evaluated_ms + period_ms // 2)
-    if now_ms < at_ms:
-        return Turn(False, at_ms, at_ms)
-    return Turn(True, now_ms + AWAY_PERIODS * period_ms + slack_ms(period_ms) + 1, now_ms)
+    longest_ms = _longest_ms(period_ms) + 1
+    if fleet.fresh:
+        missing = [silent_ms for name, silent_ms in _silences(fleet, now_ms) if name not in fleet.fresh]
+        complete_ms = max([now_ms - silent_ms + longest_ms for silent_ms in missing], default=0)
+        at_ms = min(fleet.first_ms + period_ms // 2, max(complete_ms, evaluated_ms + period_ms // 2))
+    else:
+        at_ms = max(evaluated_ms, fleet.taken_ms) + longest_ms
+    return Turn(True, now_ms + longest_ms, now_ms) if now_ms >= at_ms else Turn(False, at_ms, at_ms)
+
+
+def _longest_ms(period_ms: int) -> int:
+    """For how long a cluster may be silent without being away."""
+    return AWAY_PERIODS * period_ms + slack_ms(period_ms)
 
 
 def seen_by(
