@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from fleethpa.fleet.filters import DIRECTIONS, Filter, reasons
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.views import FleetState
 from fleethpa.page.fleetview import CHANGE_FLAGS, CHANGE_WORDS, filter_of
+from fleethpa.page.hpapast import Newest
 from fleethpa.show.words import counted
 from schemas.keys import HpaId
 from streams.history.past import Past
@@ -46,17 +46,13 @@ class RolloutReadings:
     """What was read of the waves of the rollouts that were looked at last; a live update reads only what is new."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, dict[int, WaveReading]] = OrderedDict()
+        self._kept = Newest[str, dict[int, WaveReading]](KEPT)
         self.turn = asyncio.Lock()
         """Held while a rollout is read."""
 
     def of(self, rollout_id: str) -> dict[int, WaveReading]:
         """The readings of one rollout, by the number of its wave."""
-        found = self._kept.setdefault(rollout_id, {})
-        self._kept.move_to_end(rollout_id)
-        while len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
-        return found
+        return self._kept.keep(rollout_id, self._kept.get(rollout_id, {}))
 
 
 async def read_rollout(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final, NamedTuple
@@ -11,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from fleethpa.changes.specs import changed_spec, checked
 from fleethpa.fleet.views import HpaView
 from fleethpa.frame.errors import CommandError
+from fleethpa.page.hpapast import Newest
 from fleethpa.questions.backtests import BacktestRequest, run
 from fleethpa.show.html import scale, step_path
 from schemas.keys import HpaId
@@ -89,21 +89,17 @@ class Recordings:
     """The last hours of the HPAs that were tried last."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[HpaId, tuple[int, list[HpaEvent]]] = OrderedDict()
+        self._kept = Newest[HpaId, tuple[int, list[HpaEvent]]](RECORDINGS)
 
     async def of(self, past: Past, hpa: HpaId, now_ms: int) -> list[HpaEvent]:
         """What became of an HPA in the last hour. Raises CommandError: the log cannot be read."""
         read_ms, events = self._kept.get(hpa, (0, []))
         if not read_ms or now_ms - read_ms > FRESH_MS:
-            events = []
+            read_ms, events = now_ms, []
             async with aclosing(events_by_hpa(past, {hpa}, (max(0, now_ms - WINDOW_MS), now_ms + 1))) as parts:
                 async for part in parts:
                     events += part.get(hpa, [])
-        self._kept[hpa] = (read_ms if read_ms and now_ms - read_ms <= FRESH_MS else now_ms, events)
-        self._kept.move_to_end(hpa)
-        while len(self._kept) > RECORDINGS:
-            self._kept.popitem(last=False)
-        return events
+        return self._kept.keep(hpa, (read_ms, events))[1]
 
 
 async def ghost(view: HpaView, sliders: Sequence[Control], events: list[HpaEvent]) -> Ghost:

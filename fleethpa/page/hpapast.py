@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fleethpa.changes.specs import FollowedRevisions
 from fleethpa.fleet.finding import check_known, find_decision
@@ -26,6 +26,8 @@ from streams.history.past import Past
 from streams.history.recorded import DecisionWindow, Recorded, head_of
 from streams.history.sampled import Sampler
 
+K = TypeVar("K")
+V = TypeVar("V")
 SPANS_FOLDED_MS: Final = (6 * 3_600_000, 3_600_000, 900_000)
 """How far back changes of the spec are read at most, and where that would fold too much of the log."""
 FIRST_PART_MS: Final = 6 * 3_600_000
@@ -71,6 +73,22 @@ class HpaPast:
     """The command that comes next after what the note says; empty: none."""
 
 
+class Newest(OrderedDict[K, V]):
+    """What was used last, by key: no more than `most`."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def keep(self, key: K, value: V) -> V:
+        """Keep a value in place of the one that was used longest ago."""
+        self[key] = value
+        self.move_to_end(key)
+        while len(self) > self._most:
+            self.popitem(last=False)
+        return value
+
+
 class KeptEvaluations:
     """The decisions that were evaluated again last, by id: that of one decision is always the same.
 
@@ -79,19 +97,14 @@ class KeptEvaluations:
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, Again] = OrderedDict()
+        self._kept = Newest[str, Again](EVALUATIONS_KEPT)
 
     async def of(self, past: Past, found: Recorded) -> Again:
         """A decision, evaluated again; one that could not be is tried again."""
         id_ = found.decision.id
         if (again := self._kept.get(id_)) is None or again.recorded.value != found.value:
             again = await evaluated_again(past, found)
-        if not again.lacking:
-            self._kept[id_] = again
-            self._kept.move_to_end(id_)
-        while len(self._kept) > EVALUATIONS_KEPT:
-            self._kept.popitem(last=False)
-        return again
+        return again if again.lacking else self._kept.keep(id_, again)
 
 
 class KeptCharts:
@@ -102,7 +115,7 @@ class KeptCharts:
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Hashable, tuple[int, str]] = OrderedDict()
+        self._kept = Newest[Hashable, tuple[int, str]](CHARTS_KEPT)
 
     def get(self, asked: Hashable, now_ms: int, span_ms: int) -> str | None:
         """What was sent for this chart, unless the end of the span has moved on by a pixel."""
@@ -111,10 +124,7 @@ class KeptCharts:
 
     def put(self, asked: Hashable, now_ms: int, text: str) -> None:
         """Keep a chart in place of the one that was kept longest."""
-        self._kept[asked] = now_ms, text
-        self._kept.move_to_end(asked)
-        while len(self._kept) > CHARTS_KEPT:
-            self._kept.popitem(last=False)
+        self._kept.keep(asked, (now_ms, text))
 
 
 @dataclass
@@ -134,7 +144,7 @@ class KeptPasts:
 
     def __init__(self) -> None:
         self.evaluations = KeptEvaluations()
-        self._kept: OrderedDict[HpaId, _Kept] = OrderedDict()
+        self._kept = Newest[HpaId, _Kept](HPAS_KEPT)
         self._turn = asyncio.Lock()
 
     async def decisions(self, past: Past, hpa: HpaId, since_ms: int) -> list[Recorded]:
@@ -150,7 +160,7 @@ class KeptPasts:
             if len(kept.decisions) > DECISIONS_KEPT:
                 del kept.decisions[:-DECISIONS_KEPT]
                 kept.since_ms = kept.decisions[0].time_ms
-            self._keep(hpa, kept)
+            self._kept.keep(hpa, kept)
             return [each for each in kept.decisions if each.time_ms >= since_ms]
 
     async def changes(self, past: Past, hpa: HpaId, now_ms: int, span_ms: int) -> tuple[list[Revision], int]:
@@ -160,14 +170,9 @@ class KeptPasts:
             if kept.revisions is None or span_ms > kept.span_ms:
                 kept.revisions, kept.span_ms = await follow_changes(past, hpa, now_ms, span_ms), span_ms
             found = await kept.revisions.read_on(past)
-            self._keep(hpa, kept)
+            self._kept.keep(hpa, kept)
             since_ms = max(kept.revisions.since_ms, now_ms - span_ms)
             return [each for each in found if each.time >= since_ms], since_ms
-
-    def _keep(self, hpa: HpaId, kept: _Kept) -> None:
-        self._kept[hpa] = kept
-        while len(self._kept) > HPAS_KEPT:
-            self._kept.popitem(last=False)
 
 
 async def _begin(kept: _Kept, past: Past, hpa: HpaId, since_ms: int) -> None:

@@ -10,7 +10,6 @@ import logging
 import math
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -21,6 +20,7 @@ from fleethpa.fleet.views import FleetState
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError, unreachable
 from fleethpa.frame.sources import archive_past, open_past
+from fleethpa.page.hpapast import Newest
 from schemas.codec import WireError
 from streams.archive.segments import ArchiveError
 from streams.history.past import LogGoneError, Past
@@ -106,7 +106,7 @@ class LiveReader:
         self._questions = SharedPast(source, config)
         self._aside, self._followed = Aside(), SharedPast(source, config)
         """The state of a large fleet takes seconds to read: it is read in a thread, over a connection of its own."""
-        self._earlier: OrderedDict[int, FleetState] = OrderedDict()
+        self._earlier = Newest[int, FleetState](KEPT)
 
     @property
     def rate(self) -> float | None:
@@ -213,14 +213,9 @@ class LiveReader:
                 raise unreachable(self.problem, next_step="fleethpa doctor")
             return self.state
         if at_ms in self._earlier:
-            self._earlier.move_to_end(at_ms)
-            return self._earlier[at_ms]
+            return self._earlier.keep(at_ms, self._earlier[at_ms])
         async with self.past(at_ms) as past:
-            found = await read_state(past)
-        self._earlier[at_ms] = found
-        while len(self._earlier) > KEPT:
-            self._earlier.popitem(last=False)
-        return found
+            return self._earlier.keep(at_ms, await read_state(past))
 
     def past(self, at_ms: int | None = None) -> AbstractAsyncContextManager[Past]:
         """Open the past as of a moment, for one question at a time; entering it raises as `SharedPast.at`."""
