@@ -41,11 +41,15 @@ def judged(source: Past, partitions: int, checkpoints: list[Heads]) -> Verdict:
     """Verify all partitions in this process."""
     reports: list[Report] = []
     for number in range(partitions):
-        report = verify_partition(Task(source, number, None, checkpoints))
-        reports.append(report)
-        if report.fault:
+        reports.append(verify_partition(Task(source, number, None, checkpoints)))
+        if wrong(reports[-1]):
             break
-    return Verdict(next((r.fault for r in reports if r.fault), ""), sum(r.duplicates for r in reports))
+    return Verdict(next(filter(None, map(wrong, reports)), ""), sum(r.duplicates for r in reports))
+
+
+def wrong(report: Report) -> str:
+    """What is wrong in a partition: a decision that differs, or a fault; empty: nothing."""
+    return "; ".join([*(f"{each.id} differs in {each.path}" for each in report.divergences), report.fault]).strip("; ")
 
 
 def judged_archive(root: Path, public: Path | None) -> Verdict:

@@ -74,7 +74,7 @@ _GROUPS: Final = {
             "Compare fleethpa in shadow mode with the cluster's own controller; name HPAs that are ready to enforce.",
         ),
         "verify": ("cli.verify:verify", "Re-derive one decision from the log."),
-        "replay": ("cli.verify:replay", "Re-derive recorded decisions; show the first difference."),
+        "replay": ("cli.verify:audit_verify", "Re-derive recorded decisions; the same as `audit verify`."),
         "export": (
             "cli.decisions:export",
             "Write decisions as Parquet, CSV or JSON lines, or what was recorded of an HPA as one file.",

@@ -1,8 +1,10 @@
-"""`fleethpa verify`, `replay`, `audit verify` and `audit keygen`: recorded decisions derived again from the log."""
+"""`fleethpa verify`, `audit verify` (or `replay`), `audit keygen`: recorded decisions derived again from the log."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +16,7 @@ from fleethpa.fleet.filters import window as window_of
 from fleethpa.fleet.finding import asked_id
 from fleethpa.frame.configuration import private_path, public_path
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
-from fleethpa.frame.options import moment, output_option
+from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import connecting, jobs_for, log_length, progress
 from fleethpa.questions.explaining import derived_again, derived_document, derived_text
@@ -22,32 +24,53 @@ from fleethpa.show.formats import one
 from fleethpa.show.times import rfc3339
 from runtime.log import clean
 from schemas.decisions import ENGINE
-from schemas.keys import HpaId, parse_hpa_id, partition_for
+from schemas.keys import HpaId, parse_hpa_id
 from streams.archive.segments import ArchiveError
 from streams.archive.signing import Heads, make_key, read_public
 from streams.history.archivepast import ArchivePast
 from streams.history.parallel import ReplayPool
 from streams.history.past import Past
-from streams.history.replay import ReplayReport, ReplayTask, replay_partition
 from streams.history.verify import Report, checkpoints_of, verify_partition
 from streams.history.verify import verify as verify_archive
 
+_SHOWN: Final = 10
+"""Differences that a terminal shows."""
+
 
 @click.command("verify")
+@click.option("--hpa", metavar="CLUSTER/NAMESPACE/NAME", help="Compare only decisions of this HPA.")
 @click.option("--since", metavar="24h|TIME", help="Start at this time; an archive is read from the snapshot before it.")
+@click.option("--until", metavar="2h|TIME", help="End at this time.")
 @click.option(
     "--public-key", metavar="FILE", help="Compare the records with the checkpoints that were signed with this key."
 )
 @click.option("--checkpoints", metavar="DIR", help="The archive with the signed checkpoints [default: --from DIR].")
+@click.option(
+    "--engine-diff",
+    is_flag=True,
+    help="Count the differences by what differs first and by the engine that recorded it.",
+)
 @click.option("--jobs", type=click.IntRange(1), help="Number of processes [default: one per core].")
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
 def audit_verify(
-    session: Session, since: str | None, public_key: str | None, checkpoints: str | None, jobs: int | None, output: str
+    session: Session,
+    hpa: str | None,
+    since: str | None,
+    until: str | None,
+    public_key: str | None,
+    checkpoints: str | None,
+    engine_diff: bool,
+    jobs: int | None,
+    output: str,
 ) -> int:
-    """Check the whole record and re-derive every decision from the log; exit 1 if anything differs."""
-    past = session.unopened_past(checked=False)
-    since_ms = moment(since, session.now_ms(), "--since") if since else None
+    """Check the record and re-derive every decision from the log; exit 1 if anything differs, and show the first
+    differences.
+    """
+    past, wanted = session.unopened_past(checked=False), _hpa(hpa)
+    # Without a window nothing is read before what is to be verified.
+    window = window_of(since, until, session.now_ms()) if since or until else (None, None)
+    since_ms, until_ms = window
     if since_ms is not None and since_ms > session.now_ms():
         raise usage("--since is later than the newest record", cause="The window is empty.")
     heads, unsigned = _heads(past, public_key, checkpoints)
@@ -57,7 +80,8 @@ def audit_verify(
         async with connecting(session.config.servers):
             try:
                 async with progress(session, "verifying", pool, await log_length(past, since_ms)):
-                    return [report async for report in verify_archive(past, since_ms, heads, pool)], ""
+                    found = verify_archive(past, since_ms, heads, pool, until_ms=until_ms, hpa=wanted)
+                    return [report async for report in found], ""
             except ArchiveError as error:
                 return [], str(error)
 
@@ -65,8 +89,10 @@ def audit_verify(
     reports, fault = session.run(work())
     took_s = time.monotonic() - began
     reports.sort(key=lambda report: report.partition)
-    document = _document(past, reports, heads, [each for each in (unsigned, fault) if each], since_ms)
-    session.out(_text(document, took_s) if output == "table" else one("AuditReport", document, output))
+    document = _document(past, reports, heads, [each for each in (unsigned, fault) if each], window, hpa)
+    if not (document["decisions"] or document["faults"]) and (hpa or until):
+        raise _nothing(hpa, window)
+    session.out(_text(document, took_s, engine_diff) if output == "table" else one("AuditReport", document, output))
     return OK if document["ok"] else ANSWER_IS_NO
 
 
@@ -103,62 +129,121 @@ def _check_key(file: str) -> None:
 
 
 def _document(
-    past: Past, reports: list[Report], heads: list[Heads], faults: list[str], since_ms: int | None
+    past: Past,
+    reports: list[Report],
+    heads: list[Heads],
+    faults: list[str],
+    window: tuple[int | None, int | None],
+    hpa: str | None,
 ) -> dict[str, Any]:
     faults = [*faults, *(report.fault for report in reports if report.fault)]
-    total = {name: sum(getattr(report, name) for report in reports) for name in ("log_records", "decisions")}
+    divergences = sorted((d for report in reports for d in report.divergences), key=lambda d: (d.time_ms, d.id))
+    since, until = (None if at_ms is None else rfc3339(at_ms) for at_ms in window)
+    counted = ("decisions", "identical", "diverged", "duplicates", "segments", "snapshots")
     return {
-        "ok": not faults,
+        "ok": not faults and all(not report.diverged for report in reports),
         "source": past.name,
-        "since": None if since_ms is None else rfc3339(since_ms),
-        "decisions": total["decisions"],
-        "logRecords": total["log_records"],
-        "duplicates": sum(report.duplicates for report in reports),
-        "segments": sum(report.segments for report in reports),
-        "snapshots": sum(report.snapshots for report in reports),
+        "hpa": hpa,
+        "since": since,
+        "until": until,
+        **{name: sum(getattr(report, name) for report in reports) for name in counted},
+        "logRecords": sum(report.log_records for report in reports),
         "checkpoints": len(heads),
         "signedUntil": rfc3339(heads[-1].time_ms) if heads and heads[-1].time_ms else None,
+        "engine": ENGINE,
         "engines": sorted({report.engine for report in reports if report.engine}),
         "engineChanges": [
             {"partition": report.partition, "offset": offset, "engine": engine}
             for report in reports
             for offset, engine in report.engine_changes
         ],
+        "recordedBy": _added(report.engines for report in reports),
+        "firstDifferences": _added(report.paths for report in reports),
+        "divergences": [
+            {name: value for name, value in msgspec.to_builtins(each).items() if name != "timeMs"}
+            | {"time": rfc3339(each.time_ms)}
+            for each in divergences
+        ],
         "faults": faults,
-        "partitions": [msgspec.to_builtins(report) for report in reports],
+        "partitions": [
+            {name: value for name, value in msgspec.to_builtins(report).items() if name != "divergences"}
+            for report in reports
+        ],
     }
 
 
-def _text(found: dict[str, Any], took_s: float) -> str:
+def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(sorted(total.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _text(found: dict[str, Any], took_s: float, engine_diff: bool) -> str:
     speed = f"{found['decisions'] / took_s:,.0f}/s" if took_s > 0 else "-"
     lines = [
         f"verified {found['decisions']:,} decisions of {found['logRecords']:,} log records from {found['source']} "
         f"in {took_s:.1f}s ({speed})"
     ]
-    good = [
-        f"recomputed    {found['decisions']:,} identical to the byte; numbers, chain, log hashes, ids, keys, headers",
-        f"engine        {', '.join(map(str, found['engines'])) or '-'}" + _changes(found["engineChanges"]),
-        f"duplicates    {found['duplicates']} copies collapsed",
-        f"archive       {found['segments']} closed segments, {found['snapshots']} snapshots"
-        if found["segments"]
-        else "",
-        f"checkpoints   {found['checkpoints']} signed, up to {found['signedUntil'] or '-'}"
-        if found["checkpoints"]
-        else "",
-    ]
-    starts = [p for p in found["partitions"] if p["start"] >= 0]
-    if starts:
-        good.append(f"start         from snapshots in {len(starts)} partitions: nothing older was checked")
     if found["ok"]:
-        return "\n".join(lines + [line for line in good if line] + ["OK"])
-    return "\n".join([*lines, *(clean(f"FAULT  {fault}") for fault in found["faults"])])
+        lines += _checked(found)
+    else:
+        lines.append(f"{found['identical']:,} identical, {found['diverged']:,} DIVERGED")
+        for each in found["divergences"][:_SHOWN]:
+            lines += _divergence_lines(each, found["engine"])
+        if found["diverged"] > _SHOWN:
+            lines.append(f"… and {found['diverged'] - _SHOWN:,} more; -o json has the first of each partition")
+        lines += [f"FAULT  {fault}" for fault in found["faults"]]
+    if engine_diff:
+        by = ", ".join(f"engine {engine}: {count:,}" for engine, count in found["recordedBy"].items())
+        lines.append(f"recorded by   {by}; recomputed with engine {found['engine']}")
+        lines += [f"differs first {path}: {count:,}" for path, count in found["firstDifferences"].items()]
+    return "\n".join(map(clean, [*lines, *(["OK"] if found["ok"] else [])]))
 
 
-def _changes(changes: list[dict[str, Any]]) -> str:
-    if not changes:
-        return ", no change"
+def _checked(found: dict[str, Any]) -> Iterator[str]:
+    """What was checked, and nothing was wrong with."""
+    yield f"recomputed    {found['decisions']:,} identical to the byte; numbers, chain, log hashes, ids, keys, headers"
+    changes = found["engineChanges"]
     places = ", ".join(f"{each['engine']} from log {each['partition']}@{each['offset']} on" for each in changes)
-    return f"; {places}"
+    yield f"engine        {', '.join(map(str, found['engines'])) or '-'}{f'; {places}' if places else ', no change'}"
+    yield f"duplicates    {found['duplicates']} copies collapsed"
+    if found["segments"]:
+        yield f"archive       {found['segments']} closed segments, {found['snapshots']} snapshots"
+    if found["checkpoints"]:
+        yield f"checkpoints   {found['checkpoints']} signed, up to {found['signedUntil'] or '-'}"
+    if starts := [each for each in found["partitions"] if each["start"] >= 0]:
+        yield f"start         from snapshots in {len(starts)} partitions: nothing older was checked"
+
+
+def _divergence_lines(each: dict[str, Any], engine: int) -> list[str]:
+    more = f" (and {each['fields'] - 1} more fields)" if each["fields"] > 1 else ""
+    shown = [orjson.dumps(each[name]).decode() for name in ("recorded", "recomputed")]
+    counts = [
+        each[name] if each[name] is not None else "nothing" for name in ("recordedReplicas", "recomputedReplicas")
+    ]
+    lines = [
+        f"{each['id']}  {each['hpa']}  {each['time']}  recorded {counts[0]}, recomputed {counts[1]}",
+        f"  first difference: {each['path']}: recorded {shown[0]}, recomputed {shown[1]}{more}",
+    ]
+    if each["engine"] != engine:
+        lines.append(f"  recorded by engine {each['engine']}, recomputed with {engine}")
+    return lines
+
+
+def _hpa(text: str | None) -> HpaId | None:
+    try:
+        return parse_hpa_id(text) if text else None
+    except ValueError as error:
+        raise usage(f"--hpa {text!r} is not the name of an HPA", cause=str(error)) from error
+
+
+def _nothing(hpa: str | None, window: tuple[int | None, int | None]) -> CommandError:
+    who = f" of {hpa}" if hpa else ""
+    if window == (None, None):
+        return not_found(f"no decision{who}", next_step="fleethpa get hpa -A")
+    span = " to ".join(rfc3339(at) if at is not None else "…" for at in window)
+    return not_found(f"no decision{who} in the window {span}", next_step="fleethpa decisions -A")
 
 
 @click.command("keygen")
@@ -183,160 +268,6 @@ def audit_keygen(session: Session, key: str | None, output: str) -> None:
     shown = f"private key  {private}\npublic key   {public}  ({text})"
     session.out(shown if output == "table" else one("AuditKey", made, output))
     session.note("Keep the private key away from anyone who can write to the archive. Next: fleethpa archive --to DIR")
-
-
-_SHOWN: Final = 10
-
-
-@click.command()
-@click.option("--hpa", metavar="CLUSTER/NAMESPACE/NAME", help="Only decisions of this HPA.")
-@click.option("--since", metavar="2h|TIME", help="Start at this time; an archive is read from the snapshot before it.")
-@click.option("--until", metavar="2h|TIME", help="End at this time.")
-@click.option(
-    "--engine-diff",
-    is_flag=True,
-    help="Count the differences by what differs first and by the engine that recorded it.",
-)
-@click.option("--jobs", type=click.IntRange(1), help="Number of processes [default: one per core].")
-@output_option(formats=("table", "json", "yaml"))
-@command_options(reads=True)
-def replay(
-    session: Session,
-    hpa: str | None,
-    since: str | None,
-    until: str | None,
-    engine_diff: bool,
-    jobs: int | None,
-    output: str,
-) -> int:
-    """Re-derive recorded decisions from the log; exit 1 and show the first difference if one differs."""
-    past, wanted = session.unopened_past(checked=False), _hpa(hpa)
-    window = window_of(since, until, session.now_ms())
-    began = time.monotonic()
-    reports = _reports(session, past, window, wanted, jobs)
-    found = _replay_document(past.name, reports, window, hpa)
-    if found["fault"]:
-        step = f"fleethpa audit verify --from {session.source}"
-        raise usage(f"replay cannot continue: {found['fault']}", next_step=step)
-    if not found["evaluations"]:
-        raise _nothing(hpa, window)
-    session.out(
-        _replay_text(found, time.monotonic() - began, engine_diff)
-        if output == "table"
-        else one("ReplayReport", found, output)
-    )
-    return OK if found["ok"] else ANSWER_IS_NO
-
-
-def _reports(
-    session: Session, past: Past, window: tuple[int | None, int | None], wanted: HpaId | None, jobs: int | None
-) -> list[ReplayReport]:
-    pool = ReplayPool(replay_partition, jobs or jobs_for(past))
-
-    async def work() -> list[ReplayReport]:
-        async with connecting(session.config.servers), progress(session, "replaying", pool):
-            count = await past.partitions()
-            numbers = range(count) if wanted is None else [partition_for(wanted.namespace_key, count)]
-            return [report async for report in pool.run([ReplayTask(past, n, *window, wanted) for n in numbers])]
-
-    try:
-        return sorted(session.run(work()), key=lambda report: report.partition)
-    except ArchiveError as error:
-        raise usage(str(error), next_step=f"fleethpa audit verify --from {session.source}") from error
-
-
-def _hpa(text: str | None) -> HpaId | None:
-    try:
-        return parse_hpa_id(text) if text else None
-    except ValueError as error:
-        raise usage(f"--hpa {text!r} is not the name of an HPA", cause=str(error)) from error
-
-
-def _nothing(hpa: str | None, window: tuple[int | None, int | None]) -> CommandError:
-    span = " to ".join(rfc3339(at) if at is not None else "…" for at in window)
-    if window != (None, None):
-        return not_found(
-            f"no decision{f' of {hpa}' if hpa else ''} in the window {span}", next_step="fleethpa decisions -A"
-        )
-    if hpa:
-        return not_found(f"no decision of {hpa}", next_step="fleethpa get hpa -A")
-    return not_found("there is no decision yet")
-
-
-def _replay_document(
-    source: str, reports: list[Any], window: tuple[int | None, int | None], hpa: str | None
-) -> dict[str, Any]:
-    divergences = sorted((d for report in reports for d in report.divergences), key=lambda d: (d.time_ms, d.id))
-    return {
-        "ok": not any(report.diverged or report.fault for report in reports),
-        "source": source,
-        "hpa": hpa,
-        "since": None if window[0] is None else rfc3339(window[0]),
-        "until": None if window[1] is None else rfc3339(window[1]),
-        "engine": ENGINE,
-        "logRecords": sum(report.log_records for report in reports),
-        "evaluations": sum(report.evaluations for report in reports),
-        "identical": sum(report.identical for report in reports),
-        "diverged": sum(report.diverged for report in reports),
-        "unrecorded": sum(report.unrecorded for report in reports),
-        "recordedBy": _added(report.engines for report in reports),
-        "firstDifferences": _added(report.paths for report in reports),
-        "divergences": [
-            {name: value for name, value in msgspec.to_builtins(each).items() if name != "timeMs"}
-            | {"time": rfc3339(each.time_ms)}
-            for each in divergences
-        ],
-        "fault": next((_fault(report) for report in reports if report.fault), ""),
-    }
-
-
-def _fault(report: Any) -> str:
-    """What stopped a partition; the text of a damaged file or record of an archive names its place itself."""
-    place = f"log partition {report.partition}"
-    return str(report.fault) if place in report.fault or ".seg" in report.fault else f"{place}: {report.fault}"
-
-
-def _added(counts: Any) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for each in counts:
-        for name, count in each.items():
-            total[name] = total.get(name, 0) + count
-    return dict(sorted(total.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _replay_text(found: dict[str, Any], took_s: float, engine_diff: bool) -> str:
-    speed = f"{found['evaluations'] / took_s:,.0f}/s" if took_s else "-"
-    lines = [f"replayed {found['evaluations']:,} decisions from {found['source']} in {took_s:.1f}s ({speed})"]
-    if found["ok"]:
-        lines.append(f"{found['identical']:,} identical")
-    else:
-        lines.append(f"{found['identical']:,} identical, {found['diverged']:,} DIVERGED")
-        for each in found["divergences"][:_SHOWN]:
-            lines += _divergence_lines(each, found["engine"])
-        if found["diverged"] > _SHOWN:
-            lines.append(f"… and {found['diverged'] - _SHOWN:,} more; -o json has the first of each partition")
-    if found["unrecorded"]:
-        lines.append(f"{found['unrecorded']:,} follow from the log beyond the newest recorded decision")
-    if engine_diff:
-        by = ", ".join(f"engine {engine}: {count:,}" for engine, count in found["recordedBy"].items())
-        lines.append(f"recorded by   {by}; replayed with engine {found['engine']}")
-        lines += [f"differs first {path}: {count:,}" for path, count in found["firstDifferences"].items()]
-    return "\n".join(map(clean, lines))
-
-
-def _divergence_lines(each: dict[str, Any], engine: int) -> list[str]:
-    more = f" (and {each['fields'] - 1} more fields)" if each["fields"] > 1 else ""
-    shown = [orjson.dumps(each[name]).decode() for name in ("recorded", "recomputed")]
-    counts = [
-        each[name] if each[name] is not None else "nothing" for name in ("recordedReplicas", "recomputedReplicas")
-    ]
-    lines = [
-        f"{each['id']}  {each['hpa']}  {each['time']}  recorded {counts[0]}, recomputed {counts[1]}",
-        f"  first difference: {each['path']}: recorded {shown[0]}, recomputed {shown[1]}{more}",
-    ]
-    if each["engine"] != engine:
-        lines.append(f"  recorded by engine {each['engine']}, replayed with {engine}")
-    return lines
 
 
 @click.command()

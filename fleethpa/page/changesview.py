@@ -20,7 +20,7 @@ from fleethpa.fleet.filters import DIRECTIONS, Filter, reasons
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.views import FleetState
 from fleethpa.page.fleetview import CHANGE_FLAGS, CHANGE_WORDS, filter_of
-from fleethpa.page.hpapast import Newest
+from fleethpa.page.hpapast import LastUsed
 from fleethpa.show.words import counted
 from schemas.keys import HpaId
 from streams.history.past import Past
@@ -46,7 +46,7 @@ class RolloutReadings:
     """What was read of the waves of the rollouts that were looked at last; a live update reads only what is new."""
 
     def __init__(self) -> None:
-        self._kept = Newest[str, dict[int, WaveReading]](KEPT)
+        self._kept = LastUsed[str, dict[int, WaveReading]](KEPT)
         self.turn = asyncio.Lock()
         """Held while a rollout is read."""
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from fleethpa.changes.specs import changed_spec, checked
 from fleethpa.fleet.views import HpaView
 from fleethpa.frame.errors import CommandError
-from fleethpa.page.hpapast import Newest
+from fleethpa.page.hpapast import LastUsed
 from fleethpa.questions.backtests import BacktestRequest, run
 from fleethpa.show.html import scale, step_path
 from schemas.keys import HpaId
@@ -89,7 +89,7 @@ class Recordings:
     """The last hours of the HPAs that were tried last."""
 
     def __init__(self) -> None:
-        self._kept = Newest[HpaId, tuple[int, list[HpaEvent]]](RECORDINGS)
+        self._kept = LastUsed[HpaId, tuple[int, list[HpaEvent]]](RECORDINGS)
 
     async def of(self, past: Past, hpa: HpaId, now_ms: int) -> list[HpaEvent]:
         """What became of an HPA in the last hour. Raises CommandError: the log cannot be read."""

@@ -73,7 +73,7 @@ class HpaPast:
     """The command that comes next after what the note says; empty: none."""
 
 
-class Newest(OrderedDict[K, V]):
+class LastUsed(OrderedDict[K, V]):
     """What was used last, by key: no more than `most`."""
 
     def __init__(self, most: int) -> None:
@@ -97,7 +97,7 @@ class KeptEvaluations:
     """
 
     def __init__(self) -> None:
-        self._kept = Newest[str, Again](EVALUATIONS_KEPT)
+        self._kept = LastUsed[str, Again](EVALUATIONS_KEPT)
 
     async def of(self, past: Past, found: Recorded) -> Again:
         """A decision, evaluated again; one that could not be is tried again."""
@@ -115,7 +115,7 @@ class KeptCharts:
     """
 
     def __init__(self) -> None:
-        self._kept = Newest[Hashable, tuple[int, str]](CHARTS_KEPT)
+        self._kept = LastUsed[Hashable, tuple[int, str]](CHARTS_KEPT)
 
     def get(self, asked: Hashable, now_ms: int, span_ms: int) -> str | None:
         """What was sent for this chart, unless the end of the span has moved on by a pixel."""
@@ -144,7 +144,7 @@ class KeptPasts:
 
     def __init__(self) -> None:
         self.evaluations = KeptEvaluations()
-        self._kept = Newest[HpaId, _Kept](HPAS_KEPT)
+        self._kept = LastUsed[HpaId, _Kept](HPAS_KEPT)
         self._turn = asyncio.Lock()
 
     async def decisions(self, past: Past, hpa: HpaId, since_ms: int) -> list[Recorded]:

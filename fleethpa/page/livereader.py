@@ -20,7 +20,7 @@ from fleethpa.fleet.views import FleetState
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError, unreachable
 from fleethpa.frame.sources import archive_past, open_past
-from fleethpa.page.hpapast import Newest
+from fleethpa.page.hpapast import LastUsed
 from schemas.codec import WireError
 from streams.archive.segments import ArchiveError
 from streams.history.past import LogGoneError, Past
@@ -106,7 +106,7 @@ class LiveReader:
         self._questions = SharedPast(source, config)
         self._aside, self._followed = Aside(), SharedPast(source, config)
         """The state of a large fleet takes seconds to read: it is read in a thread, over a connection of its own."""
-        self._earlier = Newest[int, FleetState](KEPT)
+        self._earlier = LastUsed[int, FleetState](KEPT)
 
     @property
     def rate(self) -> float | None:

@@ -241,7 +241,8 @@ class Expander:
     def _remember(self, full: Recorded, uid: str) -> None:
         self._unknown.discard(uid)
         ids = self._of_uid.setdefault(uid, [])
-        ids.append(full.head.id)
+        if full.head.id not in self._full:
+            ids.append(full.head.id)
         self._full[full.head.id] = full
         if len(ids) > _FULL_KEPT:
             del self._full[ids.pop(0)]

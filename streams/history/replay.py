@@ -1,28 +1,17 @@
-"""Recorded decisions derived again from the log: one of them, or all of a partition compared one by one.
-
-`Refold` walks a log partition beside its recorded decisions. A replay continues after a difference. It does not compare
-number and hash of the record before: once a decision differs, those of all later ones do.
-"""
+"""Recorded decisions derived again from the log: `Refold` walks a log partition beside its recorded decisions."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
-
-import msgspec
-from msgspec import Struct
+from typing import Final, NamedTuple
 
 from schemas import decisions as chain
-from schemas.codec import WireError
 from schemas.decisions import links_of
-from schemas.keys import HpaId
 from streams.archive.layout import DECISIONS
 from streams.archive.segments import BAD_JSON, ArchivedRecord, ArchiveError
-from streams.history.differences import NOTHING, Difference, differences
 from streams.history.parallel import reported
 from streams.history.past import Past
-from streams.history.recorded import Expander, Recorded, head_of
 from streams.state.ledger import CoreError, DecisionRecord
 from streams.state.partition import Partition
 
@@ -218,183 +207,3 @@ async def derive(
         next((record for record in recorded if _named(record)[0] == id_), None),
         next((decision for decision in made if decision.id == id_), None),
     )
-
-
-# --- all of a partition -----------------------------------------------------------------------------------------------
-
-KEPT: Final = 20
-"""How many divergences of a partition are reported in full."""
-
-
-class Divergence(Struct, kw_only=True, rename="camel"):
-    """A decision that comes out different: where first, and what is recorded and recomputed there.
-
-    `recordedReplicas`, `recomputedReplicas`: the final count on both sides, None where there is no decision.
-    """
-
-    id: str
-    hpa: str
-    time_ms: int
-    engine: int
-    path: str
-    recorded: Any = None
-    recomputed: Any = None
-    fields: int = 1
-    recorded_replicas: int | None = None
-    recomputed_replicas: int | None = None
-
-
-class ReplayReport(Struct, kw_only=True, rename="camel"):
-    """What came out of one partition. `unrecorded`: decisions beyond the newest recorded one.
-
-    `engines`: decisions by the engine that recorded them. `paths`: divergences by what differs first.
-    """
-
-    partition: int
-    start: int = -1
-    log_records: int = 0
-    evaluations: int = 0
-    identical: int = 0
-    diverged: int = 0
-    unrecorded: int = 0
-    engines: dict[str, int] = {}
-    paths: dict[str, int] = {}
-    divergences: list[Divergence] = []
-    fault: str = ""
-
-
-@dataclass(frozen=True)
-class ReplayTask:
-    """One partition to replay; only decisions of `hpa` (None: all) whose log time is in the window are compared."""
-
-    past: Past
-    partition: int
-    since_ms: int | None = None
-    until_ms: int | None = None
-    hpa: HpaId | None = None
-
-
-def replay_partition(task: ReplayTask) -> ReplayReport:
-    """Replay one partition."""
-    return asyncio.run(_replayed(task))
-
-
-async def _replayed(task: ReplayTask) -> ReplayReport:
-    report = ReplayReport(partition=task.partition)
-    try:
-        rows = await task.past.checkpoint(task.partition, before_ms=task.since_ms)
-        async with refold(task.past, task.partition, rows) as again:
-            report.start = again.partition.applied_offset
-            replay = _Replay(task, report, again)
-            async with aclosing(again.steps(until_ms=task.until_ms)) as steps:
-                async for step in steps:
-                    replay.compare(step)
-    except (ArchiveError, CoreError, WireError, *BAD_JSON) as error:
-        report.fault = str(error)
-    return report
-
-
-class _Engine(Struct):
-    engine: int = 1
-
-
-class _Side(NamedTuple):
-    """A decision on one side of a comparison. `record`: None where the full one that it repeats is not known."""
-
-    value: bytes
-    headers: Sequence[tuple[str, bytes]]
-    record: Recorded | None
-
-    @property
-    def whole(self) -> bytes:
-        """The decision as a full record, as far as that is known."""
-        if self.record is None or not self.record.short:
-            return self.value
-        return msgspec.json.encode(self.record.decision)
-
-
-class _Replay:
-    """Compares the decisions of one partition with the recorded ones and counts."""
-
-    def __init__(self, task: ReplayTask, report: ReplayReport, again: Refold) -> None:
-        self.task, self.report, self.again = task, report, again
-        self._recorded, self._made = Expander(), Expander()
-        self._seq = again.partition.seq
-        self._subject = b""
-        if task.hpa is not None:
-            cluster, namespace, name = task.hpa
-            self._subject = f"/{cluster}/{namespace}/horizontalpodautoscaler/{name}".encode()
-
-    def compare(self, step: Refolded) -> None:
-        """Take the next log record."""
-        self.report.log_records += 1
-        recorded = self._new(step.recorded)
-        for made in step.made:
-            record = self._made.take(self.task.partition, made.seq, made.value)
-            self._judge(made.id, recorded.pop(made.id, None), _Side(made.value, made.headers, record))
-        for id_, theirs in recorded.items():
-            self._judge(id_, theirs, None)
-
-    def _new(self, records: Iterable[ArchivedRecord]) -> dict[str, _Side]:
-        """Recorded decisions by id, without copies and without those from before the part that is compared."""
-        found = {}
-        for record in records:
-            head = head_of(self.task.partition, record.offset, record.value)
-            taken = self._recorded.take(self.task.partition, record.offset, record.value, head)
-            if head.seq > self._seq:
-                self._seq = head.seq
-                found[head.id] = _Side(record.value, record.headers, taken)
-        return found
-
-    def _is_asked(self, side: _Side) -> bool:
-        since_ms = self.task.since_ms
-        in_window = since_ms is None or self.again.partition.clock_ms >= since_ms
-        return in_window and (not self._subject or ("ce_subject", self._subject) in side.headers)
-
-    def _judge(self, id_: str, recorded: _Side | None, made: _Side | None) -> None:
-        report, either = self.report, made or recorded
-        if either is None or not self._is_asked(either):
-            return
-        if recorded is None and self.again.decisions.is_over:
-            report.unrecorded += 1
-            return
-        report.evaluations += made is not None
-        if recorded is None or made is None:
-            sides = (None if side is None else "a decision" for side in (recorded, made))
-            self._diverged(id_, recorded, made, [Difference("decision", *sides)])
-            return
-        found: list[Difference] = []
-        engine = str(self.again.partition.engine)
-        if recorded.value != made.value:
-            engine = str(msgspec.json.decode(recorded.whole, type=_Engine).engine)
-            if differences(recorded.value, made.value, chain=False):
-                found = differences(recorded.whole, made.whole, chain=False)
-        report.engines[engine] = report.engines.get(engine, 0) + 1
-        if found:
-            self._diverged(id_, recorded, made, found)
-        else:
-            report.identical += 1
-
-    def _diverged(self, id_: str, recorded: _Side | None, made: _Side | None, found: list[Difference]) -> None:
-        report, first = self.report, found[0]
-        report.diverged += 1
-        report.paths[first.path] = report.paths.get(first.path, 0) + 1
-        if len(report.divergences) >= KEPT:
-            return
-        bodies = [{} if side is None else msgspec.json.decode(side.whole) for side in (recorded, made)]
-        about = bodies[1] or bodies[0]
-        replicas = [body.get("finalDesiredReplicas", 0) if body else None for body in bodies]
-        report.divergences.append(
-            Divergence(
-                id=id_,
-                hpa="/".join(str(about.get(name, "?")) for name in ("cluster", "namespace", "name")),
-                time_ms=self.again.partition.clock_ms,
-                engine=int((bodies[0] or about).get("engine", 1)),
-                path=first.path,
-                recorded=None if first.recorded is NOTHING else first.recorded,
-                recomputed=None if first.recomputed is NOTHING else first.recomputed,
-                fields=len(found),
-                recorded_replicas=replicas[0],
-                recomputed_replicas=replicas[1],
-            )
-        )

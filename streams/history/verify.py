@@ -1,46 +1,76 @@
-"""Verification of a whole archive, or of log and decisions as read from topics, on all cores.
+"""Verification of an archive, or of log and decisions as read from topics, on all cores.
 
 Every decision is derived again from the log. Compared are its place (offset, number, hash of the one before), its id,
-key and headers, the running hash of the log, and its bytes; a repeated copy must be a copy. The first fault ends the
-verification of its partition.
+key and headers, the running hash of the log, and its content; a repeated copy must be a copy. A decision that differs
+is reported, and verification continues: later ones are compared but for number and hash of the one before. A fault ends
+the verification of its partition.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, Final, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
+from schemas.codec import WireError
 from schemas.decisions import REMEMBERED, links_of
+from schemas.keys import HpaId, partition_for
 from streams.archive.filecheck import check_layout, check_segments, check_snapshots, next_head, signed_heads
 from streams.archive.layout import DECISIONS, LOG, is_written
 from streams.archive.segments import BAD_JSON, GENESIS, ArchivedRecord, ArchiveError
 from streams.archive.signing import Heads, read_checkpoints, read_public
 from streams.history.archivepast import ArchivePast
-from streams.history.differences import differences
+from streams.history.differences import NOTHING, Difference, differences
 from streams.history.parallel import ReplayPool
 from streams.history.past import Past
+from streams.history.recorded import Expander, Recorded
 from streams.history.replay import FaultError, Refold, Refolded, log_offset_of, refold
-from streams.state.ledger import DecisionRecord
+from streams.state.ledger import CoreError
 from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
+
+KEPT: Final = 20
+"""How many divergences of a partition are reported in full."""
+
+
+class Divergence(Struct, kw_only=True, rename="camel"):
+    """A decision that comes out different: where first, and what is recorded and recomputed there.
+
+    `recordedReplicas`, `recomputedReplicas`: the final count on both sides, None where there is no decision.
+    """
+
+    id: str
+    hpa: str
+    time_ms: int
+    engine: int
+    path: str
+    recorded: Any = None
+    recomputed: Any = None
+    fields: int = 1
+    recorded_replicas: int | None = None
+    recomputed_replicas: int | None = None
 
 
 class Report(Struct, kw_only=True, rename="camel"):
     """What was checked of one partition. `start`: the log offset after which recomputation began (-1: the beginning).
 
-    `fault`: the first thing found wrong, empty if nothing was. `engine`: in force at the end; `engineChanges`: (log
-    offset, engine from there on). `duplicates`: copies of decisions. `signed`: checkpoints that it was held to.
+    `decisions`: those of the HPA and the window that are asked for. `engine`: in force at the end; `engineChanges`:
+    (log offset, engine from there on). `duplicates`: copies of decisions. `signed`: checkpoints that it was held to.
+    `engines`: decisions by the engine that recorded them. `paths`: divergences by what differs first. `fault`: what
+    ended it, empty if nothing did.
     """
 
     partition: int
     start: int = -1
     log_records: int = 0
     decisions: int = 0
+    identical: int = 0
+    diverged: int = 0
     duplicates: int = 0
     snapshots: int = 0
     segments: int = 0
@@ -49,42 +79,97 @@ class Report(Struct, kw_only=True, rename="camel"):
     engine_changes: list[tuple[int, int]] = []
     last_log_offset: int = -1
     last_seq: int = 0
+    engines: dict[str, int] = {}
+    paths: dict[str, int] = {}
+    divergences: list[Divergence] = []
     fault: str = ""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One partition to verify. `checkpoints`: heads to hold it to. `hpa`, `since_ms`, `until_ms`: decisions of others
+    and of other log times are not compared; None: all are.
+    """
+
+    past: Past
+    partition: int
+    since_ms: int | None = None
+    checkpoints: list[Heads] = field(default_factory=list)
+    until_ms: int | None = None
+    hpa: HpaId | None = None
+
+
+class _Engine(Struct):
+    engine: int = 1
+
+
+class _Side(NamedTuple):
+    """A decision on one side of a comparison. `record`: None where the full one that it repeats is not known."""
+
+    seq: int
+    key: bytes
+    value: bytes
+    headers: Sequence[tuple[str, bytes]]
+    record: Recorded | None
+
+    @property
+    def whole(self) -> bytes:
+        """The decision as a full record, as far as that is known."""
+        if self.record is None or not self.record.short:
+            return self.value
+        return msgspec.json.encode(self.record.decision)
 
 
 class _Checker:
     """Compares the decisions of one partition, as they are read, with the re-derived ones."""
 
-    def __init__(self, past: Past, again: Refold, rows: dict[bytes, bytes], report: Report) -> None:
-        self.past, self.again, self.rows, self.report = past, again, rows, report
+    def __init__(self, task: Task, again: Refold, rows: dict[bytes, bytes], report: Report) -> None:
+        self.task, self.again, self.rows, self.report = task, again, rows, report
         partition = again.partition
-        self._marks = past.marks(partition.number)
-        self._expected: deque[DecisionRecord] = deque()
-        self._seq, self._prev = partition.seq, partition.prev
+        self._marks = task.past.marks(partition.number)
+        self._recorded, self._made = Expander(), Expander()
+        self._seq = self._from_seq = partition.seq
+        self._prev = partition.prev
         self._digests: dict[int, str] = {partition.seq: partition.prev} if partition.seq else {}
         self._offset: int | None = None
-        self._from_seq = partition.seq
+        self._shift = 0
+        """How much higher recorded numbers are than re-derived ones: decisions too many less those that lack."""
+        self._differing: set[int] = set()
+        """Numbers of the newest decisions that differ: the next one names the hash of what was decided."""
+        self._breaks: dict[int, str] = {}
+        """Number of a decision whose hash the next one does not name -> what is wrong, unless that one differs."""
+        self._subject = b""
+        if task.hpa is not None:
+            cluster, namespace, name = task.hpa
+            self._subject = f"/{cluster}/{namespace}/horizontalpodautoscaler/{name}".encode()
 
     async def run(self) -> None:
         """Fold to the end of the log; where decisions continue beyond it, see whether the log has grown meanwhile."""
         while True:
             before = self.report.log_records
-            async with aclosing(self.again.steps()) as steps:
+            async with aclosing(self.again.steps(until_ms=self.task.until_ms)) as steps:
                 async for step in steps:
                     await self._step(step)
-            if not await self._continues(grown=self.report.log_records > before):
+            if self.task.until_ms is not None or not await self._continues(grown=self.report.log_records > before):
                 return
 
     async def _continues(self, *, grown: bool) -> bool:
         """Check what is left at the end of the log: copies, or decisions of newer log records, to be read (True)."""
         decisions, last = self.again.decisions, self.report.last_log_offset
-        for record in await decisions.upto(last, look=True):
-            self._decision(record)
+        self._check_copies(await decisions.upto(last, look=True))
         if grown and await decisions.newer_than(last):
             return True
         while (beyond := await decisions.next()) is not None:
-            self._decision(beyond)
+            self._check_copies([beyond])
         return False
+
+    def _check_copies(self, records: Iterable[ArchivedRecord]) -> None:
+        """Check records for which the log has no decision. Raises FaultError: one is not a copy."""
+        for id_ in self._placed(records):
+            offset = log_offset_of(id_)
+            is_beyond = offset > self.report.last_log_offset
+            end = f"names log offset {offset}; the log ends before it" if is_beyond else "does not follow from the log"
+            raise FaultError(f"decision {self.report.partition}@{self._offset} ({id_}): {end}")
 
     async def _step(self, step: Refolded) -> None:
         report, engine = self.report, self.again.partition.engine
@@ -93,113 +178,160 @@ class _Checker:
         if engine != report.engine:
             report.engine = engine
             report.engine_changes.append((step.record.offset, engine))
-        self._expected.extend(step.made)
-        for record in step.recorded:
-            self._decision(record)
-        while self._expected:
-            late = await self.again.decisions.wait()
-            if late is None:
-                raise FaultError(
-                    f"decisions of partition {report.partition} end at number {report.last_seq}, but "
-                    f"{self._expected[0].id} follows from the log: the end has been cut off, or the decider is behind"
-                )
-            self._decision(late)
+        recorded = self._placed(step.recorded)
+        for made in step.made:
+            while made.id not in recorded and self.again.decisions.is_over:
+                late = await self.again.decisions.wait()
+                if late is None:
+                    raise FaultError(
+                        f"decisions of partition {report.partition} end at number {report.last_seq}, but {made.id} "
+                        "follows from the log: the end has been cut off, or the decider is behind"
+                    )
+                recorded |= self._placed([late])
+            expanded = self._made.take(report.partition, made.seq, made.value)
+            side = _Side(made.seq, made.key.encode(), made.value, made.headers, expanded)
+            self._judge(made.id, recorded.pop(made.id, None), side)
+        for id_, theirs in recorded.items():
+            self._judge(id_, theirs, None)
+        for seq, text in self._breaks.items():
+            if seq not in self._differing:
+                raise FaultError(text)
+        self._breaks.clear()
+        self._differing &= {self._seq}
         if step.record.offset in self._marks:
             self._check_snapshot(step.record.offset)
 
-    def _decision(self, record: ArchivedRecord) -> None:
-        """Check one record of the decisions. Raises FaultError: something is wrong with it."""
-        where = f"decision {self.report.partition}@{record.offset}"
-        if self._offset is not None and record.offset != self._offset + 1:
-            raise FaultError(f"{where}: is where offset {self._offset + 1} belongs")
-        self._offset = record.offset
-        try:
-            links = links_of(record.value)
-        except BAD_JSON as error:
-            raise FaultError(f"{where}: is not a decision: {error}") from error
-        where = f"{where} ({links.id})"
-        digest = sha256(record.value).hexdigest()
-        if links.seq <= self._seq:
-            # A copy, or a record from before the part that is checked.
-            if self._digests.get(links.seq, digest) != digest:
-                raise FaultError(f"{where}: is another version of decision number {links.seq}")
-            self.report.duplicates += links.seq > self._from_seq
+    def _placed(self, records: Iterable[ArchivedRecord]) -> dict[str, _Side]:
+        """Recorded decisions by id, without copies. Raises FaultError: one is not where it belongs."""
+        found, number = dict[str, _Side](), self.report.partition
+        for record in records:
+            where = f"decision {number}@{record.offset}"
+            if self._offset is not None and record.offset != self._offset + 1:
+                raise FaultError(f"{where}: is where offset {self._offset + 1} belongs")
+            self._offset = record.offset
+            try:
+                links = links_of(record.value)
+            except BAD_JSON as error:
+                raise FaultError(f"{where}: is not a decision: {error}") from error
+            where = f"{where} ({links.id})"
+            digest = sha256(record.value).hexdigest()
+            if links.seq <= self._seq:
+                # A copy, or a record from before the part that is checked.
+                if self._digests.get(links.seq, digest) != digest:
+                    raise FaultError(f"{where}: is another version of decision number {links.seq}")
+                self.report.duplicates += links.seq > self._from_seq
+                continue
+            if links.seq != self._seq + 1:
+                raise FaultError(f"{where}: is number {links.seq} and follows number {self._seq}: records are missing")
+            if links.id in found:
+                raise FaultError(f"{where}: has the id of another decision")
+            if links.prev != self._prev:
+                named, known = f"{links.prev[:16]}…", f"{self._prev[:16]}…"
+                self._breaks[self._seq] = f"{where}: names {named} as the hash of the one before, which is {known}"
+            self._seq, self._prev = links.seq, digest
+            self._digests[links.seq] = digest
+            self._digests.pop(links.seq - REMEMBERED, None)
+            self.report.last_seq = links.seq
+            taken = self._recorded.take(number, record.offset, record.value)
+            found[links.id] = _Side(links.seq, record.key, record.value, record.headers, taken)
+        return found
+
+    def _is_asked(self, side: _Side) -> bool:
+        since_ms = self.task.since_ms
+        in_window = since_ms is None or self.again.partition.clock_ms >= since_ms
+        return in_window and (not self._subject or ("ce_subject", self._subject) in side.headers)
+
+    def _judge(self, id_: str, recorded: _Side | None, made: _Side | None) -> None:
+        report, either = self.report, made or recorded
+        found = self._compared(id_, recorded, made)
+        if found and recorded is not None:
+            self._differing.add(recorded.seq)
+        if either is None or not self._is_asked(either):
             return
-        if links.seq != self._seq + 1:
-            raise FaultError(f"{where}: is number {links.seq} and follows number {self._seq}: records are missing")
-        if links.prev != self._prev:
+        report.decisions += 1
+        is_same = recorded is None or made is None or recorded.value == made.value
+        engine = self.again.partition.engine
+        if recorded is not None and not is_same:
+            engine = msgspec.json.decode(recorded.whole, type=_Engine).engine
+        report.engines[str(engine)] = report.engines.get(str(engine), 0) + 1
+        report.identical += not found
+        if found:
+            self._diverged(id_, recorded, made, found)
+
+    def _compared(self, id_: str, recorded: _Side | None, made: _Side | None) -> list[Difference]:
+        """What differs. Raises FaultError: the log is not the one from which was decided."""
+        if recorded is None or made is None:
+            self._shift += 1 if made is None else -1
+            return [Difference("decision", *(None if side is None else "a decision" for side in (recorded, made)))]
+        if recorded.value == made.value:
+            both = (("key", recorded.key, made.key), ("headers", list(recorded.headers), made.headers))
+            return [Difference(name, str(theirs), str(ours)) for name, theirs, ours in both if theirs != ours]
+        if differences(recorded.value, made.value, chain=False):
+            return differences(recorded.whole, made.whole, chain=False)
+        found = differences(recorded.value, made.value)
+        if any(each.path == "input.hash" for each in found):
             raise FaultError(
-                f"{where}: names {links.prev[:16]}… as the hash of the one before, which is {self._prev[:16]}…"
+                f"decision {self.report.partition}@{self._offset} ({id_}): names another hash of the log than its "
+                f"records give: a log record up to offset {log_offset_of(id_)} and after the last decision that was "
+                "right has been changed"
             )
-        if not self._expected:
-            beyond = log_offset_of(links.id) > self.report.last_log_offset
-            end = f"names log offset {log_offset_of(links.id)}; the log ends before it"
-            raise FaultError(f"{where}: {end if beyond else 'does not follow from the log'}")
-        if wrong := _what_differs(record, self._expected.popleft()):
-            raise FaultError(f"{where}: {wrong}")
-        self._seq, self._prev = links.seq, digest
-        self._digests[links.seq] = digest
-        self._digests.pop(links.seq - REMEMBERED, None)
-        self.report.decisions += 1
-        self.report.last_seq = links.seq
+        if recorded.seq != made.seq + self._shift:
+            return [Difference("seq", recorded.seq, made.seq + self._shift)]
+        # The hash of the one before: once a decision differs, those of all later ones do.
+        return [] if found else [Difference("value", "other bytes", "the same meaning")]
+
+    def _diverged(self, id_: str, recorded: _Side | None, made: _Side | None, found: list[Difference]) -> None:
+        report, first = self.report, found[0]
+        report.diverged += 1
+        report.paths[first.path] = report.paths.get(first.path, 0) + 1
+        if len(report.divergences) >= KEPT:
+            return
+        bodies = [{} if side is None else msgspec.json.decode(side.whole) for side in (recorded, made)]
+        about = bodies[1] or bodies[0]
+        replicas = [body.get("finalDesiredReplicas", 0) if body else None for body in bodies]
+        report.divergences.append(
+            Divergence(
+                id=id_,
+                hpa="/".join(str(about.get(name, "?")) for name in ("cluster", "namespace", "name")),
+                time_ms=self.again.partition.clock_ms,
+                engine=int((bodies[0] or about).get("engine", 1)),
+                path=first.path,
+                recorded=None if first.recorded is NOTHING else first.recorded,
+                recomputed=None if first.recomputed is NOTHING else first.recomputed,
+                fields=len(found),
+                recorded_replicas=replicas[0],
+                recomputed_replicas=replicas[1],
+            )
+        )
 
     def _check_snapshot(self, offset: int) -> None:
         """Compare the rows at a segment's end with the stored ones, and continue from them as the archive did."""
-        number = self.report.partition
+        number, past = self.report.partition, self.task.past
         merge_rows(self.rows, self.again.partition.checkpoint())
-        stored = self.past.snapshot_at(number, offset)
+        stored = past.snapshot_at(number, offset)
         where = f"the snapshot of log partition {number} at offset {offset}"
         if stored is not None:
             for key in sorted(self.rows.keys() | stored.keys()):
                 if stored.get(key) != self.rows.get(key):
                     raise FaultError(f"{where}: row {key.decode(errors='replace')} is not what the log gives")
             self.report.snapshots += 1
-        elif not self.past.is_live():
+        elif not past.is_live():
             raise FaultError(f"{where} is missing")
         self.again.partition = Partition.restore(number, self.rows)
 
 
-def _what_differs(recorded: ArchivedRecord, made: DecisionRecord) -> str:
-    """Say what sets a recorded decision apart from the one that the log gives; empty: nothing."""
-    if recorded.value == made.value:
-        if recorded.key != made.key.encode():
-            return f"key is {recorded.key!r}, {made.key!r} was written"
-        if list(recorded.headers) != made.headers:
-            return f"headers are {list(recorded.headers)}, {made.headers} were written"
-        return ""
-    found = differences(recorded.value, made.value)
-    if not found:
-        return f"the bytes differ from those of {made.id}, though not their meaning"
-    if found[0].path == "input.hash":
-        return (
-            f"names another hash of the log than its records give: a log record up to offset {log_offset_of(made.id)} "
-            "and after the last decision that was right has been changed"
-        )
-    more = f" (and {len(found) - 1} more fields)" if len(found) > 1 else ""
-    return f"recomputation differs in {found[0]}{more}"
-
-
-async def _check(past: Past, number: int, since_ms: int | None, report: Report) -> None:
+async def _check(task: Task, report: Report) -> None:
     """Verify one partition, from the newest snapshot before `since_ms` on."""
-    start = past.snapshot(number, since_ms)
-    rows = dict(start[1] if start else await past.checkpoint(number, before_ms=since_ms))
+    past, number = task.past, task.partition
+    start = past.snapshot(number, task.since_ms)
+    rows = dict(start[1] if start else await past.checkpoint(number, before_ms=task.since_ms))
     async with refold(past, number, rows) as again:
         partition = again.partition
         report.start = report.last_log_offset = partition.applied_offset
         report.engine, report.last_seq = partition.engine, partition.seq
         if start and start[0] != report.start:
             raise FaultError(f"the snapshot named {start[0]} of log partition {number} is of {report.start}")
-        await _Checker(past, again, rows, report).run()
-
-
-@dataclass(frozen=True)
-class Task:
-    """One partition to verify. `checkpoints`: heads to hold it to."""
-
-    past: Past
-    partition: int
-    since_ms: int | None = None
-    checkpoints: list[Heads] = field(default_factory=list)
+        await _Checker(task, again, rows, report).run()
 
 
 def verify_partition(task: Task) -> Report:
@@ -220,8 +352,8 @@ async def _verify(task: Task) -> Report:
         if isinstance(task.past, ArchivePast):
             check_snapshots(task.past.root, task.partition)
         report.segments, report.signed = segments, len(task.checkpoints)
-        await _check(task.past, task.partition, task.since_ms, report)
-    except ArchiveError as error:
+        await _check(task, report)
+    except (ArchiveError, CoreError, WireError, *BAD_JSON) as error:
         report.fault = str(error)
     return report
 
@@ -249,15 +381,19 @@ def checkpoints_of(root: Path, public: Path | None) -> list[Heads]:
 
 
 async def verify(
-    past: Past, since_ms: int | None, checkpoints: list[Heads], pool: ReplayPool[Task, Report]
+    past: Past,
+    since_ms: int | None,
+    checkpoints: list[Heads],
+    pool: ReplayPool[Task, Report],
+    *,
+    until_ms: int | None = None,
+    hpa: HpaId | None = None,
 ) -> AsyncIterator[Report]:
-    """Verify all partitions; a report for each, as they come.
+    """Verify all partitions, or that of an HPA; a report for each, as they come.
 
     Raises ArchiveError: the layout of the archive is wrong, or the source cannot be read at all.
     """
-    if isinstance(past, ArchivePast):
-        count = check_layout(past.root)
-    else:
-        count = await past.partitions()
-    async for report in pool.run([Task(past, number, since_ms, checkpoints) for number in range(count)]):
+    count = check_layout(past.root) if isinstance(past, ArchivePast) else await past.partitions()
+    numbers = range(count) if hpa is None else [partition_for(hpa.namespace_key, count)]
+    async for report in pool.run([Task(past, number, since_ms, checkpoints, until_ms, hpa) for number in numbers]):
         yield report

@@ -24,7 +24,7 @@ from streams.archive.archiver import PartitionWriter, SegmentLimits
 from streams.archive.layout import DECISIONS, LOG, create
 from streams.history.archivepast import ArchivePast
 from streams.history.parallel import ReplayPool, cores
-from streams.history.replay import ReplayReport, ReplayTask, replay_partition
+from streams.history.verify import Report, Task, verify_partition
 from tests.archive_kit import decided
 from tests.generated_log import Fleet, generate
 
@@ -86,12 +86,12 @@ def _others(partition: int) -> Callable[[str, list[str]], list[str]]:
     return lambda folder, names: [name for name in names if name.isdecimal() and name != str(partition)]
 
 
-def replayed(root: Path, jobs: int) -> tuple[list[ReplayReport], float]:
+def replayed(root: Path, jobs: int) -> tuple[list[Report], float]:
     """Replay the archive: reports and seconds."""
 
-    async def run() -> list[ReplayReport]:
-        tasks = [ReplayTask(ArchivePast(root), number) for number in range(PARTITIONS)]
-        return [report async for report in ReplayPool(replay_partition, jobs).run(tasks)]
+    async def run() -> list[Report]:
+        tasks = [Task(ArchivePast(root), number) for number in range(PARTITIONS)]
+        return [report async for report in ReplayPool(verify_partition, jobs).run(tasks)]
 
     began = time.monotonic()
     return asyncio.run(run()), time.monotonic() - began
@@ -146,7 +146,7 @@ def _profile(hpas: int, minutes: float) -> None:
         root = Path(folder) / "archive"
         archive_of(root, hpas, minutes)
         profile = cProfile.Profile()
-        profile.runcall(replay_partition, ReplayTask(ArchivePast(root), 0))
+        profile.runcall(verify_partition, Task(ArchivePast(root), 0))
     pstats.Stats(profile).sort_stats("tottime").print_stats(35)
 
 

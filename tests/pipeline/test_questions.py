@@ -123,8 +123,8 @@ ID = "ID"
         pytest.param("DecisionList", ("audit", "list", "-A", "--changes"), id="audit list of changes"),
         pytest.param("AuditReport", ("audit", "verify", "--jobs", "1"), id="audit verify"),
         pytest.param("DecisionVerification", ("verify", ID), id="verify"),
-        pytest.param("ReplayReport", ("replay", "--jobs", "1"), id="replay"),
-        pytest.param("ReplayReport", ("replay", "--hpa", APP, "--since", LATE, "--jobs", "1"), id="replay of one HPA"),
+        pytest.param("AuditReport", ("replay", "--jobs", "1"), id="replay"),
+        pytest.param("AuditReport", ("replay", "--hpa", APP, "--since", LATE, "--jobs", "1"), id="replay of one HPA"),
         pytest.param("WhatIf", ("what-if", APP, "--set", "maxReplicas=3", "--metric", "cpu=+50%"), id="what-if"),
         pytest.param("BacktestList", ("backtest", "-A", "-C", "c0", "--set", "maxReplicas=3", *WINDOW), id="backtest"),
         pytest.param(
@@ -359,7 +359,7 @@ def test_a_corrupt_segment_is_named(run: Cli, corrupt: Path, arguments: tuple[st
     if arguments in PRESENT:
         assert done.exit_code in (0, 5), done.output
         return
-    assert done.exit_code == (1 if arguments[1] == "verify" else 2), done.output
+    assert done.exit_code == (1 if "--jobs" in arguments else 2), done.output
     assert re.search(NAMED, done.output), done.output
 
 
@@ -396,7 +396,7 @@ def test_a_record_that_is_no_record_is_named(run: Cli, spoilt: KafkaSettings, ar
         assert done.exit_code in (0, 5), done.output
         assert ("the decider is" in done.stderr) == ("--at" not in arguments), done.output
         return
-    assert done.exit_code == (1 if arguments[:2] == ("audit", "verify") else 2), done.output
+    assert done.exit_code == (1 if "--jobs" in arguments else 2), done.output
     assert re.search(NAMED, done.output), done.output
 
 

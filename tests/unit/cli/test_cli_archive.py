@@ -64,8 +64,8 @@ def an_id(made: Topics) -> str:
         pytest.param("DecisionList", ["decisions", "-A", "-o", "json"], id="decisions"),
         pytest.param("Decision", ["explain", "c0/ns0/app0", "-o", "json"], id="explain"),
         pytest.param("AuditReport", ["audit", "verify", "-o", "json", "--jobs", "1"], id="audit verify"),
-        pytest.param("ReplayReport", ["replay", "-o", "json", "--jobs", "1"], id="replay"),
-        pytest.param("ReplayReport", ["replay", "--hpa", "c0/ns1/app1", "-o", "json"], id="replay of one HPA"),
+        pytest.param("AuditReport", ["replay", "-o", "json", "--jobs", "1"], id="replay"),
+        pytest.param("AuditReport", ["replay", "--hpa", "c0/ns1/app1", "-o", "json"], id="replay of one HPA"),
     ],
 )
 def test_machine_output_of_read_verbs_fits_the_published_schemas(
@@ -206,6 +206,9 @@ def test_verify_of_a_changed_decision_names_the_number_that_differs(run: Cli, tm
         assert result.exit_code == 1
         assert "maxReplicas: recorded 4711" in result.stdout
         assert body["id"] in result.stdout
+    found = fits("AuditReport", run("audit", "verify", "--from", str(tmp_path / "a"), "-o", "json").stdout)
+    # The next decision names the hash of the one that was made: that it is another one now is no fault of its own.
+    assert (found["diverged"], found["identical"], found["faults"]) == (1, decisions_of(made) - 1, [])
 
 
 def queried(query: str) -> list[tuple[Any, ...]]:
@@ -316,7 +319,6 @@ def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_s
             ["replay", "--hpa", "c0/ns0/nobody"], 4, "no decision of c0/ns0/nobody", id="replay of an unknown HPA"
         ),
         pytest.param(["replay", "--hpa", "app0"], 2, "is not the name of an HPA", id="replay of half a name"),
-        pytest.param(["replay", "--since", "2030-01-01T00:00:00Z"], 4, "in the window", id="a window after the end"),
         pytest.param(["replay", "--since", "1m", "--until", "2m"], 2, "window is empty", id="a window that ends first"),
         pytest.param(
             ["export", "decisions", "--since", "1m", "--until", "2m"], 2, "window is empty", id="empty export"

@@ -60,7 +60,7 @@ def test_a_window_of_a_replay_is_of_log_time(run: Cli, root: Path, made: Topics,
     assert result.exit_code == 0, result.output
     edge = "2026-01-01T00:01:30.000Z"
     asked = [time for time in times(made) if (time >= edge) == (window[0] == "--since")]
-    assert orjson.loads(result.stdout)["evaluations"] == len(asked)
+    assert orjson.loads(result.stdout)["decisions"] == len(asked)
 
 
 def test_a_verification_since_a_moment_checks_every_decision_from_then_on(run: Cli, root: Path, made: Topics) -> None:
