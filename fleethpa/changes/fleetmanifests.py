@@ -132,7 +132,8 @@ def fleet_records(
 
     Args:
         revision: another one than that of any `apply` before.
-        mode: of the whole; None: it stays. Those in the clusters write only what the whole allots.
+        mode: of the whole; None: it stays. An HPA that joins enforces, as it wants only what the whole allots; one that
+            belongs to the whole already keeps its mode.
     """
     namespace, name = manifest.body["metadata"]["namespace"], manifest.body["metadata"]["name"]
     whole = HpaId(FLEET, namespace, name)
@@ -150,8 +151,12 @@ def fleet_records(
     for each in manifest.members:
         bounds = {"minReplicas": max(1, each.min_replicas), "maxReplicas": max(1, each.max_replicas)}
         hpa = manifest.body | {"spec": manifest.body["spec"] | bounds}
-        entry = structs.replace(body, hpa=hpa, mode="enforce", fleet=None)
-        made.append(PlannedRecord(f"hpa {each.name}/{namespace}/{name} {words}", entry, each.name, namespace))
+        view = state.hpas.get(HpaId(each.name, namespace, name))
+        joined = view is None or view.whole is None
+        entry = structs.replace(body, hpa=hpa, mode="enforce" if joined else None, fleet=None)
+        kept = "" if view is None or joined or view.refused or view.mode == "enforce" else view.mode
+        subject = f"hpa {each.name}/{namespace}/{name} {words}" + (f" (mode {kept}: it takes no share)" if kept else "")
+        made.append(PlannedRecord(subject, entry, each.name, namespace))
     names = {each.name for each in manifest.members}
     left = [hpa for hpa in members_of(state, whole) if hpa.cluster not in names]
     return made + [deleted_record(hpa, author, reason) for hpa in left]
