@@ -85,6 +85,8 @@ def _facts(view: HpaView) -> list[str]:
         rows.append(("Refused:", view.refused))
     if view.whole is not None:
         rows.append(("FleetHPA:", str(view.whole)))
+    if view.incomplete:
+        rows.append(("Incomplete:", view.incomplete))
     if view.author:
         rows.append(("Changed by:", view.author + (f" ({view.reason})" if view.reason else "")))
     return layout(rows)

@@ -17,8 +17,9 @@ from fleethpa.fleet.views import ClusterView, FleetState, HpaView, MemberView
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import SHARED, Session
 from fleethpa.show.times import rfc3339, span
+from fleethpa.show.words import listed
 from schemas.inforce import OVERRIDE, is_in_force
-from schemas.keys import EVERY_CLUSTER, FLEET
+from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.kubernetes.shape import Json
 from schemas.settings import settings_of
 from streams.archive.segments import ArchiveError
@@ -72,6 +73,8 @@ async def read_state(past: Past, partitions: Iterable[int] | None = None) -> Fle
     for name, cluster in state.clusters.items():
         if text := cut_off(name, cluster.clock_ms, cluster.troubles):
             _put(state, name, cut_off=text)
+    if partitions is None:
+        _find_incomplete(state)
     await _find_hung(state, past)
     state.remarks = tuple(_remarks(past, state))
     for text in state.remarks:
@@ -112,6 +115,30 @@ async def _find_hung(state: FleetState, past: Past) -> None:
     state.hung = tuple(hung_processes(now_ms, signs, state.clusters.values(), state.quiet_ms))
     for name in [name for name, cluster in state.clusters.items() if unanswered(state.hung, cluster)]:
         _put(state, name, is_unanswered=True)
+
+
+def _find_incomplete(state: FleetState) -> None:
+    """Name the FleetHPAs of which only a part has the newest spec: the records of an `apply` or `delete` go to several
+    partitions, and some may not have arrived.
+    """
+    parts: dict[HpaId, dict[str, int]] = {}
+    for hpa, view in state.hpas.items():
+        if view.whole is not None:
+            parts.setdefault(view.whole, {})[hpa.cluster] = view.revision
+    for hpa, view in state.hpas.items():
+        text = ""
+        if view.fleet is not None:
+            found, names = parts.get(hpa, {}), [each.name for each in view.fleet.clusters]
+            wrong = [name for name in names if found.get(name) != view.revision] + sorted(found.keys() - set(names))
+            if wrong:
+                text = (
+                    f"{listed(wrong)} {'has' if len(wrong) == 1 else 'have'} another spec of it or none. "
+                    f"Next: fleethpa get hpa {hpa} -o yaml | fleethpa apply -f -"
+                )
+        elif view.whole is not None and view.whole not in state.hpas:
+            text = f"FleetHPA {view.whole}, which allots its share, is not there. Next: apply its manifest again"
+        if text:
+            state.hpas[hpa] = replace(view, incomplete=text)
 
 
 def _put(state: FleetState, cluster: str, **changes: Any) -> None:

@@ -106,6 +106,8 @@ class HpaView:
     """Of a FleetHPA: how it is divided."""
     members: tuple[MemberView, ...] = ()
     """Of a FleetHPA: its clusters, in the order of the spec."""
+    incomplete: str = ""
+    """Of a FleetHPA, or of an HPA that belongs to one: which of its records have not arrived; empty: all have."""
     is_unanswered: bool = False
     """Whether outcomes cannot come now: that one is missing is then no problem of this HPA."""
 
@@ -172,6 +174,8 @@ def _problems(view: HpaView) -> Iterator[Problem]:
         yield Problem("refused", text, text)
     yield from _of_conditions(view, conditions)
     yield from _of_members(view.members)
+    if view.incomplete:
+        yield Problem("incomplete", view.incomplete, view.incomplete)
     if held := _held(view):
         yield Problem("held", held, waits=False)
     if view.at_max:

@@ -847,6 +847,67 @@ def test_an_hpa_of_a_fleet_hpa_changes_and_goes_with_it_only(run: Cli, fleet: Fl
     assert gone.stdout.splitlines() == [f"hpa {cluster}/shop/web deleted" for cluster in ("@fleet", "east", "west")]
 
 
+def test_an_hpa_of_a_fleet_hpa_keeps_its_mode_when_the_whole_is_applied_again(
+    run: Cli, fleet: Fleet, broker: Broker
+) -> None:
+    run("apply", "-f", "-", "--yes", stdin=WHOLE)
+    _take(fleet, broker)
+    assert run("mode", "shadow", "west/shop/web", "--yes").exit_code == 0
+    _take(fleet, broker)
+    result = run("apply", "-f", "-", "--yes", stdin=WHOLE.replace("maxReplicas: 12", "maxReplicas: 14"))
+    assert result.stdout.splitlines() == [
+        "fleethpa @fleet/shop/web configured",
+        "hpa east/shop/web configured",
+        "hpa west/shop/web configured (mode shadow: it takes no share)",
+    ]
+    _take(fleet, broker)
+    modes = {
+        each["cluster"]: each["mode"] for each in yaml.safe_load(run("get", "hpa", "-A", "-o", "yaml").stdout)["items"]
+    }
+    assert modes == {"@fleet": "enforce", "east": "enforce", "west": "shadow"}
+
+
+def _shown_of(run: Cli, hpa: str) -> str:
+    return next((line for line in run("describe", hpa).stdout.splitlines() if line.startswith("Incomplete:")), "")
+
+
+def test_records_of_an_apply_that_did_not_arrive_are_named_with_the_next_command(
+    run: Cli, fleet: Fleet, broker: Broker
+) -> None:
+    run("apply", "-f", "-", "--yes", stdin=WHOLE)
+    lost = broker.written.pop()
+    assert lost[0] == "west"
+    _take(fleet, broker)
+    again = "fleethpa get hpa @fleet/shop/web -o yaml | fleethpa apply -f -"
+    assert _shown_of(run, "@fleet/shop/web").endswith(f"west has another spec of it or none. Next: {again}")
+    assert "west has another spec of it or none" in run("get", "hpa", "--problem", "-A").stdout
+    assert (
+        run("apply", "-f", "-", "--yes", stdin=run("get", "hpa", "@fleet/shop/web", "-o", "yaml").stdout).exit_code == 0
+    )
+    _take(fleet, broker)
+    assert _shown_of(run, "@fleet/shop/web") == ""
+
+    without = WHOLE.replace("  - {name: west}\n", "").replace("maxReplicas: 12", "maxReplicas: 8")
+    run("apply", "-f", "-", "--yes", stdin=without)
+    broker.written.pop()  # that west goes
+    _take(fleet, broker)
+    assert "west has another spec of it or none" in _shown_of(run, "@fleet/shop/web")
+
+
+def test_an_hpa_whose_fleet_hpa_did_not_arrive_says_so(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    run("apply", "-f", "-", "--yes", stdin=WHOLE)
+    del broker.written[0]
+    _take(fleet, broker)
+    assert "FleetHPA @fleet/shop/web, which allots its share, is not there" in _shown_of(run, "east/shop/web")
+
+
+def test_an_hpa_that_joins_a_fleet_hpa_enforces(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    run("apply", "-f", "-", "-C", "east", "--mode", "shadow", "--yes", stdin=GOOD)
+    _take(fleet, broker)
+    run("apply", "-f", "-", "--yes", stdin=WHOLE)
+    assert [body.mode for _, body in _applied(broker)] == [None, "enforce", "enforce"]
+
+
 def test_read_verbs_show_how_a_fleet_hpa_is_divided(run: Cli, fleet: Fleet, broker: Broker) -> None:
     run("apply", "-f", "-", "--yes", stdin=WHOLE)
     _take(fleet, broker)
