@@ -2,7 +2,8 @@
 
 A simulated fleet on Apache Kafka under seeded faults in every part. Afterwards: the decisions (by the readers' rule)
 are what an offline fold of this run's log decides, byte for byte; every public record is in the log or rejected; no
-scale-down came before its window was over; every wanted write has ended; the clusters are where the last decisions say.
+scale-down came before its window was over; every wanted write has ended; the clusters are where the last decisions say;
+and no FleetHPA ever had more than its maxReplicas.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from tests.decider_process import Decider, wait_for_decisions
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.chaos.fleetfaults import FAULTS, SHORT
 from tests.kafka.chaos.harness import Tally, deal, run_all
+from tests.kafka.chaos.wholes import Wholes
 from tests.kafka.clock import missing_compiler
 from tests.kafka.fleet import MAX_REPLICAS, SYNC_MS, WINDOWS_S, Rig, World
 from tests.kafka.run_reading import Run, count, first_difference
@@ -46,6 +48,7 @@ class PipelineRun:
 
     def __init__(self, rig: Rig, rng: random.Random, tally: Tally) -> None:
         self._rig, self._rng, self._tally = rig, rng, tally
+        self._wholes = Wholes(rig.world)
 
     async def run(self, names: Sequence[str], minutes: float) -> None:
         """Inject the faults over at least this time, let the fleet settle, and compare.
@@ -56,6 +59,7 @@ class PipelineRun:
         rig, begun = self._rig, time.monotonic()
         rig.add_all()
         await self._recovered(READY_S)
+        await self._wholes.apply(rig)
         for number, name in enumerate(names, start=1):
             await self._inject(name)
             due = begun + minutes * 60 * number / len(names)
@@ -82,6 +86,7 @@ class PipelineRun:
             if part.ended and part.running.returncode not in HARMLESS:
                 raise AssertionError(f"{part.name} ended with {part.running.returncode}\n{part.tail()}")
         rig.heal()
+        self._wholes.check()
 
     async def _recovered(self, limit_s: float) -> None:
         """Wait until every part has gone on with what came after now.
@@ -109,6 +114,7 @@ class PipelineRun:
         """Constant loads: after the longest window the clusters stand where the decisions say."""
         rig, begun = self._rig, time.monotonic()
         rig.world.settle()
+        self._wholes.settle()
         while time.monotonic() - begun < SETTLE_S:
             await asyncio.sleep(3.0)
             self._heal()
@@ -132,6 +138,11 @@ class PipelineRun:
                 made = one.decision
                 decided = f"{made.final_desired_replicas} at {made.time} by {made.id}: {made.reason}"
                 found.append(f"{hpa} has {replicas}, decided were {decided}")
+        for hpa in self._wholes.members():
+            replicas, one = self._rig.world.replicas(hpa), last.get(hpa)
+            # A log that was cut may have lost what `apply` wrote: then nothing scales it any more.
+            if one is not None and one.decision.final_desired_replicas != replicas:
+                found.append(f"{hpa} has {replicas}, its share is {one.decision.final_desired_replicas}")
         return found
 
     async def _end(self) -> None:
@@ -176,6 +187,8 @@ class PipelineRun:
         if moved := self._not_as_decided(run):
             raise AssertionError(f"clusters are not where the last decisions say: {moved}")
         tally.totals.update(_totals(run))
+        tally.totals["allotments to clusters of FleetHPAs"] += _allotments(run)
+        tally.totals["moves of FleetHPAs' replicas"] += self._wholes.moves
 
 
 def _totals(run: Run) -> dict[str, int]:
@@ -191,6 +204,11 @@ def _totals(run: Run) -> dict[str, int]:
         "partitions rebuilt from a cut log, visibly": sum(map(len, run.restarts.values())),
         "writes whose end was lost with the state": len(run.forgotten_writes()),
     }
+
+
+def _allotments(run: Run) -> int:
+    found = [record for records in run.public[topics.REPORTS].values() for record in records]
+    return sum(b'"allotment"' in record.value for record in found)
 
 
 @dataclass(frozen=True)
