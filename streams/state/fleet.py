@@ -151,13 +151,19 @@ def take_report(fleet: FleetRow, revision: int, body: FleetReport, now_ms: int) 
 
 def away(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
     """Name the clusters that have not reported for two sync periods, in the order of the spec."""
-    return [name for name, silent_ms in _silences(fleet, now_ms) if silent_ms > _longest_ms(period_ms)]
+    since_ms, parts = now_ms - _longest_ms(period_ms), fleet.parts
+    if fleet.taken_ms >= since_ms:
+        return []
+    return [name for name in fleet.accounts if (part := parts.get(name)) is None or part.taken_ms < since_ms]
 
 
 def spilled(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
     """Name the clusters that have been away for so long that what they have does not count any more."""
-    after_ms, silences = fleet.spec.away_spill_after_ms, dict(_silences(fleet, now_ms))
-    return [name for name in away(fleet, now_ms, period_ms) if 0 < after_ms <= silences[name]]
+    after_ms = fleet.spec.away_spill_after_ms
+    if not after_ms or not (gone := away(fleet, now_ms, period_ms)):
+        return []
+    silences = dict(_silences(fleet, now_ms))
+    return [name for name in gone if after_ms <= silences[name]]
 
 
 def _silences(fleet: FleetRow, now_ms: int) -> list[tuple[str, int]]:

@@ -1,0 +1,127 @@
+"""What FleetHPAs cost in the core: HPAs that are members of groups, against as many that are by themselves.
+
+Both logs have the same clusters, workloads and loads, made in closed loop; those of FleetHPAs have the reports and
+allotments, too, which are delivered within a second. `python -m tests.bench across`; `HPAS` and `MEMBERS` say how many.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+from schemas.codec import encode
+from schemas.keys import FLEET, namespace_key
+from schemas.observed import AutoscalerSet, Command, FleetCluster, FleetSpec
+from schemas.topics import AUTOSCALERS, REPORTS
+from streams.state.fleet import Message
+from streams.state.partition import Partition
+from tests.bench.steady import ENFORCED, ClosedLoop, Record
+from tests.generated_log import Fleet, GeneratedRecord, GeneratedWorkload, hpa
+
+HPAS: Final = 5_000
+MEMBERS: Final = 10
+"""Of each group, one in each cluster."""
+WARM_MINUTES: Final = 4.0
+MINUTES: Final = 3.0
+RUNS: Final = 3
+
+
+class Grouped(ClosedLoop):
+    """HPAs of the same name in MEMBERS clusters. `whole`: they are members of FleetHPAs."""
+
+    def __init__(self, fleet: Fleet, *, whole: bool) -> None:
+        self.whole = whole
+        self.waiting: list[Message] = []
+        super().__init__(fleet)
+
+    def _workload(self, index: int) -> GeneratedWorkload:
+        group, cluster = divmod(index, MEMBERS)
+        made = super()._workload(index)
+        made.cluster, made.name = f"c{cluster}", f"app{group}"
+        made.namespace = f"ns{group % self.fleet.namespaces}"
+        return made
+
+    def _inventory(self) -> Iterator[GeneratedRecord]:
+        yield from super()._inventory()
+        if self.whole:
+            for at in range(0, len(self.workloads), MEMBERS):
+                yield from self._applied(self.workloads[at : at + MEMBERS])
+
+    def _applied(self, members: list[GeneratedWorkload]) -> Iterator[GeneratedRecord]:
+        """What `fleethpa apply` writes for a FleetHPA: the whole, and the HPA in each cluster."""
+        first = members[0]
+        manifest: dict[str, Any] = hpa(first, self.fleet)
+        each_most, spec = manifest["spec"]["maxReplicas"], manifest["spec"]
+        whole = manifest | {"spec": spec | {"maxReplicas": each_most * MEMBERS, "minReplicas": 2 * MEMBERS}}
+        clusters = [FleetCluster(name=each.cluster, max_replicas=each_most * MEMBERS) for each in members]
+        switch = Command(command="mode", name=first.name, mode="enforce")
+        made = AutoscalerSet(hpa=whole, origin="central", fleet=FleetSpec(clusters=clusters), revision=1)
+        yield self._batch(namespace_key(FLEET, first.namespace), [(AUTOSCALERS, made), (AUTOSCALERS, switch)])
+        for each in members:
+            body = AutoscalerSet(hpa=whole, origin="central", mode="enforce", revision=1)
+            yield self._batch(each.key, [(AUTOSCALERS, body)])
+
+    def _ticks(self) -> Iterator[GeneratedRecord]:
+        self.waiting += self.partition.take_messages()
+        if self.waiting:
+            entries = [self._entry(f"{m.cluster}/{m.namespace}", REPORTS, m.body, 0) for m in self.waiting]
+            self.waiting = []
+            yield self._record(0, entries)
+        yield from super()._ticks()
+
+
+def grouped_log(*, whole: bool) -> list[Record]:
+    """The log of a fleet that is measured."""
+    fleet = Fleet(
+        hpas=HPAS,
+        namespaces=max(1, HPAS // MEMBERS // 10),
+        minutes=WARM_MINUTES + MINUTES,
+        churn=0.002,
+        noise=0.03,
+        settings=ENFORCED,
+        clusters=MEMBERS,
+    )
+    return Grouped(fleet, whole=whole).log()
+
+
+def measured(log: list[Record]) -> tuple[float, Counter[str]]:
+    """Fold a log; CPU seconds of what follows the start, and what was done in it: evaluations, messages, short ones."""
+    partition, begin_ms = Partition.empty(0), log[0][1] + round(WARM_MINUTES * 60_000)
+    began, done = 0.0, Counter[str]()
+    for record in log:
+        if not began and record[1] >= begin_ms:
+            began, done = time.process_time(), Counter()
+        for decision in partition.apply(*record):
+            if not decision.id.endswith("-c"):
+                done["of wholes" if decision.key.startswith(FLEET) else "of HPAs"] += 1
+                done["short"] += b'"sameAs":' in decision.value
+        for message in partition.take_messages():
+            encode(message.body)
+            done["messages"] += 1
+        if partition.due_checkpoint:
+            partition.checkpoint()
+    return time.process_time() - began, done
+
+
+def across_clusters() -> Iterator[tuple[str, float, str]]:
+    """CPU per evaluation of HPAs in groups, relative to as many by themselves; runs by turns, the best of each."""
+    logs = {name: grouped_log(whole=name == "groups") for name in ("alone", "groups")}
+    found: dict[str, list[tuple[float, Counter[str]]]] = {name: [] for name in logs}
+    for _ in range(RUNS):
+        for name, log in logs.items():
+            found[name].append(measured(log))
+    best = {name: min(runs, key=lambda run: run[0]) for name, runs in found.items()}
+    cost = {}
+    for name, (cpu_s, done) in best.items():
+        evaluations = done["of HPAs"] + done["of wholes"]
+        cost[name] = cpu_s / evaluations
+        text = f"{HPAS:,} HPAs, {name}"
+        yield f"{text}: evaluations", evaluations / cpu_s, "evaluations/CPU s"
+        yield f"{text}: evaluations of HPAs", done["of HPAs"], ""
+        yield f"{text}: evaluations of wholes", done["of wholes"], ""
+        yield f"{text}: messages", done["messages"], ""
+        yield f"{text}: short records", 100 * done["short"] / evaluations, "%"
+        yield f"{text}: per evaluation of an HPA", 1e6 * cpu_s / done["of HPAs"], "CPU µs"
+    yield "groups to alone, per evaluation", 100 * cost["groups"] / cost["alone"], "%"
+    per_hpa = {name: cpu_s / done["of HPAs"] for name, (cpu_s, done) in best.items()}
+    yield "groups to alone, per evaluation of an HPA", 100 * per_hpa["groups"] / per_hpa["alone"], "%"
