@@ -98,6 +98,29 @@ def upgrade_words(state: FleetState, given: Mapping[str, str]) -> list[str]:
 
 
 LONGEST_BUNDLE_MS: Final = 3_600_000
+
+
+def upgrade_form(state: FleetState, given: Mapping[str, str]) -> dict[str, Any]:
+    """Which version to compare with, of which clusters."""
+    return {
+        "versions": UPGRADES,
+        "to": given.get("to") or f"1.{RELEASED}",
+        "since": given.get("since") or "1d",
+        "cluster": given.get("cluster", ""),
+        "known": sorted(state.clusters),
+    }
+
+
+def audit_words(given: Mapping[str, str], now_ms: int, end_ms: int) -> tuple[list[str], int]:
+    """The words of the command that verifies the record, and until when it verifies the whole of it; 0: it does not.
+
+    Raises CommandError: the time cannot be read.
+    """
+    since = given.get("since", "").strip()
+    moment(since or None, now_ms, "since")
+    return ["audit", "verify", *([f"--since={since}"] if since else [])], 0 if since else end_ms
+
+
 BROWSER: Final = "fleethpa-browser"
 """The cookie by which a browser's runs are known to be its own."""
 MOST_NAMED: Final = 3
@@ -125,15 +148,11 @@ class RunViews:
     def routes(self) -> list[web.RouteDef]:
         """The addresses of these views."""
         return [
-            web.get("/audit", self.audit),
-            web.post("/audit", self.audit_it),
-            web.get("/try", self.try_form),
-            web.post("/try", self.try_it),
+            web.get("/{kind:try|audit|upgrade}", self.form),
+            web.post("/{kind:try|audit|upgrade}", self.begin),
             web.get("/try/hpas", self.names),
             web.get("/try/ghost", self.ghost),
             web.post("/hpa/{cluster}/{namespace}/{name}/bundle", self.bundle),
-            web.get("/upgrade", self.upgrade),
-            web.post("/upgrade", self.preview),
             web.get("/{kind:try|audit|upgrade}/run", self.run),
             web.post("/{kind:try|audit|upgrade}/cancel", self.cancel),
             web.get("/{kind:try|upgrade}/report", self.report),
@@ -148,23 +167,76 @@ class RunViews:
         """End all runs."""
         await self._runs.close()
 
-    async def audit(self, request: web.Request) -> web.Response:
-        """What the record holds, what was signed, and how the newest verification of this browser goes."""
-        return await self._auditing(request)
+    async def form(self, request: web.Request) -> web.Response:
+        """What can be started, and how the newest run of this browser goes."""
+        return await self._shown(request, request.query)
 
-    async def audit_it(self, request: web.Request) -> web.Response:
-        """Start a verification of the record, or say why it cannot be started."""
+    async def begin(self, request: web.Request) -> web.Response:
+        """Start a run, or say beside its form why it cannot be started."""
         given, browser = await _posted(request)
-        since = given.get("since", "").strip()
+        kind, state = request.match_info["kind"], await self._reader.state_at(None)
         try:
-            if since:
-                moment(since, self._reader.now_ms(), "since")
-            words = ["audit", "verify", *([f"--since={since}"] if since else [])]
-            end_ms = (await self._reader.state_at(None)).clock_ms
-            await self._runs.start(browser, "audit", words, until_ms=0 if since else end_ms)
+            if kind == "audit":
+                words, until_ms = audit_words(given, self._reader.now_ms(), state.clock_ms)
+                await self._runs.start(browser, kind, words, until_ms=until_ms)
+            elif kind == "upgrade":
+                await self._runs.start(browser, kind, upgrade_words(state, given), report=True)
+            else:
+                hpa, text = _hpa_of(state, given), given.get("manifest", "")
+                self._runs.check_room(browser, kind)
+                question = given.get("question") or QUESTIONS[0]
+                words = trial(hpa, text, given.get("since", ""), given.get("model", ""), question)
+                await self._runs.start(browser, kind, words, file=text, report=True)
         except CommandError as error:
-            return await self._auditing(request, since=since, mistake=error)
-        return self._remember(request, await self._auditing(request, browser, since), browser)
+            return await self._shown(request, given, error)
+        response = await self._shown(request, given, browser=browser)
+        # The browser keeps the name by which its runs are found.
+        response.set_cookie(BROWSER, browser, httponly=True, samesite="Strict", secure=request.secure)
+        return response
+
+    async def _shown(
+        self, request: web.Request, given: Mapping[str, str], mistake: CommandError | None = None, browser: str = ""
+    ) -> web.Response:
+        kind, state = request.match_info["kind"], await self._reader.state_at(None)
+        found: dict[str, Any] = {"mistake": mistake} | self._run_of(request, kind, browser)
+        if kind == "audit":
+            async with self._reader.past() as past:
+                found |= await read_coverage(past) | {"since": given.get("since", "").strip()}
+            command = "audit verify"
+        elif kind == "upgrade":
+            found |= upgrade_form(state, given)
+            command = f"upgrade-preview -A --to {found['to']}"
+        else:
+            found |= await self._try_form(state, given, mistake)
+            command = f"backtest {found['hpa'] or 'NAME'} -f hpa.yaml"
+        return self._html(request, f"{kind}.html", state, found, command=command)
+
+    async def _try_form(
+        self, state: FleetState, given: Mapping[str, str], mistake: CommandError | None
+    ) -> dict[str, Any]:
+        """The manifest to try. A part of a name will do, if only one HPA has it."""
+        asked = given.get("hpa", "").strip()
+        meant = names_of(state, asked)
+        hpa = _named(state, asked) or (meant[0] if asked and mistake is None and len(meant) == 1 else None)
+        if hpa is None and asked:
+            mistake = mistake or _no_hpa(state, asked)
+        found: dict[str, Any] = {
+            "hpa": hpa,
+            "asked_hpa": str(hpa or asked),
+            "names": meant or names_of(state, ""),
+            "manifest": given.get("manifest") or (candidate_text(hpa, state.hpas[hpa].spec) if hpa is not None else ""),
+            "since": given.get("since") or "1h",
+            "model": given.get("model") or MODELS[0],
+            "models": MODELS,
+            "mistake": mistake,
+            "most": MOST_RUNS,
+            "longest": round(LONGEST_S / 60),
+        }
+        if hpa is not None:
+            found |= await self._ghost(state.hpas[hpa], given) | {"swapped": False}
+            if found["ghost"] and not given.get("manifest"):
+                found["manifest"] = candidate_text(hpa, found["ghost"].body["spec"])
+        return found
 
     async def bundle(self, request: web.Request) -> web.Response:
         """What was recorded of an HPA in the span of its charts, but at most in an hour, as a file."""
@@ -179,111 +251,10 @@ class RunViews:
         headers = {"Content-Disposition": content_disposition_header("attachment", filename=name)}
         return web.Response(body=found, content_type="application/x-tar", headers=headers)
 
-    async def _auditing(
-        self, request: web.Request, browser: str = "", since: str = "", mistake: CommandError | None = None
-    ) -> web.Response:
-        state = await self._reader.state_at(None)
-        async with self._reader.past() as past:
-            found = await read_coverage(past)
-        found |= {"since": since, "mistake": mistake, **self._run_of(request, "audit", browser)}
-        return self._html(request, "audit.html", state, found, command="audit verify")
-
-    # --- another version of Kubernetes on the past ------------------------------------------------------------------
-
-    async def upgrade(self, request: web.Request) -> web.Response:
-        """Which version to compare with, of which clusters, and how the newest preview of this browser goes."""
-        return await self._upgrading(request, request.query)
-
-    async def preview(self, request: web.Request) -> web.Response:
-        """Start a preview, or say why it cannot be started."""
-        given, browser = await _posted(request)
-        try:
-            words = upgrade_words(await self._reader.state_at(None), given)
-            await self._runs.start(browser, "upgrade", words, report=True)
-        except CommandError as error:
-            return await self._upgrading(request, given, error)
-        return self._remember(request, await self._upgrading(request, given, browser=browser), browser)
-
-    async def _upgrading(
-        self, request: web.Request, given: Mapping[str, str], mistake: CommandError | None = None, browser: str = ""
-    ) -> web.Response:
-        state = await self._reader.state_at(None)
-        found = {
-            "versions": UPGRADES,
-            "to": given.get("to") or f"1.{RELEASED}",
-            "since": given.get("since") or "1d",
-            "cluster": given.get("cluster", ""),
-            "known": sorted(state.clusters),
-            "mistake": mistake,
-            **self._run_of(request, "upgrade", browser),
-        }
-        return self._html(request, "upgrade.html", state, found, command=f"upgrade-preview -A --to {found['to']}")
-
-    # --- another spec on the past -----------------------------------------------------------------------------------
-
-    async def try_form(self, request: web.Request) -> web.Response:
-        """The manifest to try, and how the newest run of this browser goes. A part of a name will do, if only one HPA
-        has it.
-        """
-        given = dict(request.query)
-        if asked := given.get("hpa", "").strip():
-            state = await self._reader.state_at(None)
-            meant = names_of(state, asked)
-            if _named(state, asked) is None and len(meant) == 1:
-                given["hpa"] = str(meant[0])
-        return await self._trying(request, given)
-
-    async def try_it(self, request: web.Request) -> web.Response:
-        """Start a run, or say what is wrong with the manifest beside it."""
-        given, browser = await _posted(request)
-        try:
-            state = await self._reader.state_at(None)
-            hpa = _named(state, given.get("hpa", ""))
-            if hpa is None:
-                raise _no_hpa(state, given.get("hpa", ""))
-            self._runs.check_room(browser, "try")
-            text = given.get("manifest", "")
-            question = given.get("question") or QUESTIONS[0]
-            words = trial(hpa, text, given.get("since", ""), given.get("model", ""), question)
-            await self._runs.start(browser, "try", words, file=text, report=True)
-        except CommandError as error:
-            return await self._trying(request, given, error)
-        return self._remember(request, await self._trying(request, given, browser=browser), browser)
-
-    async def _trying(
-        self, request: web.Request, given: Mapping[str, str], mistake: CommandError | None = None, browser: str = ""
-    ) -> web.Response:
-        state = await self._reader.state_at(None)
-        hpa = _named(state, given.get("hpa", ""))
-        asked = given.get("hpa", "").strip()
-        if hpa is None and asked:
-            mistake = mistake or _no_hpa(state, asked)
-        text = given.get("manifest") or (candidate_text(hpa, state.hpas[hpa].spec) if hpa is not None else "")
-        found = {
-            "hpa": hpa,
-            "asked_hpa": asked,
-            "names": names_of(state, asked) or names_of(state, ""),
-            "manifest": text,
-            "since": given.get("since") or "1h",
-            "model": given.get("model") or MODELS[0],
-            "models": MODELS,
-            "mistake": mistake,
-            "most": MOST_RUNS,
-            "longest": round(LONGEST_S / 60),
-            **self._run_of(request, "try", browser),
-        }
-        if hpa is not None:
-            found |= await self._ghost(state.hpas[hpa], given) | {"swapped": False}
-            if found["ghost"] and not given.get("manifest"):
-                found["manifest"] = candidate_text(hpa, found["ghost"].body["spec"])
-        return self._html(request, "try.html", state, found, command=f"backtest {hpa or 'NAME'} -f hpa.yaml")
-
     async def ghost(self, request: web.Request) -> web.Response:
         """What the sliders would have done, as a part of the view."""
         state = await self._reader.state_at(None)
-        hpa = _named(state, request.query.get("hpa", ""))
-        if hpa is None:
-            raise _no_hpa(state, request.query.get("hpa", ""))
+        hpa = _hpa_of(state, request.query)
         found = await self._ghost(state.hpas[hpa], request.query) | {"swapped": True}
         if found["ghost"]:
             found["manifest"] = candidate_text(hpa, found["ghost"].body["spec"])
@@ -326,11 +297,6 @@ class RunViews:
         """The newest run of a browser; `browser`: its name, where its cookie does not hold it yet."""
         return {"run": self._runs.of(browser or request.cookies.get(BROWSER, ""), kind), "kind": kind}
 
-    def _remember(self, request: web.Request, response: web.Response, browser: str) -> web.Response:
-        """Let the browser keep the name by which its runs are found."""
-        response.set_cookie(BROWSER, browser, httponly=True, samesite="Strict", secure=request.secure)
-        return response
-
     async def report(self, request: web.Request) -> web.Response:
         """The report of this browser's run: a self-contained page."""
         found = self._runs.of(request.cookies.get(BROWSER, ""), request.match_info["kind"])
@@ -355,6 +321,14 @@ def _no_hpa(state: FleetState, text: str) -> CommandError:
     likely = ", ".join(map(str, names_of(state, text)[:MOST_NAMED]))
     cause = f"There is {likely}." if likely else error.cause or "Write CLUSTER/NAMESPACE/NAME."
     return usage(error.what, cause=cause)
+
+
+def _hpa_of(state: FleetState, given: Mapping[str, str]) -> HpaId:
+    """The HPA that a form names. Raises CommandError: there is none of this name."""
+    hpa = _named(state, given.get("hpa", ""))
+    if hpa is None:
+        raise _no_hpa(state, given.get("hpa", ""))
+    return hpa
 
 
 def _named(state: FleetState, text: str) -> HpaId | None:
