@@ -9,6 +9,7 @@ the verification of its partition.
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
+from copy import deepcopy
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -104,13 +105,15 @@ class _Engine(Struct):
 
 
 class _Side(NamedTuple):
-    """A decision on one side of a comparison. `record`: None where the full one that it repeats is not known."""
+    """A decision on one side of a comparison. `record`: None until it is expanded, and where the full one that it
+    repeats is not known.
+    """
 
     seq: int
     key: bytes
     value: bytes
     headers: Sequence[tuple[str, bytes]]
-    record: Recorded | None
+    record: Recorded | None = None
 
     @property
     def whole(self) -> bytes:
@@ -127,7 +130,8 @@ class _Checker:
         self.task, self.again, self.rows, self.report = task, again, rows, report
         partition = again.partition
         self._marks = task.past.marks(partition.number)
-        self._recorded, self._made = Expander(), Expander()
+        self._recorded = self._made = Expander()
+        """One and the same until a decision differs: both sides repeat the same full records."""
         self._seq = self._from_seq = partition.seq
         self._prev = partition.prev
         self._digests: dict[int, str] = {partition.seq: partition.prev} if partition.seq else {}
@@ -188,8 +192,7 @@ class _Checker:
                         "follows from the log: the end has been cut off, or the decider is behind"
                     )
                 recorded |= self._placed([late])
-            expanded = self._made.take(report.partition, made.seq, made.value)
-            side = _Side(made.seq, made.key.encode(), made.value, made.headers, expanded)
+            side = _Side(made.seq, made.key.encode(), made.value, made.headers)
             self._judge(made.id, recorded.pop(made.id, None), side)
         for id_, theirs in recorded.items():
             self._judge(id_, theirs, None)
@@ -232,8 +235,7 @@ class _Checker:
             self._digests[links.seq] = digest
             self._digests.pop(links.seq - REMEMBERED, None)
             self.report.last_seq = links.seq
-            taken = self._recorded.take(number, record.offset, record.value)
-            found[links.id] = _Side(links.seq, record.key, record.value, record.headers, taken)
+            found[links.id] = _Side(links.seq, record.key, record.value, record.headers)
         return found
 
     def _is_asked(self, side: _Side) -> bool:
@@ -243,20 +245,28 @@ class _Checker:
 
     def _judge(self, id_: str, recorded: _Side | None, made: _Side | None) -> None:
         report, either = self.report, made or recorded
+        is_same = recorded is not None and made is not None and recorded.value == made.value
+        if not is_same and self._made is self._recorded:
+            self._made = deepcopy(self._recorded)
+        recorded = self._expanded(self._recorded, recorded)
+        if self._made is not self._recorded:
+            made = self._expanded(self._made, made)
         found = self._compared(id_, recorded, made)
         if found and recorded is not None:
             self._differing.add(recorded.seq)
         if either is None or not self._is_asked(either):
             return
         report.decisions += 1
-        is_same = recorded is None or made is None or recorded.value == made.value
         engine = self.again.partition.engine
-        if recorded is not None and not is_same:
+        if recorded is not None and made is not None and not is_same:
             engine = msgspec.json.decode(recorded.whole, type=_Engine).engine
         report.engines[str(engine)] = report.engines.get(str(engine), 0) + 1
         report.identical += not found
         if found:
             self._diverged(id_, recorded, made, found)
+
+    def _expanded(self, expander: Expander, side: _Side | None) -> _Side | None:
+        return side and side._replace(record=expander.take(self.report.partition, side.seq, side.value))
 
     def _compared(self, id_: str, recorded: _Side | None, made: _Side | None) -> list[Difference]:
         """What differs. Raises FaultError: the log is not the one from which was decided."""
