@@ -11,7 +11,15 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition, codec
 from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
-from runtime.driver import EndingConsumer, ask_with_pauses, driver_of, read_any_header_names, start_driver, stop_soon
+from runtime.driver import (
+    EndingConsumer,
+    ask_with_pauses,
+    driver_of,
+    pace_fetches,
+    read_any_header_names,
+    start_driver,
+    stop_soon,
+)
 from runtime.tokens import token_provider
 from schemas import connection
 from schemas.connection import KafkaSettings
@@ -30,8 +38,8 @@ LZ4_LEVEL = 1
 """Of compressed batches. The driver's own level, 9, takes six to twelve times as long for a sixth less of bytes."""
 FETCH_MAX_WAIT_MS = 100
 FETCH_MIN_BYTES = 524_288
-"""A broker answers a fetch when it has this much, or after this time. With less it would answer for each record: a
-fetch names every partition, which costs both ends more than a record does.
+"""A fetch begins so long after one that brought less than this. With less the brokers would answer for each record: a
+fetch names every partition, which costs both ends more than a record does (`runtime.driver.PacedFetcher`).
 """
 FOLLOWED_BYTES = 4 * 2**20
 """What a reader of a whole topic fetches at once; the driver's 50 MB of a topic that was written faster than it is read
@@ -65,6 +73,7 @@ def aiokafka_kwargs(settings: KafkaSettings) -> dict[str, Any]:
     """
     read_any_header_names()
     ask_with_pauses()
+    pace_fetches()
     kwargs = connection.aiokafka_kwargs(settings)
     if (context := ssl_context(settings)) is not None:
         kwargs["ssl_context"] = context

@@ -11,7 +11,7 @@ Stock faust-streaming 0.15.3 loses and reorders input at the end of most recover
   gap bookkeeping: the log is not compacted and holds no transaction markers, so a hole is an error, found in the fold.
 
 And it lets a fetch wait 1.5 s for records, which every recovery then takes at its end, and every record on a broker
-that does not answer early (the embedded one). Here it is a tenth of a second, for as much as comes in that time.
+that does not answer early (the embedded one). Here a fetch begins a tenth of a second after the one before.
 
 And it takes 0.15 to 0.2 ms for each record, through two queues and four tasks. Here the log records of a fetch are one
 message (`LogRecords`), whatever their partitions, and Faust's stream carries that. Rows of the changelog are merged as

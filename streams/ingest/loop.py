@@ -169,7 +169,7 @@ shows that ingest works, also where nothing is published.
 """
 BEAT = encode(LogRecord(v=VERSION, entries=[], by="ingest"))
 
-IDLE_S = 0.2
+IDLE_S = 1.0
 STALLED_S = 30.0
 
 

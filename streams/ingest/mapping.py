@@ -303,7 +303,7 @@ class IngestConfig:
     web_port: int | None = None
     batch_ms: int = 5
     """How long entries are collected for one log record after the first have come; the price is that much latency. Most
-    come together: the brokers collect for a fetch (`runtime.kafkaclients.FETCH_MAX_WAIT_MS`).
+    come together: there is a pause between two fetches (`runtime.kafkaclients.FETCH_MAX_WAIT_MS`).
     """
     commit_ms: int = 1_000
     """How often offsets are committed; what was read since is read again after a crash, and dropped by the fold."""

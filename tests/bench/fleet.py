@@ -56,6 +56,7 @@ saves.
 """
 LEAST_START_S, START_S_PER_HPA = 240.0, 0.0072
 """How long the first evaluations of all HPAs may take, unless given: ten minutes for 50,000."""
+START_S = 60.0
 PROGRESS_S = 15.0
 LAST_LINES = 6
 
@@ -297,7 +298,7 @@ async def measure(plan: Plan) -> dict[str, Any]:
         start = run.look()
         steady = await run.until_steady() if plan.steady else None
         if steady is None:
-            await asyncio.sleep(PERIOD_S)
+            await asyncio.sleep(PERIOD_S if plan.hpas else START_S)  # without an HPA nothing shows that all have begun
         await run.ask("reset")
         fast_before = await run.fast_counts()
         before, stored, began = run.look(), run.topic_bytes(), time.monotonic()
@@ -316,7 +317,7 @@ async def measure(plan: Plan) -> dict[str, Any]:
     more["share_fast"] = share_fast(fast_before, fast_after)
     more |= {"step": stepped, "restarts": dict(run.restarts), "steady_s": steady and round(steady[0], 1)}
     more["mb_per_1000_hpas_and_day"] = {
-        topic: round(size * 86_400 / took_s * 1_000 / plan.hpas / 1e6, 1)
+        topic: round(size * 86_400 / took_s * 1_000 / max(plan.hpas, 1) / 1e6, 1)
         for topic, size in sorted(grown.items())
         if size
     }
@@ -337,11 +338,12 @@ def report(
         "deciders": plan.deciders,
         "evaluations": evaluations,
         "evaluations_per_s": round(evaluations / took_s, 1),
-        "share_evaluated": round(evaluations / (plan.hpas * took_s / PERIOD_S), 3),
+        "share_evaluated": round(evaluations / (max(plan.hpas, 1) * took_s / PERIOD_S), 3),
         "share_short": round(short_share(seen["decisions"]), 3),
         "cpu_s_per_1000": {
             name: round((now.cpu_s - before[name].cpu_s) / thousands, 3) for name, now in sorted(after.items())
         },
+        "cores": {name: round((now.cpu_s - before[name].cpu_s) / took_s, 4) for name, now in sorted(after.items())},
         "memory_mib": {name: round(now.memory_mib) for name, now in sorted(after.items())},
         "decision_bytes": round(seen["decision_bytes"] / max(evaluations, 1)),
         "api_bytes_per_evaluation": round(sum(seen["bytes_out"].values()) / max(evaluations, 1)),
@@ -356,7 +358,7 @@ def report(
 def plan_of(arguments: list[str]) -> tuple[Plan, argparse.Namespace]:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.fleet", description=__doc__)
-    parser.add_argument("--hpas", type=int, default=2_000)
+    parser.add_argument("--hpas", type=int, default=2_000, help="0: what is always used, without evaluations")
     parser.add_argument("--clusters", type=int, default=20)
     parser.add_argument("--pods", type=int, default=5, help="pods per HPA")
     parser.add_argument("--broker", choices=("kafka", "embedded"), default="kafka")

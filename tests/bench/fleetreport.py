@@ -32,13 +32,14 @@ def share_fast(before: Mapping[str, tuple[float, float]], after: Mapping[str, tu
 def document(found: Mapping[str, Any]) -> dict[str, Any]:
     """The figures of a run for programs, without what only explains them."""
     cpu = {name: cost for name, cost in found["cpu_s_per_1000"].items() if name not in ("fleet", "broker")}
-    start_cpu = {name: cost / found["hpas"] for name, cost in found["start_cpu_s"].items() if name in cpu}
+    start_cpu = {name: cost / max(found["hpas"], 1) for name, cost in found["start_cpu_s"].items() if name in cpu}
     return {
         "hpas": found["hpas"],
         "clusters": found["clusters"],
         "broker": found["broker"],
         "steadyAfterSeconds": found["steady_s"],
         "cpuPer1000": cpu | {"fleethpa": round(sum(cpu.values()), 3), "kafka": found["cpu_s_per_1000"].get("broker")},
+        "cores": found["cores"],
         "memoryMiB": found["memory_mib"],
         "evaluationsPerSecond": found["evaluations_per_s"],
         "evaluatedShare": found["share_evaluated"],
@@ -71,12 +72,16 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
         f"  evaluated once            {found['evaluated_once']:,} HPAs, {found['started_s']} s after the start "
         f"(at most {found['start_bound_s']:g} s are waited for all)"
     )
-    yield "  process        CPU s per 1,000 evaluations   MiB   CPU s of the start"
+    yield "  process        CPU s per 1,000 evaluations   cores   MiB   CPU s of the start"
     for name, cpu_s in found["cpu_s_per_1000"].items():
         start_s = found["start_cpu_s"].get(name, 0.0)
-        yield f"  {name:<14} {cpu_s:>27.3f} {found['memory_mib'][name]:>5} {start_s:>20.1f}"
-    own = sum(cpu_s for name, cpu_s in found["cpu_s_per_1000"].items() if name not in ("fleet", "broker"))
-    yield f"  {'fleethpa':<14} {own:>27.3f}"
+        cores, memory_mib = found["cores"][name], found["memory_mib"][name]
+        yield f"  {name:<14} {cpu_s:>27.3f} {cores:>7.3f} {memory_mib:>5} {start_s:>20.1f}"
+    own = [
+        sum(cost for name, cost in found[which].items() if name not in ("fleet", "broker"))
+        for which in ("cpu_s_per_1000", "cores")
+    ]
+    yield f"  {'fleethpa':<14} {own[0]:>27.3f} {own[1]:>7.3f}"
     for what in ("sample_to_log_ms", "sample_to_decision_ms", "sample_to_write_ms", "first_want_to_write_ms"):
         count, *figures = found[what]
         yield f"  {what:<25} p50 / p99 / max {' / '.join(map(str, figures)) or '-'} of {count}"

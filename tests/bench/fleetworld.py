@@ -229,7 +229,7 @@ class World:
             now_ms = int(time.time() * 1000)
             self._become_ready(now_ms)
             pods = sum(len(each.pods) for each in self.random.sample(self.all, min(len(self.all), 200)))
-            per_s = pods / min(len(self.all), 200) * len(self.all) * CHURN_PER_HOUR / 3600
+            per_s = pods / max(min(len(self.all), 200), 1) * len(self.all) * CHURN_PER_HOUR / 3600
             for _ in range(int(per_s) + (self.random.random() < per_s % 1)):
                 self._replace(self.random.choice(self.all), now_ms)
             share = len(self.all) * ROLLING_SHARE / ROLLING_S

@@ -1,0 +1,120 @@
+"""Pauses between fetches where a broker answers early, and the driver's own way where it does not."""
+
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka.client import ConnectionGroup
+from aiokafka.consumer import fetcher
+from aiokafka.protocol.admin import CreateTopicsRequest
+
+from runtime.driver import IDLE_FACTOR, PacedFetcher
+
+NODE = 1
+ENOUGH = 1_000
+PAUSE_MS = 20
+KAFKA, EMBEDDED = {1: (4, 11), CreateTopicsRequest.API_KEY: (0, 3)}, {1: (4, 11)}
+
+
+class Fetches:
+    """The driver below: what was asked, when, and what comes."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+        """Longest wait in ms and least bytes of each fetch."""
+        self.began_s: list[float] = []
+        self.bytes = 0
+
+    def install(self, monkeypatch: pytest.MonkeyPatch, versions: dict[int, tuple[int, int]], least: int) -> Any:
+        def init(found: Any) -> None:
+            found._fetch_max_wait_ms, found._fetch_min_bytes, found._records = PAUSE_MS, least, {}
+            connection = SimpleNamespace(_versions=versions)
+            found._client = SimpleNamespace(_conns={(NODE, ConnectionGroup.DEFAULT): connection})
+
+        async def fetch(found: Any, assignment: object, node_id: int, request: Any) -> bool:
+            self.asked.append((request._max_wait_ms, request._min_bytes))
+            self.began_s.append(time.monotonic())
+            found._records.clear()
+            if self.bytes:
+                result = fetcher.FetchResult.__new__(fetcher.FetchResult)
+                records = SimpleNamespace(_records=SimpleNamespace(data=b"x" * self.bytes))
+                result._partition_records = records
+                found._records["a partition"] = result
+            return self.bytes > 0
+
+        monkeypatch.setattr(fetcher.Fetcher, "__init__", init)
+        monkeypatch.setattr(fetcher.Fetcher, "_proc_fetch_request", fetch)
+        return PacedFetcher()
+
+
+@pytest.fixture
+def fetches() -> Fetches:
+    return Fetches()
+
+
+async def ask(found: Any, assignment: object) -> Any:
+    request = SimpleNamespace(_max_wait_ms=found._fetch_max_wait_ms, _min_bytes=found._fetch_min_bytes)
+    return await found._proc_fetch_request(assignment, NODE, request)
+
+
+async def test_a_broker_answers_at_once_and_may_wait_longer_the_longer_nothing_comes(
+    fetches: Fetches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, assignment = fetches.install(monkeypatch, KAFKA, ENOUGH), object()
+    assert [await ask(found, assignment) for _ in range(6)] == [False] * 6
+    assert fetches.asked == [(PAUSE_MS * factor, 1) for factor in (1, 2, 4, 8, IDLE_FACTOR, IDLE_FACTOR)]
+    fetches.bytes = 1
+    assert await ask(found, assignment)
+    assert await ask(found, assignment)
+    assert fetches.asked[-1] == (PAUSE_MS * IDLE_FACTOR, 1)
+
+
+async def test_after_a_new_assignment_the_wait_is_short_again(
+    fetches: Fetches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = fetches.install(monkeypatch, KAFKA, ENOUGH)
+    for assignment in ("first", "first", "second"):
+        await ask(found, assignment)
+    assert [wait_ms for wait_ms, _ in fetches.asked] == [PAUSE_MS, 2 * PAUSE_MS, PAUSE_MS]
+
+
+async def test_a_fetch_begins_a_pause_after_the_one_before(fetches: Fetches, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = fetches.install(monkeypatch, KAFKA, ENOUGH)
+    fetches.bytes = ENOUGH - 1
+    for _ in range(3):
+        await ask(found, "assignment")
+    first, second, third = fetches.began_s
+    assert second - first >= PAUSE_MS / 1000 * 0.9  # the clocks of timers are coarse
+    assert third - second >= PAUSE_MS / 1000 * 0.9
+
+
+async def test_there_is_no_pause_while_much_comes(fetches: Fetches, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = fetches.install(monkeypatch, KAFKA, ENOUGH)
+    fetches.bytes = ENOUGH
+    await ask(found, "assignment")
+    assert found._next_s[NODE] == 0.0
+
+
+@pytest.mark.parametrize(("versions", "least"), [(EMBEDDED, ENOUGH), (KAFKA, 1)])
+async def test_the_embedded_broker_and_readers_in_a_hurry_are_asked_as_the_driver_does(
+    fetches: Fetches, monkeypatch: pytest.MonkeyPatch, versions: dict[int, tuple[int, int]], least: int
+) -> None:
+    found = fetches.install(monkeypatch, versions, least)
+    for _ in range(3):
+        await ask(found, "assignment")
+    assert fetches.asked == [(PAUSE_MS, least)] * 3
+    assert found._next_s == {}
+
+
+async def test_a_fetch_that_is_cancelled_in_its_pause_asks_nothing(
+    fetches: Fetches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = fetches.install(monkeypatch, KAFKA, ENOUGH)
+    found._next_s[NODE] = time.monotonic() + 3_600
+    task = asyncio.create_task(ask(found, "assignment"))
+    await asyncio.sleep(0)
+    task.cancel()
+    assert await task is False
+    assert fetches.asked == []
