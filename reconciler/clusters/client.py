@@ -87,8 +87,10 @@ REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _RELOAD_PAUSE_S = 5.0
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 _MERGE_PATCH = "application/merge-patch+json"
-_BY_TRANSFER = frozenset({"GET", "PUT"})
-"""What libcurl may send once more where a connection that was idle turns out to be closed."""
+_BY_TRANSFER = frozenset({"GET", "PUT", "PATCH"})
+"""What libcurl may send once more where a connection that was idle turns out to be closed: a merge patch gives the same
+object when it is applied twice.
+"""
 _NO_ANSWER = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError, OSError)
 _NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 """Refused, no route, no such name, no answer to the attempt to connect."""
@@ -209,9 +211,9 @@ class ClusterClient:
         session = await self._connected()
         sent = body if body is None or isinstance(body, bytes) else encoded(body)
         if session.transfers is not None and method in _BY_TRANSFER:
-            url = session.url(method, path)
+            url, lines = session.url(method, path), [f"Content-Type: {content_type}", *session.lines]
             try:
-                status, data, named = await session.transfers.ask(method, url, session.lines, sent, timeout_s)
+                status, data, named = await session.transfers.ask(method, url, lines, sent, timeout_s)
             except TransferError as error:
                 raise NoAnswerError(f"{method} {path}: {error}", was_connected=error.was_connected) from error
         else:

@@ -45,7 +45,7 @@ class ServerSession:
         await self._api.update_params_for_auth(headers, [], ["BearerToken"], "", "", None)
         self.headers = headers
         self.lines = [f"{name}: {value}" for name, value in headers.items()]
-        self.lines += ["Content-Type: application/json", "Expect:"]  # a server is not asked before a body is sent
+        self.lines.append("Expect:")  # a server is not asked before a body is sent
 
     def url(self, method: str, path: str) -> str:
         """The address of a request."""

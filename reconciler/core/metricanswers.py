@@ -22,6 +22,7 @@ from schemas.observed import MetricAnswer, PackedPods, PodUsage, PodValue, Targe
 from schemas.packed import columns_of, pack
 
 
+@lru_cache(maxsize=65_536)  # asked for each namespace in each period, and for each kind of work
 def phase_ms(key: str, period_ms: int) -> int:
     """Offset of a `cluster/namespace` within the period, in [0, period)."""
     return murmur2(key.encode()) % period_ms

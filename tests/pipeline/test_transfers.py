@@ -128,11 +128,15 @@ async def test_requests_follow_each_other_on_one_connection_and_say_what_an_api_
         await client.get("/api/v1/pods?limit=5")
         await client.put("/scale", {"spec": {"replicas": 3}})
         await client.put("/scale", {"spec": {"replicas": 4}})
+        await client.merge_patch("/events/e", {"count": 2})
     assert server.connections == 1
     firsts, headers, bodies = zip(*server.requests, strict=True)
     assert firsts[0] == "GET /api/v1/pods?limit=5 HTTP/1.1"
     assert firsts[1].startswith("PUT /scale?timeout=")
-    assert bodies == (b"", b'{"spec":{"replicas":3}}', b'{"spec":{"replicas":4}}')
+    assert firsts[3].startswith("PATCH /events/e?timeout=")
+    assert bodies == (b"", b'{"spec":{"replicas":3}}', b'{"spec":{"replicas":4}}', b'{"count":2}')
+    kinds = [each.get("content-type") for each in headers[1:]]
+    assert kinds == ["application/json", "application/json", "application/merge-patch+json"]
     for each in headers:
         assert (each["authorization"], each["accept"], each["user-agent"]) == (
             "Bearer t",
