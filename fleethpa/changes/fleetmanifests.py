@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
@@ -11,18 +12,23 @@ from msgspec import Meta, Struct, structs
 from fleethpa.changes.manifests import HPA_KIND, FileManifest, check_hpa
 from fleethpa.changes.writing import PlannedRecord, deleted_record
 from fleethpa.fleet.views import FleetState
-from fleethpa.frame.errors import CommandError, usage
+from fleethpa.frame.errors import ANSWER_IS_NO, CommandError, usage
 from fleethpa.frame.options import parse_duration_ms
 from schemas.keys import FLEET, HpaId
+from schemas.kubernetes.hpa import semantically_equal_spec
+from schemas.kubernetes.shape import Json
 from schemas.limits import FLEET_CLUSTERS, MAX_WEIGHT
 from schemas.observed import FLEET_API_VERSION, AutoscalerSet, FleetCluster, FleetSpec, Mode
 from streams.across.division import UNLIMITED, FleetMember, Placement, Strategy, contradiction
+from streams.analysis.revisions import differences
 
 _OWN: Final = ("clusters", "placement", "whenAway")
 """Fields of a FleetHPA's spec that an HPA has not."""
 
 AWAY_SPILL_AFTER: Final = "2m"
 """When what a cluster has counts no longer under the policy Spill, unless the manifest says so."""
+
+_DOCS: Final = "docs/across-clusters.md lists the fields that are there"
 
 _Replicas = Annotated[int, Meta(ge=0, le=UNLIMITED)]
 
@@ -162,9 +168,51 @@ def fleet_records(
     return made + [deleted_record(hpa, author, reason) for hpa in left]
 
 
+def whole_of(whole: HpaId, objects: Mapping[str, Json]) -> FleetManifest:
+    """Make a FleetHPA of the HPAs that clusters have by themselves, so that none of them changes its replicas.
+
+    Its bounds are the sums of theirs, and each cluster keeps its own. The weights are their present replicas.
+
+    Args:
+        objects: by cluster, defaulted, with their status.
+
+    Raises CommandError: they ask for different things, or are no FleetHPA together (exit 1).
+    """
+    first, *others = objects
+    for other in others:
+        one, two = _unbounded(objects[first]["spec"]), _unbounded(objects[other]["spec"])
+        if not semantically_equal_spec(one, two):
+            raise CommandError(
+                f"the HPAs of {first} and {other} are not made one: their specs differ beyond their bounds",
+                cause=f"{first} to {other}: {'; '.join(differences(one, two))}.",
+                next_step=f"give both the same, or make a manifest and fleethpa apply -f it ({_DOCS})",
+                code=ANSWER_IS_NO,
+            )
+    members = tuple([_present_member(name, each) for name, each in sorted(objects.items())])
+    bounds = {
+        "minReplicas": sum([each.min_replicas for each in members]),
+        "maxReplicas": min(UNLIMITED, sum([each.max_replicas for each in members])),
+    }
+    own = objects[first]["metadata"]
+    metadata = {"namespace": whole.namespace, "name": whole.name}
+    metadata |= {part: own[part] for part in ("labels", "annotations") if own.get(part)}
+    hpa = {"apiVersion": "autoscaling/v2", "kind": HPA_KIND, "metadata": metadata}
+    body, errors = check_hpa(FileManifest(str(whole), hpa | {"spec": objects[first]["spec"] | bounds}), whole.namespace)
+    if errors:
+        raise CommandError(f"{whole} is not made", cause="\n".join(errors), code=ANSWER_IS_NO, next_step=_DOCS)
+    return FleetManifest(str(whole), body, members, Placement())
+
+
+def _present_member(name: str, hpa: Json) -> FleetMember:
+    spec, has = hpa["spec"], (hpa.get("status") or {}).get("currentReplicas") or 1
+    return FleetMember(name, min(max(1, has), MAX_WEIGHT), spec.get("minReplicas", 1), spec["maxReplicas"])
+
+
+def _unbounded(spec: Json) -> Json:
+    return spec | {"minReplicas": 1, "maxReplicas": 1}
+
+
 def _invalid(manifest: FileManifest, cause: str) -> CommandError:
     return usage(
-        f'The FleetHPA "{manifest.name or "<unnamed>"}" is invalid ({manifest.source})',
-        cause=cause,
-        next_step="docs/across-clusters.md lists the fields that are there",
+        f'The FleetHPA "{manifest.name or "<unnamed>"}" is invalid ({manifest.source})', cause=cause, next_step=_DOCS
     )

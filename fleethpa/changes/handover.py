@@ -30,7 +30,7 @@ from fleethpa.frame.options import Decorator, gathered, parse_duration_ms
 from fleethpa.frame.session import Session
 from reconciler.clusters.answers import ApiError, ClusterError, reading
 from schemas.entries import Body
-from schemas.keys import HpaId, partition_for
+from schemas.keys import FLEET, HpaId, partition_for
 from schemas.kubernetes.shape import Json
 from schemas.observed import AutoscalerDeleted
 from schemas.settings import ClusterSettings, SettingsSet
@@ -57,6 +57,8 @@ class Place:
     cluster: str
     namespace: str = ""
     name: str = ""
+    clusters: tuple[str, ...] = ()
+    """Of a FleetHPA: those whose HPAs of its name it is made of."""
 
     def holds(self, hpa: HpaId) -> bool:
         """Whether an HPA is meant."""
@@ -82,7 +84,7 @@ def place_options(verb: str) -> Decorator:
         click.argument("name", required=False, shell_complete=hpa_names, metavar=what),
         click.option("-n", "--namespace", help="Namespace of NAME; without NAME all of it."),
         click.option("-A", "--all-namespaces", is_flag=True, help="Every HPA of the cluster."),
-        click.option("-C", "--cluster", help="The cluster, where NAME does not name it."),
+        click.option("-C", "--cluster", help="The cluster, where NAME does not name it; of a FleetHPA a list."),
     )
 
 
@@ -102,6 +104,9 @@ def place_of(verb: str, name: str | None, cluster: str | None, namespace: str | 
             next_step=f"fleethpa {verb} -C {cluster or 'CLUSTER'} -n NAMESPACE --dry-run",
         )
     ref = parse_ref(name)
+    if ref.cluster == FLEET:
+        namespace = ref.namespace or namespace or DEFAULT_NAMESPACE
+        return Place(FLEET, namespace, ref.name, tuple(filter(None, (cluster or "").split(","))))
     if all_namespaces:
         raise usage(f"-A means every HPA of a cluster, and {ref} names one", next_step="leave out one of them")
     for given, option, named in ((cluster, "-C", ref.cluster), (namespace, "-n", ref.namespace)):

@@ -61,18 +61,25 @@ class ReleasePlan(Plan["HpaView"]):
 
 
 def release_plan(
-    state: FleetState, views: Sequence[HpaView], natives: Mapping[HpaId, Json], include_held: bool
+    state: FleetState,
+    views: Sequence[HpaView],
+    natives: Mapping[HpaId, Json],
+    include_held: bool,
+    whole: HpaId | None = None,
 ) -> ReleasePlan:
     """Say which central HPAs can be released, and why the others cannot.
 
-    `natives`: the HPA objects of the same cluster as its API server has them.
+    Args:
+        natives: the HPA objects of the same cluster as its API server has them.
+        whole: the FleetHPA that is released as a whole.
     """
     plan = ReleasePlan()
     drivers = _drivers(natives)
     for view in views:
         native = natives.get(view.id)
         held = "" if native is not None else _held(state, view)
-        problem = _conflict(view, native, drivers) or (_left_out(view, held) if held and not include_held else None)
+        problem = _of_fleet(view, whole) or _conflict(view, native, drivers)
+        problem = problem or (_left_out(view, held) if held and not include_held else None)
         if problem is not None:
             plan.problems.append(problem)
             continue
@@ -85,6 +92,22 @@ def release_plan(
         if held:
             plan.held[view.id] = held
     return plan
+
+
+def _of_fleet(view: HpaView, whole: HpaId | None) -> CommandError | None:
+    if view.whole in (None, whole):
+        return None
+    return CommandError(
+        f"{view.id} is not released: it belongs to FleetHPA {view.whole}",
+        cause="That would go on counting what the cluster has, and allot to nobody.",
+        next_step=f"fleethpa release {view.whole}, or take the cluster out of its manifest",
+    )
+
+
+def held_whole(state: FleetState, whole: HpaId, include_held: bool) -> CommandError | None:
+    """Why a FleetHPA is not released: it does not scale now, and native controllers would."""
+    held = _held(state, state.hpas[whole])
+    return _left_out(state.hpas[whole], held) if held and not include_held else None
 
 
 def _drivers(natives: Mapping[HpaId, Json]) -> dict[tuple[str, str, str, str], list[HpaId]]:

@@ -15,28 +15,32 @@ HPA continues with the recommendations that fleethpa recorded in shadow.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from fleethpa.changes.adoption import adopt_plan
+from fleethpa.changes.fleetmanifests import fleet_records, whole_of
 from fleethpa.changes.foresight import Foresight, Present, concerns, refusal_errors
-from fleethpa.changes.handover import HandOver, Place, Plan, about, native_hpas, native_objects, owner_of, place_options
-from fleethpa.changes.writing import Concern, PlannedRecord, write_options
+from fleethpa.changes.handover import HandOver, Place, Plan, about, native_hpas, native_objects, place_options
+from fleethpa.changes.writing import Concern, PlannedRecord, confirm, write_all, write_options
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState
-from fleethpa.frame.errors import OK, CommandError, not_found, usage
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import to_yaml
 from fleethpa.show.words import counted
-from reconciler.core.hpaobjects import bears_own_label, target_of
-from schemas.fitting import over_limits
-from schemas.keys import HpaId
+from reconciler.core.hpaobjects import target_of
+from schemas.keys import FLEET, HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec
 from schemas.kubernetes.shape import Json
-from schemas.observed import AutoscalerSet, Target
+from schemas.observed import AutoscalerSet
 from streams.analysis.revisions import differences
-from streams.state.clustersettings import effective
+
+if TYPE_CHECKING:
+    from reconciler.clusters.nativehpas import NativeHpas
 
 DROPPED = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "ownerReferences")
 """Metadata of the native object that the central one does not take over."""
@@ -53,8 +57,11 @@ def adopt(session: Session, /, place: Place, folder: str, mode: Any, **written: 
 
     The central HPA writes nothing while the native one exists, so the target is never driven by both. A run that was
     interrupted is continued by the next one. The way back is fleethpa release.
+
+    @fleet/NAMESPACE/NAME with -C EAST,WEST makes one FleetHPA of the HPAs of that name in these clusters.
     """
-    return session.run(_adopt(session, place, Path(folder), mode, written))
+    begin = _adopt_fleet if place.cluster == FLEET else _adopt
+    return session.run(begin(session, place, Path(folder), mode, written))
 
 
 async def _adopt(session: Session, place: Place, folder: Path, mode: Any, written: dict[str, Any]) -> int:
@@ -70,6 +77,136 @@ async def _adopt(session: Session, place: Place, folder: Path, mode: Any, writte
         return await adoption.climb(plan)
 
 
+async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Any, written: dict[str, Any]) -> int:
+    """Make one FleetHPA of the HPAs of its name in some clusters: first its records, then the steps in each cluster.
+
+    Nothing is done where one of the clusters cannot take part.
+    """
+    whole = HpaId(FLEET, place.namespace, place.name)
+    if not place.clusters:
+        raise usage(f"adopt {whole} of which clusters?", next_step=f"fleethpa adopt {whole} -C EAST,WEST --dry-run")
+    if mode == "shadow":
+        raise usage(
+            f"adopt {whole} in shadow would leave nothing that scales",
+            next_step="fleethpa backtest -f with its manifest tries it on what was recorded",
+        )
+    async with AsyncExitStack() as opened:
+        clients = {name: await opened.enter_async_context(native_hpas(session, name)) for name in place.clusters}
+        async with session.past() as past:
+            state, present = await read_state(past), await Present.read(past)
+        plans, objects = await _fleet_plans(state, whole, clients)
+        if code := _report_problems(session, plans):
+            return code
+        records = _records_of(session, state, whole, objects, mode, written)
+        starts = {HpaId(each.cluster, each.namespace, whole.name): each for each in records}
+        at_once = [each for hpa, each in starts.items() if hpa.cluster not in plans or not plans[hpa.cluster].moved]
+        known = state.hpas.get(whole)
+        if known is not None and not known.incomplete and not any(each.moved or each.gone for each in plans.values()):
+            session.out(f"{whole}: nothing to adopt")
+            return OK
+        places = {name: Place(name, whole.namespace, whole.name) for name in plans}
+        sure = written | {"yes": True}
+        ladders = {
+            name: _Adoption(session, place, clients[name], state, sure, folder=folder, mode=mode, starts=starts)
+            for name, place in places.items()
+        }
+        _refuse(
+            present,
+            records,
+            [
+                ladder.deletion(hpa, _uid(native))
+                for name, ladder in ladders.items()
+                for hpa, native in plans[name].moved.items()
+            ],
+        )
+        if written["dry_run"]:
+            for each in at_once:
+                session.out(f"{each.subject} (dry run)")
+        else:
+            count = counted(sum([len(plan.moved) for plan in plans.values()]), "native HPA")
+            texts = [f"adopt deletes {count} and makes {whole} of the HPAs in {', '.join(sorted(objects))}"]
+            confirm(session, [Concern(text) for text in texts], written["yes"], f"adopt {whole}")
+            async with session.writer() as writer:
+                code = await write_all(session, writer, at_once, written["wait"], must_arrive=True)
+        for name, ladder in ladders.items():
+            code = code or await ladder.climb(plans[name])
+        if code == OK and not written["dry_run"]:
+            session.note(f"Next: fleethpa describe {whole}")
+            session.note(f"Back: fleethpa release {whole}")
+        return code
+
+
+async def _fleet_plans(
+    state: FleetState, whole: HpaId, clients: Mapping[str, NativeHpas]
+) -> tuple[dict[str, Plan[Json]], dict[str, Json]]:
+    """Plan the adoption in each cluster; and give the HPA there, as that cluster or fleethpa has it."""
+    plans: dict[str, Plan[Json]] = {}
+    objects: dict[str, Json] = {}
+    for name, client in clients.items():
+        hpa = whole._replace(cluster=name)
+        natives = await native_objects(client, Place(name, whole.namespace))
+        own = {each: native for each, native in natives.items() if each == hpa}
+        plan = plans[name] = adopt_plan(state, Place(name, whole.namespace, whole.name), own, "enforce", whole)
+        view, cluster = state.hpas.get(hpa), state.clusters.get(name)
+        held = plan.moved.get(hpa) or (view.hpa if view is not None and view.origin == "central" else None)
+        if held is not None:
+            objects[name] = held
+        elif not plan.problems:
+            plan.problems.append(
+                not_found(f"cluster {name} has no HPA {hpa.namespace}/{hpa.name}", next_step="fleethpa get hpa -A")
+            )
+        if cluster is not None and cluster.hidden is not None:
+            plan.problems.append(
+                CommandError(
+                    f"{whole} is not made: cluster {name} is away ({cluster.hidden.text})",
+                    next_step=f"fleethpa get clusters {name}",
+                    code=ANSWER_IS_NO,
+                )
+            )
+        target = None if held is None else target_of(held)
+        rivals = [each for each, native in natives.items() if each != hpa and target_of(native) == target]
+        plan.problems += [
+            CommandError(
+                f"{whole} is not made: HPA {each} of cluster {name} drives its target",
+                next_step=f"kubectl --context {name} delete hpa {each.name} -n {each.namespace}",
+                code=ANSWER_IS_NO,
+            )
+            for each in rivals
+        ]
+    return plans, objects
+
+
+def _report_problems(session: Session, plans: Mapping[str, Plan[Json]]) -> int:
+    """Report why the clusters cannot take part; returns the exit code."""
+    problems = [each for plan in plans.values() for each in plan.problems]
+    for each in problems:
+        session.report(each)
+    return max([each.code for each in problems], default=OK)
+
+
+def _records_of(
+    session: Session, state: FleetState, whole: HpaId, objects: Mapping[str, Json], mode: Any, written: dict[str, Any]
+) -> list[PlannedRecord]:
+    reason = written["reason"] or _Adoption.because
+    made = fleet_records(whole_of(whole, objects), state, session.now_ms(), mode, session.config.author, reason)
+    known = state.hpas.get(whole)
+    if known is None or known.fleet is None or {each.name for each in known.fleet.clusters} == objects.keys():
+        return made
+    listed = ", ".join(each.name for each in known.fleet.clusters)
+    raise CommandError(
+        f"{whole} is there already, of the clusters {listed}",
+        next_step=f"name the same with -C, or change its manifest: fleethpa get hpa {whole} -o yaml",
+        code=ANSWER_IS_NO,
+    )
+
+
+def _refuse(present: Present, records: list[PlannedRecord], deletions: list[PlannedRecord]) -> None:
+    """Raises CommandError: an HPA of the FleetHPA would be refused (exit 1)."""
+    foresight = present.foresee([*records, *deletions])
+    for error in refusal_errors(foresight.refusals(foresight.touched(records)), "cannot be adopted to enforce"):
+        raise error
+
+
 def _nothing_to_adopt(session: Session, state: FleetState, place: Place) -> None:
     central = [hpa for hpa, view in state.hpas.items() if place.holds(hpa) and view.origin == "central"]
     if not central:
@@ -78,109 +215,6 @@ def _nothing_to_adopt(session: Session, state: FleetState, place: Place) -> None
 
 
 # --- planning ---------------------------------------------------------------------------------------------------------
-
-
-def adopt_plan(state: FleetState, place: Place, natives: Mapping[HpaId, Json], mode: str) -> Plan[Json]:
-    """Say which native HPAs are adopted, and why others are not. `natives`: what the API server has in that place."""
-    plan: Plan[Json] = Plan(gone=_gone(state, place, natives))
-    for hpa, native in natives.items():
-        if bears_own_label(native):
-            continue
-        problem = (
-            _owned(hpa, native) or _too_large(hpa, native) or (_stopped(state, hpa) if mode == "enforce" else None)
-        )
-        if problem is None:
-            plan.moved[hpa] = native
-        else:
-            plan.problems.append(problem)
-    if mode == "enforce":
-        plan.problems += _sharing(plan.moved)
-    return plan
-
-
-def _sharing(moved: dict[HpaId, Json]) -> list[CommandError]:
-    """Leave out HPAs that have one target, as neither could be enforced, and say so once for each target.
-
-    All of them are the cluster's own, so only kubectl can delete one.
-    """
-    by_target: dict[tuple[str, Target], list[HpaId]] = {}
-    for hpa, native in moved.items():
-        by_target.setdefault((hpa.namespace, target_of(native)), []).append(hpa)
-    problems = []
-    for (_, target), hpas in by_target.items():
-        if len(hpas) == 1:
-            continue
-        for hpa in hpas:
-            del moved[hpa]
-        listed = f"{', '.join(map(str, hpas[:-1]))} and {hpas[-1]}"
-        problems.append(
-            CommandError(
-                f"{listed} are not adopted: they have one target",
-                cause=f"They drive {target.kind}/{target.name} together, and only one of them may stay.",
-                next_step=f"kubectl --context {hpas[-1].cluster} delete hpa {hpas[-1].name} -n {hpas[-1].namespace}",
-            )
-        )
-    return problems
-
-
-def _gone(state: FleetState, place: Place, natives: Mapping[HpaId, Json]) -> dict[HpaId, str]:
-    """Native HPAs that the log still has behind a central one of their name, and the cluster no longer has."""
-    found: dict[HpaId, str] = {}
-    for (cluster, name), namespace in state.namespaces.items():
-        central = {key.name for key in namespace.directory if key.origin == "central"}
-        for key, entry in namespace.directory.items():
-            hpa = HpaId(cluster, name, key.name)
-            if (
-                key.origin == "cluster"
-                and key.name in central
-                and place.holds(hpa)
-                and hpa not in natives
-                and entry.uid
-            ):
-                found[hpa] = entry.uid
-    return dict(sorted(found.items()))
-
-
-def _owned(hpa: HpaId, native: Json) -> CommandError | None:
-    if not (owner := owner_of(native)):
-        return None
-    kind, name = owner.split("/", 1)
-    return CommandError(
-        f"{hpa} is not adopted: {owner} owns it",
-        cause=f"{kind} would create it again as soon as it is deleted.",
-        next_step=f"kubectl --context {hpa.cluster} get {kind.lower()} {name} -n {hpa.namespace} -o yaml",
-    )
-
-
-def _too_large(hpa: HpaId, native: Json) -> CommandError | None:
-    """Why fleethpa would ignore an HPA that it adopts."""
-    if not (found := over_limits(native, hpa.namespace)):
-        return None
-    return CommandError(
-        f"{hpa} is not adopted: fleethpa would ignore it, and nothing would scale its target",
-        cause=str(found[0]),
-        next_step=f"kubectl --context {hpa.cluster} edit hpa {hpa.name} -n {hpa.namespace}",
-    )
-
-
-def _stopped(state: FleetState, hpa: HpaId) -> CommandError | None:
-    """Why fleethpa would not scale an HPA that it adopts to enforce."""
-    if effective(state.settings, hpa.cluster).frozen:
-        why, step = f"cluster {hpa.cluster} is frozen", f"fleethpa settings {hpa.cluster} frozen="
-    else:
-        view = state.hpas.get(hpa)
-        cluster = state.clusters.get(hpa.cluster)
-        paused = view.paused if view is not None else "; ".join(cluster.pauses) if cluster is not None else ""
-        if not paused:
-            return None
-        why, step = f"paused: {paused}", "fleethpa resume"
-        if cluster is not None and (cluster.guardrail or cluster.guarded):
-            step += f", or fleethpa resume -C {hpa.cluster} --guardrails"
-    return CommandError(
-        f"{hpa} is not adopted ({why})",
-        cause="Nothing would scale it any more. With --mode shadow that would be so too.",
-        next_step=step,
-    )
 
 
 def _look_ahead(adoption: _Adoption, plan: Plan[Json], present: Present) -> None:
@@ -229,9 +263,12 @@ class _Adoption(HandOver[Json]):
 
     verb, because = "adopt", "adopted from the cluster"
 
-    def __init__(self, *common: Any, folder: Path, mode: Any) -> None:
+    def __init__(
+        self, *common: Any, folder: Path, mode: Any, starts: Mapping[HpaId, PlannedRecord] | None = None
+    ) -> None:
+        """`starts`: the records of HPAs that are to belong to a FleetHPA."""
         super().__init__(*common)
-        self._folder, self._mode = folder, mode
+        self._folder, self._mode, self._starts = folder, mode, starts
 
     def described(self, plan: Plan[Json]) -> Iterator[str]:
         for hpa in plan.gone:
@@ -260,12 +297,16 @@ class _Adoption(HandOver[Json]):
 
     def start(self, hpa: HpaId, native: Json) -> PlannedRecord:
         """The record that begins the central HPA."""
+        if self._starts is not None:
+            return self._starts[hpa]
         body = AutoscalerSet(
             hpa=exported(native), origin="central", mode=self._mode, author=self.author, reason=self.reason
         )
         return about(hpa, f"hpa {hpa} adopted", body)
 
     def afterwards(self) -> Iterator[str]:
+        if self._starts is not None:
+            return
         yield f"Next: fleethpa status {self.place.arguments} --watch --timeout 2m"
         yield f"Back: fleethpa release {self.place.arguments}"
 

@@ -18,30 +18,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from fleethpa.changes import handover
+from fleethpa.changes.fleetmanifests import members_of
 from fleethpa.changes.release import (
     MARK,
     ReleasePlan,
     carried_status,
     concerns,
+    held_whole,
     manifest_to_create,
     native_differences,
     release_plan,
     with_status,
 )
-from fleethpa.changes.writing import PlannedRecord, write_options
+from fleethpa.changes.writing import Concern, PlannedRecord, change, confirm, deleted_record, show, write_options
 from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.fleet.views import FleetState, HpaView
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, not_found
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, not_found, usage
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.words import counted, listed
 from reconciler.clusters.answers import ApiError
-from schemas.keys import HpaId
+from schemas.keys import FLEET, HpaId
 from schemas.kubernetes.shape import Json
 from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command
 from streams.state.clustersettings import effective
@@ -79,9 +82,12 @@ def release(session: Session, /, place: handover.Place, include_held: bool, nati
     An HPA that fleethpa does not scale now (paused, frozen, shadow or off) is left out, since the native controller
     would scale it at once; --include-held releases it, too. The change itself moves no replica. A run that was
     interrupted is continued by the next one. The way back is fleethpa adopt.
+
+    @fleet/NAMESPACE/NAME gives all HPAs of a FleetHPA back to their clusters, and then deletes it.
     """
     wait_s = parse_duration_ms(native_wait, "--native-wait") / 1000
-    return session.run(_release(session, place, include_held, wait_s, written))
+    begin = _release_fleet if place.cluster == FLEET else _release
+    return session.run(begin(session, place, include_held, wait_s, written))
 
 
 async def _release(
@@ -93,12 +99,77 @@ async def _release(
         if not views:
             _nothing_to_release(session, state, place)
             return OK
-        _check_controller(state, place.cluster)
-        natives = await handover.native_objects(hpas, handover.Place(place.cluster, place.namespace))
-        plan = release_plan(state, views, natives, include_held)
-        await _try(hpas, plan)
-        plan.concerns = concerns(plan, place, native_differences(state, place.cluster))
+        plan = await _planned(state, place, views, hpas, include_held)
         return await _Release(session, place, hpas, state, written, plan=plan, native_s=native_s).climb(plan)
+
+
+async def _planned(
+    state: FleetState,
+    place: handover.Place,
+    views: Sequence[HpaView],
+    hpas: NativeHpas,
+    include_held: bool,
+    whole: HpaId | None = None,
+) -> ReleasePlan:
+    """Say what can be released in a cluster, as its API server has tried it. Raises as `_check_controller`."""
+    _check_controller(state, place.cluster)
+    natives = await handover.native_objects(hpas, handover.Place(place.cluster, place.namespace))
+    plan = release_plan(state, views, natives, include_held, whole)
+    await _try(hpas, plan)
+    plan.concerns = concerns(plan, place, native_differences(state, place.cluster))
+    return plan
+
+
+async def _release_fleet(
+    session: Session, place: handover.Place, include_held: bool, native_s: float, written: dict[str, Any]
+) -> int:
+    """Release the HPA in each cluster of a FleetHPA, then delete that. Nothing is done where one cannot be released."""
+    whole = HpaId(FLEET, place.namespace, place.name)
+    state = await fleet_now(session)
+    if place.clusters:
+        raise usage(f"{whole} is released as a whole", next_step="leave out -C")
+    if whole not in state.hpas:
+        raise not_found(f"there is no FleetHPA {whole}", next_step="fleethpa get hpa -A")
+    async with AsyncExitStack() as opened:
+        plans: dict[HpaId, tuple[NativeHpas, ReleasePlan]] = {}
+        for hpa in members_of(state, whole):
+            hpas = await opened.enter_async_context(handover.native_hpas(session, hpa.cluster))
+            plans[hpa] = hpas, await _planned(state, _place_of(hpa), [state.hpas[hpa]], hpas, include_held, whole)
+        held = held_whole(state, whole, include_held)
+        problems = [*([held] if held else []), *[each for _, plan in plans.values() for each in plan.problems]]
+        for problem in problems:
+            session.report(problem)
+        if problems:
+            return max(each.code for each in problems)
+        found = [concern for _, plan in plans.values() for concern in plan.concerns]
+        found += _of_whole(state.hpas[whole], [state.hpas[hpa] for hpa in plans])
+        if written["dry_run"]:
+            show(session, found)
+        else:
+            confirm(session, found, written["yes"], f"release {whole}")
+        code = OK
+        for hpa, (hpas, plan) in plans.items():
+            plan.concerns = []
+            ladder = _Release(session, _place_of(hpa), hpas, state, written, plan=plan, native_s=native_s)
+            code = code or await ladder.climb(plan)
+        if code != OK:
+            return code
+        gone = deleted_record(whole, session.config.author, written["reason"] or _Release.because)
+        return await change(session, "release", [gone], [], written)
+
+
+def _place_of(hpa: HpaId) -> handover.Place:
+    return handover.Place(*hpa)
+
+
+def _of_whole(whole: HpaView, members: Sequence[HpaView]) -> list[Concern]:
+    """What a user must agree to, beside what is so in each cluster."""
+    found = [Concern(f"release deletes {whole.id}: nothing divides a total among its clusters any more")]
+    most, limit = sum([each.spec["maxReplicas"] for each in members]), whole.spec["maxReplicas"]
+    if most > limit:
+        text = f"the native HPAs may have {most} replicas together; the FleetHPA has maxReplicas {limit}"
+        found.append(Concern(text, harmful=True))
+    return found
 
 
 def _nothing_to_release(session: Session, state: FleetState, place: handover.Place) -> None:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from fleethpa.changes.adoption import adopt_plan
 from fleethpa.changes.handover import Place, Plan
-from fleethpa.cli.adopt import adopt_plan
 from fleethpa.fleet.state import read_state
 from reconciler.clusters.answers import ApiError
 from reconciler.core.hpaobjects import kept_hpa
