@@ -19,7 +19,7 @@ from streams.archive.segments import ArchiveError
 from streams.state.ledger import CoreError
 
 if TYPE_CHECKING:
-    from streams.archive.follow import ArchiveConfig, Archived
+    from streams.history.archiving import ArchiveConfig, Archived
 
 
 @click.command()
@@ -50,7 +50,7 @@ def archive(
     """
     # Here, as every next step that names `archive` loads this module, and these bring cryptography along.
     from streams.archive.archiver import SegmentLimits
-    from streams.archive.follow import ArchiveConfig
+    from streams.history.archiving import ArchiveConfig
 
     limits = SegmentLimits(segment_bytes=segment_size << 20, segment_ms=segment_ms)
     kafka = client_settings(session.config)
@@ -89,7 +89,7 @@ def _check_key(path: Path) -> None:
 async def _run(session: Session, config: ArchiveConfig, stop: Event) -> Archived:
     from aiokafka.errors import KafkaError
 
-    from streams.archive.follow import run_archive
+    from streams.history.archiving import run_archive
 
     session.note(f"archiving to {config.root}{', signing checkpoints' if config.key else ''}")
     try:

@@ -28,7 +28,7 @@ from streams.archive.segments import GENESIS, ArchivedRecord, ArchiveError, fram
 from streams.archive.signing import CheckpointWriter
 from streams.state.ledger import CoreError
 from streams.state.partition import Partition
-from streams.state.rowcodec import applied_offset, merge_rows, partition_key, row_kind
+from streams.state.rowcodec import merge_rows
 
 
 class PartitionWriter:
@@ -171,14 +171,6 @@ class SegmentLimits:
 
     segment_bytes: int = 16 * 1024 * 1024
     segment_ms: int = 3_600_000
-
-
-def torn(rows: Mapping[bytes, bytes], partition: int) -> bool:
-    """Whether state rows were read in the middle of a checkpoint: some are newer than the partition row."""
-    own = rows.get(partition_key(partition))
-    if own is None:
-        return any(row_kind(key)[0] in "hni" for key in rows)
-    return any(applied_offset(value) > applied_offset(own) for value in rows.values())
 
 
 class Fold:

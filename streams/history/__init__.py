@@ -1,1 +1,1 @@
-"""How the past is read, verified and replayed."""
+"""How the past is read, archived as it is made, verified and replayed."""

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -14,24 +13,23 @@ from aiokafka.errors import OffsetOutOfRangeError
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from runtime import ending
-from runtime.kafkaclients import bounds_of, has_reached, partition_counts, read_to, reader
+from runtime.kafkaclients import has_reached, partition_counts, reader
 from runtime.process import health_server
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams.archive.archiver import Archiver, SegmentLimits, torn
-from streams.archive.layout import DECISIONS, LOG
+from streams.archive.archiver import Archiver, SegmentLimits
+from streams.archive.layout import LOG
 from streams.archive.segments import ArchiveError, MissingTopicError, archived
 from streams.archive.signing import CheckpointWriter, read_private
-from streams.state.rowcodec import merge_row
+from streams.history.kafkapast import TOPICS, KafkaPast
 
 log = logging.getLogger("fleethpa.archive")
-NAMES = {topics.LOG: LOG, topics.DECISIONS: DECISIONS}
+NAMES = {topic: name for name, topic in TOPICS.items()}
 FETCH_MS = 200
 SILENT_S = 60.0
 """Every partition of a running fleet gets a tick each second: after this time without a record something is wrong."""
 DRAIN_S = 10.0
 """How long, at the end, decisions that follow from the archived log are waited for."""
-_TRIES = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,11 +142,9 @@ class _Follower:
         self._consumer.assign(parts)
         firsts, ends = await self._consumer.beginning_offsets(parts), await self._consumer.end_offsets(parts)
         late = [part.partition for part in parts if part.topic == topics.LOG and firsts[part]]
-        late = [number for number in late if archiver.next_offset(LOG, number) is None]
-        if late:
-            for number, rows in (await self._state_rows(late)).items():
-                archiver.begin_with(number, rows)
-            self._consumer.assign(parts)
+        for number in late:
+            if archiver.next_offset(LOG, number) is None:
+                archiver.begin_with(number, await self._state_rows(number))
         for part in parts:
             wanted = archiver.next_offset(NAMES[part.topic], part.partition)
             if wanted is not None and not firsts[part] <= wanted <= ends[part]:
@@ -159,30 +155,16 @@ class _Follower:
             self._consumer.seek(part, firsts[part] if wanted is None else wanted)
         return dict(ends)
 
-    async def _state_rows(self, numbers: list[int]) -> Mapping[int, Mapping[bytes, bytes]]:
-        """State rows from the changelog for partitions whose log no longer begins at its first record."""
-        for _ in range(_TRIES):
-            rows = await self._changelog()
-            found = {n: {k: v for k, v in rows.items() if k.startswith(b"%d|" % n)} for n in numbers}
-            if all(mine and not torn(mine, number) for number, mine in found.items()):
-                return found
-            await asyncio.sleep(FETCH_MS / 1000)
-        raise ArchiveError(
-            f"the log no longer begins at its first record, and {topics.CHANGELOG} holds no whole state to start from; "
-            "start the decider, or start the archive before the log's retention has passed"
-        )
-
-    async def _changelog(self) -> dict[bytes, bytes]:
-        count = (await partition_counts(self._consumer)).get(topics.CHANGELOG, 0)
-        bounds = await bounds_of(self._consumer, [TopicPartition(topics.CHANGELOG, number) for number in range(count)])
-        newest: dict[bytes, bytes] = {}
-        self._consumer.assign(list(bounds))
-        for part, (first, _) in bounds.items():
-            self._consumer.seek(part, first)
-        async with aclosing(read_to(self._consumer, {part: end for part, (_, end) in bounds.items()})) as records:
-            async for record in records:
-                merge_row(newest, record.key, record.value)
-        return newest
+    async def _state_rows(self, number: int) -> Mapping[bytes, bytes]:
+        """The oldest stored state of a partition whose log no longer begins at its first record."""
+        has_rows = bool((await partition_counts(self._consumer)).get(topics.CHANGELOG))
+        rows = await KafkaPast(self._config.kafka).checkpoint(number) if has_rows else {}
+        if not rows:
+            raise ArchiveError(
+                f"the log no longer begins at its first record, and {topics.CHANGELOG} holds no whole state to start "
+                "from; start the decider, or start the archive before the log's retention has passed"
+            )
+        return rows
 
     async def _follow(self, archiver: Archiver, ends: dict[TopicPartition, int]) -> None:
         flushed = signed = time.monotonic()
