@@ -1,24 +1,18 @@
 """Our own JSON: public records, the simple sample that anyone can send, and which topic may carry which kinds.
 
-The JSON Schemas of our public formats are written to `schemas/json/` by `python -m streams.ingest.own`. Kinds belong to
-topics, so that writers of samples cannot change settings.
+Kinds belong to topics, so that writers of samples cannot change settings. `schemas/json/` describes the formats.
 """
 
 from collections.abc import Callable, Sequence
-from inspect import cleandoc
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
-import orjson
 from msgspec import Struct, structs
 
 from schemas import topics
-from schemas.agents import AgentKnowledge, agent_of_reports
+from schemas.agents import agent_of_reports
 from schemas.codec import encode
-from schemas.decisions import Decision, ShortDecision
-from schemas.entries import VERSION, Body, LogRecord, PublicRecord
-from schemas.guardrails import Guardrails
+from schemas.entries import VERSION, Body, PublicRecord
 from schemas.observed import Command, MetricType, Point
 from streams.ingest.pieces import Refusal
 from streams.ingest.values import check_cluster, check_namespace, check_text, time_to_ms, to_milli
@@ -144,40 +138,6 @@ def _convert(document: Any, type_: type[T]) -> T:
         raise Refusal("malformed", "nested too deeply") from error
 
 
-FOLDER = Path(__file__).parents[2] / "schemas" / "json"
-
-PUBLISHED: dict[str, Any] = {
-    "public-record": PublicRecord,
-    "sample": PublicSample,
-    "log-record": LogRecord,
-    "decision": Decision,
-    "short-decision": ShortDecision,
-    "agent-knowledge": AgentKnowledge,
-    "guardrails": Guardrails,
-}
-"""File name (without `.json`) → type."""
-
-
-def schema(name: str) -> bytes:
-    """The published text of one schema."""
-    made = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | msgspec.json.schema(PUBLISHED[name])
-    return orjson.dumps(_unindented(made), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n"
-
-
-def _unindented(part: Any) -> Any:
-    """Take the indentation of the source out of descriptions, which Python does by itself only from 3.13."""
-    if isinstance(part, dict):
-        texts = {key: cleandoc(text) for key, text in part.items() if key == "description" and isinstance(text, str)}
-        return {key: texts.get(key) or _unindented(value) for key, value in part.items()}
-    return [_unindented(item) for item in part] if isinstance(part, list) else part
-
-
-def write() -> None:
-    """Write all schemas."""
-    for name in PUBLISHED:
-        (FOLDER / f"{name}.json").write_bytes(schema(name))
-
-
 _HEARTBEAT = frozenset({"heartbeat"})
 
 KINDS: dict[str, frozenset[str]] = {
@@ -227,7 +187,3 @@ def topic_of(namespace: str, bodies: Sequence[Body]) -> str:
 def takes_foreign(topic: str) -> bool:
     """Whether a topic takes samples in formats other than ours."""
     return topic == topics.SAMPLES or topic not in KINDS
-
-
-if __name__ == "__main__":
-    write()

@@ -11,12 +11,12 @@ from schemas import topics
 from schemas.codec import decode, encode
 from schemas.entries import Body, LogRecord, PublicRecord
 from streams.ingest import convert as messageformats
-from streams.ingest import own as publishedschemas
 from streams.ingest import own as topickinds
 from streams.ingest.convert import convert
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import RawRecord
 from streams.ingest.preview import EXAMPLE_TIME_MS, check_record, example, kind_of
+from tests import publishedschemas
 from tests.published import checker
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "public"
@@ -63,7 +63,7 @@ def test_of_the_topic_of_another_producer_nothing_but_samples_is_read() -> None:
 
 @pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in publishedschemas.PUBLISHED])
 def test_published_schemas_are_current(name: str) -> None:
-    """After a change: python -m streams.ingest.own."""
+    """After a change: python -m tests.publishedschemas."""
     assert (publishedschemas.FOLDER / f"{name}.json").read_bytes() == publishedschemas.schema(name)
 
 

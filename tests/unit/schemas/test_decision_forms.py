@@ -9,8 +9,8 @@ import pytest
 
 from schemas.codec import decode, encode
 from schemas.decisions import Decision, MetricDecision, ShortDecision, Step, expand
-from streams.ingest import own as publishedschemas
 from streams.state.records import Facts
+from tests import publishedschemas
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "decisions"
 FULL = ("evaluation", "wanted", "completion")

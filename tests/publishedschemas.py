@@ -1,0 +1,54 @@
+"""The JSON Schemas of the public formats, made from their types.
+
+`python -m tests.publishedschemas` writes them to `schemas/json/`; a test keeps them current.
+"""
+
+from inspect import cleandoc
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import orjson
+
+from schemas.agents import AgentKnowledge
+from schemas.decisions import Decision, ShortDecision
+from schemas.entries import LogRecord, PublicRecord
+from schemas.guardrails import Guardrails
+from streams.ingest.own import PublicSample
+
+FOLDER = Path(__file__).parents[1] / "schemas" / "json"
+
+PUBLISHED: dict[str, Any] = {
+    "public-record": PublicRecord,
+    "sample": PublicSample,
+    "log-record": LogRecord,
+    "decision": Decision,
+    "short-decision": ShortDecision,
+    "agent-knowledge": AgentKnowledge,
+    "guardrails": Guardrails,
+}
+"""File name (without `.json`) → type."""
+
+
+def schema(name: str) -> bytes:
+    """The published text of one schema."""
+    made = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | msgspec.json.schema(PUBLISHED[name])
+    return orjson.dumps(_unindented(made), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n"
+
+
+def _unindented(part: Any) -> Any:
+    """Take the indentation of the source out of descriptions, which Python does by itself only from 3.13."""
+    if isinstance(part, dict):
+        texts = {key: cleandoc(text) for key, text in part.items() if key == "description" and isinstance(text, str)}
+        return {key: texts.get(key) or _unindented(value) for key, value in part.items()}
+    return [_unindented(item) for item in part] if isinstance(part, list) else part
+
+
+def write() -> None:
+    """Write all schemas."""
+    for name in PUBLISHED:
+        (FOLDER / f"{name}.json").write_bytes(schema(name))
+
+
+if __name__ == "__main__":
+    write()
