@@ -4,7 +4,8 @@ A central HPA hides the cluster's HPA of the same name. There is one row per nam
 mode and windows, and back to the cluster's when the central one is deleted.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import orjson
 from msgspec import structs
@@ -17,9 +18,11 @@ from schemas.limits import TEXT, shortened
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Heartbeat, Mode, Origin
 from streams.state.fleet import take_revision
 from streams.state.guards import asked_mode, standing
+from streams.state.held import encoded_size
 from streams.state.hpastate import Hpa, made_uid
 from streams.state.moves import take_native_status
-from streams.state.namespace import Namespace, advance
+from streams.state.namespace import Namespace
+from streams.state.namespacekeys import FIRST_ROW
 from streams.state.partitionrow import ObserverSession, VersionRow
 from streams.state.rows import DirectoryEntry, DirectoryKey, ListProgress, Pause, TargetName, WatchRow
 from streams.state.samples import State
@@ -350,19 +353,44 @@ def autoscaler_list(fold: Folding, body: AutoscalerList) -> None:
     if not fold.follows("autoscalers", body.session, starts_list=body.chunk == 0, in_list=True):
         return
     namespace = fold.namespace
-    progress = advance(namespace.hpa_list, body.list_id, body.chunk, fold.place())
+    progress = namespace.hpa_list.after(body.list_id, body.chunk, fold.place())
     for hpa in body.hpas:
         _take_hpa(fold, AutoscalerSet(hpa=hpa, session=body.session), progress.mark)
     if not namespace.open():
         return
     namespace.hpa_list = progress
-    namespace.add_rivals(body.rivals, is_first=body.chunk == 0)
+    _add_rivals(namespace, body.rivals, is_first=body.chunk == 0)
     if body.chunk == body.chunks - 1:
         is_whole = progress.next_chunk == body.chunks
         if is_whole:
             _remove_unlisted(fold, progress.mark)
-        namespace.end_rivals(is_whole)
+        _end_rivals(namespace, is_whole)
         namespace.hpa_list = ListProgress()
+
+
+def _add_rivals(namespace: Namespace, rivals: Iterable[dict[str, Any]], *, is_first: bool) -> None:
+    """Take the rivals of a chunk of a full list, of which this may be the first; `open` was called before."""
+    if is_first:
+        _release_rivals(namespace, namespace.rivals_coming)
+        namespace.rivals_coming = []
+    for rival in rivals:
+        name = f"{rival.get('kind')} {rival.get('name')}"
+        if namespace.takes(limits.ROW_RIVALS, FIRST_ROW, name, encoded_size(rival)):
+            namespace.rivals_coming = [*namespace.rivals_coming, rival]
+
+
+def _end_rivals(namespace: Namespace, is_whole: bool) -> None:
+    """A full list has ended: if it came whole, its rivals replace those before."""
+    gone = namespace.rivals if is_whole else namespace.rivals_coming
+    if is_whole:
+        namespace.rivals, namespace.drivers = namespace.rivals_coming, object()
+    namespace.rivals_coming = []
+    _release_rivals(namespace, gone)
+
+
+def _release_rivals(namespace: Namespace, rivals: Iterable[dict[str, Any]]) -> None:
+    less = sum([encoded_size(rival) for rival in rivals])
+    namespace.held.add(limits.ROW_RIVALS, FIRST_ROW, namespace.offset, -less)
 
 
 def _remove_unlisted(fold: Folding, mark: str) -> None:

@@ -1,4 +1,5 @@
-"""What the fold forgets, at the first record of each hour of log time.
+"""What the fold forgets: what is too old to be read, each minute of log time, and the rest at the first record of each
+hour.
 
 When is a function of the log alone, so every fold forgets the same at the same record, whatever checkpoints there were.
 Whether a namespace is forgotten is read from its part 0 only, which is never ahead of its other parts after a crash.
@@ -12,10 +13,13 @@ from schemas.agents import agent_of_reports
 from streams.state.budget import ENTRIES_KEPT_MS
 from streams.state.foldhpas import Folding, forget_hpa
 from streams.state.guards import in_force
+from streams.state.held import answers_size, encoded_size
 from streams.state.hpastate import Hpa
-from streams.state.namespace import Namespace
-from streams.state.namespacekeys import stored_part
+from streams.state.namespace import EXPIRY_SLOTS, Namespace
+from streams.state.namespacekeys import limit_of_arrival, row_of_answer, row_of_question, spread_over, stored_part
+from streams.state.rates import REMEMBERED_MS
 from streams.state.rowcodec import namespace_row_key
+from streams.state.rows import QueryKey
 from streams.state.samples import State
 
 SWEEP_MS = 3_600_000
@@ -30,6 +34,46 @@ LONG_MS = 30 * 24 * SWEEP_MS
 """How long is kept what only a person or a departed source could give again: a cluster that nobody reports any more,
 commands for an HPA that does not exist, what came without an observer's session. No topic keeps such records longer.
 """
+
+
+def expire(state: State, before_ms: int) -> None:
+    """Drop what is too old, of each namespace once a minute of log time; `before_ms`: that of the record before."""
+    before, now = before_ms // 1000, state.now_ms // 1000
+    slots = {second % EXPIRY_SLOTS for second in range(max(before, now - EXPIRY_SLOTS) + 1, now + 1)}
+    if slots:
+        for namespace in [each for each in state.namespaces.values() if each.expiry_slot in slots]:
+            _expire(state.namespace(namespace.cluster, namespace.name))
+
+
+def _expire(namespace: Namespace) -> None:
+    """Drop answers, samples and times of arrival that no later evaluation can read, as of this record."""
+    oldest_ms = namespace.now_ms - REMEMBERED_MS
+    for query, kept in list(namespace.answers.items()):
+        for part in {row.part for row in kept if row.time_ms < oldest_ms}:
+            _expire_part(namespace, query, part, oldest_ms)
+    for key, samples in list(namespace.series.items()):
+        for name in [name for name, sample in samples.items() if sample.time_ms < oldest_ms]:
+            if namespace.touch_of(limits.ROW_SAMPLES, spread_over(name)):
+                namespace.drop_sample(key, name)
+    for question in [key for key, arrival in namespace.arrivals.items() if arrival.started_ms < oldest_ms]:
+        limit, row = limit_of_arrival(question), row_of_question(question)
+        if namespace.touch_of(limit, row):
+            del namespace.arrivals[question]
+            namespace.held.add(limit, row, namespace.offset, -encoded_size(question))
+
+
+def _expire_part(namespace: Namespace, query: QueryKey, part: int, oldest_ms: int) -> None:
+    """Drop what is too old of a part of the answers to a query."""
+    at = row_of_answer(query, part)
+    if not namespace.touch_of(limits.ROW_ANSWERS, at):
+        return
+    old = [row for row in namespace.answers[query] if row.part == part and row.time_ms < oldest_ms]
+    namespace.held.add(limits.ROW_ANSWERS, at, namespace.offset, -answers_size(old))
+    kept = tuple([row for row in namespace.answers[query] if row not in old])
+    if kept:
+        namespace.answers[query] = kept
+    else:
+        del namespace.answers[query]
 
 
 def forget(fold: Folding) -> None:

@@ -30,13 +30,14 @@ from streams.state.membership import Membership
 from streams.state.namespacekeys import (
     FIRST_ROW,
     Names,
+    limit_of_arrival,
     row_of_answer,
     row_of_question,
     spread_over,
     with_name,
     without_name,
 )
-from streams.state.rates import REMEMBERED_MS, with_part
+from streams.state.rates import with_part
 from streams.state.rows import (
     NOTHING_APPLIED,
     SPLIT_PARTS,
@@ -55,7 +56,6 @@ from streams.state.rows import (
     TargetName,
     ViewRow,
     WatchRow,
-    is_series,
 )
 
 EXPIRY_SLOTS = 60
@@ -144,7 +144,7 @@ class Namespace:
         """Give the part in which something is kept. `row`: its row while the namespace has many."""
         return part_of(side_of(limit), row, len(self.applied))
 
-    def _touch_of(self, limit: limits.Limit, row: int) -> bool:
+    def touch_of(self, limit: limits.Limit, row: int) -> bool:
         """Mark the part in which something is kept as changed; False: it already has this record."""
         return self._touch(self.part_of(limit, row))
 
@@ -178,7 +178,7 @@ class Namespace:
         if self._touch(0):
             self.ignored[why] = self.ignored.get(why, 0) + 1
 
-    def _takes(self, limit: limits.Limit, row: int, name: str, more: int) -> bool:
+    def takes(self, limit: limits.Limit, row: int, name: str, more: int) -> bool:
         """Count what is to be stored in a part that was touched; False: it is over a limit, which is noted."""
         if self.held.has_room(limit, row, more, self.room):
             self.held.add(limit, row, self.offset, more)
@@ -201,7 +201,7 @@ class Namespace:
             self.pods[pod.name] = PodEntry(old.pod, mark)
         if old is None or old.pod != pod:
             more = pod_size(pod) - (0 if old is None else pod_size(old.pod))
-            if self._takes(limits.ROW_PODS, row, pod.name, more):
+            if self.takes(limits.ROW_PODS, row, pod.name, more):
                 pod = shared(pod)
                 self.pods[pod.name] = PodEntry(pod, mark)
                 self.membership.put(pod)
@@ -209,16 +209,17 @@ class Namespace:
     def drop_pod(self, name: str) -> None:
         """Remove a pod and its pushed samples."""
         row = spread_over(name)
-        if name not in self.pods or not self._touch_of(limits.ROW_PODS, row):
+        if name not in self.pods or not self.touch_of(limits.ROW_PODS, row):
             return
         self.held.add(limits.ROW_PODS, row, self.offset, -pod_size(self.pods[name].pod))
         del self.pods[name]
         self.membership.drop(name)
         for key in [key for key, samples in self.series.items() if name in samples]:
             if key[0] not in ("Object", "External"):
-                self._drop_sample(key, name)
+                self.drop_sample(key, name)
 
-    def _drop_sample(self, key: SeriesKey, name: str) -> None:
+    def drop_sample(self, key: SeriesKey, name: str) -> None:
+        """Remove a pushed sample from a part that was touched."""
         row = self.series[key].pop(name)
         if not self.series[key]:
             del self.series[key]
@@ -229,7 +230,7 @@ class Namespace:
         last = chunk.chunk == chunk.chunks - 1
         whole: set[int] = set()
         for part in range(len(self.applied)):
-            progress = advance(self.pod_lists[part], chunk.list_id, chunk.chunk, place)
+            progress = self.pod_lists[part].after(chunk.list_id, chunk.chunk, place)
             if self._touch(part):
                 self.pod_lists[part] = progress
                 if last and progress.next_chunk == chunk.chunks:
@@ -258,7 +259,7 @@ class Namespace:
                 self.answers[query] = (row,)
             return
         at = row_of_answer(query, row.part)
-        if not self._touch_of(limits.ROW_ANSWERS, at):
+        if not self.touch_of(limits.ROW_ANSWERS, at):
             return
         before = tuple([each for each in kept if each.part == row.part])
         after = with_part(before, row)
@@ -273,7 +274,7 @@ class Namespace:
         self.questions[question] = query
 
     def _takes_answer(self, query: QueryKey, row: int, more: int) -> bool:
-        return self._takes(limits.ROW_ANSWERS, row, query[2] or query[0], more)
+        return self.takes(limits.ROW_ANSWERS, row, query[2] or query[0], more)
 
     def samples(self, key: SeriesKey) -> Mapping[str, SampleRow]:
         """Give the pushed samples of a metric by pod, or by label set."""
@@ -282,11 +283,11 @@ class Namespace:
     def put_sample(self, key: SeriesKey, name: str, row: SampleRow) -> bool:
         """Replace a pushed sample; False: it is over a limit."""
         at = spread_over(name)
-        if not self._touch_of(limits.ROW_SAMPLES, at):
+        if not self.touch_of(limits.ROW_SAMPLES, at):
             return True
         old = self.series.get(key, _EMPTY_MAP).get(name)
         more = sample_size(key, name, row) - (0 if old is None else sample_size(key, name, old))
-        if not self._takes(limits.ROW_SAMPLES, at, name, more):
+        if not self.takes(limits.ROW_SAMPLES, at, name, more):
             return False
         self.series.setdefault(key, {})[name] = row
         # Also before there are many rows: one that is written while a crash ends the split may be ahead of the others.
@@ -323,9 +324,9 @@ class Namespace:
                 self.arrivals[key] = arrival
             return
         row = row_of_question(key)
-        if self._touch_of(limit, row):
+        if self.touch_of(limit, row):
             more = 0 if key in self.arrivals else encoded_size(key)
-            if self._takes(limit, row, "/".join(key), more):
+            if self.takes(limit, row, "/".join(key), more):
                 self.arrivals[key] = arrival
 
     # --- autoscalers and scales -------------------------------------------------------------------------------------
@@ -402,39 +403,17 @@ class Namespace:
     def put_scale(self, target: TargetName, row: ScaleRow) -> None:
         """Replace the observation of a scale."""
         at = row_of_question(target)
-        if self._touch_of(limits.ROW_SCALES, at):
+        if self.touch_of(limits.ROW_SCALES, at):
             old = self.scales.get(target)
             more = scale_size(target, row) - (0 if old is None else scale_size(target, old))
-            if self._takes(limits.ROW_SCALES, at, "/".join(target), more):
+            if self.takes(limits.ROW_SCALES, at, "/".join(target), more):
                 self.scales[target] = row
 
     def drop_scale(self, target: TargetName) -> None:
         """Forget the observation of a scale."""
         at = row_of_question(target)
-        if self._touch_of(limits.ROW_SCALES, at):
+        if self.touch_of(limits.ROW_SCALES, at):
             self.held.add(limits.ROW_SCALES, at, self.offset, -scale_size(target, self.scales.pop(target)))
-
-    def add_rivals(self, rivals: Iterable[dict[str, Any]], is_first: bool) -> None:
-        """Take the rivals of a chunk of a full list, of which this may be the first; `open` was called before."""
-        if is_first:
-            self._release_rivals(self.rivals_coming)
-            self.rivals_coming = []
-        for rival in rivals:
-            name = f"{rival.get('kind')} {rival.get('name')}"
-            if self._takes(limits.ROW_RIVALS, FIRST_ROW, name, encoded_size(rival)):
-                self.rivals_coming = [*self.rivals_coming, rival]
-
-    def end_rivals(self, is_whole: bool) -> None:
-        """A full list has ended: if it came whole, its rivals replace those before."""
-        gone = self.rivals if is_whole else self.rivals_coming
-        if is_whole:
-            self.rivals, self.drivers = self.rivals_coming, object()
-        self.rivals_coming = []
-        self._release_rivals(gone)
-
-    def _release_rivals(self, rivals: Iterable[dict[str, Any]]) -> None:
-        less = sum([encoded_size(rival) for rival in rivals])
-        self.held.add(limits.ROW_RIVALS, FIRST_ROW, self.offset, -less)
 
     def put_command(self, name: str, command: tuple[Mode | None, dict[str, Pause]]) -> None:
         """Replace mode and pauses of an HPA or of the namespace; nothing of both: they are forgotten."""
@@ -443,7 +422,7 @@ class Namespace:
         old, is_empty = self.commands.get(name), command == (None, {})
         size = 0 if is_empty else encoded_size((name, command))
         more = size - (0 if old is None else encoded_size((name, old)))
-        if self._takes(limits.ROW_COMMANDS, FIRST_ROW, name, more):
+        if self.takes(limits.ROW_COMMANDS, FIRST_ROW, name, more):
             self.drivers = object()
             self.commands.pop(name, None)
             if not is_empty:
@@ -464,50 +443,7 @@ class Namespace:
         """Note that the overlap check knows a selector of an HPA."""
         self.registered[selector] = with_name(self.registered.get(selector, ()), hpa)
 
-    def expire(self) -> None:
-        """Drop answers, samples and times of arrival that no later evaluation can read, as of this record."""
-        oldest_ms = self.now_ms - REMEMBERED_MS
-        for query, kept in list(self.answers.items()):
-            for number in {row.part for row in kept if row.time_ms < oldest_ms}:
-                self._expire_part(query, number, oldest_ms)
-        for key, samples in list(self.series.items()):
-            for name in [name for name, sample in samples.items() if sample.time_ms < oldest_ms]:
-                if self._touch_of(limits.ROW_SAMPLES, spread_over(name)):
-                    self._drop_sample(key, name)
-        for question in [key for key, arrival in self.arrivals.items() if arrival.started_ms < oldest_ms]:
-            limit, row = limit_of_arrival(question), row_of_question(question)
-            if self._touch_of(limit, row):
-                del self.arrivals[question]
-                self.held.add(limit, row, self.offset, -encoded_size(question))
-
-    def _expire_part(self, query: QueryKey, number: int, oldest_ms: int) -> None:
-        """Drop what is too old of a part of the answers to a query."""
-        at = row_of_answer(query, number)
-        if not self._touch_of(limits.ROW_ANSWERS, at):
-            return
-        old = [row for row in self.answers[query] if row.part == number and row.time_ms < oldest_ms]
-        self.held.add(limits.ROW_ANSWERS, at, self.offset, -answers_size(old))
-        kept = tuple([row for row in self.answers[query] if row not in old])
-        if kept:
-            self.answers[query] = kept
-        else:
-            del self.answers[query]
-
     def tidy(self) -> None:
         """Drop what was made from the rest and nobody uses, at a checkpoint: it must not change a decision."""
         if self.membership.may_hold_unused(len(self.registered)):
             self.membership.forget_unused({*self.registered, *(scale.selector for scale in self.scales.values())})
-
-
-def limit_of_arrival(key: MetricKey) -> limits.Limit:
-    """The limit that concerns when answers or samples came."""
-    return limits.ROW_SERIES_ARRIVALS if is_series(key) else limits.ROW_ARRIVALS
-
-
-def advance(progress: ListProgress, list_id: str, chunk: int, place: str) -> ListProgress:
-    """Follow a full list; one that misses a chunk removes nothing."""
-    if chunk == 0:
-        return ListProgress(list_id, 1, place)
-    if progress.list_id == list_id and progress.next_chunk == chunk:
-        return ListProgress(list_id, chunk + 1, progress.mark)
-    return ListProgress(list_id, -1, progress.mark)

@@ -8,10 +8,11 @@ each HPA. Many names are the keys of a dictionary, in the order in which they we
 from typing import Final, TypeVar
 from zlib import crc32
 
+from schemas import limits
 from schemas.metricqueries import is_root_scoped
 from schemas.observed import AnswerIdentity, Target
 from streams.state.membership import canonical_selector
-from streams.state.rows import PARTS, SPLIT_PARTS, QueryKey, TargetName
+from streams.state.rows import PARTS, SPLIT_PARTS, MetricKey, QueryKey, TargetName, is_series
 
 Name = TypeVar("Name")
 Names = tuple[Name, ...] | dict[Name, None]
@@ -69,6 +70,11 @@ def row_of_question(question: tuple[str, ...]) -> int:
 def row_of_answer(query: QueryKey, part: int) -> int:
     """Row of a namespace of many in which a part of an answer is kept: parts of one answer are in rows of their own."""
     return SPREAD_FROM + (row_of_question(query) - SPREAD_FROM + part) % (PARTS - SPREAD_FROM)
+
+
+def limit_of_arrival(key: MetricKey) -> limits.Limit:
+    """The limit that concerns when answers or samples came."""
+    return limits.ROW_SERIES_ARRIVALS if is_series(key) else limits.ROW_ARRIVALS
 
 
 def target_key(target: Target) -> TargetName:

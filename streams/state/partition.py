@@ -15,7 +15,7 @@ from streams.state.budget import trimmed
 from streams.state.endwrite import look_at, plan_sampled
 from streams.state.fleet import Message
 from streams.state.fold import EntryFold
-from streams.state.forgetting import LONG_MS, SWEEP_MS, forget
+from streams.state.forgetting import LONG_MS, SWEEP_MS, expire, forget
 from streams.state.hpastate import Hpa
 from streams.state.ledger import DecisionRecord, Ledger, LogError, StateError, UnknownEngineError
 from streams.state.log import FoldedRecord, read_record
@@ -145,7 +145,7 @@ class Partition:
         record = self._open(offset, timestamp_ms, value)
         state = self.state
         state.probe = probe
-        state.expire(before_ms)
+        expire(state, before_ms)
         # Over a gap of the log nobody could report: who is silent shows after it.
         if before_ms // SWEEP_MS < state.now_ms // SWEEP_MS and state.now_ms - before_ms < LONG_MS:
             forget(EntryFold(state))

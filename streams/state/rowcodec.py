@@ -21,8 +21,16 @@ from schemas.observed import shared
 from streams.state.held import answers_size, encoded_size, hpa_size, pod_size, sample_size, scale_size
 from streams.state.ledger import StateError
 from streams.state.log import asked
-from streams.state.namespace import Namespace, limit_of_arrival
-from streams.state.namespacekeys import FIRST_ROW, query_key, row_of_answer, row_of_question, spread_over, stored_part
+from streams.state.namespace import Namespace
+from streams.state.namespacekeys import (
+    FIRST_ROW,
+    limit_of_arrival,
+    query_key,
+    row_of_answer,
+    row_of_question,
+    spread_over,
+    stored_part,
+)
 from streams.state.partitionrow import IndexRow, PartitionRow
 from streams.state.rows import (
     NOTHING_APPLIED,

@@ -333,6 +333,13 @@ class ListProgress(Struct, array_like=True, frozen=True, gc=False):
     mark: str = ""
     """Place of its first chunk in the log: what it names or what changes while it comes in bears this mark."""
 
+    def after(self, list_id: str, chunk: int, place: str) -> "ListProgress":
+        """Give the progress after a chunk; a list that misses one removes nothing."""
+        if chunk == 0:
+            return ListProgress(list_id, 1, place)
+        is_next = (self.list_id, self.next_chunk) == (list_id, chunk)
+        return ListProgress(list_id, chunk + 1 if is_next else -1, self.mark)
+
 
 class SeenRow(Struct, array_like=True, frozen=True, gc=False):
     """What was seen of a target's pods or of a metric at `time_ms`: how many, the sum of values (None: not a metric),

@@ -14,7 +14,7 @@ from streams.state.held import Room, encoded_size, part_of, refused_again
 from streams.state.hpastate import Hpa, Schedule, remembered
 from streams.state.lostmetrics import Probe, look_at_view
 from streams.state.memo import FastPath
-from streams.state.namespace import EXPIRY_SLOTS, Namespace
+from streams.state.namespace import Namespace
 from streams.state.partitionrow import AgentRow, PartitionRow
 from streams.state.rowcodec import RowIndex
 from streams.state.rows import NOTHING_APPLIED, Growth, HpaRow, MetricKey, SeriesKey, is_series
@@ -271,14 +271,6 @@ class State:
             held.is_full = False
         self._begun.clear()
         self._births.clear()
-
-    def expire(self, before_ms: int) -> None:
-        """Drop what is too old, of each namespace once a minute of log time; `before_ms`: that of the record before."""
-        before, now = before_ms // 1000, self.now_ms // 1000
-        slots = {second % EXPIRY_SLOTS for second in range(max(before, now - EXPIRY_SLOTS) + 1, now + 1)}
-        if slots:
-            for namespace in [each for each in self.namespaces.values() if each.expiry_slot in slots]:
-                self.namespace(namespace.cluster, namespace.name).expire()
 
     def sees(self, namespace: Namespace) -> None:
         """Note that this record changes what is seen of a namespace."""
