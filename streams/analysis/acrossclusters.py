@@ -20,7 +20,7 @@ from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.evaluation import EMPTY_HISTORY, Evaluation, History
 from streams.hpa.metrics import tolerance_band
-from streams.hpa.normalize import store_scale_event
+from streams.hpa.normalize import with_rescale
 from streams.hpa.observation import Scale
 from streams.hpa.parts import PartObservation, joined, summed, within
 from streams.hpa.reconcile import decide
@@ -240,9 +240,7 @@ class _Run:
         """Store what the recorded replicas changed by as a scale event, which policies count."""
         change = sum([had - self._replicas.get(name, had) for name, had in replicas.items()])
         self._replicas |= replicas
-        rules = autoscaler.scale_up if change > 0 else autoscaler.scale_down
-        if change and rules is not None:
-            self._history = store_scale_event(self._history, change, rules.longest_ms, now_ms)
+        self._history = with_rescale(self._history, autoscaler, change, now_ms)
 
     def _look_for_room(self, now_ms: int, newest: Mapping[str, _Seen]) -> None:
         """Note where pods waited for a node, as they were recorded, since the last period."""

@@ -20,7 +20,7 @@ from streams.analysis.measures import Measures, Moment, Scores, measure, scores
 from streams.history.evaluations import Evaluated, HpaEvent
 from streams.hpa.evaluation import EMPTY_HISTORY, History
 from streams.hpa.metrics import tolerance_band
-from streams.hpa.normalize import store_scale_event
+from streams.hpa.normalize import with_rescale
 from streams.hpa.observation import NO_PODS, MetricReading, Observation, PodSamples, Scale, TargetPods
 from streams.state.lostmetrics import EvaluationInputs, WriteEnded
 
@@ -161,12 +161,8 @@ class Memory:
         return Compared(inputs, recorded, made)
 
     def _moved(self, change: int, at_ms: int) -> None:
-        if self.newest is None or self.history is None or not change:
-            return
-        autoscaler = self.newest.autoscaler
-        rules = autoscaler.scale_up if change > 0 else autoscaler.scale_down
-        if rules is not None:
-            self.history = store_scale_event(self.history, change, rules.longest_ms, at_ms)
+        if self.newest is not None and self.history is not None:
+            self.history = with_rescale(self.history, self.newest.autoscaler, change, at_ms)
 
 
 Model = Literal["open", "closed"]

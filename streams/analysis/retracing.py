@@ -15,7 +15,7 @@ from streams.analysis.answer import Answer, answer, without
 from streams.analysis.counterfactual import total_of, varied
 from streams.history.evaluations import Evaluated, HpaEvent, NativeSync
 from streams.hpa.evaluation import EMPTY_HISTORY, History
-from streams.hpa.normalize import store_scale_event
+from streams.hpa.normalize import with_rescale
 from streams.hpa.observation import Scale
 from streams.state.lostmetrics import EvaluationInputs
 
@@ -193,9 +193,7 @@ class _NativeMemory:
         made = answer(used)
         self.history, self.newest = made.evaluation.history, used
         change = 0 if rescaled_to is None else rescaled_to - made.current
-        rules = used.autoscaler.scale_up if change > 0 else used.autoscaler.scale_down
-        if change and rules is not None:
-            self.history = store_scale_event(self.history, change, rules.longest_ms, used.now_ms)
+        self.history = with_rescale(self.history, used.autoscaler, change, used.now_ms)
 
 
 def _by_memory(same: list[EvaluationInputs], remembering: list[EvaluationInputs], native: int) -> _Explained | None:

@@ -24,6 +24,12 @@ def store_scale_event(history: History, change: int, longest_ms: int, now_ms: in
     return History(recommendations, ups, _stored(downs, wrap32(-change), longest_ms, now_ms))
 
 
+def with_rescale(history: History, autoscaler: Autoscaler, change: int, now_ms: int) -> History:
+    """Remember a rescale of an HPA, whoever made it. No change, and an HPA without `behavior`, needs no event."""
+    rules = autoscaler.scale_up if change > 0 else autoscaler.scale_down
+    return history if rules is None or not change else store_scale_event(history, change, rules.longest_ms, now_ms)
+
+
 def _stored(events: ScaleEvents, change: int, longest_ms: int, now_ms: int) -> ScaleEvents:
     cutoff_ms = now_ms - longest_ms
     marked = [(size, time_ms, outdated or time_ms < cutoff_ms) for size, time_ms, outdated in events]

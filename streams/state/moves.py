@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from schemas.kubernetes.gotimes import parse_time_ms
-from streams.hpa.normalize import store_scale_event
+from streams.hpa.normalize import with_rescale
 from streams.state.hpastate import Hpa
 from streams.state.rows import ScaleRow
 
@@ -30,12 +30,8 @@ def take_native_status(hpa: Hpa, status: dict[str, Any], now_ms: int, follows: b
         return
     at_ms = _within_its_second(after, now_ms)
     row.native_moves = (*row.native_moves[-7:], (old, new, at_ms))
-    autoscaler = hpa.autoscaler
-    if autoscaler is None:
-        return
-    rules = autoscaler.scale_up if new > old else autoscaler.scale_down
-    if rules is not None:
-        row.history = store_scale_event(row.history, new - old, rules.longest_ms, at_ms)
+    if hpa.autoscaler is not None:
+        row.history = with_rescale(row.history, hpa.autoscaler, new - old, at_ms)
 
 
 def shows_a_write(before: dict[str, Any], after: dict[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from streams.analysis.measures import Moment
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.evaluation import EMPTY_HISTORY, History
 from streams.hpa.metrics import tolerance_band
-from streams.hpa.normalize import scale_down_limit, scale_up_limit, store_scale_event
+from streams.hpa.normalize import scale_down_limit, scale_up_limit, with_rescale
 
 _NEAR = 1e-9
 _NEVER_MS = 1 << 62
@@ -163,9 +163,7 @@ def lived(series: LoadSeries, knobs: Knobs, start_up_ms: int, growth: float = 1.
         change = wanted - replicas
         if not change:
             continue
-        rules = up if change > 0 else down
-        if rules is not None:
-            history = store_scale_event(history, change, rules.longest_ms, now_ms)
+        history = with_rescale(history, spec, change, now_ms)
         if change > 0:
             starting.append((now_ms + start_up_ms, change))
         else:
