@@ -15,10 +15,10 @@ from msgspec import Raw
 from runtime import kafkaclients
 from schemas.codec import WireError, decode, encode
 from schemas.connection import KafkaSettings
-from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, PublicRecord
+from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, PublicRecord, central_name
 from schemas.inforce import InForce
 from schemas.keys import namespace_key, partition_for
-from schemas.topics import SETTINGS
+from schemas.topics import SETTINGS, SPECS
 
 if TYPE_CHECKING:
     from aiokafka import AIOKafkaProducer
@@ -45,7 +45,8 @@ class Publisher:
     ) -> RecordMetadata:
         """Write one record and await its acknowledgement; gives its partition and offset.
 
-        A `Raw` body is encoded already. No namespace: settings, under the key of whole partitions.
+        A `Raw` body is encoded already. No namespace: settings, under the key of whole partitions. The key of a
+        central HPA is its own, since its topic keeps the newest record of each key; its partition is its namespace's.
 
         Raises KafkaTimeoutError: the driver's queue stayed full, and this publisher does not wait for room.
         """
@@ -53,6 +54,8 @@ class Publisher:
         record = PublicRecord(v=VERSION, entries=entries, time=time_ms, cluster=cluster, namespace=namespace)
         key = namespace_key(cluster, namespace) if namespace else WHOLE_PARTITION_KEY
         partition = partition_for(key, await self._count(topic))
+        if topic == SPECS:
+            key = f"{key}/{central_name(entries[0])}"
         send = partial(kafkaclients.queue, self._producer) if self._waits_for_room else self._producer.send
         queued = await send(topic, value=encode(record), key=key.encode(), partition=partition)
         return await queued

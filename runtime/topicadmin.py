@@ -37,9 +37,9 @@ def _topics(names: Iterable[str], *operations: str) -> tuple[Acl, ...]:
 
 ACLS: Mapping[Component, tuple[Acl, ...]] = {
     "observer": (
-        *_topics((topics.SAMPLES, topics.PODS), "WRITE"),
-        *_topics((topics.AUTOSCALERS, topics.SCALES, topics.SETTINGS), "READ", "WRITE"),
-        Acl("group", topics.OBSERVER_GROUPS, ("READ",), "prefixed"),
+        *_topics((topics.SAMPLES, topics.PODS, topics.AUTOSCALERS), "WRITE"),
+        *_topics((topics.SCALES, topics.SETTINGS), "READ", "WRITE"),
+        *_topics((topics.SPECS,), "READ"),
     ),
     "ingest": (
         *_topics(topics.PUBLIC_TOPICS, "READ"),
@@ -61,11 +61,9 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
         Acl("group", topics.RECONCILER_GROUPS, ("READ",), "prefixed"),
     ),
     "router": (
-        *_topics((topics.DECISIONS, topics.BREAKER, topics.SETTINGS), "READ"),
-        *_topics((topics.AUTOSCALERS,), "READ", "WRITE"),
+        *_topics((topics.DECISIONS, topics.BREAKER, topics.SETTINGS, topics.SPECS), "READ"),
         Acl("topic", agents.TO_PREFIX, ("WRITE",), "prefixed"),
         Acl("group", topics.ROUTER_GROUP, ("READ",)),
-        Acl("group", f"{topics.OBSERVER_GROUPS}router", ("READ",)),
         Acl("group", f"{topics.ALIVE_GROUPS}router", ("READ",)),
     ),
     "breaker": (
@@ -80,7 +78,7 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
         Acl("group", topics.ALIVE_GROUPS, ("DESCRIBE",), "prefixed"),
     ),
     "operator": (
-        *_topics((topics.AUTOSCALERS, topics.SETTINGS), "READ", "WRITE"),
+        *_topics((topics.AUTOSCALERS, topics.SETTINGS, topics.SPECS), "READ", "WRITE"),
         *_topics((topics.SAMPLES, topics.PODS, topics.SCALES, topics.OUTCOMES, topics.BREAKER), "READ"),
         *_topics((topics.LOG,), "READ", "WRITE"),
         *_topics((topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),

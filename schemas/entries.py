@@ -186,6 +186,16 @@ cluster's name.
 """
 
 
+def central_name(body: Body) -> str | None:
+    """The name of the central HPA that an entry makes, changes or ends; None: it is about none."""
+    if not isinstance(body, AutoscalerSet | AutoscalerDeleted) or body.origin != "central":
+        return None
+    if isinstance(body, AutoscalerDeleted):
+        return body.name
+    metadata = body.hpa.get("metadata")
+    return str(metadata.get("name")) if isinstance(metadata, dict) else ""
+
+
 class PublicRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A record of ours on a public topic. `time`: when it was observed; entries are of one namespace (settings and
     cluster reports: empty cluster and namespace).

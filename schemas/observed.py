@@ -61,9 +61,8 @@ class AutoscalerSet(EntryBody, frozen=True, kw_only=True):
 
     `origin` `central`: lives only in fleethpa; uid and generation are given by the fold. `mode` sets its mode with it
     (central only). `manager`: field manager that last wrote the spec in the cluster, where the API shows it;
-    `managerTime` when. No decision depends on it. `renewed`: an observer says a central one again, before its record
-    expires, for observers that start later; the fold passes it over, so it can undo nothing. An object with a field
-    `ignored` is a stub of one that exceeds a limit (`schemas.fitting`).
+    `managerTime` when. No decision depends on it. An object with a field `ignored` is a stub of one that exceeds a
+    limit (`schemas.fitting`).
 
     `fleet`: it is a FleetHPA, `hpa` is the whole, and the record is of cluster `@fleet`. `revision`: of the spec of the
     FleetHPA of this namespace and name, as that and the HPA in each of its clusters have it; 0: it belongs to none.
@@ -77,7 +76,6 @@ class AutoscalerSet(EntryBody, frozen=True, kw_only=True):
     session: str = ""
     manager: str = ""
     manager_time: TimeMs = 0
-    renewed: bool = False
     fleet: FleetSpec | None = None
     revision: TimeMs = 0
 

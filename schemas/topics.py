@@ -16,6 +16,7 @@ SETTINGS = "fleethpa.settings"
 OUTCOMES = "fleethpa.outcomes"
 BREAKER = "fleethpa.breaker"
 REPORTS = "fleethpa.reports"
+SPECS = "fleethpa.specs"
 LOG = "fleethpa.log"
 DECISIONS = "fleethpa.decisions"
 REJECTED = "fleethpa.rejected"
@@ -29,15 +30,13 @@ AGENT_INGEST_GROUP = "fleethpa-ingest-agents"
 ROUTER_GROUP = "fleethpa-router"
 RECONCILER_GROUPS = "fleethpa-reconciler-"
 """How the names of the groups begin that reconcilers read decisions in: one group per set of clusters."""
-OBSERVER_GROUPS = "fleethpa-observer-"
-"""How the names of the groups begin that keep from where observers read central HPAs."""
 
 ALIVE_GROUPS = "fleethpa-alive-"
 """How the names of the groups begin that keep the signs of life of processes."""
 QuietProcess = Literal["router", "breaker", "scheduler"]
 """A process that writes nothing while nothing happens, so that it is known by its signs of life only."""
 
-PUBLIC_TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, OUTCOMES, BREAKER, REPORTS)
+PUBLIC_TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, OUTCOMES, BREAKER, REPORTS, SPECS)
 """What ingest reads. All share the partition count of the log, so that the range assignor gives one worker a
 namespace in all.
 """
@@ -73,6 +72,15 @@ _NEVER_EXPIRES = _delete(-1, retention_bytes="-1")
 (docs/decisions/0008). The limit in bytes is there since the brokers' own may be another one.
 """
 
+_SPECS_CONFIG = {
+    "cleanup.policy": "compact",
+    "max.message.bytes": str(1_048_576),
+    "min.compaction.lag.ms": str(30 * _DAY_MS),
+}
+"""The newest record of each central HPA stays, for observers and routers that start later (docs/decisions/0008). Older
+ones stay for as long as ingest may be behind.
+"""
+
 TOPICS: tuple[Topic, ...] = (
     Topic(SAMPLES, _delete(3 * _DAY_MS)),
     Topic(PODS, _delete(7 * _DAY_MS)),
@@ -82,6 +90,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(OUTCOMES, _delete(30 * _DAY_MS)),
     Topic(BREAKER, _NEVER_EXPIRES),
     Topic(REPORTS, _delete(_DAY_MS)),
+    Topic(SPECS, _SPECS_CONFIG),
     Topic(LOG, _delete(7 * _DAY_MS, message_timestamp_type="LogAppendTime")),
     Topic(DECISIONS, _delete(30 * _DAY_MS)),
     Topic(REJECTED, _delete(30 * _DAY_MS)),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from schemas import limits, topics
 from schemas.codec import decode, encode
-from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome, PublicRecord
+from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome, PublicRecord, central_name
 from schemas.keys import partition_for
 from schemas.observed import (
     Answers,
@@ -97,7 +97,7 @@ class Pipeline:
         is_namespaced = not isinstance(bodies[0], ClusterReport | Serving | SettingsSet)
         of = {"cluster": CLUSTER, "namespace": NAMESPACE} if is_namespaced else {}
         value = encode(PublicRecord(v=1, entries=list(bodies), time=self.log.now_ms, **of))
-        source = topic or TOPIC_OF.get(type(bodies[0]), topics.SCALES)
+        source = topic or (topics.SPECS if central_name(bodies[0]) else TOPIC_OF.get(type(bodies[0]), topics.SCALES))
         raw = RawRecord(source, 0, self.offset, self.log.now_ms, value)
         return self.take(convert(raw, Resolver(Mapping())), raw)
 

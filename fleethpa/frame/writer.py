@@ -15,7 +15,7 @@ from runtime.log import wall_clock_ms
 from runtime.records import Publisher
 from schemas.codec import WireError, decode
 from schemas.entries import Body, LogRecord
-from schemas.topics import AUTOSCALERS, LOG, REJECTED, SETTINGS
+from schemas.topics import AUTOSCALERS, LOG, REJECTED, SETTINGS, SPECS
 from streams.ingest.own import topic_of
 
 _POLL_MS: Final = 200
@@ -111,7 +111,7 @@ async def open_writer(config: Config) -> AsyncIterator[Writer]:
     async with AsyncExitStack() as stack:
         async with connecting(brokers):
             consumer = await stack.enter_async_context(kafkaclients.reader(settings))
-            counts = await partition_counts(consumer, (LOG, REJECTED, AUTOSCALERS, SETTINGS), brokers)
+            counts = await partition_counts(consumer, (LOG, REJECTED, AUTOSCALERS, SETTINGS, SPECS), brokers)
             producer = kafkaclients.strict_producer(settings, linger_ms=0)
             stack.push_async_callback(producer.stop)
             await producer.start()

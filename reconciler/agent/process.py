@@ -132,7 +132,6 @@ class AgentTerm:
             self.now_ms,
             lambda trouble: health.note("kafka", trouble or None),
         )
-        self._news: asyncio.Queue[Learnt] = asyncio.Queue()
         self._reading = asyncio.Event()
         """Set whenever the topic of orders was looked at; a beat that finds it unset waits."""
         self.has_caught_up = False
@@ -251,7 +250,7 @@ class AgentTerm:
         )
         async with asyncio.TaskGroup() as group:
             writing = group.create_task(self.publisher.run())
-            work: list[Any] = [self.observer.run(), self._observe_central(), self._beat()]
+            work: list[Any] = [self.observer.run(), self._beat()]
             work.append(self.observer.native.run(self._native_runs))
             work.append(reader.run(self.config.kafka))
             if self._stand_in is not None:
@@ -278,7 +277,8 @@ class AgentTerm:
             self.in_force, self._native_evidence = InForce(self.knowledge.settings, self.now_ms()), ""
             self.health.note("native controller", None)
         self.health.note("knowledge", None if self.knowledge.is_complete else _NOTHING_LEARNT)
-        self._news.put_nowait(news)
+        for (namespace, name), hpa in news.hpas.items():
+            self.observer.central(namespace, name, hpa)
 
     def _looked(self, is_caught_up: bool) -> None:
         self.has_caught_up = self.has_caught_up or is_caught_up
@@ -287,12 +287,6 @@ class AgentTerm:
     def _received(self, decision: Decision | ShortDecision, is_past: bool) -> None:
         if self._stand_in is not None:
             self._stand_in.received(decision, is_past=is_past)
-
-    async def _observe_central(self) -> None:
-        while True:
-            news = await self._news.get()
-            for (namespace, name), hpa in news.hpas.items():
-                await self.observer.central(namespace, name, hpa)
 
     async def _beat(self) -> None:
         """Report that this cluster is served, for as long as orders are read."""

@@ -104,6 +104,7 @@ class ClusterObserver:
         self._lists = self._answers = 0
         self._version = ClusterVersion(client)
         self._soon: set[str] = set()
+        self._central: asyncio.Queue[tuple[str, str, Json | None]] = asyncio.Queue()
         self._watching = Watching(client, metrics, WatchLimits(config.list_limit, config.watch_s))
         self.native = NativeWatch(
             client.name,
@@ -166,6 +167,7 @@ class ClusterObserver:
             group.create_task(self._mirror(hpa_path, hpas))
             group.create_task(self._mirror(PODS_RESOURCE.path, pods))
             group.create_task(self._follow_rivals())
+            group.create_task(self._follow_central())
 
     async def _mirror(
         self, path: Callable[[str], str], listener: Listener, wanted: Callable[[], set[str]] | None = None
@@ -196,8 +198,15 @@ class ClusterObserver:
 
     # --- HPAs ---------------------------------------------------------------------------------------------------------
 
-    async def central(self, namespace: str, name: str, hpa: Json | None) -> None:
+    def central(self, namespace: str, name: str, hpa: Json | None) -> None:
         """A central HPA of this cluster was applied, or deleted (None)."""
+        self._central.put_nowait((namespace, name, hpa))
+
+    async def _follow_central(self) -> None:
+        while True:
+            await self._central_changed(*await self._central.get())
+
+    async def _central_changed(self, namespace: str, name: str, hpa: Json | None) -> None:
         self._state.set_central(namespace, name, None if hpa is None else asking_of(hpa))
         native = self._state.namespace(namespace).hpas.get(name)
         if hpa is None and native is not None:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from contextlib import AsyncExitStack
-from typing import Any
 
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clusterfinder import ClusterFinder, JoinedCluster, Member, Members
@@ -12,16 +11,15 @@ from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.native import Evidence, ObserverConfig
 from reconciler.observer.publisher import RecordPublisher
-from reconciler.observer.topicreaders import CentralHpas, OtherSessions, follow_central, follow_others, group_of
+from reconciler.observer.topicreaders import OtherSessions, central_hpa, follow_others
 from runtime import ending, kafkaclients
 from runtime.process import PartHealth
 from runtime.records import Publisher, follow_topic
 from schemas.entries import Body
 from schemas.inforce import InForce
-from schemas.keys import HpaId, SessionName
-from schemas.observed import AutoscalerSet
+from schemas.keys import SessionName
 from schemas.settings import ClusterSettings, SettingsSet
-from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES, SETTINGS
+from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES, SETTINGS, SPECS
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +37,8 @@ class Observer:
         self._in_force = InForce()
         self._clusters: dict[str, ClusterObserver] = {}
         self._observed: dict[str, JoinedCluster] = {}
-        self._other_clusters = asyncio.Event()
+        self._central: asyncio.Task[None] | None = None
+        """Follows the specs of central HPAs."""
         self._session = SessionName(config.instance, time.time_ns())
         self._others = OtherSessions(self._session, self._clusters.keys())
         self._settings_known = asyncio.Event()
@@ -49,7 +48,7 @@ class Observer:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.health.served(self._config))
             producer = await stack.enter_async_context(kafkaclients.running_producer(self._config.kafka))
-            await kafkaclients.know_topics(producer, AUTOSCALERS, PODS, SAMPLES, SCALES, SETTINGS)
+            await kafkaclients.know_topics(producer, AUTOSCALERS, PODS, SAMPLES, SCALES, SETTINGS, SPECS)
             self.health.ready("kafka")
             await self._observe(Publisher(producer, waits_for_room=True), stop)
 
@@ -60,7 +59,7 @@ class Observer:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 tasks = [group.create_task(reports.run()), group.create_task(self._follow_settings())]
-                tasks += [group.create_task(self._follow_others()), group.create_task(self._follow_central(publisher))]
+                tasks.append(group.create_task(self._follow_others()))
 
                 async def changed(members: Members) -> None:
                     await self._adjust(members, reports, publisher)
@@ -68,6 +67,7 @@ class Observer:
                 await changed(finder.members())
                 tasks.append(group.create_task(finder.run(changed)))
                 await stop.wait()
+                tasks += [self._central] if self._central is not None else []
                 for task in [*tasks, *(task for each in self._observed.values() for task in each.tasks)]:
                     task.cancel()
             await self._report_end(reports)
@@ -100,7 +100,7 @@ class Observer:
                 observed.follow(member)
             self._clusters[name].note_membership(member.trouble)
         if before != set(self._observed):
-            self._other_clusters.set()
+            self._follow_central()
 
     def _join(self, member: Member, reports: RecordPublisher, publisher: Publisher) -> None:
         client = ClusterClient(member.config)
@@ -167,20 +167,18 @@ class Observer:
 
         await observer.native.run(runs)
 
-    async def _follow_central(self, publisher: Publisher) -> None:
-        async def reported(cluster: str, namespace: str, name: str, hpa: dict[str, Any] | None) -> None:
-            if (observer := self._clusters.get(cluster)) is not None:
-                await observer.central(namespace, name, hpa)
+    def _follow_central(self) -> None:
+        """Read the central HPAs of the present clusters, from the beginning: that of a new one may be old."""
+        if self._central is not None:
+            self._central.cancel()
+        following = follow_topic(self._config.kafka, SPECS, self._take_spec, lambda: None)
+        self._central = self._group.create_task(following)
 
-        async def republish(hpa: HpaId, body: AutoscalerSet) -> None:
-            await publisher.send(AUTOSCALERS, hpa.cluster, hpa.namespace, [body], self._config.clock())
-
-        while True:
-            self._other_clusters.clear()
-            known, group = CentralHpas(set(self._clusters).__contains__), group_of(self._clusters)
-            settings, clock = self._config.kafka, self._config.clock
-            # With other clusters it begins anew: an HPA of a new one may have been published long ago.
-            await follow_central(settings, group, reported, known, republish, clock, until=self._other_clusters)
+    def _take_spec(self, body: Body, time_ms: int, cluster: str, namespace: str) -> None:
+        if (observer := self._clusters.get(cluster)) is not None and (
+            found := central_hpa(body, namespace)
+        ) is not None:
+            observer.central(namespace, *found)
 
     async def _follow_others(self) -> None:
         async def silent(cluster: str) -> None:

@@ -6,184 +6,37 @@ followed were ignored, so it sends them again once the silence is longer than th
 """
 
 import asyncio
-import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import aclosing
-from typing import Any, NamedTuple
+from typing import Any
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
-from msgspec import structs
 
 from runtime import kafkaclients
 from runtime.log import Clock
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
-from schemas.entries import PublicRecord
-from schemas.keys import HpaId, SessionName, parse_session
+from schemas.entries import Body, PublicRecord, central_name
+from schemas.keys import SessionName, parse_session
 from schemas.kubernetes.hpa import ManifestError, hpa_from_manifest
 from schemas.kubernetes.validation import validate_create
-from schemas.observed import AutoscalerDeleted, AutoscalerSet, Heartbeat
-from schemas.topics import AUTOSCALERS, OBSERVER_GROUPS, SCALES
+from schemas.observed import AutoscalerSet, Heartbeat
+from schemas.topics import SCALES
 
 log = logging.getLogger(__name__)
 
-_CENTRAL = b'"central"'
 
-RENEW_MS = 3_600_000
-"""At this age the record of a central HPA is republished: records expire, and an observer that starts reads back to the
-oldest record that still counts.
-"""
-MARK_EVERY_MS = 60_000
-
-OnPublished = Callable[[str, str, str, dict[str, Any] | None], Awaitable[None]]
-"""cluster, namespace, name, and the manifest; None: it was deleted."""
-Republish = Callable[[HpaId, AutoscalerSet], Awaitable[None]]
-"""Write a record of a central HPA to the topic."""
-
-
-class NewestRecord(NamedTuple):
-    """The newest record of an HPA and its offset; `body` None: a deletion."""
-
-    body: AutoscalerSet | None
-    time_ms: int
-    partition: int
-    offset: int
-
-
-class CentralHpas:
-    """The newest record of each central HPA of some clusters.
-
-    A renewed record is believed only of an HPA of which nothing else is known: a user may have changed or deleted it
-    just before, unseen by whoever renewed it.
+def central_hpa(entry: Body, namespace: str) -> tuple[str, dict[str, Any] | None] | None:
+    """The name of the central HPA that an entry is about, and its defaulted v2 object (None: it is deleted); None: the
+    entry is about no central HPA, or ingest rejects it, too.
     """
-
-    def __init__(self, concerns: Callable[[str], bool]) -> None:
-        """`concerns`: whether a cluster's HPAs are kept; may change its answer at any time."""
-        self._concerns = concerns
-        self._known: dict[HpaId, NewestRecord] = {}
-
-    def take(self, hpa: HpaId, latest: NewestRecord) -> bool:
-        """Take a record from the topic; return whether it brings a change."""
-        if not self._concerns(hpa.cluster):
-            return False
-        newest = self._known.get(hpa)
-        if newest is None or latest.body is None or not latest.body.renewed:
-            self._known[hpa] = latest
-            return True
-        if newest.body is not None and newest.body.hpa == latest.body.hpa:
-            self._known[hpa] = latest._replace(body=newest.body)
-        return False
-
-    def is_due(self, now_ms: int) -> bool:
-        """Whether a record is old enough to be republished, or a deletion old enough to be forgotten."""
-        return bool(self._old(now_ms))
-
-    def due(self, now_ms: int) -> list[tuple[HpaId, AutoscalerSet]]:
-        """The records to be republished, each once a period, without mode: a command may have changed it since."""
-        old = self._old(now_ms)
-        for hpa, latest in old.items():
-            if latest.body is None:
-                del self._known[hpa]
-            else:
-                self._known[hpa] = latest._replace(time_ms=now_ms)
-        return [
-            (hpa, structs.replace(latest.body, mode=None, renewed=True))
-            for hpa, latest in old.items()
-            if latest.body is not None
-        ]
-
-    def _old(self, now_ms: int) -> dict[HpaId, NewestRecord]:
-        return {hpa: latest for hpa, latest in self._known.items() if now_ms - latest.time_ms >= RENEW_MS}
-
-    def marks(self, positions: Mapping[int, int]) -> dict[int, int]:
-        """Partition → offset of the oldest record that still counts, or of the next one (`positions`), if none does."""
-        found = dict(positions)
-        for latest in self._known.values():
-            found[latest.partition] = min(found[latest.partition], latest.offset)
-        return found
-
-
-def group_of(clusters: Iterable[str]) -> str:
-    """The consumer group that keeps the marks of an observer of these clusters."""
-    digest = hashlib.sha256("\0".join(sorted(clusters)).encode()).hexdigest()
-    return f"{OBSERVER_GROUPS}{digest[:12]}"
-
-
-async def follow_central(
-    settings: KafkaSettings,
-    group: str,
-    reported: OnPublished,
-    known: CentralHpas,
-    republish: Republish,
-    clock: Clock,
-    *,
-    caught_up: Callable[[], None] = lambda: None,
-    until: asyncio.Event | None = None,
-) -> None:
-    """Report every change of a central HPA, until `until` is set (None: for ever); keep records alive. `caught_up` is
-    called once everything was passed on that the topic held at the start. A change is reported up to half a second
-    late: most of the topic is what observers themselves report, and each record of it would be a fetch.
-
-    Reading begins at the marks of `group`, else at the beginning of the topic, most of which is about other HPAs.
-    """
-    async with (
-        kafkaclients.topic_reader(settings, AUTOSCALERS, patient=True, unhurried=True) as consumer,
-        kafkaclients.marks(settings, group, consumer.assignment()) as marks,
-    ):
-        for partition in consumer.assignment():
-            if (mark := await marks.committed(partition)) is not None:
-                consumer.seek(partition, mark)
-        marked_ms = clock()
-        ends: Mapping[TopicPartition, int] | None = None
-        begins: Mapping[TopicPartition, int] | None = await kafkaclients.ends_of(consumer)
-        while until is None or not until.is_set():
-            for records in (await consumer.getmany(timeout_ms=1_000 if begins is None else 100)).values():
-                for record in records:
-                    await _report(record, reported, known)
-            if begins is not None and await kafkaclients.has_reached(consumer, begins):
-                begins = None
-                caught_up()
-            # Nothing is republished before everything is read that was on the topic when it was found to be due.
-            if ends is not None and await kafkaclients.has_reached(consumer, ends):
-                ends = None
-                for hpa, body in known.due(clock()):
-                    await republish(hpa, body)
-            elif ends is None and known.is_due(clock()):
-                ends = await kafkaclients.ends_of(consumer)
-            if abs(clock() - marked_ms) >= MARK_EVERY_MS:  # also where the clock was put back
-                marked_ms = clock()
-                await _mark(consumer, marks, known)
-
-
-async def _mark(consumer: AIOKafkaConsumer, marks: AIOKafkaConsumer, known: CentralHpas) -> None:
-    assigned = {partition.partition: partition for partition in consumer.assignment()}
-    found = known.marks({number: await consumer.position(partition) for number, partition in assigned.items()})
-    await marks.commit({assigned[number]: offset for number, offset in found.items()})
-
-
-async def _report(record: ConsumerRecord, reported: OnPublished, known: CentralHpas) -> None:
-    value = record.value or b""
-    if _CENTRAL not in value:
-        return  # most of the topic is reports of observers
-    try:
-        public = decode(record.value, PublicRecord)
-    except WireError:
-        return  # ingest rejects it, with position and reason
-    for entry in public.entries:
-        manifest: dict[str, Any] | None = None
-        if isinstance(entry, AutoscalerSet) and entry.origin == "central":
-            if (manifest := _usable(entry.hpa, public.namespace)) is None:
-                continue
-            name, body = manifest["metadata"]["name"], entry
-        elif isinstance(entry, AutoscalerDeleted) and entry.origin == "central":
-            name, body = entry.name, None
-        else:
-            continue
-        latest = NewestRecord(body, record.timestamp, record.partition, record.offset)
-        if known.take(HpaId(public.cluster, public.namespace, name), latest):
-            await reported(public.cluster, public.namespace, name, manifest)
+    if isinstance(entry, AutoscalerSet) and entry.origin == "central":
+        manifest = _usable(entry.hpa, namespace)
+        return None if manifest is None else (manifest["metadata"]["name"], manifest)
+    name = central_name(entry)
+    return None if name is None else (name, None)
 
 
 def _usable(manifest: dict[str, Any], namespace: str) -> dict[str, Any] | None:

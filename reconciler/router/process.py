@@ -20,7 +20,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from reconciler.core.inbox import OffsetProgress
-from reconciler.observer.topicreaders import CentralHpas, follow_central
+from reconciler.observer.topicreaders import central_hpa
 from reconciler.router import copies as agenttopics
 from reconciler.router.copies import ANSWER_WITHIN_S, Copies, RouterMetrics, WantedRecords
 from reconciler.router.lateagents import FleetNews, LateAgents
@@ -30,7 +30,7 @@ from runtime.ending import first_of
 from runtime.groups import GroupMember, begin_of, group_consumer
 from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartConfig, PartHealth
-from runtime.records import Publisher, follow_topic
+from runtime.records import follow_topic
 from runtime.signsoflife import keep_signing
 from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet
 from schemas.codec import encode
@@ -39,8 +39,7 @@ from schemas.decisions import cluster_of
 from schemas.entries import Body
 from schemas.inforce import InForce
 from schemas.keys import HpaId, partition_for
-from schemas.observed import AutoscalerSet
-from schemas.topics import AUTOSCALERS, BREAKER, DECISIONS, OBSERVER_GROUPS, ROUTER_GROUP, SETTINGS
+from schemas.topics import BREAKER, DECISIONS, ROUTER_GROUP, SETTINGS, SPECS
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +51,6 @@ SETTLED_WITHIN_S = 2.0
 """How long a router that ends waits for the copies that it has begun."""
 SOON_S = 0.05
 """Changes that come together are one record."""
-CENTRAL_GROUP = f"{OBSERVER_GROUPS}router"
 _KNOWN = ("settings", "breaker", "centralHpas")
 """What is read to its end before the first decision is copied."""
 
@@ -123,7 +121,7 @@ class Router:
             work: list[Any] = [
                 follow_topic(kafka, SETTINGS, self._take, caught_up("settings")),
                 follow_topic(kafka, BREAKER, self._take_breaker, caught_up("breaker")),
-                self._follow_central(caught_up("centralHpas")),
+                follow_topic(kafka, SPECS, self._take_spec, caught_up("centralHpas")),
                 self._find_topics(),
                 self._report(),
                 self._late.watch(),
@@ -154,6 +152,11 @@ class Router:
 
     def _take_breaker(self, body: Body, time_ms: int, cluster: str, namespace: str) -> None:
         self._news.changed(self._in_force.take_breaker(body, time_ms, cluster, namespace))
+
+    def _take_spec(self, body: Body, time_ms: int, cluster: str, namespace: str) -> None:
+        if (found := central_hpa(body, namespace)) is not None:
+            name, hpa = found
+            self._news.hpa_changed(HpaId(cluster, namespace, name), hpa)
 
     async def _find_topics(self) -> None:
         """Keep `_ready` up to date: agents whose topic exists."""
@@ -254,20 +257,6 @@ class Router:
         return min(ends if late is None else [*ends, late], default=-1)
 
     # --- what agents must know beside decisions -----------------------------------------------------------------------
-
-    async def _follow_central(self, caught_up: Callable[[], None]) -> None:
-        async def reported(cluster: str, namespace: str, name: str, hpa: dict[str, Any] | None) -> None:
-            self._news.hpa_changed(HpaId(cluster, namespace, name), hpa)
-
-        async def say(hpa: HpaId, body: AutoscalerSet) -> None:
-            if self._registry.present(hpa.cluster) and self._is_mine(hpa.cluster):
-                await publisher.send(AUTOSCALERS, hpa.cluster, hpa.namespace, [body], self._config.clock())
-
-        publisher = Publisher(self._producer, waits_for_room=True)
-        known = CentralHpas(lambda cluster: True)  # any cluster may get an agent at any time
-        await follow_central(
-            self._config.kafka, CENTRAL_GROUP, reported, known, say, self._config.clock, caught_up=caught_up
-        )
 
     async def _report(self) -> None:
         """Tell agents what is new, soon after, and everything every few minutes."""

@@ -1,6 +1,6 @@
 """Validate bodies for the log: names, ranges and manifests, so that later stages need not check them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,16 @@ from schemas import limits, topics
 from schemas.agents import AgentSet
 from schemas.codec import encode
 from schemas.decisions import ENGINE
-from schemas.entries import Body, BreakerCommand, FleetAllotment, FleetReport, GuardrailResume, HandsChanged, Outcome
+from schemas.entries import (
+    Body,
+    BreakerCommand,
+    FleetAllotment,
+    FleetReport,
+    GuardrailResume,
+    HandsChanged,
+    Outcome,
+    central_name,
+)
 from schemas.fitting import IGNORED, fitted, fitted_hpa
 from schemas.keys import FLEET
 from schemas.kubernetes.quantity import parse_quantity
@@ -75,8 +84,8 @@ def normalize(body: Body, place: SourcePlace, refuse: Refuse) -> Piece:
     Raises:
         Refusal: the body cannot be used at all.
     """
-    kind = str(body.__struct_config__.tag)
-    _check_kind(kind, place)
+    kind = kind_of(body)
+    _check_kind(kind, body, place)
     body = fitted(body, place.namespace, lambda error: refuse(over_limit(error)))
     if session := getattr(body, "session", ""):
         check_text(session, "session")  # the fold reads its number and keeps it in rows
@@ -96,10 +105,14 @@ def normalize(body: Body, place: SourcePlace, refuse: Refuse) -> Piece:
     return Piece(place.cluster, place.namespace, _checked(body, place, refuse))
 
 
+def kind_of(body: Body) -> str:
+    """The kind of an entry, as its record names it."""
+    return str(body.__struct_config__.tag)
+
+
 def _check_of_fleet(body: Body, kind: str) -> None:
     """Refuse what is not of a FleetHPA: nothing is observed of it."""
-    is_central = isinstance(body, AutoscalerSet | AutoscalerDeleted) and body.origin == "central"
-    if not is_central and not isinstance(body, Command | FleetReport):
+    if central_name(body) is None and not isinstance(body, Command | FleetReport):
         raise Refusal("invalid", f"{kind!r} is of a cluster, and {FLEET} is none: it has FleetHPAs only")
     if isinstance(body, AutoscalerSet) and body.fleet is None:
         raise Refusal("invalid", f"an HPA of {FLEET} needs fleet, which says among which clusters it is divided")
@@ -110,10 +123,23 @@ def over_limit(error: OverLimitError) -> Refusal:
     return Refusal("overLimit", str(error))
 
 
-def _check_kind(kind: str, place: SourcePlace) -> None:
+def _check_kind(kind: str, body: Body, place: SourcePlace) -> None:
+    if place.topic == topics.AUTOSCALERS and central_name(body) is not None:
+        raise Refusal("wrongTopic", f"a central HPA is not read from {place.topic}; send it to {topics.SPECS}")
     if kind not in topickinds.kinds_of(place.topic):
         wanted = " or ".join(topickinds.topics_of(kind))
         raise Refusal("wrongTopic", f"kind {kind!r} is not read from {place.topic}; send it to {wanted}")
+
+
+def check_one_hpa(bodies: Sequence[Body], topic: str) -> None:
+    """Refuse a record of `fleethpa.specs` that is not of one central HPA: compaction keeps one record of each."""
+    if topic != topics.SPECS or any(kind_of(body) not in topickinds.kinds_of(topic) for body in bodies):
+        return  # what is of another topic is refused by itself
+    name = central_name(bodies[0]) if bodies else None
+    if name is None or not all(isinstance(body, Command) and body.name == name for body in bodies[1:]):
+        raise Refusal(
+            "invalid", f"a record of {topic} has a central HPA as its first entry, and then only commands for that one"
+        )
 
 
 def _checked(body: Body, place: SourcePlace, refuse: Refuse) -> Body:

@@ -15,7 +15,7 @@ from schemas.limits import MAX_TIME_MS
 from schemas.observed import Point, Samples
 from schemas.topics import Headers
 from streams.ingest import otlp, own
-from streams.ingest.bodies import SourcePlace, normalize
+from streams.ingest.bodies import SourcePlace, check_one_hpa, normalize
 from streams.ingest.checks import check_limit, check_point
 from streams.ingest.mapping import Resolver
 from streams.ingest.otlp import SourceSeries
@@ -174,6 +174,7 @@ def _convert(raw: RawRecord, resolver: Resolver, found: Conversion) -> None:
 def _record(record: PublicRecord, places: Sequence[int], raw: RawRecord, found: Conversion) -> None:
     found.time_ms = record.time or found.time_ms
     place = SourcePlace(raw.topic, record.cluster, record.namespace)
+    check_one_hpa(record.entries, raw.topic)
     for index, body in zip(places, record.entries, strict=True):
         try:
             piece = normalize(body, place, found.refuse)

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from schemas import topics
 from schemas.agents import agent_of_reports
 from schemas.codec import encode
-from schemas.entries import VERSION, Body, PublicRecord
+from schemas.entries import VERSION, Body, PublicRecord, central_name
 from schemas.observed import Command, MetricType, Point
 from streams.ingest.pieces import Refusal
 from streams.ingest.values import check_cluster, check_namespace, check_text, time_to_ms, to_milli
@@ -144,6 +144,7 @@ KINDS: dict[str, frozenset[str]] = {
     topics.SAMPLES: _HEARTBEAT | {"answers", "samples"},
     topics.PODS: _HEARTBEAT | {"podSet", "podDeleted", "podList"},
     topics.AUTOSCALERS: _HEARTBEAT | {"autoscalerSet", "autoscalerDeleted", "autoscalerList", "command"},
+    topics.SPECS: frozenset({"autoscalerSet", "autoscalerDeleted", "command"}),
     topics.SCALES: _HEARTBEAT | {"scaleSet", "clusterReport", "serving", "handsChanged"},
     topics.SETTINGS: frozenset(
         {"settings", "agent", "engine", "watermarkReset", "restart", "command", "guardrailResume"}
@@ -180,8 +181,9 @@ def topics_of(kind: str) -> list[str]:
 
 def topic_of(namespace: str, bodies: Sequence[Body]) -> str:
     """The topic of a record about a namespace, or (empty) about clusters; pauses are all that such a record holds."""
-    pauses = all(isinstance(body, Command) and body.is_about_pauses for body in bodies)
-    return topics.AUTOSCALERS if namespace and not pauses else topics.SETTINGS
+    if not namespace or all(isinstance(body, Command) and body.is_about_pauses for body in bodies):
+        return topics.SETTINGS
+    return topics.AUTOSCALERS if central_name(bodies[0]) is None else topics.SPECS
 
 
 def takes_foreign(topic: str) -> bool:

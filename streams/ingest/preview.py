@@ -10,7 +10,6 @@ from msgspec import Struct
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from schemas import topics
-from schemas.entries import Body
 from schemas.keys import namespace_key
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.observed import Answers, Samples
@@ -18,6 +17,7 @@ from schemas.packed import unpacked
 from schemas.topics import Headers
 from streams.ingest import convert as messageformats
 from streams.ingest import own as topickinds
+from streams.ingest.bodies import kind_of
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import log_entries
 from streams.ingest.mapping import Mapping, Resolver
@@ -178,11 +178,6 @@ def check_record(value: bytes, headers: Headers = (), mapping: Mapping | None = 
     )
 
 
-def kind_of(body: Body) -> str:
-    """The `kind` that a body bears on the wire."""
-    return str(body.__struct_config__.tag)
-
-
 def _fitting_topic(value: bytes, headers: Headers) -> str:
     """The public topic of a record of ours; the topic of samples for everything else."""
     if messageformats.is_protobuf(value, headers):
@@ -196,6 +191,8 @@ def _fitting_topic(value: bytes, headers: Headers) -> str:
     kind = str(first.get("kind", "")) if isinstance(first, dict) else ""
     if kind == "command" and not (document.get("namespace") and first.get("command") == "mode"):
         return topics.SETTINGS
+    if isinstance(first, dict) and first.get("origin") == "central":
+        return topics.SPECS
     return next(iter(topickinds.topics_of(kind)), topics.SAMPLES)
 
 

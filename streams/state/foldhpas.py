@@ -213,8 +213,6 @@ def _is_live(hpa: Hpa) -> bool:
 
 def autoscaler_set(fold: Folding, body: AutoscalerSet) -> None:
     """An HPA was created or changed."""
-    if body.renewed:
-        return
     if body.origin == "central" or fold.follows("autoscalers", body.session):
         _take_hpa(fold, body, fold.namespace.hpa_list.mark)
 

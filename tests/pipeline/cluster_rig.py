@@ -17,13 +17,13 @@ from runtime.log import wall_clock_ms
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition, ShortDecision
-from schemas.entries import PublicRecord
+from schemas.entries import PublicRecord, central_name
 from schemas.keys import namespace_key, partition_for
 from schemas.observed import Target
-from schemas.topics import AUTOSCALERS, DECISIONS, OUTCOMES, PODS, SAMPLES, SCALES, SETTINGS
+from schemas.topics import AUTOSCALERS, DECISIONS, OUTCOMES, PODS, SAMPLES, SCALES, SETTINGS, SPECS
 from tests.kit.clusters import FaultyCluster
 
-TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, OUTCOMES, DECISIONS)
+TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, SPECS, OUTCOMES, DECISIONS)
 NAMESPACE = "shop"
 FETCH_MS = 50
 """The embedded broker answers a fetch that found nothing at the end of its wait, although a record has come."""
@@ -135,7 +135,8 @@ class Topics:
                 public = decode(record.value, PublicRecord)
                 if public.namespace:
                     key = namespace_key(public.cluster, public.namespace)
-                    assert record.key == key.encode()
+                    own = f"/{central_name(public.entries[0])}" if record.topic == SPECS else ""
+                    assert record.key == f"{key}{own}".encode()
                     assert record.partition == partition_for(key, 4)
                 for body in public.entries:
                     self.entries.append((partition.topic, public.cluster, public.namespace, body))

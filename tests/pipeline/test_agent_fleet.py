@@ -29,7 +29,7 @@ from schemas.decisions import ENGINE
 from schemas.entries import LogRecord, Outcome
 from schemas.observed import AutoscalerSet
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
-from schemas.topics import AUTOSCALERS, DECISIONS, LOG, SETTINGS, TOPICS
+from schemas.topics import DECISIONS, LOG, SETTINGS, SPECS, TOPICS
 from streams.state.partition import Partition
 from tests.kafka.broker import free_ports
 from tests.kit.clusters import FaultyCluster
@@ -139,7 +139,7 @@ async def _write(kafka: KafkaSettings) -> None:
         await publisher.send(SETTINGS, "", "", [EngineSet(engine=ENGINE, partitions=4), settings, EAST], 1)
         manifest = hpa("web", low=LEAST, high=MOST)
         central = AutoscalerSet(hpa=manifest, origin="central", mode="enforce")
-        await publisher.send(AUTOSCALERS, "east", NAMESPACE, [central], 1)
+        await publisher.send(SPECS, "east", NAMESPACE, [central], 1)
     finally:
         await producer.stop()
 

@@ -12,10 +12,13 @@ from reconciler.clusters import clusterfinder
 from reconciler.clusters.clusterfinder import ClusterSources
 from reconciler.observer.native import ObserverConfig
 from reconciler.observer.process import Observer
+from runtime.kafkaclients import running_producer
+from runtime.records import Publisher
 from schemas.entries import Outcome
-from schemas.observed import AutoscalerList, ClusterReport, Heartbeat, Serving
+from schemas.observed import AutoscalerList, AutoscalerSet, ClusterReport, Heartbeat, ScaleSet, Serving
+from schemas.topics import SPECS
 from tests.kit.clusters import FaultyCluster
-from tests.pipeline.cluster_rig import Rig, deployment, hpa, rig, running
+from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig, running
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +86,22 @@ async def test_a_cluster_of_a_folder_comes_and_goes_and_the_other_notices_nothin
             lists = len(topics.of(AutoscalerList, "west"))
             await topics.until(lambda: len(topics.of(AutoscalerList, "west")) > lists, "west is back")
             await topics.until(lambda: not has_stopped(made, "west"), "and its report says so")
+
+
+async def test_a_cluster_that_joins_brings_the_central_hpas_that_it_had_before(tmp_path: Path) -> None:
+    folder = tmp_path / "clusters"
+    folder.mkdir()
+    async with rig(tmp_path, ("east", "west")) as made:
+        topics, sims = made.topics, made.sims
+        sims["west"].apply(deployment("web", 2))
+        put(folder, sims["east"])
+        async with running(observer(made, ClusterSources(folder=str(folder))), asyncio.Event()):
+            async with running_producer(made.kafka) as producer:
+                central = AutoscalerSet(hpa=hpa("web"), origin="central", author="me")
+                await Publisher(producer).send(SPECS, "west", NAMESPACE, [central], 1)
+            await topics.until(lambda: reports(made, "east"), "east is observed")
+            put(folder, sims["west"])
+            await topics.until(lambda: topics.of(ScaleSet, "west"), "the scale of the HPA's target")
 
 
 async def test_a_file_that_is_half_written_changes_nothing_and_is_told(tmp_path: Path) -> None:

@@ -107,10 +107,10 @@ async def _two_clusters(run: Clusters) -> None:
     hpa = make_hpa(minReplicas=2, maxReplicas=MAXIMUM, behavior=behavior)
     spec = FleetSpec(clusters=[FleetCluster(name=each, max_replicas=MAXIMUM) for each in CLUSTERS])
     whole = AutoscalerSet(hpa=hpa, origin="central", fleet=spec, revision=1)
-    await run.say(topics.AUTOSCALERS, FLEET, whole, Command(command="mode", name="web", mode="enforce"))
+    await run.say(topics.SPECS, FLEET, whole, Command(command="mode", name="web", mode="enforce"))
     for cluster in CLUSTERS:
         member = AutoscalerSet(hpa=hpa, origin="central", mode="enforce", revision=1)
-        await run.say(topics.AUTOSCALERS, cluster, member)
+        await run.say(topics.SPECS, cluster, member)
         await run.report(cluster)
 
     run.load = {"east": 300, "west": 100}

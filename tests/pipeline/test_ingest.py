@@ -134,7 +134,7 @@ BAD_RECORDS: dict[str, tuple[str, bytes, str]] = {
     "a cluster's name with a slash": (topics.SAMPLES, _but(cluster="a/b"), "cluster 'a/b'"),
     "no cluster's name": (topics.SAMPLES, _but(cluster=""), "cluster ''"),
     "nothing at all": (topics.OUTCOMES, b"", "no value"),
-    "a manifest with five errors": (topics.AUTOSCALERS, _hpa_with_five_errors(), "maxReplicas"),
+    "a manifest with five errors": (topics.SPECS, _hpa_with_five_errors(), "maxReplicas"),
 }
 
 

@@ -8,22 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer, TopicPartition
 
 from fleethpa.simulator.patching import FieldWriter
 from fleethpa.simulator.resources import by_kind
 from reconciler.core.promrules import parse_rules
 from reconciler.core.promsettings import PromConnection, PromConnections
-from reconciler.observer import topicreaders
 from reconciler.observer.native import ObserverConfig
 from reconciler.observer.process import Observer
 from reconciler.observer.scaleobserver import BURST_S
 from runtime import kafkaclients
 from runtime.log import wall_clock_ms
 from runtime.records import Publisher
-from schemas.codec import encode
-from schemas.entries import Body, PublicRecord
-from schemas.keys import partition_for
+from schemas.entries import Body
 from schemas.observed import (
     Answers,
     AutoscalerDeleted,
@@ -38,7 +34,7 @@ from schemas.observed import (
 )
 from schemas.packed import unpacked
 from schemas.settings import ClusterSettings, SettingsSet
-from schemas.topics import AUTOSCALERS, SETTINGS
+from schemas.topics import SETTINGS, SPECS
 from tests.kit.clusters import Denial, Fault
 from tests.kit.prometheus import FakePrometheus
 from tests.pipeline.cluster_rig import NAMESPACE, Json, Rig, deployment, hpa, rig, running, widget
@@ -390,41 +386,13 @@ async def test_a_central_hpa_makes_its_target_and_metrics_known(tmp_path: Path) 
             await topics.until(lambda: any(a.usages for a in answered(made, "resource")), "usages")
 
 
-async def test_the_record_of_a_central_hpa_is_said_again_before_it_expires(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(topicreaders, "RENEW_MS", 500)
-    async with rig(tmp_path) as made:
-        topics = made.topics
-        async with observed(made):
-            await _apply_central(made, hpa("central", "web"))
-            await topics.until(lambda: len(topics.of(AutoscalerSet)) >= 3, "the record, and twice again")
-            await _write_central(made, AutoscalerDeleted(name="central", origin="central"))
-            await topics.until(lambda: topics.of(AutoscalerDeleted), "the deletion")
-        first, *again = topics.of(AutoscalerSet)
-        assert not first.renewed
-        assert all(each.renewed and each.hpa == first.hpa and each.author == "me" for each in again)
-
-
-async def test_an_observer_that_starts_reads_back_to_the_oldest_record_that_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(topicreaders, "RENEW_MS", 500)
-    monkeypatch.setattr(topicreaders, "MARK_EVERY_MS", 100)
+async def test_an_observer_that_starts_knows_the_central_hpas_of_before(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         sim, topics = made.sims["east"], made.topics
         sim.apply(deployment("web", 2))
-        partition = TopicPartition(AUTOSCALERS, partition_for(f"east/{NAMESPACE}", 4))
-        async with kafkaclients.marks(made.kafka, topicreaders.group_of(made.sims), [partition]) as marks:
-            assert await marks.committed(partition) is None
-            async with observed(made):
-                await _apply_central(made, hpa("central", "web"))
-                async with asyncio.timeout(20):
-                    while not await marks.committed(partition):
-                        await topics.read()
-            seen = len(answered(made, "resource"))
-            async with observed(made):
-                await topics.until(lambda: any(a.usages for a in answered(made, "resource")[seen:]), "usages again")
+        await _apply_central(made, hpa("central", "web"))
+        async with observed(made):
+            await topics.until(lambda: any(a.usages for a in answered(made, "resource")), "usages")
 
 
 @pytest.mark.parametrize(
@@ -493,16 +461,12 @@ async def _apply_central(made: Rig, manifest: Json) -> None:
 
 
 async def _write_central(made: Rig, body: AutoscalerSet | AutoscalerDeleted) -> None:
-    await write_public(made, AUTOSCALERS, body)
+    await write_public(made, SPECS, body)
 
 
 async def write_public(made: Rig, topic: str, body: Body) -> None:
-    key = f"east/{NAMESPACE}"
-    record = PublicRecord(v=1, entries=[body], time=1, cluster="east", namespace=NAMESPACE)
-    producer = AIOKafkaProducer(bootstrap_servers=made.kafka.bootstrap_servers)
-    await producer.start()
-    await producer.send_and_wait(topic, encode(record), key=key.encode(), partition=partition_for(key, 4))
-    await producer.stop()
+    async with kafkaclients.running_producer(made.kafka) as producer:
+        await Publisher(producer).send(topic, "east", NAMESPACE, [body], 1)
 
 
 async def test_a_dead_cluster_does_not_keep_others_from_being_told(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from schemas.connection import KafkaSettings
 from schemas.keys import partition_for
 from schemas.observed import AutoscalerDeleted, AutoscalerSet
 from schemas.settings import ClusterSettings, SettingsSet
-from schemas.topics import AUTOSCALERS, DECISIONS, PUBLIC_TOPICS, SETTINGS
+from schemas.topics import DECISIONS, PUBLIC_TOPICS, SETTINGS, SPECS
 from tests.pipeline.cluster_rig import hpa
 from tests.pipeline.router_kit import Copied, Hub, router
 
@@ -60,8 +60,8 @@ async def test_an_agent_learns_settings_and_central_hpas_whole_and_as_they_chang
     async with hub() as (made, copied):
         manifest = hpa("web")
         body = AutoscalerSet(hpa=manifest, origin="central", author="ada", reason="go")
-        await made.publisher.send(AUTOSCALERS, "east", "shop", [body], 1)
-        await made.publisher.send(AUTOSCALERS, "west", "shop", [body], 1)
+        await made.publisher.send(SPECS, "east", "shop", [body], 1)
+        await made.publisher.send(SPECS, "west", "shop", [body], 1)
         frozen = SettingsSet(cluster="east", settings=ClusterSettings(frozen=True))
         await made.publisher.send(SETTINGS, "", "", [frozen], 1)
         await made.register(EAST)
@@ -73,7 +73,7 @@ async def test_an_agent_learns_settings_and_central_hpas_whole_and_as_they_chang
                 ("east", True),
             ]
             deleted = AutoscalerDeleted(name="web", origin="central", author="ada", reason="gone")
-            await made.publisher.send(AUTOSCALERS, "east", "shop", [deleted], 2)
+            await made.publisher.send(SPECS, "east", "shop", [deleted], 2)
             thawed = SettingsSet(cluster="*", settings=ClusterSettings(max_step=3), unset=[])
             await made.publisher.send(SETTINGS, "", "", [thawed], 2)
             await copied.until(lambda: not copied.knowledge.hpas, "the deletion")

@@ -174,8 +174,6 @@ async def test_an_adopted_hpa_stays_when_the_native_one_goes(fleet: Fleet) -> No
     assert (await read_state(fleet.past())).hpas[CHECKOUT].origin == "central"
     fleet.append(AutoscalerDeleted(name="checkout", origin="central"))
     assert CHECKOUT not in (await read_state(fleet.past())).hpas
-    fleet.append(AutoscalerSet(hpa=hpa(), origin="central", renewed=True))
-    assert CHECKOUT not in (await read_state(fleet.past())).hpas
 
 
 async def test_a_pause_ends_by_itself(fleet: Fleet) -> None:

@@ -31,7 +31,7 @@ from schemas.observed import (
     Target,
 )
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
-from schemas.topics import AUTOSCALERS, OUTCOMES, PODS, SAMPLES, SCALES, SETTINGS
+from schemas.topics import AUTOSCALERS, OUTCOMES, PODS, SAMPLES, SCALES, SETTINGS, SPECS
 from streams.ingest.agentrules import ReceivedAt, admit, refuse_agents
 from streams.ingest.convert import convert
 from streams.ingest.hpamanifests import KnownHpas
@@ -285,8 +285,8 @@ def test_a_pause_on_a_topic_that_expires_is_refused() -> None:
 @pytest.mark.parametrize(
     ("body", "topic", "namespace"),
     [
-        pytest.param(AutoscalerSet(hpa=hpa(), origin="central"), AUTOSCALERS, "shop", id="a central HPA"),
-        pytest.param(AutoscalerDeleted(name="web", origin="central"), AUTOSCALERS, "shop", id="the end of one"),
+        pytest.param(AutoscalerSet(hpa=hpa(), origin="central"), SPECS, "shop", id="a central HPA"),
+        pytest.param(AutoscalerDeleted(name="web", origin="central"), SPECS, "shop", id="the end of one"),
         pytest.param(Command(command="mode", mode="off", name="web"), AUTOSCALERS, "shop", id="a mode"),
         pytest.param(Command(command="pause", name="web"), SETTINGS, "shop", id="a pause"),
         pytest.param(Command(command="pause", cluster="east"), SETTINGS, "", id="a pause of a cluster"),

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from schemas import topics
 from schemas.codec import encode
-from schemas.entries import Body, FleetReport, PublicRecord
+from schemas.entries import Body, FleetReport, PublicRecord, central_name
 from schemas.keys import FLEET
 from schemas.observed import AutoscalerSet, Command, FleetCluster, FleetSpec
 from streams.ingest.convert import convert
@@ -20,8 +20,8 @@ PART = '{"scale":{"type":"Scale","spec_replicas":2,"status_replicas":2,"selector
 REPORT = FleetReport(name="web", member="east", revision=1, obeys=0, replicas=2, most=2, at=START_MS, part=PART)
 
 
-def _converted(body: Body, cluster: str = FLEET, topic: str = topics.AUTOSCALERS) -> Conversion:
-    record = PublicRecord(v=1, entries=[body], time=START_MS, cluster=cluster, namespace="shop")
+def _converted(*bodies: Body, cluster: str = FLEET, topic: str = topics.SPECS) -> Conversion:
+    record = PublicRecord(v=1, entries=list(bodies), time=START_MS, cluster=cluster, namespace="shop")
     return convert(RawRecord(topic, 0, 0, START_MS, encode(record)), Resolver(Mapping()))
 
 
@@ -32,7 +32,7 @@ def _fleet(*clusters: FleetCluster, **fields: Any) -> AutoscalerSet:
 
 def test_a_fleet_hpa_its_mode_and_reports_are_taken() -> None:
     assert _converted(_fleet()).result == "ok"
-    assert _converted(Command(command="mode", name="web", mode="shadow")).result == "ok"
+    assert _converted(_fleet(), Command(command="mode", name="web", mode="shadow")).result == "ok"
     assert _converted(REPORT, topic=topics.REPORTS).result == "ok"
 
 
@@ -63,7 +63,8 @@ def test_a_fleet_hpa_its_mode_and_reports_are_taken() -> None:
     ],
 )
 def test_what_contradicts_itself_is_refused(body: Body, cluster: str, reason: str) -> None:
-    found = _converted(body, cluster)
+    topic = topics.AUTOSCALERS if central_name(body) is None else topics.SPECS
+    found = _converted(body, cluster=cluster, topic=topic)
     assert found.result == "rejected"
     assert reason in found.reason()
 
@@ -83,6 +84,6 @@ def test_nothing_is_observed_of_the_whole() -> None:
     ],
 )
 def test_a_report_that_cannot_be_used_is_refused(changed: dict[str, Any], cluster: str, reason: str) -> None:
-    found = _converted(structs.replace(REPORT, **changed), cluster, topics.REPORTS)
+    found = _converted(structs.replace(REPORT, **changed), cluster=cluster, topic=topics.REPORTS)
     assert found.result == "rejected"
     assert reason in found.reason()

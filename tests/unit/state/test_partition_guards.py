@@ -320,19 +320,6 @@ def test_deleting_a_central_hpa_takes_back_its_mode() -> None:
     assert "wants" not in evaluate(log, 100)
 
 
-def test_a_renewed_record_of_a_central_hpa_undoes_nothing() -> None:
-    old, new = central(mode="enforce"), central(make_hpa(maxReplicas=12))
-    log, renewed = central_world(old), central(renewed=True)
-    first = evaluate(log, 50)
-    log.add(new, renewed, after_ms=SECOND)
-    web = log.partition.state.hpas[HpaId("eu", "shop", "web")]
-    assert (web.row.uid, web.row.generation, web.spec["maxReplicas"]) == (first["uid"], 2, 12)
-    log.add(AutoscalerDeleted(name="web", origin="central"), renewed, after_ms=SECOND)
-    assert web.row.deleted
-    assert log.add(renewed, after_ms=20_000) == []
-    assert web.row.gone
-
-
 # --- records ----------------------------------------------------------------------------------------------------------
 
 
