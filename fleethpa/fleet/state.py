@@ -22,8 +22,9 @@ from schemas.inforce import OVERRIDE, is_in_force
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.kubernetes.shape import Json
 from schemas.settings import settings_of
+from streams.across.spill import caps_of
 from streams.archive.segments import ArchiveError
-from streams.state.fleet import away
+from streams.state.fleet import away, spilled
 from streams.state.guards import GuardrailPauses, guarded_namespaces, guardrail_in_force, pause_scopes, standing
 from streams.state.hpastate import SCHEDULE_ANNOTATION, Hpa
 from streams.state.ledger import CoreError
@@ -241,7 +242,8 @@ def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:
 
 
 def _members(fleet: FleetRow, clock_ms: int, period_ms: int) -> Iterator[MemberView]:
-    gone = away(fleet, clock_ms, period_ms)
+    gone, left = away(fleet, clock_ms, period_ms), spilled(fleet, clock_ms, period_ms)
+    rooms = caps_of(fleet.rooms)
     for each in fleet.spec.clusters:
         account, part = fleet.accounts[each.name], fleet.parts.get(each.name)
         yield MemberView(
@@ -251,6 +253,8 @@ def _members(fleet: FleetRow, clock_ms: int, period_ms: int) -> Iterator[MemberV
             may_have=account.counted,
             reported_ms=0 if part is None else part.taken_ms,
             is_away=each.name in gone,
+            is_spilled=each.name in left,
+            room=rooms.get(each.name),
         )
 
 

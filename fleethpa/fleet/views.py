@@ -58,7 +58,8 @@ class MemberView(NamedTuple):
     `share`: None before the first division. `has`: as it reported last under the present spec; None: it has not.
     `may_have`: the most that it can have until it reports again, by its report and what was allotted to it.
     `reported_ms`: when its newest report came (log time; 0: none did). `is_away`: it has not reported for two sync
-    periods.
+    periods; `is_spilled`: for so long that what it has does not count any more. `room`: how many pods it has nodes
+    for, where some have waited for a node; None: none has.
     """
 
     cluster: FleetCluster
@@ -67,6 +68,8 @@ class MemberView(NamedTuple):
     may_have: int
     reported_ms: int
     is_away: bool
+    is_spilled: bool = False
+    room: int | None = None
 
 
 @dataclass(frozen=True)

@@ -80,9 +80,12 @@ def _state(member: MemberView, now_ms: int) -> tuple[str, str]:
     if member.is_away:
         if not member.reported_ms:
             return "away, has never reported", "trouble"
-        return f"away since {clock(member.reported_ms, now_ms)}", "trouble"
+        counted = "; the others may have its replicas as well" if member.is_spilled else ""
+        return f"away since {clock(member.reported_ms, now_ms)}{counted}", "trouble"
     if member.has is None:
         return "has not reported yet", "held"
+    if member.room is not None:
+        return f"has nodes for {member.room}", "held"
     if member.may_have > member.has:
         return f"may have up to {member.may_have} until it reports again", ""
     return "as allotted" if member.share == member.has else "moves to its share", ""

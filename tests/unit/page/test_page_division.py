@@ -9,6 +9,8 @@ import pytest
 
 from fleethpa.fleet.prices import cost_per_hour
 from fleethpa.fleet.state import read_state
+from fleethpa.fleet.views import HpaView, MemberView
+from fleethpa.page.division import division
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Outcome
 from schemas.keys import FLEET, HpaId
 from schemas.observed import AutoscalerSet, Command, FleetCluster, FleetSpec
@@ -147,3 +149,22 @@ async def test_a_cluster_that_has_not_reported_under_the_spec_is_shown_so(monkey
     across.periods(6)
     assert "cluster west has not reported under the present spec" in (await shown(WHOLE)).text
     assert "away, has never reported" in (await shown(WHOLE)).text
+
+
+@pytest.mark.parametrize(
+    ("known", "state"),
+    [
+        ({"is_away": True, "is_spilled": True}, "the others may have its replicas as well"),
+        ({"room": 4}, "has nodes for 4"),
+        ({"may_have": 6}, "may have up to 6 until it reports again"),
+        ({"share": 4}, "moves to its share"),
+    ],
+)
+def test_each_state_of_a_cluster_has_its_words(known: dict[str, Any], state: str) -> None:
+    west = FleetCluster(name="west", max_replicas=20)
+    counts = {"share": 5, "has": 5, "may_have": 5, "reported_ms": 1, "is_away": False}
+    member = MemberView(west, **(counts | known))
+    whole = HpaId(FLEET, "shop", "checkout")
+    view = HpaView(whole, {"spec": {"maxReplicas": 20}}, "enforce", "central", 0, members=(member,))
+    (row,) = division(view, 2).rows
+    assert state in row.state
