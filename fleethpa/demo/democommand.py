@@ -47,7 +47,7 @@ class Archiving:
     async def verified(self, shown: DemoReport) -> None:
         """End the archive as it is and re-derive every decision in it."""
         shown.screen.act(
-            6, "Everything is verified", f"`fleethpa audit verify --from {self.root}`: every decision is re-derived."
+            7, "Everything is verified", f"`fleethpa audit verify --from {self.root}`: every decision is re-derived."
         )
         await self._supervisor.stop()
         began = time.monotonic()
@@ -76,7 +76,7 @@ NEXT = (
 def demo(session: Session, folder: str) -> int:
     """Watch fleethpa do its main job, in under two minutes; `demo day` writes the archive of a recorded day.
 
-    Eight scenes run on three simulated clusters and an embedded broker; exit 0 only if all checks pass.
+    Nine scenes run on three simulated clusters and an embedded broker; exit 0 only if all checks pass.
     """
     if click.get_current_context().invoked_subcommand is not None:
         return OK
@@ -128,7 +128,7 @@ def demo_day(session: Session, folder: str) -> int:
 
 
 async def _demo(session: Session, folder: Path) -> int:
-    from fleethpa.demo.story import ACTS, HPAS, SETTINGS, asked, demo_fleet
+    from fleethpa.demo.story import ACTS, HPAS, SETTINGS, apply_whole, asked, demo_fleet
 
     began, fleet = time.monotonic(), demo_fleet()
     plan = StackPlan(folder, fleet=fleet, settings=SETTINGS, environ=dict(os.environ))
@@ -144,7 +144,7 @@ async def _demo(session: Session, folder: Path) -> int:
         ):
             await stack.ready(len(HPAS))
             screen.line(f"up: {', '.join(stack.clusters)}; brokers {stack.config.brokers}")
-            await _until_calm(report)
+            await asyncio.gather(_until_calm(report), apply_whole(report))
             for act in ACTS:
                 await act(fleet, report)
             await archiving.verified(report)
@@ -155,14 +155,14 @@ async def _demo(session: Session, folder: Path) -> int:
 @asynccontextmanager
 async def _following(stack: Stack, screen: Screen) -> AsyncIterator[DemoReport]:
     """Follow the decisions and the clusters of a stack, and show them on the screen."""
-    from fleethpa.demo.story import HPAS
+    from fleethpa.demo.story import CARTS, HPAS
     from reconciler.clusters.client import ClusterClient
 
     async with AsyncExitStack() as exits:
         clients = {each.name: ClusterClient(each) for each in member_clusters(stack.config)}
         for client in clients.values():
             exits.push_async_callback(client.close)
-        report = DemoReport(screen, clients, HPAS, stack.config.brokers)
+        report = DemoReport(screen, clients, HPAS, stack.config.brokers, carts=CARTS)
         past = await exits.enter_async_context(open_past("kafka", stack.config))
         watching = [asyncio.create_task(report.follow_decisions(past)), asyncio.create_task(report.follow_clusters())]
         try:

@@ -21,7 +21,7 @@ from fleethpa.show import words
 from fleethpa.show.words import number
 from reconciler.clusters.answers import ApiError, UnreachableError
 from runtime.log import clean
-from schemas.keys import HpaId
+from schemas.keys import FLEET, HpaId
 from streams.history.past import Past
 from streams.history.recorded import Recorded
 
@@ -144,6 +144,10 @@ class DemoReport:
     replicas: dict[HpaId, int] = field(default_factory=dict)
     highest: dict[HpaId, int] = field(default_factory=dict)
     checks: list[tuple[str, bool]] = field(default_factory=list)
+    carts: tuple[HpaId, ...] = ()
+    """HPAs that share a maximum."""
+    highest_of_carts: int = 0
+    """The most replicas that they had together."""
     _shown: dict[HpaId, str] = field(default_factory=dict)
 
     # --- following ----------------------------------------------------------------------------------------------------
@@ -158,7 +162,8 @@ class DemoReport:
     async def follow_clusters(self) -> None:
         """Ask each cluster's API for the replicas, again and again."""
         while True:
-            await asyncio.gather(*(self._look(hpa) for hpa in self.hpas))
+            await asyncio.gather(*(self._look(hpa) for hpa in (*self.hpas, *self.carts)))
+            self.highest_of_carts = max(self.highest_of_carts, sum(self.replicas.get(hpa, 0) for hpa in self.carts))
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _look(self, hpa: HpaId) -> None:
@@ -179,6 +184,8 @@ class DemoReport:
         seen = self.screen.pictures.setdefault(str(recorded.hpa), HpaPicture())
         if decision.kind != "evaluation":
             return
+        if decision.cluster == FLEET:
+            seen.replicas = decision.current_replicas
         seen.wanted = decision.raw_desired_replicas
         seen.metric = "  ".join(_metric(metric) for metric in decision.metrics)
 
@@ -208,11 +215,11 @@ class DemoReport:
         self.checks.append((text, passed))
         self.screen.check(text, passed)
 
-    async def ask(self, *arguments: str) -> str:
+    async def ask(self, *arguments: str, stdin: str = "") -> str:
         """Run a command as a user would, against the stack's brokers, and return what it prints."""
         command = [sys.executable, "-m", "fleethpa", *arguments, "--brokers", self.brokers]
-        asked = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
-        printed, _ = await asked.communicate()
+        asked = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+        printed, _ = await asked.communicate(stdin.encode())
         return printed.decode()
 
     async def ask_document(self, *arguments: str) -> dict[str, Any]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from fleethpa.demo.screen import DemoReport, missing_held, until
 from fleethpa.simulator.cluster import SimulatedCluster
 from fleethpa.simulator.load import ConstantLoad
 from fleethpa.simulator.metricsapi import MetricsFault
 from fleethpa.simulator.switches import Fleet
-from schemas.keys import HpaId
+from schemas.keys import FLEET, HpaId
 from schemas.settings import ClusterSettings
 
 SAMPLE_MS: Final = 1_000
@@ -36,6 +36,9 @@ EAST: Final = HpaId("east", "shop", "checkout")
 WEST: Final = HpaId("west", "shop", "search")
 NORTH: Final = HpaId("north", "factory", "press")
 HPAS: Final = (EAST, WEST, NORTH)
+WHOLE: Final = HpaId(FLEET, "shop", "cart")
+CARTS: Final = tuple(WHOLE._replace(cluster=name) for name in ("west", "north"))
+"""The clusters of the FleetHPA."""
 
 _WORKLOAD: Final = """
 apiVersion: apps/v1
@@ -81,8 +84,22 @@ _REQUESTS: Final = """
     - type: Pods
       pods: {metric: {name: http_requests_per_second}, target: {type: AverageValue, averageValue: "75"}}"""
 
-LOADS: Final = {EAST: 130.0, WEST: 400.0, NORTH: 130.0}
-REPLICAS: Final = {EAST: 2, WEST: 6, NORTH: 2}
+_FLEET_HPA: Final = """
+apiVersion: fleethpa.io/v1alpha1
+kind: FleetHPA
+metadata: {{name: {name}, namespace: {namespace}}}
+spec:
+  scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {name}}}
+  minReplicas: 2
+  maxReplicas: {most}
+  metrics: [{{type: Resource, resource: {{name: cpu, target: {{type: Utilization, averageUtilization: 60}}}}}}]
+  behavior: {{scaleUp: {{policies: [{{type: Pods, value: {most}, periodSeconds: 5}}]}}}}
+  clusters: [{{name: west, minReplicas: 1}}, {{name: north, minReplicas: 1}}]
+  placement: {{rebalanceAfter: 2s}}
+"""
+
+LOADS: Final = {EAST: 130.0, WEST: 400.0, NORTH: 130.0} | dict.fromkeys(CARTS, 130.0)
+REPLICAS: Final = {EAST: 2, WEST: 6, NORTH: 2} | dict.fromkeys(CARTS, 2)
 
 
 def workload(hpa: HpaId, image: str = "app:1", replicas: int | None = None, load: float | None = None) -> str:
@@ -112,7 +129,17 @@ def demo_fleet() -> Fleet:
         cluster.apply_yaml(workload(hpa))
         cluster.apply_yaml(manifest(hpa))
         clusters.append(cluster)
+        for cart in CARTS:
+            if cart.cluster == hpa.cluster:
+                cluster.apply_yaml(workload(cart))
     return Fleet(clusters)
+
+
+async def apply_whole(report: DemoReport) -> None:
+    """Apply the FleetHPA as a user would, and wait until its clusters have reported to it."""
+    text = _FLEET_HPA.format(name=WHOLE.name, namespace=WHOLE.namespace, most=MOST)
+    await report.ask("apply", "-f", "-", "--mode", "enforce", "--yes", stdin=text)
+    await until(lambda: all(each.get("replicas") for each in _division(report).values()), 20)
 
 
 async def asked(report: DemoReport, root: Path) -> None:
@@ -120,7 +147,7 @@ async def asked(report: DemoReport, root: Path) -> None:
     source = ("--from", str(root))
     why = ("explain", str(EAST), "--change", *source)
     what = f"`fleethpa {' '.join(why)}`: why, and what would have changed it."
-    report.screen.act(7, "Any decision can be asked why", what)
+    report.screen.act(8, "Any decision can be asked why", what)
     report.screen.quoted(await report.ask(*why))
     flips = (await report.ask_document(*why)).get("counterfactuals", {}).get("flips", [])
     report.promise(
@@ -128,7 +155,7 @@ async def asked(report: DemoReport, root: Path) -> None:
     )
     other = ("backtest", str(EAST), "--set", "maxReplicas=6", "--plot", *source)
     what = f"`fleethpa {' '.join(other)}`: the last minutes, once more."
-    report.screen.act(8, "Another spec is tried on what has just happened", what)
+    report.screen.act(9, "Another spec is tried on what has just happened", what)
     report.screen.quoted(await report.ask(*other))
     deployed = ("backtest", str(EAST), "--set", f"maxReplicas={MOST}", "--model", "open", *source)
     for found in (await report.ask_document(*deployed)).get("items", [{"evaluations": 0, "agreed": 0}]):
@@ -161,9 +188,14 @@ async def load_rises(fleet: Fleet, report: DemoReport) -> None:
 
 
 async def rolling_update(fleet: Fleet, report: DemoReport) -> None:
-    """A rolling update in east: new pods start, burn CPU, and are not counted before they are ready."""
+    """A rolling update in east: new pods start, burn CPU, and are not counted before they are ready.
+
+    North is lost meanwhile: it takes half a minute until a FleetHPA counts a cluster as away.
+    """
     what = "A new image in east: every pod is replaced; starting pods burn CPU, and the HPA must not be fooled."
     report.screen.act(2, "A rolling update does not over-scale", what)
+    await fleet["north"].stop_api(abort=True)
+    report.screen.line("meanwhile north's API server stops; scenes 4 and 5 look at that")
     mark, old = len(report.decisions), {pod["metadata"]["name"] for pod in await report.pods(EAST)}
     report.highest[EAST] = report.replicas.get(EAST, 0)
     await until(lambda: _settled(report, EAST, mark), 10)
@@ -208,11 +240,9 @@ async def metric_missing(fleet: Fleet, report: DemoReport) -> None:
 
 
 async def cluster_away(fleet: Fleet, report: DemoReport) -> None:
-    """North's API server goes away; the others continue, and north is served again when it is back."""
-    what = "The API server of north stops. Its load rises meanwhile; west and east must not notice."
+    """North's API server is away; the others continue."""
+    what = "The API server of north has stopped. Its load rises meanwhile; west and east must not notice."
     report.screen.act(4, "A cluster goes away, the others continue", what)
-    before = report.replicas.get(NORTH, 0)
-    await fleet["north"].stop_api(abort=True)
     mark = len(report.decisions)
     set_load(fleet, NORTH, 340)
     set_load(fleet, WEST, 330)
@@ -224,17 +254,42 @@ async def cluster_away(fleet: Fleet, report: DemoReport) -> None:
     report.promise("no replicas of north changed while it could not be observed", not moved)
     away = await until(lambda: _shown_as_away(report), 30)
     report.promise("`fleethpa get clusters` shows north as away, since when and why", away)
+
+
+async def region_lost(fleet: Fleet, report: DemoReport) -> None:
+    """The FleetHPA of west and north: west takes over within the maximum, north comes back, and nothing jumps."""
+    west, north = CARTS
+    what = f"shop/cart is one autoscaler over west and north, at most {MOST} replicas in both; west gets all the load."
+    report.screen.act(5, "A region is lost, the other takes over within the maximum", what)
+    kept, before = report.replicas.get(north, 0), report.replicas.get(NORTH, 0)
+    away = await until(lambda: bool(_division(report).get("north", {}).get("away")), 45)
+    report.promise(f"the FleetHPA counts north as away, with its {kept} replicas", away)
+    set_load(fleet, west, 1_000)
+    took_over = await until(lambda: report.replicas.get(west) == MOST - kept, 25)
+    now = report.replicas.get(west)
+    report.promise(f"west took over: it has {now}, all that maxReplicas {MOST} leaves beside north's {kept}", took_over)
+    set_load(fleet, west, 300)
+    set_load(fleet, north, 300)
     await fleet["north"].start_api()
-    report.screen.line("north answers again")
+    report.screen.line("north answers again, and half of the load is there again")
+    divided = await until(
+        lambda: sum(_counts(report)) in (8, 9) and abs(_counts(report)[0] - _counts(report)[1]) <= 1, 40
+    )
+    shares = " and ".join(map(str, _counts(report)))
+    report.promise(f"the replicas that both need are divided again: {shares}", divided)
+    report.promise(
+        f"both never had more than {MOST} replicas together (highest: {report.highest_of_carts})",
+        report.highest_of_carts == MOST,
+    )
     back = await until(lambda: report.replicas.get(NORTH, 0) == 5, 30)
     now = report.replicas.get(NORTH)
-    report.promise(f"north caught up from {before} to 5 replicas (its API says {now})", back)
+    report.promise(f"north's own HPA caught up from {before} to 5 replicas (its API says {now})", back)
 
 
 async def load_falls(fleet: Fleet, report: DemoReport) -> None:
     """Load falls in east: the stabilization window holds, then lets go."""
     what = f"East's load falls to where it began; its window looks back {WINDOW_S}s for the highest recommendation."
-    report.screen.act(5, "Load falls: the stabilization window holds, then lets go", what)
+    report.screen.act(6, "Load falls: the stabilization window holds, then lets go", what)
     mark, loop = len(report.decisions), asyncio.get_running_loop()
     began = loop.time()
     set_load(fleet, EAST, 130)
@@ -247,12 +302,24 @@ async def load_falls(fleet: Fleet, report: DemoReport) -> None:
     report.promise(f"then east went to 2 replicas (its API says {report.replicas.get(EAST)})", fell)
 
 
-ACTS = (load_rises, rolling_update, metric_missing, cluster_away, load_falls)
+ACTS = (load_rises, rolling_update, metric_missing, cluster_away, region_lost, load_falls)
 
 
 def set_load(fleet: Fleet, hpa: HpaId, units: float) -> None:
     """Give a workload another load from now on."""
     fleet[hpa.cluster].set_load(hpa.namespace, hpa.name, ConstantLoad(units))
+
+
+def _counts(report: DemoReport) -> list[int]:
+    """The replicas of the FleetHPA's clusters."""
+    return [report.replicas.get(each, 0) for each in CARTS]
+
+
+def _division(report: DemoReport) -> dict[str, Any]:
+    """What the newest decision of the FleetHPA says of its clusters."""
+    found = report.since(0, WHOLE)
+    clusters: dict[str, Any] = found[-1].decision.observed.get("clusters", {}) if found else {}
+    return clusters
 
 
 async def _shown_as_away(report: DemoReport) -> bool:
