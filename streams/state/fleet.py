@@ -151,10 +151,8 @@ def take_report(fleet: FleetRow, revision: int, body: FleetReport, now_ms: int) 
 
 def away(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
     """Name the clusters that have not reported for two sync periods, in the order of the spec."""
-    since_ms, parts = now_ms - _longest_ms(period_ms), fleet.parts
-    if fleet.taken_ms >= since_ms:
-        return []
-    return [name for name in fleet.accounts if (part := parts.get(name)) is None or part.taken_ms < since_ms]
+    since_ms = now_ms - _longest_ms(period_ms)
+    return [name for name in fleet.accounts if _reported_ms(fleet, name) < since_ms]
 
 
 def spilled(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
@@ -162,14 +160,13 @@ def spilled(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
     after_ms = fleet.spec.away_spill_after_ms
     if not after_ms or not (gone := away(fleet, now_ms, period_ms)):
         return []
-    silences = dict(_silences(fleet, now_ms))
-    return [name for name in gone if after_ms <= silences[name]]
+    return [name for name in gone if after_ms <= now_ms - _reported_ms(fleet, name)]
 
 
-def _silences(fleet: FleetRow, now_ms: int) -> list[tuple[str, int]]:
-    """Say for how long each cluster has not reported (ms)."""
-    newest = {name: part.taken_ms for name, part in fleet.parts.items()}
-    return [(name, now_ms - max(newest.get(name, 0), fleet.taken_ms)) for name in fleet.accounts]
+def _reported_ms(fleet: FleetRow, name: str) -> int:
+    """Say when a cluster reported last, or when the spec came, whichever was later (log time)."""
+    part = fleet.parts.get(name)
+    return fleet.taken_ms if part is None else max(part.taken_ms, fleet.taken_ms)
 
 
 def fleet_turn(fleet: FleetRow, evaluated_ms: int, now_ms: int, period_ms: int) -> Turn:
@@ -180,8 +177,8 @@ def fleet_turn(fleet: FleetRow, evaluated_ms: int, now_ms: int, period_ms: int) 
     """
     longest_ms = _longest_ms(period_ms) + 1
     if fleet.fresh:
-        missing = [silent_ms for name, silent_ms in _silences(fleet, now_ms) if name not in fleet.fresh]
-        complete_ms = max([now_ms - silent_ms + longest_ms for silent_ms in missing], default=0)
+        missing = [name for name in fleet.accounts if name not in fleet.fresh]
+        complete_ms = max([_reported_ms(fleet, name) + longest_ms for name in missing], default=0)
         at_ms = min(fleet.first_ms + period_ms // 2, max(complete_ms, evaluated_ms + period_ms // 2))
     else:
         at_ms = max(evaluated_ms, fleet.taken_ms) + longest_ms
