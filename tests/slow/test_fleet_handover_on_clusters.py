@@ -1,0 +1,102 @@
+"""HPAs that native controllers of two simulated clusters scale become one FleetHPA and go back: no replica moves."""
+
+import asyncio
+import os
+import sys
+import time
+from asyncio.subprocess import PIPE, STDOUT
+from pathlib import Path
+from typing import Final
+
+import pytest
+from msgspec import structs
+
+from fleethpa.demo.stack import Stack, StackPlan
+from fleethpa.simulator.cluster import SimulatedCluster
+from fleethpa.simulator.switches import Fleet
+from streams.hpa.autoscaler import ControllerSettings
+from tests.slow.test_region_lost import CART, SETTINGS, WORKLOAD
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+KEPT_S: Final = 8.0
+HPA: Final = """
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: cart, namespace: shop}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: cart}
+  minReplicas: 1
+  maxReplicas: 12
+  metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 60}}}]
+"""
+NATIVE: Final = ControllerSettings(
+    downscale_stabilization_ms=4_000, cpu_initialization_period_ms=2_000, initial_readiness_delay_ms=1_000
+)
+LOADS: Final = {"east": 450, "west": 225}
+"""Units of 4 milli-CPU: 6 and 3 pods of 500m have 60 % of what they request."""
+SETTLED: Final = (6, 3)
+
+
+class Regions:
+    """Two clusters with their native controllers, and every count that their targets have had since `settled`."""
+
+    def __init__(self) -> None:
+        self.fleet = Fleet([SimulatedCluster(name, sample_ms=1_000, native=NATIVE) for name in LOADS])
+        for (name, units), count in zip(LOADS.items(), SETTLED, strict=True):
+            cluster, workload = self.fleet[name], WORKLOAD.replace("load: 150", f"load: {units}")
+            cluster.apply_yaml(workload.replace("replicas: 2", f"replicas: {count}"))
+            cluster.apply_yaml(HPA)
+        self.seen: set[tuple[int, ...]] = set()
+
+    def replicas(self) -> tuple[int, ...]:
+        found = [each.store.get(CART) for each in self.fleet.clusters.values()]
+        return tuple(int((each or {})["spec"]["replicas"]) for each in found)
+
+    def natives(self) -> list[str]:
+        key = ("horizontalpodautoscalers.autoscaling", "shop", "cart")
+        return [name for name, each in self.fleet.clusters.items() if each.store.get(key)]
+
+    async def settle(self) -> None:
+        """Wait until the counts are as the loads ask for, and were so for longer than the window of scale-down."""
+        since = time.monotonic()
+        async with asyncio.timeout(120):
+            while time.monotonic() - since < KEPT_S:
+                if self.replicas() != SETTLED:
+                    since = time.monotonic()
+                await asyncio.sleep(0.1)
+
+    async def watch(self) -> None:
+        while True:
+            self.seen.add(self.replicas())
+            await asyncio.sleep(0.02)
+
+
+async def command(stack: Stack, folder: Path, *arguments: str) -> None:
+    config = stack.config
+    environ = os.environ | {"FLEETHPA_RUNTIME_DIR": str(folder), "FLEETHPA_BROKERS": config.brokers}
+    whole = [*arguments, "--yes", "--reason", "a test", "--wait", "30s", "--kubeconfig", config.kubeconfig]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "fleethpa", *whole, stdout=PIPE, stderr=STDOUT, env=environ
+    )
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
+
+
+async def test_hpas_of_two_clusters_become_one_and_go_back_and_no_replica_moves(tmp_path: Path) -> None:
+    regions = Regions()
+    settings = structs.replace(SETTINGS, default_mode="shadow", native_controller="present")
+    async with Stack(StackPlan(tmp_path, fleet=regions.fleet, settings=settings)) as stack:
+        await regions.settle()
+        watching = asyncio.create_task(regions.watch())
+        try:
+            await command(stack, tmp_path, "adopt", "@fleet/shop/cart", "-C", "east,west", "--export", str(tmp_path))
+            assert regions.natives() == []
+            await regions.settle()
+            await command(stack, tmp_path, "release", "@fleet/shop/cart")
+            assert regions.natives() == ["east", "west"]
+            await regions.settle()
+        finally:
+            assert not watching.done(), watching
+            watching.cancel()
+    assert regions.seen == {SETTLED}
