@@ -18,6 +18,7 @@ from reconciler.agent.nativework import NativeStep, NativeWork, SpecStore
 from reconciler.clusters.answers import ApiError, ClusterError
 from reconciler.core.hpaobjects import STAND_IN_LABEL
 from reconciler.core.knowledge import KnowledgeFold
+from reconciler.core.lease import SeenLease
 from reconciler.standin.effective import Keeper, KeptSpec, effective_spec, spec_hash
 from reconciler.standin.evidence import FRESH_MS, PROOF_MS, Judge, next_proof_ms
 from reconciler.standin.objects import acquired_ms, lease_seen, native_seen, native_trouble, proof_ms_of, unreported
@@ -29,7 +30,6 @@ from reconciler.standin.protocol import (
     CreateNative,
     HpaKey,
     Judgement,
-    LeaseSeen,
     OpenNative,
     Renew,
     Seen,
@@ -148,7 +148,7 @@ class StandIn:
         self._wanted: dict[HpaKey, str] = {}
         self._kept_at_s, self._is_needed = -KEEP_EVERY_S, False
         self._trouble = ""
-        self._lease: LeaseSeen | None = None
+        self._lease: SeenLease | None = None
         self._raw_lease: Json | None = None
         self._read_s: float | None = None
         self._read_lease_s = 0.0

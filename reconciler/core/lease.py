@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from schemas.entries import HUB_HOLDER
 from schemas.kubernetes.shape import Json, JsonView
 
 MAX_AGE_S = 60.0
@@ -49,14 +50,30 @@ RETRY_S = 2.0
 LeaseStep = Literal["take", "renew", "wait"]
 
 
-class SeenLease(Struct, frozen=True):
-    """A Lease as it was read. `generation`: how many times it changed hands, kept for ever in `leaseTransitions`."""
+PROTOCOL = 1
+"""The version of the rules by which the hub's Lease changes hands (`reconciler.standin.protocol`)."""
+
+
+class SeenLease(Struct, frozen=True, gc=False):
+    """A Lease as it was read. `generation`: how many times it changed hands, kept for ever in `leaseTransitions`;
+    `version`: its resource version.
+
+    Of the hub's Lease also `protocol`, the version of its rules, and `reason`: why the stand-in took over; empty:
+    unknown, or it did not.
+    """
 
     holder: str
     generation: int
     version: str
-    renewed: str = ""
     uid: str = ""
+    renewed: str = ""
+    protocol: int = PROTOCOL
+    reason: str = ""
+
+    @property
+    def is_hub(self) -> bool:
+        """Whether a hub is in charge."""
+        return self.holder.startswith(HUB_HOLDER)
 
 
 class LeaseWatch(Struct, frozen=True):

@@ -9,8 +9,9 @@ from collections.abc import Collection
 from typing import Final
 
 from reconciler.core.guardsettings import WRITE_TIMEOUT_S
+from reconciler.core.lease import SeenLease
 from reconciler.core.metricanswers import phase_ms
-from reconciler.standin.protocol import CLOSING, STAND_IN, HpaKey, Judgement, LeaseSeen
+from reconciler.standin.protocol import CLOSING, STAND_IN, HpaKey, Judgement
 
 GRACE_MS = 30_000
 """How long the hub is silent before the stand-in takes over, and the stand-in before the hub may."""
@@ -100,13 +101,13 @@ class Judge:
         self._forget_failures()
         self._alive_since = None
 
-    def stood_by(self, now_ms: int, lease: LeaseSeen | None, *, is_ok: bool) -> None:
+    def stood_by(self, now_ms: int, lease: SeenLease | None, *, is_ok: bool) -> None:
         """A look at the cluster without leading, which ended now. Its holder settles for a later term, too."""
         self._time.read(now_ms, is_ok=is_ok)
         if is_ok:
             self.saw(now_ms, lease)
 
-    def saw(self, now_ms: int, lease: LeaseSeen | None) -> None:
+    def saw(self, now_ms: int, lease: SeenLease | None) -> None:
         """The Lease as the API server has just returned it; None if it does not exist."""
         if lease is None:
             self._lease = None
@@ -149,7 +150,7 @@ class Judge:
     def look(
         self,
         now_ms: int,
-        lease: LeaseSeen | None,
+        lease: SeenLease | None,
         *,
         is_ok: bool,
         took_ms: int = 0,

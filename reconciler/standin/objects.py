@@ -17,7 +17,7 @@ import msgspec
 from msgspec import structs
 
 from reconciler.core.hpaobjects import HPA_HEAD, STAND_IN_LABEL, target_of
-from reconciler.core.lease import lease_spec, new_lease
+from reconciler.core.lease import PROTOCOL, SeenLease, lease_spec, new_lease, seen_lease
 from reconciler.standin.effective import (
     BOTH_DIRECTIONS,
     KeptSpec,
@@ -27,7 +27,7 @@ from reconciler.standin.effective import (
     spec_hash,
 )
 from reconciler.standin.evidence import LONGEST_PROOF_MS, PROOF_MS
-from reconciler.standin.protocol import HUB, PROTOCOL, STAND_IN, HpaKey, LeaseSeen, NativeSeen
+from reconciler.standin.protocol import HUB, STAND_IN, HpaKey, NativeSeen
 from schemas.entries import HandsChanged
 from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.shape import Json, JsonView
@@ -59,15 +59,11 @@ _MOST = 2_147_483_647
 # --- the Lease --------------------------------------------------------------------------------------------------------
 
 
-def lease_seen(lease: JsonView) -> LeaseSeen:
+def lease_seen(lease: JsonView) -> SeenLease:
     """Read the Lease. What cannot be read as a version of the protocol counts as a newer one."""
-    metadata, spec = lease["metadata"], lease.get("spec") or {}
-    annotations = metadata.get("annotations") or {}
-    return LeaseSeen(
-        holder=spec.get("holderIdentity") or "",
-        generation=int(spec.get("leaseTransitions") or 0),
-        version=metadata["resourceVersion"],
-        uid=metadata.get("uid", ""),
+    annotations = lease["metadata"].get("annotations") or {}
+    return structs.replace(
+        seen_lease(lease),
         protocol=_protocol(annotations.get(PROTOCOL_ANNOTATION, "")),
         reason=str(annotations.get(REASON_ANNOTATION, ""))[:REASON_CHARACTERS],
     )

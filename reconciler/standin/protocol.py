@@ -19,10 +19,9 @@ from typing import NamedTuple
 
 from msgspec import Struct, structs
 
+from reconciler.core.lease import PROTOCOL, SeenLease
 from schemas.entries import HUB_HOLDER
 
-PROTOCOL = 1
-"""The version of these rules. A process that sees a higher one in the Lease does nothing."""
 HUB = HUB_HOLDER
 STAND_IN = "stand-in"
 CLOSING = "closing"
@@ -36,25 +35,6 @@ class HpaKey(NamedTuple):
 
 
 # --- what is seen -----------------------------------------------------------------------------------------------------
-
-
-class LeaseSeen(Struct, frozen=True, gc=False):
-    """The Lease as it was read. `generation`: its `leaseTransitions`; `version`: its resource version.
-
-    `reason`: why the stand-in took over; empty: unknown, or it did not.
-    """
-
-    holder: str
-    generation: int
-    version: str
-    uid: str = ""
-    protocol: int = PROTOCOL
-    reason: str = ""
-
-    @property
-    def is_hub(self) -> bool:
-        """Whether a hub is in charge."""
-        return self.holder.startswith(HUB)
 
 
 class NativeSeen(Struct, frozen=True, gc=False):
@@ -79,7 +59,7 @@ class NativeSeen(Struct, frozen=True, gc=False):
 class Seen(Struct, frozen=True):
     """What one consistent look found: first the Lease (None: there is none), then all native HPAs of ours."""
 
-    lease: LeaseSeen | None
+    lease: SeenLease | None
     natives: tuple[NativeSeen, ...] = ()
 
 
@@ -202,7 +182,7 @@ def agent_steps(
     return _while_stand_in(lease, seen.natives, judged, wanted)
 
 
-def hub_refusal(lease: LeaseSeen | None, *, hub: str = "") -> str:
+def hub_refusal(lease: SeenLease | None, *, hub: str = "") -> str:
     """Why the hub's decisions must not be written now; empty: they may. `hub`: the holder it must be (empty: any)."""
     if lease is None:
         return "nobody is in charge of the cluster: its Lease is gone"
@@ -218,7 +198,7 @@ def hub_refusal(lease: LeaseSeen | None, *, hub: str = "") -> str:
     return ""
 
 
-def is_stand_in(lease: LeaseSeen | None) -> bool:
+def is_stand_in(lease: SeenLease | None) -> bool:
     """Whether the stand-in is in charge."""
     return lease is not None and lease.holder == STAND_IN and lease.protocol <= PROTOCOL
 
@@ -233,11 +213,11 @@ def _created(natives: Collection[NativeSeen], remembered: int) -> CreateLease:
     return CreateLease(STAND_IN if natives else CLOSING, max(highest, remembered) + 1)
 
 
-def _change(lease: LeaseSeen, holder: str) -> SetHolder:
+def _change(lease: SeenLease, holder: str) -> SetHolder:
     return SetHolder(holder, lease.generation + 1, lease.version, lease.uid)
 
 
-def _while_hub(lease: LeaseSeen, natives: Collection[NativeSeen], judged: Judgement, hub: str) -> list[Request]:
+def _while_hub(lease: SeenLease, natives: Collection[NativeSeen], judged: Judgement, hub: str) -> list[Request]:
     if judged.is_hub_silent:
         return [_change(lease, STAND_IN)]
     if lease.holder != hub:  # of another region or incarnation: it goes round the circle as every change does
@@ -248,7 +228,7 @@ def _while_hub(lease: LeaseSeen, natives: Collection[NativeSeen], judged: Judgem
 
 
 def _while_stand_in(
-    lease: LeaseSeen, natives: Collection[NativeSeen], judged: Judgement, wanted: Mapping[HpaKey, str]
+    lease: SeenLease, natives: Collection[NativeSeen], judged: Judgement, wanted: Mapping[HpaKey, str]
 ) -> list[Request]:
     if judged.is_hub_proven:
         return [_change(lease, CLOSING)]
@@ -268,7 +248,7 @@ def _while_stand_in(
     return steps
 
 
-def _while_closing(lease: LeaseSeen, natives: Collection[NativeSeen], judged: Judgement, hub: str) -> list[Request]:
+def _while_closing(lease: SeenLease, natives: Collection[NativeSeen], judged: Judgement, hub: str) -> list[Request]:
     if judged.is_hub_silent or (judged.is_stuck and natives):
         return [_change(lease, STAND_IN)]
     if not judged.is_settled:

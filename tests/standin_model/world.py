@@ -17,6 +17,7 @@ from functools import cache
 from typing import Literal, NamedTuple
 
 from fleethpa.fleet.troubles import troubles_of
+from reconciler.core.lease import SeenLease
 from reconciler.standin.evidence import is_for_want_of_rights
 from reconciler.standin.protocol import (
     CLOSING,
@@ -27,7 +28,6 @@ from reconciler.standin.protocol import (
     DeleteNative,
     HpaKey,
     Judgement,
-    LeaseSeen,
     NativeSeen,
     OpenNative,
     Renew,
@@ -429,10 +429,10 @@ def _lease_of(version: str) -> Lease:
 
 
 @cache
-def _lease_seen(lease: Lease | None) -> LeaseSeen | None:
+def _lease_seen(lease: Lease | None) -> SeenLease | None:
     if lease is None:
         return None
-    return LeaseSeen(lease.holder, lease.generation, _VERSION.join(map(str, lease)), str(lease.uid))
+    return SeenLease(lease.holder, lease.generation, _VERSION.join(map(str, lease)), str(lease.uid))
 
 
 @cache

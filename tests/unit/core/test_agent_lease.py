@@ -29,7 +29,7 @@ from schemas.kubernetes.shape import Json
 
 
 def lease(holder: str = "a", generation: int = 3, renewed: str = "t1", version: str = "9") -> SeenLease:
-    return SeenLease(holder, generation, version, renewed)
+    return SeenLease(holder, generation, version, renewed=renewed)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_only_a_renewal_shows_that_the_holder_lives() -> None:
 def test_a_lease_is_read_as_it_is_written() -> None:
     body = new_lease("home", "agent", lease_spec("b", 4, "2026-11-22T08:00:00.000000Z"))
     body["metadata"]["resourceVersion"] = "12"
-    assert seen_lease(body) == SeenLease("b", 4, "12", "2026-11-22T08:00:00.000000Z")
+    assert seen_lease(body) == SeenLease("b", 4, "12", renewed="2026-11-22T08:00:00.000000Z")
     assert seen_lease({"metadata": {"resourceVersion": "1"}}) == SeenLease("", 0, "1")
 
 
@@ -75,7 +75,7 @@ class Replica:
         if step != "wait":
             goes_on = step == "renew" and now_s < self.holds_until_s
             generation = shared[-1].generation + (not goes_on)
-            shared.append(SeenLease(self.name, generation, str(len(shared)), str(now_s)))
+            shared.append(SeenLease(self.name, generation, str(len(shared)), renewed=str(now_s)))
             self.watch = watched(self.watch, shared[-1], now_s)
             self.holds_until_s = now_s + RENEW_DEADLINE_S
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconciler.core.lease import SeenLease
 from reconciler.standin.evidence import (
     FAILING,
     FRESH_MS,
@@ -21,16 +22,16 @@ from reconciler.standin.evidence import (
     next_proof_ms,
     stagger_ms,
 )
-from reconciler.standin.protocol import CLOSING, STAND_IN, HpaKey, Judgement, LeaseSeen
+from reconciler.standin.protocol import CLOSING, STAND_IN, HpaKey, Judgement
 
-HUB = LeaseSeen("hub/eu/k1", 1, "v1", "u1")
+HUB = SeenLease("hub/eu/k1", 1, "v1", "u1")
 
 
 def passed(
     judge: Judge,
     begin_ms: int,
     seconds: int,
-    lease: LeaseSeen | None = HUB,
+    lease: SeenLease | None = HUB,
     *,
     is_ok: bool = True,
     each: Callable[[], None] = lambda: None,
@@ -146,7 +147,7 @@ def test_failed_writes_are_forgotten_after_the_grace_period() -> None:
 
 
 def test_a_new_holder_clears_failed_writes_and_the_hub_is_tried_again_after_its_proof_of_life() -> None:
-    judge, taken = deciding(), LeaseSeen(STAND_IN, 2, "v2", "u1")
+    judge, taken = deciding(), SeenLease(STAND_IN, 2, "v2", "u1")
     assert passed(judge, 0, 31, each=lambda: refused(judge)).is_hub_silent
     assert not passed(judge, 32_000, 59, taken, each=lambda: judge.sign(3)).is_hub_silent
     assert passed(judge, 92_000, 2, taken, each=lambda: judge.sign(3)).is_hub_proven
@@ -228,15 +229,15 @@ def test_a_change_of_hands_settles() -> None:
     assert not judge.look(0, HUB, is_ok=True).is_settled
     assert not judge.look(before_ms, HUB, is_ok=True).is_settled
     assert judge.look(SETTLE_MS, HUB, is_ok=True).is_settled
-    other = LeaseSeen(STAND_IN, 2, "v2", "u1")
+    other = SeenLease(STAND_IN, 2, "v2", "u1")
     assert not judge.look(SETTLE_MS + 1, other, is_ok=True).is_settled
-    renewed = LeaseSeen(STAND_IN, 2, "v3", "u1")
+    renewed = SeenLease(STAND_IN, 2, "v3", "u1")
     assert judge.look(2 * SETTLE_MS + 1, renewed, is_ok=True).is_settled
     assert not judge.look(3 * SETTLE_MS, None, is_ok=True).is_settled
 
 
 def test_a_change_that_a_slow_answer_shows_settles_from_the_answer_on() -> None:
-    judge, taken = Judge(), LeaseSeen(STAND_IN, 2, "v2", "u1")
+    judge, taken = Judge(), SeenLease(STAND_IN, 2, "v2", "u1")
     judge.look(0, HUB, is_ok=True)
     assert not judge.look(1_000, taken, is_ok=True, took_ms=4_000).is_settled
     assert not judge.look(5_000 + SETTLE_MS - 1, taken, is_ok=True).is_settled
@@ -244,7 +245,7 @@ def test_a_change_that_a_slow_answer_shows_settles_from_the_answer_on() -> None:
 
 
 def test_what_a_replica_saw_while_it_stood_by_has_settled_when_it_leads() -> None:
-    judge, taken = Judge(), LeaseSeen(STAND_IN, 2, "v2", "u1")
+    judge, taken = Judge(), SeenLease(STAND_IN, 2, "v2", "u1")
     judge.stood_by(0, taken, is_ok=True)
     judge.stood_by(2_000, None, is_ok=False)
     judge.begin_term()
@@ -255,7 +256,7 @@ def test_what_a_replica_saw_while_it_stood_by_has_settled_when_it_leads() -> Non
 
 
 def test_the_answer_to_ones_own_change_is_the_first_look_at_it() -> None:
-    judge, taken = Judge(), LeaseSeen(STAND_IN, 2, "v2", "u1")
+    judge, taken = Judge(), SeenLease(STAND_IN, 2, "v2", "u1")
     judge.look(0, HUB, is_ok=True)
     judge.saw(300, taken)
     assert not judge.look(300 + SETTLE_MS - 1, taken, is_ok=True).is_settled
@@ -264,7 +265,7 @@ def test_the_answer_to_ones_own_change_is_the_first_look_at_it() -> None:
 
 def test_a_hand_back_that_waits_too_long_is_stuck() -> None:
     judge = Judge()
-    closing = LeaseSeen(CLOSING, 3, "v2", "u1")
+    closing = SeenLease(CLOSING, 3, "v2", "u1")
     judge.look(0, closing, is_ok=True)
     assert not judge.look(SETTLE_MS + STUCK_MS - 1, closing, is_ok=True).is_stuck
     assert judge.look(SETTLE_MS + STUCK_MS, closing, is_ok=True).is_stuck

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from reconciler.core.hpaobjects import STAND_IN_LABEL
+from reconciler.core.lease import PROTOCOL
 from reconciler.standin.effective import POLICY, Keeper, KeptSpec, Policy, effective_spec, floor_now, policy_of
 from reconciler.standin.evidence import LONGEST_PROOF_MS, PROOF_MS
 from reconciler.standin.objects import (
@@ -37,7 +38,7 @@ from reconciler.standin.objects import (
     unreported_text,
     with_unreported,
 )
-from reconciler.standin.protocol import PROTOCOL, STAND_IN, HpaKey
+from reconciler.standin.protocol import STAND_IN, HpaKey
 from schemas.agents import KnownPause
 from schemas.decisions import Decision, InputPosition, MetricDecision, Step
 from schemas.entries import HandsChanged, LeftNative

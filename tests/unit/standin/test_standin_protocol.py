@@ -3,9 +3,9 @@
 import pytest
 from msgspec import structs
 
+from reconciler.core.lease import PROTOCOL, SeenLease
 from reconciler.standin.protocol import (
     CLOSING,
-    PROTOCOL,
     STAND_IN,
     CloseNative,
     CreateLease,
@@ -13,7 +13,6 @@ from reconciler.standin.protocol import (
     DeleteNative,
     HpaKey,
     Judgement,
-    LeaseSeen,
     NativeSeen,
     OpenNative,
     Renew,
@@ -33,8 +32,8 @@ CALM = Judgement(is_settled=True)
 FRESH = Judgement()
 
 
-def lease(holder: str, generation: int = 7) -> LeaseSeen:
-    return LeaseSeen(holder, generation, "v1", "u1")
+def lease(holder: str, generation: int = 7) -> SeenLease:
+    return SeenLease(holder, generation, "v1", "u1")
 
 
 OPEN = NativeSeen(WEB, "n1", "r1", 7, "spec")
@@ -146,7 +145,7 @@ def test_what_is_no_longer_wanted_ends_as_in_a_hand_back() -> None:
         ),
     ],
 )
-def test_when_the_hub_may_write(seen: LeaseSeen | None, reason: str) -> None:
+def test_when_the_hub_may_write(seen: SeenLease | None, reason: str) -> None:
     assert hub_refusal(seen, hub=HUB) == reason
 
 
