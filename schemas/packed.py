@@ -1,4 +1,6 @@
-"""Answers about pods as columns: a third of the bytes, and a few lists instead of several objects for each pod.
+"""Smaller forms of what is about pods: answers as columns, and pods that share what those of a workload have in common.
+
+As columns, an answer has a third of the bytes, and a few lists instead of several objects for each pod.
 
 Nothing is lost: `unpacked` gives the items that `packed` took. An answer says by itself which pods it is about, so that
 no reader depends on an earlier record.
@@ -7,11 +9,13 @@ no reader depends on an earlier record.
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import gcd
+from sys import intern
 from typing import Final, TypeVar
 
+import msgspec
 from msgspec import structs
 
-from schemas.observed import MetricAnswer, PackedPods, PodUsage, PodValue
+from schemas.observed import Container, MetricAnswer, PackedPods, Pod, PodUsage, PodValue
 
 VERSION: Final = 1
 T = TypeVar("T")
@@ -128,3 +132,53 @@ def millis(column: tuple[str, str, int, list[int]]) -> list[int]:
     """The milli values of a column."""
     _, _, factor, values = column
     return values if factor == 1 else [factor * value for value in values]
+
+
+# --- pods in memory ---------------------------------------------------------------------------------------------------
+
+
+def shared(pod: Pod) -> Pod:
+    """Give an equal pod that has in common with others what pods of one workload have in common: memory."""
+    try:
+        containers, init_containers, pod_requests, overhead = shared_shape(shape_of(pod))
+        labels = _shared_labels(_ENCODER.encode(pod.labels))
+    except msgspec.ValidationError:
+        return pod  # not as an API server has it: ingest will say what is wrong
+    return structs.replace(
+        pod,
+        labels=labels,
+        containers=containers,
+        init_containers=init_containers,
+        pod_requests=pod_requests,
+        overhead=overhead,
+        phase=intern(pod.phase),
+        ready=None if pod.ready is None else intern(pod.ready),
+        owner=_same(pod.owner),
+    )
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_LABELS = msgspec.msgpack.Decoder(dict[str, str])
+_Shape = tuple[list[Container], list[Container], dict[str, str] | None, dict[str, str]]
+_SHAPE = msgspec.msgpack.Decoder(_Shape)
+
+
+def shape_of(pod: Pod) -> bytes:
+    """Give a key of what a pod requests: pods of one shape have the same."""
+    return _ENCODER.encode((pod.containers, pod.init_containers, pod.pod_requests, pod.overhead))
+
+
+@lru_cache(maxsize=8192)
+def _shared_labels(labels: bytes) -> dict[str, str]:
+    return _LABELS.decode(labels)
+
+
+@lru_cache(maxsize=8192)
+def shared_shape(shape: bytes) -> _Shape:
+    """Give containers, init containers, pod-level requests and overhead of a shape, the same objects each time."""
+    known: _Shape = _SHAPE.decode(shape)
+    return known
+
+
+_same = lru_cache(maxsize=8192)(str)
+"""Gives the same object for equal texts."""

@@ -6,7 +6,8 @@ from reconciler.core.hpaobjects import newest_owner
 from schemas.kubernetes.gotimes import time_ms
 from schemas.kubernetes.selectors import label_selector_text
 from schemas.kubernetes.shape import JsonView
-from schemas.observed import Container, Pod, ScaleSet, Target, shared
+from schemas.observed import Container, Pod, ScaleSet, Target
+from schemas.packed import shared
 
 # --- pods -------------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ from msgspec import Struct
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.selectors import SelectorError, parse_selector
-from schemas.observed import Container, Pod, shape_of, shared_shape
+from schemas.observed import Container, Pod
+from schemas.packed import shape_of, shared_shape
 from streams.hpa.observation import NO_PODS, PodRow, TargetPods
 from streams.hpa.requests import ContainerRequests, PodTemplate
 from streams.hpa.rules import CURRENT, Rules

@@ -12,7 +12,8 @@ from msgspec import structs
 
 from schemas import limits
 from schemas.keys import HpaId
-from schemas.observed import Mode, Pod, PodList, shared
+from schemas.observed import Mode, Pod, PodList
+from schemas.packed import shared
 from streams.state.held import (
     Held,
     Room,

@@ -3,7 +3,8 @@
 from typing import Any
 
 from reconciler.core.objectbodies import pod_body
-from schemas.observed import Container, Pod, shared
+from schemas.observed import Container, Pod
+from schemas.packed import shared
 
 
 def _pod(name: str, **fields: Any) -> Pod:
