@@ -37,8 +37,8 @@ class Observer:
         self._in_force = InForce()
         self._clusters: dict[str, ClusterObserver] = {}
         self._observed: dict[str, JoinedCluster] = {}
-        self._central: asyncio.Task[None] | None = None
-        """Follows the specs of central HPAs."""
+        self._central: list[asyncio.Task[None]] = []
+        """Follows the specs of central HPAs, once there is a cluster."""
         self._session = SessionName(config.instance, time.time_ns())
         self._others = OtherSessions(self._session, self._clusters.keys())
         self._settings_known = asyncio.Event()
@@ -50,89 +50,86 @@ class Observer:
             producer = await stack.enter_async_context(kafkaclients.running_producer(self._config.kafka))
             await kafkaclients.know_topics(producer, AUTOSCALERS, PODS, SAMPLES, SCALES, SETTINGS, SPECS)
             self.health.ready("kafka")
-            await self._observe(Publisher(producer, waits_for_room=True), stop)
+            self._publisher = Publisher(producer, waits_for_room=True)
+            self._reports = RecordPublisher(self._publisher, self._metrics, self._config.clock)
+            await self._observe(stop)
 
-    async def _observe(self, publisher: Publisher, stop: asyncio.Event) -> None:
-        reports = RecordPublisher(publisher, self._metrics, self._config.clock)
+    async def _observe(self, stop: asyncio.Event) -> None:
         finder = ClusterFinder(self._config.sources, self.health.note)
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                tasks = [group.create_task(reports.run()), group.create_task(self._follow_settings())]
-                tasks.append(group.create_task(self._follow_others()))
-
-                async def changed(members: Members) -> None:
-                    await self._adjust(members, reports, publisher)
-
-                await changed(finder.members())
-                tasks.append(group.create_task(finder.run(changed)))
+                work = (self._reports.run(), self._follow_settings(), self._follow_others())
+                tasks = [group.create_task(each) for each in work]
+                await self._adjust(finder.members())
+                tasks.append(group.create_task(finder.run(self._adjust)))
                 await stop.wait()
-                tasks += [self._central] if self._central is not None else []
-                for task in [*tasks, *(task for each in self._observed.values() for task in each.tasks)]:
+                of_clusters = [task for each in self._observed.values() for task in each.tasks]
+                for task in [*tasks, *self._central, *of_clusters]:
                     task.cancel()
-            await self._report_end(reports)
+            await self._report_end()
         finally:
             for each in self._observed.values():
                 await each.client.close()
 
-    async def _report_end(self, reports: RecordPublisher) -> None:
+    async def _report_end(self) -> None:
         try:
             async with asyncio.timeout(ending.left_s(FAREWELL_S)):
-                await reports.flush()
+                await self._reports.flush()
                 for observer in self._clusters.values():
                     await observer.farewell()
-                await reports.flush()
+                await self._reports.flush()
         except TimeoutError:
             log.warning("ended without a farewell: the brokers are away")
 
     # --- clusters that come and go ------------------------------------------------------------------------------------
 
-    async def _adjust(self, members: Members, reports: RecordPublisher, publisher: Publisher) -> None:
+    async def _adjust(self, members: Members) -> None:
         """Observe exactly these clusters from now on. What is observed already notices nothing."""
         before = set(self._observed)
         for name in before - members.keys():
-            await self._leave(name, reports)
+            await self._leave(name)
         for name, member in members.items():
             observed = self._observed.get(name)
             if observed is None:
-                self._join(member, reports, publisher)
+                self._join(member)
             else:
                 observed.follow(member)
             self._clusters[name].note_membership(member.trouble)
         if before != set(self._observed):
             self._follow_central()
 
-    def _join(self, member: Member, reports: RecordPublisher, publisher: Publisher) -> None:
+    def _join(self, member: Member) -> None:
         client = ClusterClient(member.config)
-        observer = self._observer(client, reports)
-        tasks = [self._group.create_task(observer.run())]
-        tasks.append(self._group.create_task(self._watch_native(client, observer, publisher)))
+        observer = self._clusters[client.name] = self._observer(client)
+        work = [observer.run(), self._watch_native(client, observer)]
         if self._config.prove_native_absent:
-            tasks.append(self._group.create_task(self._prove(client, observer, publisher)))
+            work.append(self._prove(client, observer))
+        tasks = [self._group.create_task(each) for each in work]
         self._observed[client.name] = JoinedCluster(member, client, tasks)
         if member.origin:
             log.info("a cluster joins", extra={"cluster": client.name, "origin": member.origin})
 
-    async def _leave(self, name: str, reports: RecordPublisher) -> None:
+    async def _leave(self, name: str) -> None:
         """Stop observing a cluster, and report that: its HPAs keep their replicas."""
         observed, observer = self._observed.pop(name), self._clusters.pop(name)
         log.info("a cluster leaves", extra={"cluster": name, "origin": observed.member.origin})
         await observed.end()
         observer.note_membership(f"{observed.member.origin} no longer names it")
         await observer.farewell()
-        await reports.flush()
+        await self._reports.flush()
         await observed.client.close()
         self.health.forget(f"{name}/")
         self._metrics.forget(name)
 
-    def _observer(self, client: ClusterClient, reports: RecordPublisher) -> ClusterObserver:
+    def _observer(self, client: ClusterClient) -> ClusterObserver:
         def sync_period_ms() -> int:
             return self._in_force.sync_period_ms(client.name, self._config.sync_period_ms)
 
-        observer = ClusterObserver(
+        return ClusterObserver(
             client,
             self._config,
-            reports,
+            self._reports,
             self._metrics,
             session=self._session,
             sync_period_ms=sync_period_ms,
@@ -141,8 +138,6 @@ class Observer:
             native_absent_since_ms=lambda: self._in_force.native_absent_since_ms(client.name),
             may_be_preceded=lambda: self._others.may_precede(client.name),
         )
-        self._clusters[client.name] = observer
-        return observer
 
     async def _follow_settings(self) -> None:
         def take(entry: Body, time_ms: int, of_cluster: str, namespace: str) -> None:
@@ -158,21 +153,21 @@ class Observer:
 
         await follow_topic(self._config.kafka, SETTINGS, take, self._settings_known.set)
 
-    async def _watch_native(self, client: ClusterClient, observer: ClusterObserver, publisher: Publisher) -> None:
+    async def _watch_native(self, client: ClusterClient, observer: ClusterObserver) -> None:
         """Withdraw a proof of absence that a canary contradicts, once all settings are known."""
         await self._settings_known.wait()
 
         async def runs(evidence: Evidence) -> None:
-            await self._report_native(client.name, evidence, publisher)
+            await self._report_native(client.name, evidence)
 
         await observer.native.run(runs)
 
     def _follow_central(self) -> None:
         """Read the central HPAs of the present clusters, from the beginning: that of a new one may be old."""
-        if self._central is not None:
-            self._central.cancel()
+        for task in self._central:
+            task.cancel()
         following = follow_topic(self._config.kafka, SPECS, self._take_spec, lambda: None)
-        self._central = self._group.create_task(following)
+        self._central = [self._group.create_task(following)]
 
     def _take_spec(self, body: Body, time_ms: int, cluster: str, namespace: str) -> None:
         if (observer := self._clusters.get(cluster)) is not None and (
@@ -187,7 +182,7 @@ class Observer:
 
         await follow_others(self._config.kafka, self._others, self._config.clock, silent)
 
-    async def _prove(self, client: ClusterClient, observer: ClusterObserver, publisher: Publisher) -> None:
+    async def _prove(self, client: ClusterClient, observer: ClusterObserver) -> None:
         config, began_ms = self._config, self._config.clock()
         verdict = await observer.canary().verdict()
         log.info("native controller", extra={"cluster": client.name, "verdict": verdict})
@@ -197,14 +192,14 @@ class Observer:
         what = f"canary HPA in {config.canary_namespace}, {config.canary_wait_s:g} s"
         evidence = "it wrote the status of the canary HPA" if verdict == "present" else None
         settings = ClusterSettings(native_controller=verdict, native_evidence=evidence)
-        await self._set(client.name, settings, what, publisher)
+        await self._set(client.name, settings, what)
 
-    async def _report_native(self, cluster: str, evidence: Evidence, publisher: Publisher) -> None:
+    async def _report_native(self, cluster: str, evidence: Evidence) -> None:
         log.error("a native controller runs again", extra={"cluster": cluster, "evidence": evidence.text})
         settings = ClusterSettings(native_controller="present", native_evidence=evidence.text)
         reason = f"kube-controller-manager's HPA controller runs: {evidence.text}"
-        await self._set(cluster, settings, reason, publisher)
+        await self._set(cluster, settings, reason)
 
-    async def _set(self, cluster: str, settings: ClusterSettings, reason: str, publisher: Publisher) -> None:
+    async def _set(self, cluster: str, settings: ClusterSettings, reason: str) -> None:
         entry = SettingsSet(cluster=cluster, settings=settings, author=self._config.author, reason=reason)
-        await publisher.send(SETTINGS, "", "", [entry], self._config.clock())
+        await self._publisher.send(SETTINGS, "", "", [entry], self._config.clock())

@@ -12,7 +12,7 @@ from typing import Any, Final
 from schemas.codec import encode
 from schemas.keys import FLEET, namespace_key
 from schemas.observed import AutoscalerSet, Command, FleetCluster, FleetSpec
-from schemas.topics import AUTOSCALERS, REPORTS
+from schemas.topics import REPORTS, SPECS
 from streams.state.fleet import Message
 from streams.state.partition import Partition
 from tests.bench.steady import ENFORCED, ClosedLoop, Record
@@ -56,10 +56,10 @@ class Grouped(ClosedLoop):
         clusters = [FleetCluster(name=each.cluster, max_replicas=each_most * MEMBERS) for each in members]
         switch = Command(command="mode", name=first.name, mode="enforce")
         made = AutoscalerSet(hpa=whole, origin="central", fleet=FleetSpec(clusters=clusters), revision=1)
-        yield self._batch(namespace_key(FLEET, first.namespace), [(AUTOSCALERS, made), (AUTOSCALERS, switch)])
+        yield self._batch(namespace_key(FLEET, first.namespace), [(SPECS, made), (SPECS, switch)])
         for each in members:
             body = AutoscalerSet(hpa=whole, origin="central", mode="enforce", revision=1)
-            yield self._batch(each.key, [(AUTOSCALERS, body)])
+            yield self._batch(each.key, [(SPECS, body)])
 
     def _ticks(self) -> Iterator[GeneratedRecord]:
         self.waiting += self.partition.take_messages()
