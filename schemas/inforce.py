@@ -22,7 +22,15 @@ MOST_PAUSES: Final = 1_000
 """How many pauses of guardrails are kept, so that a false breaker can fill neither a row nor a process."""
 SHORTEST_PERIOD_MS: Final = 1_000
 """Metrics APIs are not asked more often, whatever the settings say."""
+SHORTEST_REPORT_MS: Final = 5_000
 _NEVER: Final = -1
+
+
+def report_every_ms(sync_period_ms: int, longest_ms: int) -> int:
+    """How often an observer or a reconciler reports: once per sync period, but at least every `longest_ms` and at most
+    every 5 s. So two reports that do not come are noticed within three sync periods.
+    """
+    return min(longest_ms, max(SHORTEST_REPORT_MS, sync_period_ms))
 
 
 def is_in_force(until_ms: int, now_ms: int) -> bool:

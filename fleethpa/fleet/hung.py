@@ -17,7 +17,7 @@ from fleethpa.show.words import listed
 from schemas.topics import QuietProcess
 
 REPORT_DUE_MS: Final = 12_000
-"""Observers and reconcilers report every 10 s."""
+"""Observers and reconcilers report every 10 s, or more often."""
 MOST_SIGN_DUE_MS: Final = 15_000
 """Router, breaker and scheduler give a sign of life every 5 s."""
 SHOWN: Final = 3

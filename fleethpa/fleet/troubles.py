@@ -17,6 +17,7 @@ from fleethpa.show.words import counted, one_line
 from schemas.entries import HUB_HOLDER
 from schemas.observed import REFUSED_PART, ObserverTrouble
 from streams.hpa.rules import CURRENT_TEXT, NEWEST, OLDEST, RELEASED, UnknownRulesError, minor_of
+from streams.state.clustersettings import DEFAULT_SYNC_PERIOD_MS
 from streams.state.partitionrow import HandsRow, ReportRow, ServedRow
 from streams.state.rows import RefusedRow
 
@@ -24,8 +25,7 @@ LEAST_QUIET_MS: Final = 12_000
 MOST_QUIET_MS: Final = 20_000
 REFUSED_SHOWN_MS: Final = 3_600_000
 """How long a refusal because of a limit is shown."""
-SILENT_MS: Final = 30_000
-"""An observer or a reconciler without a report for this long (log time) counts as silent."""
+MOST_SILENT_MS: Final = 30_000
 API_SERVER: Final = "apiServer"
 CANARY: Final = "canary"
 NATIVE_EVIDENCE: Final = "nativeEvidence"
@@ -53,6 +53,14 @@ def quiet_limit_ms(sync_period_ms: int) -> int:
     A decider appends a tick a second to every partition of the log, ingest at least one record in 5 s.
     """
     return min(MOST_QUIET_MS, max(LEAST_QUIET_MS, sync_period_ms * 5 // 2))
+
+
+def silent_limit_ms(sync_period_ms: int) -> int:
+    """After how long without a report (log time) an observer or a reconciler of a cluster counts as silent.
+
+    They report once per sync period, every 5 to 10 s: two reports are missing then.
+    """
+    return min(MOST_SILENT_MS, max(LEAST_QUIET_MS, sync_period_ms * 12 // 5))
 
 
 Process = Literal["ingest", "decider", "observer", "reconciler", "router", "breaker", "scheduler"]
@@ -115,6 +123,7 @@ def troubles_of(
     hands: HandsRow | None = None,
     refused: Mapping[str, RefusedRow] = MappingProxyType({}),
     kubernetes: str = "",
+    sync_period_ms: int = DEFAULT_SYNC_PERIOD_MS,
 ) -> list[ClusterTrouble]:
     """Give what is wrong in a cluster, the gravest first.
 
@@ -128,12 +137,14 @@ def troubles_of(
         hands: who is and was in charge of it; None: always the hub.
         refused: namespace and limit -> what was not stored because of it.
         kubernetes: version of the cluster, where it decides which rules do; empty: another is pinned, or none is known.
+        sync_period_ms: of the cluster: how often it is reported follows from it.
     """
-    found = list(_observed(cluster, now_ms, reported_ms, list(reports)))
+    due_ms = now_ms - silent_limit_ms(sync_period_ms)
+    found = list(_observed(cluster, now_ms, due_ms, reported_ms, list(reports)))
     if any(trouble.kind == "left" for trouble in found):
         return found
-    in_charge = list(_stood_in(cluster, now_ms, hands, served, enforced))
-    found += in_charge or _written(cluster, now_ms, served, enforced)
+    in_charge = list(_stood_in(cluster, now_ms, due_ms, hands, served, enforced))
+    found += in_charge or _written(cluster, now_ms, due_ms, served, enforced)
     found += [*_unknown_version(cluster, kubernetes), *_over_limits(cluster, now_ms, refused)]
     return [replace(trouble, next_step=_look_at_agent(cluster, trouble)) for trouble in found] if by_agent else found
 
@@ -164,10 +175,13 @@ def since(since_ms: int | None, now_ms: int) -> str:
 # --- observed ---------------------------------------------------------------------------------------------------------
 
 
-def _observed(cluster: str, now_ms: int, reported_ms: int | None, reports: list[ReportRow]) -> Iterator[ClusterTrouble]:
+def _observed(
+    cluster: str, now_ms: int, due_ms: int, reported_ms: int | None, reports: list[ReportRow]
+) -> Iterator[ClusterTrouble]:
+    """What the reports of observers say, and that none came since `due_ms`, by which one was due."""
     start = f"fleethpa run observer --contexts {cluster}"
     # One of two observers that stops, as in a rolling update, leaves the other one.
-    alive = [each for each in reports if not each.stopped and now_ms - each.reported_ms <= SILENT_MS]
+    alive = [each for each in reports if not each.stopped and each.reported_ms >= due_ms]
     newest = max(alive or reports, key=lambda report: report.reported_ms, default=None)
     if reported_ms is None:
         yield ClusterTrouble("observerSilent", None, "no observer of it has ever reported", start)
@@ -177,7 +191,7 @@ def _observed(cluster: str, now_ms: int, reported_ms: int | None, reports: list[
     elif newest is not None and newest.stopped and newest.reported_ms >= reported_ms:
         text = f"its observer was stopped{since(newest.reported_ms, now_ms)}"
         yield ClusterTrouble("observerSilent", newest.reported_ms, text, start)
-    elif now_ms - reported_ms > SILENT_MS:
+    elif reported_ms < due_ms:
         text = f"its observer has been silent{since(reported_ms, now_ms)}"
         yield ClusterTrouble("observerSilent", reported_ms, text, start)
     elif newest is not None:
@@ -259,14 +273,14 @@ def _error(trouble: ObserverTrouble) -> str:
 
 
 def _stood_in(
-    cluster: str, now_ms: int, hands: HandsRow | None, served: ServedRow | None, enforced: int
+    cluster: str, now_ms: int, due_ms: int, hands: HandsRow | None, served: ServedRow | None, enforced: int
 ) -> Iterator[ClusterTrouble]:
     """Where the stand-in is in charge, why it is, and what keeps it from scaling; not that the hub cannot write."""
     if hands is None or not hands.changes or hands.changes[-1][1].startswith(HUB_HOLDER):
         return
     begun_ms, holder, generation = hands.changes[-1]
     text = f"{holder} is in charge{since(begun_ms, now_ms)} (generation {generation}): the cluster's own controller"
-    received = served is not None and now_ms - served.reported_ms <= SILENT_MS
+    received = served is not None and served.reported_ms >= due_ms
     reason = (
         f"; its agent reports: {one_line(served.problem)}" if served is not None and received and served.problem else ""
     )
@@ -274,13 +288,15 @@ def _stood_in(
     yield ClusterTrouble("standIn", begun_ms, f"{text} scales {counted(enforced, 'enforced HPA')}{reason}", lease)
 
 
-def _written(cluster: str, now_ms: int, served: ServedRow | None, enforced: int) -> Iterator[ClusterTrouble]:
+def _written(
+    cluster: str, now_ms: int, due_ms: int, served: ServedRow | None, enforced: int
+) -> Iterator[ClusterTrouble]:
     if not enforced:
         return
     start, waiting = f"fleethpa run reconciler --contexts {cluster}", f"{counted(enforced, 'enforced HPA')} not written"
     if served is None:
         yield ClusterTrouble("reconcilerSilent", None, f"no reconciler serves it: {waiting}", start)
-    elif now_ms - served.reported_ms > SILENT_MS:
+    elif served.reported_ms < due_ms:
         text = f"its reconciler has been silent{since(served.reported_ms, now_ms)}: {waiting}"
         yield ClusterTrouble("reconcilerSilent", served.reported_ms, text, start)
     elif served.problem:

@@ -15,7 +15,7 @@ from schemas.fitting import IGNORED
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.observed import FleetCluster, FleetSpec, Mode
 from schemas.settings import ClusterSettings
-from streams.state.clustersettings import effective
+from streams.state.clustersettings import DEFAULT_SYNC_PERIOD_MS, effective
 from streams.state.moves import Fight, Move, by_another, fight_now
 from streams.state.namespace import Namespace
 from streams.state.overrides import Override
@@ -309,6 +309,7 @@ class ClusterView:
             hands=self.hands,
             refused=self.refused,
             kubernetes="" if self.settings.rules else self.kubernetes,
+            sync_period_ms=self.settings.sync_period_ms or DEFAULT_SYNC_PERIOD_MS,
         )
 
     @property

@@ -40,7 +40,7 @@ from schemas.agents import AgentTopics
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, ShortDecision
 from schemas.entries import HandsChanged, Outcome
-from schemas.inforce import InForce
+from schemas.inforce import InForce, report_every_ms
 from schemas.keys import SessionName
 from schemas.observed import Serving
 from schemas.topics import SCALES
@@ -297,7 +297,8 @@ class AgentTerm:
             problems = {self.client.name: problem} if problem else {}
             body = Serving(session=str(self.session), clusters=[self.client.name], problems=problems)
             await self.publisher.put(SCALES, "", "", [body])
-            await asyncio.sleep(self.config.heartbeat_ms / 1000)
+            period_ms = self.in_force.sync_period_ms(self.client.name, self.config.sync_period_ms)
+            await asyncio.sleep(report_every_ms(period_ms, self.config.heartbeat_ms) / 1000)
 
     def _problem(self) -> str:
         """Why not everything is written in the cluster now; empty: it is."""

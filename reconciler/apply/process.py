@@ -31,7 +31,7 @@ from runtime.process import PartHealth
 from runtime.records import Publisher, follow_topic
 from schemas.decisions import Decision, ShortDecision, is_short
 from schemas.entries import Outcome
-from schemas.inforce import InForce
+from schemas.inforce import InForce, report_every_ms
 from schemas.observed import Serving
 from schemas.topics import DECISIONS, OUTCOMES, RECONCILER_GROUPS, SCALES, SETTINGS
 
@@ -224,7 +224,12 @@ class Reconciler:
             except KafkaError as error:
                 # The brokers are away: no decision is read either, and readers rightly find this reconciler silent.
                 log.warning("the clusters served could not be reported", extra={"error": repr(error)})
-            await asyncio.sleep(self._config.heartbeat_ms / 1000)
+            await asyncio.sleep(self._report_every_ms() / 1000)
+
+    def _report_every_ms(self) -> int:
+        longest_ms = self._config.heartbeat_ms
+        periods_ms = (self._in_force.sync_period_ms(name, longest_ms) for name in self._writers.clusters)
+        return report_every_ms(min(periods_ms, default=longest_ms), longest_ms)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ from reconciler.observer.reflector import Listener, Mirror, Watching, WatchLimit
 from reconciler.observer.scaleobserver import ScaleWatcher
 from reconciler.observer.topicreaders import after_own_start
 from schemas.entries import Body
+from schemas.inforce import report_every_ms
 from schemas.keys import SessionName
 from schemas.kubernetes.shape import Json
 from schemas.metricqueries import Query
@@ -144,7 +145,8 @@ class ClusterObserver:
         self._polls: dict[str, asyncio.Task[None]] = {}
         self._timetable = Timetable(client.name, config.clock)
         self._timetable.add_kind("poll", self._begin_poll, sync_period_ms)
-        self._timetable.add_kind("heartbeat", self._beat, lambda: config.heartbeat_ms, together=True)
+        self._sync_period_ms = sync_period_ms
+        self._timetable.add_kind("heartbeat", self._beat, self._report_every_ms, together=True)
         self._timetable.add_kind("check", self._scales.check, lambda: config.heartbeat_ms)
         self._timetable.add_kind("resend", self._resend, lambda: config.reread_ms)
 
@@ -417,12 +419,15 @@ class ClusterObserver:
         resource = await self._discovery.of_metric(group_kind)
         return ObjectResource(resource.plural, resource.kind.lower(), resource.group)
 
+    def _report_every_ms(self) -> int:
+        return report_every_ms(self._sync_period_ms(), self._config.heartbeat_ms)
+
     async def _report(self) -> None:
         """Report on the whole cluster: at each heartbeat, and when a trouble begins or ends."""
         while True:
             await self._reports.put(SCALES, "", "", [self._cluster_report()])
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._config.heartbeat_ms / 1000):
+                async with asyncio.timeout(self._report_every_ms() / 1000):
                     await self._report_due.wait()
                     await asyncio.sleep(SOON_S)  # what breaks together is one report
             self._report_due.clear()

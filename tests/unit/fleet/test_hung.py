@@ -1,14 +1,16 @@
 """Which process is named as hung, by what it alone does, and what is then no problem of an HPA."""
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
 from msgspec import structs
 
 from fleethpa.fleet.hung import MOST_SIGN_DUE_MS, REPORT_DUE_MS, SignsOfLife, hung_processes, unanswered
-from fleethpa.fleet.troubles import API_SERVER, SILENT_MS, HungProcess, cut_off, quiet_limit_ms
+from fleethpa.fleet.troubles import API_SERVER, HungProcess, cut_off, quiet_limit_ms, silent_limit_ms
 from fleethpa.fleet.views import ClusterView, FleetState, HpaView
 from schemas.decisions import NO_OUTCOME
+from schemas.inforce import report_every_ms
 from schemas.keys import HpaId
 from schemas.observed import ObserverTrouble
 from schemas.settings import ClusterSettings
@@ -36,7 +38,7 @@ def ago(*quiet_ms: int) -> dict[int, int]:
     return {number: NOW_MS - each if each else 0 for number, each in enumerate(quiet_ms)}
 
 
-SILENT = SILENT_MS + 1_000
+SILENT = silent_limit_ms(15_000) + 1_000
 
 
 def hung(
@@ -145,6 +147,18 @@ def test_each_process_is_named_within_three_sync_periods(period_ms: int) -> None
     tick_ms = 1_000  # the newest sign may be as old
     assert state.quiet_ms + tick_ms < 3 * period_ms
     assert state.quiet_ms > 2 * 5_000  # ingest's empty records and the signs of life come every 5 s
+    assert silent_limit_ms(period_ms) + tick_ms < 3 * period_ms
+    assert silent_limit_ms(period_ms) > 2 * report_every_ms(period_ms, 10_000), "one late report names nobody"
+
+
+@pytest.mark.parametrize(
+    ("process", "silent"), [("observer", {"observed_ms": 13_000}), ("reconciler", {"served_ms": 13_000})]
+)
+def test_the_processes_of_a_cluster_with_a_short_period_are_named_sooner(process: str, silent: dict[str, int]) -> None:
+    usual = cluster("east", **silent)
+    assert hung(ago(900), ago(900), [usual]) == []
+    (named,) = hung(ago(900), ago(900), [replace(usual, settings=ClusterSettings(sync_period_ms=5_000))])
+    assert named.process == process
 
 
 def test_the_shortest_period_that_is_set_counts() -> None:

@@ -5,7 +5,7 @@ import pytest
 from reconciler.core.guardsettings import guards_of
 from schemas.agents import AgentSet, KnownPause
 from schemas.entries import Body, BreakerCommand, GuardrailResume
-from schemas.inforce import InForce
+from schemas.inforce import InForce, report_every_ms
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet
 
@@ -144,3 +144,17 @@ def test_each_topic_states_only_what_its_writers_may() -> None:
         "pauses",
     ]
     assert found.pauses("east", NOW_MS) == []
+
+
+@pytest.mark.parametrize(
+    ("sync_period_ms", "longest_ms", "every_ms"),
+    [
+        (15_000, 10_000, 10_000),
+        (60_000, 10_000, 10_000),
+        (8_000, 10_000, 8_000),
+        (1_000, 10_000, 5_000),
+        (5_000, 500, 500),
+    ],
+)
+def test_reports_come_once_per_sync_period_within_bounds(sync_period_ms: int, longest_ms: int, every_ms: int) -> None:
+    assert report_every_ms(sync_period_ms, longest_ms) == every_ms
