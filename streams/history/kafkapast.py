@@ -196,8 +196,11 @@ class KafkaPast(Past):
         return self._signs
 
     async def last_ms(self, partition: int) -> int:
+        return await self._newest_ms(LOG, partition)
+
+    async def _newest_ms(self, topic: str, partition: int) -> int:
         async with (
-            self._reading(topics.LOG, partition) as (consumer, part, span),
+            self._reading(TOPICS[topic], partition) as (consumer, part, span),
             aclosing(kafkaclients.read_range(consumer, part, max(span.first, span.end - 1), span.end)) as records,
         ):
             async for record in records:
@@ -208,8 +211,11 @@ class KafkaPast(Past):
         part = TopicPartition(TOPICS[topic], partition)
         async with self._consumer(part) as consumer:
             found = (await consumer.offsets_for_times({part: max(0, time_ms)}))[part]
-        # None: nothing is as late, or the embedded broker, which looks nothing up by time.
-        return found.offset if found is not None else 0
+        if found is not None:
+            return int(found.offset)
+        # Nothing is as late, or it is the embedded broker, which looks nothing up by time.
+        kept = await self.offsets(topic, partition)
+        return kept.stop if await self._newest_ms(topic, partition) < time_ms else kept.start
 
     async def first_decision(self, partition: int, seq: int) -> int:
         # Numbers have no gaps and copies only add records: number n is at offset n - 1 or later, but for a topic
