@@ -23,8 +23,9 @@ from schemas.keys import HpaId, partition_for
 from streams.analysis.revisions import Revision
 from streams.archive.layout import DECISIONS, LOG
 from streams.history.past import Past
-from streams.history.recorded import DecisionWindow, Recorded, head_of
+from streams.history.recorded import DecisionWindow, Expander, Recorded, head_of
 from streams.history.sampled import Sampler
+from streams.state.records import FULL_EVERY_MS
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -39,14 +40,28 @@ MOST_FOLDED: Final = 25_000
 """Records of the log at most that are folded for them: those of 500 HPAs in an hour."""
 DECISIONS_KEPT: Final = 20_000
 """Of one HPA: those of three and a half days."""
-MOST_READ: Final = 125_000
-"""Decisions of a partition, of all its HPAs, that are read for one view: of a longer span only samples are."""
-LEAST_READ_MS: Final = 900_000
-"""So much is read whole, however many decisions that are."""
-SAMPLES: Final = 120
-"""Evaluations that a chart has of what is not read whole, at equal distances."""
-FURTHER_SAMPLES: Final = 120
-"""As many more, where something changed between two of them."""
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How much is read for one view of an HPA.
+
+    `most_read`: decisions of its partition, of all its HPAs; of a longer span only samples are. `least_ms`: so much is
+    read whole, however many decisions that are. `samples`: evaluations that a chart has of what is not read whole, at
+    equal distances, and `further` as many more at most where something changed between two of them. `most_folded`:
+    records of the log that are read for its changes, and decisions that are made again to explain one; None: all.
+    """
+
+    most_read: int
+    least_ms: int
+    samples: int
+    further: int
+    most_folded: int | None = None
+
+
+WHOLE: Final = Depth(most_read=125_000, least_ms=900_000, samples=120, further=120)
+QUICK: Final = Depth(most_read=10_000, least_ms=120_000, samples=60, further=0, most_folded=3_000)
+"""What is read before the view is shown first. The rest follows, where there is more."""
 TIMELINE: Final = 200
 """Lines of the timeline at most."""
 CHARTS_KEPT: Final = 32
@@ -71,6 +86,8 @@ class HpaPast:
     note: str = ""
     next_step: str = ""
     """The command that comes next after what the note says; empty: none."""
+    has_more: bool = False
+    """Whether a deeper reading finds more."""
 
 
 class LastUsed(OrderedDict[K, V]):
@@ -99,12 +116,12 @@ class KeptEvaluations:
     def __init__(self) -> None:
         self._kept = LastUsed[str, Again](EVALUATIONS_KEPT)
 
-    async def of(self, past: Past, found: Recorded) -> Again:
-        """A decision, evaluated again; one that could not be is tried again."""
+    async def of(self, past: Past, found: Recorded, most: int | None = None) -> Again:
+        """A decision, evaluated again; one that could not be is tried again. `most`: as of `evaluated_again`."""
         id_ = found.decision.id
         if (again := self._kept.get(id_)) is None or again.recorded.value != found.value:
-            again = await evaluated_again(past, found)
-        return again if again.lacking else self._kept.keep(id_, again)
+            again = await evaluated_again(past, found, most)
+        return again if again.lacking or again.is_far else self._kept.keep(id_, again)
 
 
 class KeptCharts:
@@ -146,6 +163,11 @@ class KeptPasts:
         self.evaluations = KeptEvaluations()
         self._kept = LastUsed[HpaId, _Kept](HPAS_KEPT)
         self._turn = asyncio.Lock()
+
+    def is_read(self, hpa: HpaId, span_ms: int) -> bool:
+        """Whether everything of a span that ends now was read before, so that only what came since is."""
+        kept = self._kept.get(hpa)
+        return kept is not None and kept.revisions is not None and span_ms <= kept.span_ms
 
     async def decisions(self, past: Past, hpa: HpaId, since_ms: int) -> list[Recorded]:
         """The decisions of an HPA from a time up to now, oldest first."""
@@ -190,37 +212,44 @@ async def number_of(past: Past, hpa: HpaId) -> int:
     return partition_for(hpa.namespace_key, await past.partitions())
 
 
-async def read_hpa(past: Past, hpa: HpaId, at_ms: int | None, now_ms: int, span_ms: int, kept: KeptPasts) -> HpaPast:
+async def read_hpa(
+    past: Past, hpa: HpaId, at_ms: int | None, now_ms: int, span_ms: int, kept: KeptPasts, depth: Depth = WHOLE
+) -> HpaPast:
     """Read what the view of an HPA shows, as of a moment; None: as of `now_ms`, which is the present.
 
     Raises CommandError: there is no such HPA; the source cannot be read.
     """
     is_now = at_ms is None
-    decisions, since_ms = await read_timeline(past, hpa, now_ms, span_ms, kept if is_now else None)
-    if is_now:
-        revisions, changed_ms = await kept.changes(past, hpa, now_ms, span_ms)
-    else:
-        followed = await follow_changes(past, hpa, now_ms, span_ms)
-        revisions, changed_ms = await followed.read_on(past), followed.since_ms
+    decisions, since_ms = await read_timeline(past, hpa, now_ms, span_ms, kept if is_now else None, depth)
+    revisions: list[Revision] = []
+    changed_ms = now_ms
+    if not await _is_far(past, hpa, now_ms, span_ms, depth.most_folded):
+        if is_now:
+            revisions, changed_ms = await kept.changes(past, hpa, now_ms, span_ms)
+        else:
+            followed = await follow_changes(past, hpa, now_ms, span_ms)
+            revisions, changed_ms = await followed.read_on(past), followed.since_ms
     found: dict[str, Any] = {
         "decisions": decisions,
         "revisions": revisions,
         "is_whole": changed_ms <= max(0, now_ms - span_ms),
         "since_ms": since_ms,
+        "has_more": depth != WHOLE and (since_ms > 0 or changed_ms == now_ms),
     }
     try:
         newest, ending = newest_of(decisions) or await find_decision(past, str(hpa), None, at_ms=at_ms)
     except CommandError as error:
         note = "\n".join(filter(None, (error.what, error.cause)))
         return HpaPast(**found, note=note, next_step=error.next_step)
-    again = await kept.evaluations.of(past, newest)
+    again = await kept.evaluations.of(past, newest, depth.most_folded)
+    found["has_more"] |= again.is_far
     note = f"What would have changed the answer cannot be found out: {again.lacking}" if again.lacking else ""
     troubles = await troubles_of(past, newest, ending, now_ms)
     return HpaPast(**found, again=again, ending=ending, troubles=troubles, note=note)
 
 
 async def read_timeline(
-    past: Past, hpa: HpaId, at_ms: int, span_ms: int, kept: KeptPasts | None = None
+    past: Past, hpa: HpaId, at_ms: int, span_ms: int, kept: KeptPasts | None = None, depth: Depth = WHOLE
 ) -> tuple[list[Recorded], int]:
     """The newest decisions of an HPA in the span that ends at a moment, oldest first: at least what the timeline shows.
 
@@ -232,9 +261,11 @@ async def read_timeline(
     Raises:
         CommandError: there are none, and there is no such HPA.
     """
-    since_ms, whole_ms = max(0, at_ms - span_ms), await read_whole_from(past, hpa, at_ms, span_ms)
+    since_ms, whole_ms = max(0, at_ms - span_ms), await read_whole_from(past, hpa, at_ms, span_ms, depth)
     part_ms = max(whole_ms, at_ms - min(span_ms, FIRST_PART_MS))
-    found = await _newest(past, hpa, part_ms, at_ms, kept)
+    found = await _quickly(past, hpa, part_ms, at_ms) if depth.most_folded is not None else None
+    if found is None:
+        found = await _newest(past, hpa, part_ms, at_ms, kept)
     while part_ms > whole_ms and not is_enough(found):
         until_ms, part_ms = part_ms, max(whole_ms, part_ms - (at_ms - part_ms))
         found = [*await _decisions_of(past, hpa, part_ms, until_ms), *found]
@@ -265,36 +296,47 @@ def newest_of(decisions: Sequence[Recorded]) -> tuple[Recorded, Recorded | None]
 
 
 async def read_decisions(
-    past: Past, hpa: HpaId, at_ms: int, span_ms: int, kept: KeptPasts | None = None
+    past: Past, hpa: HpaId, at_ms: int, span_ms: int, kept: KeptPasts | None = None, depth: Depth = WHOLE
 ) -> tuple[list[Recorded], int]:
     """The decisions of an HPA in the span that ends at a moment, oldest first, and from when on there are all.
 
     Before that, they are samples; 0: there are all. `kept` and errors: as of `read_timeline`.
     """
-    since_ms, whole_ms = max(0, at_ms - span_ms), await read_whole_from(past, hpa, at_ms, span_ms)
-    found = await _newest(past, hpa, whole_ms, at_ms, kept)
+    since_ms, whole_ms = max(0, at_ms - span_ms), await read_whole_from(past, hpa, at_ms, span_ms, depth)
+    found = await _quickly(past, hpa, whole_ms, at_ms) if depth.most_folded is not None else None
+    if found is None:
+        found = await _newest(past, hpa, whole_ms, at_ms, kept)
     if whole_ms <= since_ms:
         return found or await _none_of(past, hpa), 0
     number = await number_of(past, hpa)
     first = await past.offset_at(DECISIONS, number, since_ms)
     end = found[0].offset if found else await past.offset_at(DECISIONS, number, whole_ms)
-    sampled = await Sampler(past, number, hpa, found, range(first, end)).samples(SAMPLES, FURTHER_SAMPLES)
+    sampled = await Sampler(past, number, hpa, found, range(first, end)).samples(depth.samples, depth.further)
     earlier = [each for each in sampled if since_ms <= each.time_ms < whole_ms]
     return [*earlier, *found] or await _none_of(past, hpa), whole_ms
 
 
-async def read_whole_from(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> int:
+async def read_whole_from(past: Past, hpa: HpaId, at_ms: int, span_ms: int, depth: Depth) -> int:
     """From when on all decisions of the HPA's partition are read: since the span begins, unless those are too many."""
     number, since_ms = await number_of(past, hpa), max(0, at_ms - span_ms)
     end = await past.offset_at(DECISIONS, number, at_ms) or (await past.offsets(DECISIONS, number)).stop
-    if end - await past.offset_at(DECISIONS, number, since_ms) <= MOST_READ:
+    if end - await past.offset_at(DECISIONS, number, since_ms) <= depth.most_read:
         return since_ms
     read_ms = at_ms
-    async with aclosing(past.nearby(DECISIONS, number, end - MOST_READ)) as stretches:
+    async with aclosing(past.nearby(DECISIONS, number, end - depth.most_read)) as stretches:
         async for stretch in stretches:
             read_ms = head_of(number, stretch[0].offset, stretch[0].value).time_ms
             break
-    return max(since_ms, min(read_ms, at_ms - LEAST_READ_MS))
+    return max(since_ms, min(read_ms, at_ms - depth.least_ms))
+
+
+async def _is_far(past: Past, hpa: HpaId, at_ms: int, span_ms: int, most: int | None) -> bool:
+    """Whether more than `most` records of the log lie in the part of a span of which changes are read."""
+    if most is None:
+        return False
+    number, since_ms = await number_of(past, hpa), max(0, at_ms - min(span_ms, SPANS_FOLDED_MS[0]))
+    end = await past.offset_at(LOG, number, at_ms) or (await past.offsets(LOG, number)).stop
+    return end - await past.offset_at(LOG, number, since_ms) > most
 
 
 async def follow_changes(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> FollowedRevisions:
@@ -317,6 +359,21 @@ async def _newest(past: Past, hpa: HpaId, since_ms: int, at_ms: int, kept: KeptP
     if kept is None:
         return await _decisions_of(past, hpa, since_ms, at_ms + 1)
     return await kept.decisions(past, hpa, since_ms)
+
+
+async def _quickly(past: Past, hpa: HpaId, since_ms: int, at_ms: int) -> list[Recorded] | None:
+    """The decisions of an HPA from a time on, read from where the full ones should be that they repeat; None: one lies
+    before that. Of an archive only what is asked for is unpacked, and nothing is checked before everything is read.
+    """
+    number = await number_of(past, hpa)
+    first = await past.offset_at(DECISIONS, number, since_ms - FULL_EVERY_MS)
+    window, found = DecisionWindow(number, first, since_ms, at_ms + 1, Expander(hpa.__eq__)), list[Recorded]()
+    async with aclosing(past.nearby(DECISIONS, number, first)) as stretches:
+        async for stretch in stretches:
+            found += window.take(stretch)
+            if window.is_over or window.begins_late:
+                break
+    return found if window.is_whole and found else None
 
 
 async def _none_of(past: Past, hpa: HpaId) -> list[Recorded]:

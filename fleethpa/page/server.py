@@ -46,13 +46,14 @@ from fleethpa.page.changesview import (
 from fleethpa.page.decisionview import compared, decision_view, read_before, read_decision, read_spec_diff, receipt
 from fleethpa.page.fleetview import cluster_rows, fleet_view, verdict
 from fleethpa.page.guarding import COOKIE, Guard, middleware
-from fleethpa.page.hpapast import KeptCharts, KeptPasts, read_decisions, read_hpa
+from fleethpa.page.hpapast import QUICK, WHOLE, Depth, KeptCharts, KeptPasts, read_decisions, read_hpa
 from fleethpa.page.hpaview import DEFAULT_SPAN, SPANS, charts, hpa_view, span_of
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.runviews import RunViews
 from fleethpa.page.stripview import replay, strip_view
 from fleethpa.show.times import LATEST_MS, rfc3339
 from schemas.codec import WireError
+from schemas.keys import HpaId
 from schemas.texts import whole_number
 from streams.archive.segments import ArchiveError
 from streams.state.ledger import CoreError
@@ -167,7 +168,7 @@ class PageServer:
         if hpa not in state.hpas and hpa not in state.forgotten:
             raise no_such_hpa(Ref(hpa.name, hpa.namespace, hpa.cluster), state.hpas, hpa.namespace)
         async with self.reader.past(at_ms) as past:
-            read = await read_hpa(past, hpa, at_ms, now_ms, span_ms, self._pasts)
+            read = await read_hpa(past, hpa, at_ms, now_ms, span_ms, self._pasts, self._depth(request, hpa, span_ms))
         found = hpa_view(state, hpa, read, now_ms) | {"span": text or DEFAULT_SPAN, "spans": SPANS}
         moment_ms = now_ms if at_ms is not None else state.clock_ms
         link = f"{request.url.origin()}{hpa_url(hpa, at=rfc3339(moment_ms), span=text)}"
@@ -176,16 +177,22 @@ class PageServer:
         )
         return self._html(request, "hpa.html", state, found, command=f"explain {hpa}{time_flag('--at', at_ms)}")
 
+    def _depth(self, request: web.Request, hpa: HpaId, span_ms: int) -> Depth:
+        """How much is read of an HPA: everything where it is asked for, or where most of it was read before."""
+        is_now = not request.query.get("at", "").strip()
+        return WHOLE if "whole" in request.query or (is_now and self._pasts.is_read(hpa, span_ms)) else QUICK
+
     async def series(self, request: web.Request) -> web.Response:
         """The numbers of an HPA's charts, as JSON."""
         at_ms, hpa = self._at(request), hpa_of(request)
         now_ms = self._now_ms(at_ms)
         span_ms = span_of(request.query.get("span", "").strip())
-        asked, clock_ms = (hpa, span_ms, at_ms), self.reader.now_ms()
+        depth = self._depth(request, hpa, span_ms)
+        asked, clock_ms = (hpa, span_ms, at_ms, depth), self.reader.now_ms()
         if (text := self._charts.get(asked, clock_ms, span_ms)) is None:
             async with self.reader.past(at_ms) as past:
                 kept = self._pasts if at_ms is None else None
-                decisions, whole_ms = await read_decisions(past, hpa, now_ms, span_ms, kept)
+                decisions, whole_ms = await read_decisions(past, hpa, now_ms, span_ms, kept, depth)
             text = msgspec.json.encode(charts(decisions, whole_ms)).decode()
             self._charts.put(asked, clock_ms, text)
         return web.json_response(text=text)

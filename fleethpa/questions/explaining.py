@@ -24,7 +24,7 @@ from streams.analysis.counterfactual import Counterfactuals, counterfactuals
 from streams.analysis.loweredrequests import BACK_MS, LoweredRequest, lowered_requests
 from streams.archive.segments import ArchiveError
 from streams.history.differences import differences
-from streams.history.evaluations import evaluation_of
+from streams.history.evaluations import FarStateError, evaluation_of
 from streams.history.past import LogGoneError, Past
 from streams.history.recorded import Recorded
 from streams.history.replay import Derived, derive
@@ -117,6 +117,8 @@ class Again:
     lacking: str = ""
     lowered: Sequence[LoweredRequest] = ()
     """Requests that fell before it."""
+    is_far: bool = False
+    """Whether it was not evaluated again, as that would have cost more than it may."""
 
     def explained(self, ending: Recorded | None, troubles: Sequence[ClusterTrouble] = ()) -> Explanation:
         """The explanation. `ending`: the record that completed its write; `troubles`: of its cluster."""
@@ -126,8 +128,10 @@ class Again:
         )
 
 
-async def evaluated_again(past: Past, found: Recorded) -> Again:
+async def evaluated_again(past: Past, found: Recorded, most: int | None = None) -> Again:
     """Evaluate a decision again: all steps of a short record, and what would have changed the answer.
+
+    `most`: decisions that may be made again for it, of all HPAs of the partition; None: any number.
 
     A FleetHPA decides over reports, and the HPA in one of its clusters wants its share, whatever its metrics ask for:
     other values of their metrics would show nothing.
@@ -135,7 +139,9 @@ async def evaluated_again(past: Past, found: Recorded) -> Again:
     if found.decision.kind != "evaluation" or found.decision.cluster == FLEET:
         return Again(found)
     try:
-        again = await evaluation_of(past, found)
+        again = await evaluation_of(past, found, most)
+    except FarStateError:
+        return Again(found, is_far=True)
     except LogGoneError as error:
         return Again(found, lacking=str(error))
     inputs = again.inputs

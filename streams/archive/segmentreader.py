@@ -1,6 +1,6 @@
 """Reading one topic partition of an archive, and checking its segments against the manifests that chain them."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain
@@ -222,6 +222,18 @@ class PartitionReader:
         for position in positions[max(0, at) :]:
             if found := [record for record in read_frame(path, position) if record.offset >= from_offset]:
                 yield found
+
+    def offset_before(self, manifest: SegmentManifest, time_ms: int) -> int:
+        """An offset of a closed segment at or before its first record of a time: that of a frame.
+
+        Raises ArchiveError: the segment is missing or damaged.
+        """
+        path = self.folder / manifest.file
+        if not path.exists():
+            raise ArchiveError(f"{path} is missing")
+        positions = _positions(path)
+        at = bisect_left(positions, time_ms, key=lambda place: read_frame(path, place)[0].timestamp_ms)
+        return read_frame(path, positions[at - 1])[0].offset if at > 1 else manifest.first_offset
 
     def backwards(self, upto_ms: int | None = None) -> Iterator[list[ArchivedRecord]]:
         """The records segment by segment, the newest segment first, each in order.

@@ -113,9 +113,12 @@ class ArchivePast(Past):
         return self._topic(LOG, partition).last_timestamp_ms()
 
     async def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
-        manifests = self._topic(topic, partition).manifests()
-        older = [manifest.last_offset + 1 for manifest in manifests if manifest.last_timestamp_ms < time_ms]
-        return older[-1] if older else 0
+        reader, first = self._topic(topic, partition), 0
+        for manifest in reader.manifests():
+            if manifest.last_timestamp_ms >= time_ms:
+                return reader.offset_before(manifest, time_ms)
+            first = manifest.last_offset + 1
+        return first
 
     async def first_decision(self, partition: int, seq: int) -> int:
         reader = self._topic(DECISIONS, partition)

@@ -157,14 +157,22 @@ def events(
             yield Evaluated(each, values[each.decision]) if isinstance(each, EvaluationInputs) else each
 
 
-async def evaluation_of(past: Past, recorded: Recorded) -> Evaluated:
+class FarStateError(LogGoneError):
+    """The nearest stored state before a decision is further away than a question may cost."""
+
+
+async def evaluation_of(past: Past, recorded: Recorded, most: int | None = None) -> Evaluated:
     """Return the inputs of a decision, after checking that the log gives exactly that decision again.
 
-    Raises LogGoneError: the log does not hold them any more, or gives another decision.
+    Raises:
+        FarStateError: more than `most` decisions lie between it and the stored state before it.
+        LogGoneError: the log does not hold them any more, or gives another decision.
     """
     id_ = recorded.decision.id
     offset = log_offset_of(id_)
     partition = await past.restored(recorded.partition, below=offset)
+    if most is not None and recorded.head.seq - partition.seq > most:
+        raise FarStateError(f"{recorded.head.seq - partition.seq} decisions would have to be made again for it")
     async with aclosing(past.following(partition, upto=offset)) as records:
         async for record in records:
             for each in events(partition, [record.plain], lambda _: True):

@@ -32,9 +32,11 @@ from fleethpa.frame.configuration import Config
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.server import PageServer
 from runtime.log import look_for_cycles_seldom
+from schemas import topics as topicnames
 from schemas.codec import decode, encode
 from schemas.decisions import Decision
 from schemas.entries import Body, Entry, LogRecord, Outcome
+from schemas.keys import HpaId
 from schemas.observed import AutoscalerList, Mode
 from schemas.settings import ClusterSettings
 from streams.archive.layout import DECISIONS, LOG
@@ -46,7 +48,7 @@ from tests.generated_log import Fleet as GeneratedFleet
 from tests.generated_log import generate
 from tests.kafka.broker import KafkaBroker
 from tests.page.browsing import launched, serving
-from tests.page.livefleet import fill
+from tests.page.livefleet import decided, fill
 from tests.unit.cli_kit import Fleet, hpa
 from tests.unit.page_kit import LOCAL, over
 
@@ -65,6 +67,9 @@ CHARTS_DRAWN = """() => {
     return Math.max(...asked.map((each) => each.responseEnd));
 }"""
 """When the numbers of the charts were there: they are drawn at once."""
+WHOLE_DRAWN = """() => performance.getEntriesByType("resource").some((each) => each.name.includes("/series") &&
+    each.name.includes("whole=1") && each.responseEnd > 0) && document.getElementById("late").hidden"""
+"""Whether the charts show everything that was asked for, and the view does."""
 
 
 class RecordedFleet(Fleet):
@@ -295,9 +300,9 @@ def chart(browser: Browser, address: str, span: str) -> tuple[float, float, int]
     return read_ms, kept_ms, points
 
 
-def drawn(browser: Browser, address: str, path: str) -> tuple[float, float, int]:
-    """The times (ms) from navigation to the charts of an HPA, for who comes first and for who comes again, and how many
-    points a line has.
+def drawn(browser: Browser, address: str, path: str) -> tuple[float, float, float, int]:
+    """The times (ms) from navigation to the charts of an HPA: as they are drawn first, with everything that was asked
+    for, and for who comes again; and how many points a line has.
     """
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     page.set_default_timeout(120_000)
@@ -307,28 +312,55 @@ def drawn(browser: Browser, address: str, path: str) -> tuple[float, float, int]
         page.goto(address + path)
         page.wait_for_selector("#plots canvas")
         took.append(page.evaluate(CHARTS_DRAWN))
+        page.wait_for_function(WHOLE_DRAWN)
+        took.append(page.evaluate(CHARTS_DRAWN))
     points: int = page.evaluate("window.fleethpaCharts[0].data[0].length")
     page.close()
-    return took[0], took[1], points
+    return took[0], took[1], took[2], points
+
+
+def many_figures(browser: Browser, what: str, arguments: Sequence[str], hpa: HpaId) -> None:
+    """Print how long the view of an HPA takes with its charts, from a source of which one partition holds many HPAs."""
+    path = f"/hpa/{hpa.cluster}/{hpa.namespace}/{hpa.name}?span="
+    found: dict[str, list[tuple[float, float, float, int]]] = {}
+    empty = []
+    for _ in range(STARTS):
+        for span in ("1h", "7d"):
+            with serving(*arguments) as address:
+                empty += paints(browser, f"{address}/login")
+                found.setdefault(span, []).append(drawn(browser, address, path + span))
+    print(f"first paint of an empty page: {spread(empty)}")
+    for span, each in found.items():
+        first, whole, again, points = zip(*each, strict=True)
+        print(f"{what}, charts of {span} drawn: {spread(first)}; with everything: {spread(whole)}; {points[0]} points")
+        print(f"the same again: {spread(again)}")
 
 
 def live_figures(browser: Browser, hpas: int, decisions: int) -> None:
-    """Print how long the view of an HPA takes with its charts, from topics of which one partition holds many HPAs."""
+    """Print how long the view of an HPA takes, from topics of which one partition holds many."""
     with TemporaryDirectory() as folder, KafkaBroker(Path(folder)) as broker:
         hpa = fill(broker.bootstrap, hpas, decisions)
-        path = f"/hpa/{hpa.cluster}/{hpa.namespace}/{hpa.name}?span="
-        found: dict[str, list[tuple[float, float, int]]] = {}
-        empty = []
-        for _ in range(STARTS):
-            for span in ("1h", "7d"):
-                with serving("--brokers", broker.bootstrap) as address:
-                    empty += paints(browser, f"{address}/login")
-                    found.setdefault(span, []).append(drawn(browser, address, path + span))
-    print(f"first paint of an empty page: {spread(empty)}")
-    for span, each in found.items():
-        first, again, points = zip(*each, strict=True)
-        print(f"live, {hpas} HPAs in the partition, charts of {span} drawn: {spread(first)}; {points[0]} points")
-        print(f"the same again: {spread(again)}")
+        many_figures(browser, f"live, {hpas} HPAs in the partition", ("--brokers", broker.bootstrap), hpa)
+
+
+def archive_figures(browser: Browser, hpas: int) -> None:
+    """Print how long the view of an HPA takes, from an archive of 70 minutes of which one partition holds many."""
+    topics: Topics = {(LOG, 0): [], (DECISIONS, 0): []}
+    for each in decided(hpas, time.time_ns() // 1_000_000, 0, 0):
+        if name := {topicnames.LOG: LOG, topicnames.DECISIONS: DECISIONS}.get(each.topic):
+            records = topics[name, 0]
+            records.append(archived_record(len(records), each.time_ms, each.key or b"", (), each.value))
+    with TemporaryDirectory() as folder:
+        root = write_archive(
+            Path(folder) / "archive",
+            GeneratedFleet(partitions=1),
+            segment_ms=3_600_000,
+            topics=topics,
+            sign_every=10**9,
+            flush_every=100,
+        )
+        hpa = HpaId("c0", "ns7", "app7")
+        many_figures(browser, f"archive, {hpas} HPAs in the partition", ("--from", str(root)), hpa)
 
 
 async def watch(address: str, browsers: int, until_s: float) -> None:
@@ -402,7 +434,7 @@ def main() -> None:
     parser.add_argument("--decisions", type=int, default=40_000)
     parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--browsers", type=int, default=50)
-    parser.add_argument("--only", choices=("fleet", "charts", "live", "memory"))
+    parser.add_argument("--only", choices=("fleet", "charts", "live", "archive", "memory"))
     parser.add_argument("--live-hpas", type=int, default=500, help="in one partition")
     parser.add_argument("--live-decisions", type=int, default=600_000, help="in it, before the last hour")
     given = parser.parse_args()
@@ -414,6 +446,8 @@ def main() -> None:
             chart_figures(browser, given.decisions)
         if given.only in (None, "live"):
             live_figures(browser, given.live_hpas, given.live_decisions)
+        if given.only in (None, "archive"):
+            archive_figures(browser, given.live_hpas)
         browser.close()
     if given.only in (None, "memory"):
         with Served(50, grows=True) as growing:

@@ -172,6 +172,8 @@
     const address = new URL(place.dataset.series, location.href);
     if (place.dataset.at) address.searchParams.set("at", place.dataset.at);
     address.searchParams.set("span", place.dataset.span);
+    const isQuick = document.getElementById("late")?.hidden === false; // a part first, and everything once that is drawn
+    if (!isQuick) address.searchParams.set("whole", "1");
     const answer = await fetch(address);
     if (!answer.ok) {
       document.getElementById("plots").className = ""; // no charts come, so that no space is kept for them
@@ -197,11 +199,18 @@
     for (const each of series.metrics) plots.push(metric(series, each, place.dataset.at));
   }
 
+  // Charts first: the rest of the view is asked for when they are there, and then they are drawn again with all of it.
+  const drawFirst = async () => {
+    await draw();
+    document.body.dispatchEvent(new Event("drawn"));
+  };
+  document.addEventListener("htmx:afterSettle", (event) => { if (event.detail.requestConfig?.elt?.id === "late") draw(); });
+
   window.fleethpaDraw = draw; // for measurements
 
   let waiting = 0;
   const again = () => { clearTimeout(waiting); waiting = setTimeout(draw, 200); };
   addEventListener("resize", again);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
-  draw();
+  drawFirst();
 })();

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from msgspec import Raw, structs
 
 from streams.archive.archiver import PartitionWriter
-from streams.archive.layout import LOG, create, open_archive, read_snapshot, snapshots, write_snapshot
+from streams.archive.layout import DECISIONS, LOG, create, open_archive, read_snapshot, snapshots, write_snapshot
 from streams.archive.segmentreader import PartitionReader, SegmentManifest
 from streams.archive.segments import GENESIS, ArchivedRecord, ArchiveError, archived_record
+from streams.history.archivepast import ArchivePast
+from tests.archive_kit import SMALL, topics_of, write_archive
 
 
 def record(offset: int) -> ArchivedRecord:
@@ -235,3 +237,16 @@ def test_an_archive_of_another_partition_count_is_refused(tmp_path: Path) -> Non
 def test_a_folder_that_is_no_archive_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match="fleethpa archive --to"):
         open_archive(tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.99, 1.0])
+async def test_a_time_in_an_archive_is_near_its_first_record_and_not_after_it(tmp_path: Path, share: float) -> None:
+    made = topics_of(SMALL)
+    past = ArchivePast(write_archive(tmp_path, SMALL, topics=made, flush_every=10, segment_ms=3_600_000))
+    for topic in (LOG, DECISIONS):
+        records = made[topic, 0]
+        first = records[int((len(records) - 1) * share)]
+        wanted = next(each.offset for each in records if each.timestamp_ms >= first.timestamp_ms)
+        found = await past.offset_at(topic, 0, first.timestamp_ms)
+        assert wanted - 2 * 10 <= found <= wanted
+        assert await past.offset_at(topic, 0, records[-1].timestamp_ms + 1) == records[-1].offset + 1

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 import pytest
 
 from fleethpa.page import hpapast
-from fleethpa.page.hpapast import KeptPasts, follow_changes, read_decisions, read_timeline
+from fleethpa.page.hpapast import Depth, KeptPasts, follow_changes, read_decisions, read_hpa, read_timeline
 from fleethpa.page.hpaview import charts
 from schemas.keys import HpaId
 from streams.archive.layout import DECISIONS, LOG
@@ -98,15 +98,11 @@ async def test_many_decisions_of_one_hpa_are_not_all_kept(topics: Topics, monkey
     assert await kept.decisions(past, HPA, everything[0].time_ms) == everything[-20:]
 
 
-async def test_a_span_with_too_many_decisions_is_sampled_before_its_end(
-    topics: Topics, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hpapast, "MOST_READ", 200)
-    monkeypatch.setattr(hpapast, "LEAST_READ_MS", 60_000)
-    monkeypatch.setattr(hpapast, "SAMPLES", 10)
+async def test_a_span_with_too_many_decisions_is_sampled_before_its_end(topics: Topics) -> None:
+    depth = Depth(most_read=200, least_ms=60_000, samples=10, further=120)
     past, span_ms = Growing(topics, END_MS), MINUTES * 60_000
     everything = [each async for each in past.decisions(0, START_MS, None, HPA.__eq__)]
-    found, whole_ms = await read_decisions(past, HPA, END_MS, span_ms)
+    found, whole_ms = await read_decisions(past, HPA, END_MS, span_ms, depth=depth)
     assert START_MS < whole_ms < END_MS
     assert [each for each in found if each.time_ms >= whole_ms] == [
         each for each in everything if each.time_ms >= whole_ms
@@ -115,7 +111,7 @@ async def test_a_span_with_too_many_decisions_is_sampled_before_its_end(
     assert 5 <= len(earlier) < len(everything) - len(found) + len(earlier)
     assert all(each in everything for each in earlier)
     assert charts(found, whole_ms).whole == whole_ms / 1000
-    timeline, read_ms = await read_timeline(past, HPA, END_MS, span_ms)
+    timeline, read_ms = await read_timeline(past, HPA, END_MS, span_ms, depth=depth)
     assert read_ms == whole_ms
     assert timeline == [each for each in everything if each.time_ms >= whole_ms]
 
@@ -143,3 +139,33 @@ async def test_changes_are_read_from_the_newest_stored_state_on_where_the_log_si
     past.log_records_read = 0
     assert await followed.read_on(past) == []
     assert past.log_records_read == 5
+
+
+async def test_a_view_that_is_shown_quickly_has_a_part_and_says_that_there_is_more(topics: Topics) -> None:
+    quick = Depth(most_read=100, least_ms=60_000, samples=10, further=0, most_folded=50)
+    past, kept, span_ms = Growing(topics, END_MS), KeptPasts(), 20 * 60_000
+    past.at_ms = END_MS
+    first = await read_hpa(past, HPA, None, END_MS, span_ms, kept, quick)
+    assert past.log_records_read == 0
+    assert first.has_more
+    assert not kept.is_read(HPA, span_ms)
+    whole = await read_hpa(past, HPA, None, END_MS, span_ms, kept)
+    assert past.log_records_read > 0
+    assert not whole.has_more
+    assert kept.is_read(HPA, span_ms)
+    assert not kept.is_read(HPA, span_ms + 1)
+    assert whole.decisions[-len(first.decisions) :] == list(first.decisions)
+    assert len(first.decisions) < len(whole.decisions)
+    assert first.again is not None
+    assert whole.again is not None
+    assert (first.again.is_far, first.again.would, whole.again.is_far) == (True, None, False)
+    assert whole.again.would is not None
+
+
+async def test_what_is_little_is_shown_whole_at_once(topics: Topics) -> None:
+    quick = Depth(most_read=20_000, least_ms=60_000, samples=10, further=0, most_folded=20_000)
+    past, span_ms = Growing(topics, END_MS), 10 * 60_000
+    past.at_ms = END_MS
+    assert await read_hpa(past, HPA, None, END_MS, span_ms, KeptPasts(), quick) == await read_hpa(
+        past, HPA, None, END_MS, span_ms, KeptPasts()
+    )

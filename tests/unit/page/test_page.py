@@ -28,6 +28,7 @@ from fleethpa.page.fleetview import FLEET_WORDS, FilterTextError, read_filter, s
 from fleethpa.page.guarding import HEADERS, Guard, names_of, request_log
 from fleethpa.page.hpapast import (
     CHARTS_KEPT,
+    Depth,
     HpaPast,
     KeptCharts,
     KeptEvaluations,
@@ -870,3 +871,21 @@ async def test_a_name_is_searched_among_the_hpas_and_a_wrong_one_is_answered_in_
             assert stated in answer.text
             field = next(attributes for tag, attributes in answer.tags if attributes.get("id") == "hpa")
             assert (field["value"], field["aria-invalid"]) == (text, "true")
+
+
+async def test_what_is_much_to_read_is_shown_in_part_and_asks_for_the_rest(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(html: str) -> dict[str, str | None]:
+        return next(fields for tag, fields in Shown(html).tags if tag == "p" and fields.get("id") == "late")
+
+    address = "/hpa/east/shop/checkout"
+    monkeypatch.setattr(
+        "fleethpa.page.server.QUICK", Depth(most_read=1, least_ms=1, samples=1, further=0, most_folded=0)
+    )
+    async with browsing() as client:
+        first = late(await (await client.get(f"{address}?span=15m")).text())
+        assert first["hx-get"] == f"{address}?span=15m&whole=1"
+        assert "hidden" not in first
+        assert "hidden" in late(await (await client.get(f"{address}?span=15m&whole=1")).text())
+        assert "hidden" in late(await (await client.get(f"{address}?span=15m")).text()), "only what came since is read"
