@@ -156,21 +156,13 @@ class PartitionReader:
             manifests.append(manifest)
         return manifests
 
-    def last_offset(self) -> int:
-        """Offset of the last record, the open segment's included; -1: none."""
+    def last(self) -> tuple[int, int]:
+        """Offset and timestamp (ms) of the last record, the open segment's included; -1 and 0: there is none."""
         manifests = self.manifests()
-        last = manifests[-1].last_offset if manifests else -1
+        found = (manifests[-1].last_offset, manifests[-1].last_timestamp_ms) if manifests else (-1, 0)
         for record in self.open_records(manifests):
-            last = record.offset
-        return last
-
-    def last_timestamp_ms(self) -> int:
-        """Timestamp of the last record, the open segment's included; 0: none."""
-        manifests = self.manifests()
-        last = manifests[-1].last_timestamp_ms if manifests else 0
-        for record in self.open_records(manifests):
-            last = record.timestamp_ms
-        return last
+            found = record.offset, record.timestamp_ms
+        return found
 
     def first_offset(self) -> int | None:
         """Offset of the first record; None: none."""

@@ -184,13 +184,7 @@ def _whole_frames(path: Path, *, torn_end_ok: bool) -> Iterator[tuple[int, int, 
 
 def torn_bytes(path: Path) -> int:
     """How many bytes at the end of a segment file are no whole frame."""
-    end = 0
-    with reading(path), path.open("rb") as file:
-        while (found := _next_frame(file)) is not None:
-            lengths, packed = found
-            if len(packed) < lengths[0]:
-                break
-            end = file.tell()
+    end = max((end for _, end, _, _ in _whole_frames(path, torn_end_ok=True)), default=0)
     return path.stat().st_size - end
 
 

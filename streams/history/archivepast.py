@@ -47,7 +47,7 @@ class ArchivePast(Past):
         Raises ArchiveError: the archive is damaged.
         """
         numbers = range(open_archive(self.root).partitions)
-        return max(self._topic(LOG, number).last_timestamp_ms() for number in numbers)
+        return max(self._topic(LOG, number).last()[1] for number in numbers)
 
     def _topic(self, topic: str, partition: int) -> PartitionReader:
         return PartitionReader(self.root, topic, partition, checked=self.checked)
@@ -107,10 +107,10 @@ class ArchivePast(Past):
 
     async def offsets(self, topic: str, partition: int) -> range:
         reader = self._topic(topic, partition)
-        return range(reader.first_offset() or 0, reader.last_offset() + 1)
+        return range(reader.first_offset() or 0, reader.last()[0] + 1)
 
     async def last_ms(self, partition: int) -> int:
-        return self._topic(LOG, partition).last_timestamp_ms()
+        return self._topic(LOG, partition).last()[1]
 
     async def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
         reader, first = self._topic(topic, partition), 0

@@ -25,10 +25,6 @@ class IngestError(Exception):
     """Ingest cannot go on; the text says why and what to do."""
 
 
-class BrokersUnreachableError(IngestError):
-    """Kafka does not answer."""
-
-
 def explained(error: kafka.KafkaError, settings: KafkaSettings) -> IngestError:
     """Put a Kafka error into words for the operator."""
     text = str(error) or type(error).__name__
@@ -44,9 +40,7 @@ def explained(error: kafka.KafkaError, settings: KafkaSettings) -> IngestError:
         case kafka.ClusterAuthorizationFailedError():
             return IngestError(f"Kafka at {where} denies writing: {text}. Next: grant WRITE on fleethpa.log")
         case kafka.KafkaConnectionError():
-            return BrokersUnreachableError(
-                f"cannot reach Kafka at {where} ({text}). Next: check the address, TLS and credentials"
-            )
+            return IngestError(f"cannot reach Kafka at {where} ({text}). Next: check the address, TLS and credentials")
         case kafka.UnknownTopicOrPartitionError():
             return IngestError(f"a topic is missing at {where}: {text}. Next: fleethpa topics init")
         case _:

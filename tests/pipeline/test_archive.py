@@ -173,7 +173,7 @@ def _get(port: int, path: str) -> str:
 
 def _size(root: Path) -> int:
     try:
-        return sum(PartitionReader(root, t, n).last_offset() + 1 for t in (LOG, DECISIONS) for n in range(PARTITIONS))
+        return sum(PartitionReader(root, t, n).last()[0] + 1 for t in (LOG, DECISIONS) for n in range(PARTITIONS))
     except (ValueError, FileNotFoundError):  # the archive is being made
         return 0
 

@@ -114,7 +114,7 @@ def test_the_records_of_a_close_cut_short_are_read(tmp_path: Path, left: str) ->
     reader = PartitionReader(tmp_path, LOG, 0)
     assert [each.offset for each in reader.records()] == list(range(6))
     assert [each.offset for part in reversed(list(reader.backwards())) for each in part] == list(range(6))
-    assert (reader.last_offset(), reader.last_timestamp_ms()) == (5, 1005)
+    assert reader.last() == (5, 1005)
 
 
 @given(cut=st.integers(min_value=0, max_value=200))
