@@ -34,9 +34,10 @@ from reconciler.clusters.answers import (
     status_body,
     watch_event,
 )
-from reconciler.clusters.credentials import IN_CLUSTER, ClusterConfig, Credentials, clusters_of, identity
+from reconciler.clusters.credentials import Credentials, clusters_of, identity
 from reconciler.clusters.session import ServerSession
 from reconciler.clusters.transfers import CONNECT_TIMEOUT_S, TransferError
+from reconciler.core.foundclusters import IN_CLUSTER, ClusterConfig
 from schemas.texts import whole_number
 
 

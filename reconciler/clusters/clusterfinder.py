@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from reconciler.clusters.answers import ClusterError
 from reconciler.clusters.client import IN_CLUSTER, ClusterClient, ClusterConfig
 from reconciler.core import foundclusters
-from reconciler.core.foundclusters import NOTHING_ALLOWED, AccessProvider, Allowed, FindingError, FoundCluster, vetted
+from reconciler.core.foundclusters import NOTHING_ALLOWED, AccessProvider, Allowed, FindingError, Member, vetted
 from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartConfig
 from schemas.connection import KafkaSettings
@@ -69,15 +69,6 @@ FIXED: Final = ClusterSources()
 """Nothing that comes or goes."""
 
 
-@dataclass(frozen=True)
-class Member:
-    """A cluster of the fleet as it is named now. `origin`, `trouble`: as `FoundCluster` has them; empty if fixed."""
-
-    config: ClusterConfig
-    origin: str = ""
-    trouble: str = ""
-
-
 @dataclass(frozen=True, kw_only=True)
 class FleetConfig(PartConfig):
     """Settings of a part that works on several clusters: `clusters`, and where further ones are `found`, which come and
@@ -122,7 +113,7 @@ Members = Mapping[str, Member]
 OnMembers = Callable[[Members], Awaitable[None]]
 NoteFinding = Callable[[str, str | None], None]
 """A source or object, and why it cannot be read; None: it can (again)."""
-_Read = Callable[[Json], Iterable[FoundCluster]]
+_Read = Callable[[Json], Iterable[Member]]
 _Stamps = dict[str, tuple[int, int, int]]
 """File → what changes when it changes."""
 
@@ -132,7 +123,7 @@ class ClusterFinder:
 
     def __init__(self, sources: ClusterSources, note: NoteFinding) -> None:
         self._sources, self._note = sources, note
-        self._known: dict[tuple[str, str], list[FoundCluster]] = {}
+        self._known: dict[tuple[str, str], list[Member]] = {}
         """(source, file or object) → the clusters that it named when it could last be read."""
         self._noted: set[str] = set()
         self._news = asyncio.Event()
@@ -205,12 +196,12 @@ class ClusterFinder:
             yield _SECRETS.format(sources.argocd), foundclusters.ARGOCD_SELECTOR, read_argocd
         if sources.profiles:
 
-            def read(profile: Json) -> Iterable[FoundCluster]:
+            def read(profile: Json) -> Iterable[Member]:
                 return foundclusters.from_cluster_profile(profile, providers)
 
             yield _PROFILES.format(sources.profiles), "", read
 
-    def _vetting(self, read: Callable[[Json], Iterable[FoundCluster]]) -> _Read:
+    def _vetting(self, read: Callable[[Json], Iterable[Member]]) -> _Read:
         """A reader of objects whose kubeconfigs do no more than the operator allows."""
         return lambda item: [vetted(each, self._sources.allowed) for each in read(item)]
 
@@ -221,7 +212,7 @@ class ClusterFinder:
         for name in [name for name in found if name in fixed]:
             problems.append(f"{found.pop(name).origin}: cluster {name} is one of the options already: rename one")
         self._note_problems(problems)
-        return fixed | {name: Member(_config(each), each.origin, each.trouble) for name, each in sorted(found.items())}
+        return fixed | dict(sorted(found.items()))
 
     def _note_problems(self, problems: Iterable[str]) -> None:
         now = {f"clusters: {text.partition(': ')[0]}": text for text in problems}
@@ -255,7 +246,7 @@ class ClusterFinder:
         return stamps
 
     def _take_file(self, path: Path, *, is_there: bool) -> None:
-        def read() -> Iterable[FoundCluster]:
+        def read() -> Iterable[Member]:
             try:
                 found = foundclusters.from_kubeconfig_file(path.read_text(encoding="utf-8"), path.name)
                 return [vetted(each, self._sources.allowed) for each in found]
@@ -301,7 +292,7 @@ class ClusterFinder:
     def _take_object(self, source: str, item: Json, read: _Read, *, is_there: bool) -> None:
         self._take(source, item["metadata"]["name"], (lambda: read(item)) if is_there else None)
 
-    def _take(self, source: str, name: str, read: Callable[[], Iterable[FoundCluster]] | None) -> None:
+    def _take(self, source: str, name: str, read: Callable[[], Iterable[Member]] | None) -> None:
         """A file or object is new or changed; `read` None: it has gone. One that cannot be read stays as it was."""
         key, where = (source, name), f"{name} in {source}"
         if read is None:
@@ -341,12 +332,6 @@ def _source(path: str, selector: str) -> str:
 
 def _selecting(selector: str) -> dict[str, str]:
     return {"labelSelector": selector} if selector else {}
-
-
-def _config(found: FoundCluster) -> ClusterConfig:
-    if found.kubeconfig is None:
-        return ClusterConfig(found.name, context=IN_CLUSTER)
-    return ClusterConfig(found.name, context=found.name, document=found.kubeconfig, refused=found.refused)
 
 
 def _stamps(folder: Path) -> _Stamps:

@@ -12,7 +12,6 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -28,6 +27,7 @@ from kubernetes.aio.config.kube_config import FileOrData, KubeConfigLoader, Kube
 
 from reconciler.clusters.answers import ConfigError
 from reconciler.clusters.transfers import Transfers, transfers_of
+from reconciler.core.foundclusters import IN_CLUSTER, ClusterConfig
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.kubernetes.shape import Json, JsonView
 
@@ -140,9 +140,6 @@ async def ask(plugin: ExecProvider, cluster: JsonView | None = None) -> dict[str
     return status
 
 
-IN_CLUSTER = ""
-"""The context name that means the pod's own service account."""
-
 CONNECTIONS = 512
 TOKEN_PERIOD_S = 60.0
 FIRST_PAUSE_S = 2.0
@@ -160,21 +157,6 @@ _FAULTS = (
     RecursionError,  # a kubeconfig that is nested without end
     aiohttp.ClientError,  # OIDC and Google ask a server
 )
-
-
-@dataclass(frozen=True)
-class ClusterConfig:
-    """How to reach one cluster: its name in the fleet, the kubeconfig and the context in it (empty: in-cluster).
-
-    `document`: a kubeconfig in memory, which takes the place of the file. `refused`: why it must not be used, which
-    is then the error of every request; empty: it may.
-    """
-
-    name: str
-    kubeconfig: str = ""
-    context: str = IN_CLUSTER
-    document: JsonView | None = None
-    refused: str = ""
 
 
 def clusters_of(kubeconfig: str, contexts: tuple[str, ...] = ()) -> list[ClusterConfig]:

@@ -53,20 +53,36 @@ class FindingError(ValueError):
     """An object does not say how its cluster is reached; the text names the object, the field and what it should be."""
 
 
-@dataclass(frozen=True)
-class FoundCluster:
-    """A cluster that was found.
+IN_CLUSTER: Final = ""
+"""The context name that means the pod's own service account."""
 
-    `origin`: the object or file that names it, for messages. `kubeconfig`: how it is reached, with one context of the
-    cluster's name; None: it is the cluster in which this process runs. `trouble`: what its object says is wrong with
-    it; empty: nothing. `refused`: why its kubeconfig is not used; empty: it is used.
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """How to reach one cluster: its name in the fleet, the kubeconfig and the context in it (empty: in-cluster).
+
+    `document`: a kubeconfig in memory, which takes the place of the file. `refused`: why it must not be used, which
+    is then the error of every request; empty: it may.
     """
 
     name: str
-    origin: str
-    kubeconfig: Json | None
-    trouble: str = ""
+    kubeconfig: str = ""
+    context: str = IN_CLUSTER
+    document: JsonView | None = None
     refused: str = ""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A cluster of the fleet as it is named now.
+
+    `origin`: the object or file that names it, for messages; empty: an option does. `trouble`: what its object says is
+    wrong with it; empty: nothing.
+    """
+
+    config: ClusterConfig
+    origin: str = ""
+    trouble: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,24 +114,25 @@ class AccessProvider:
     envs_policy: str = ""
 
 
-def checked(found: Iterable[FoundCluster]) -> tuple[dict[str, FoundCluster], list[str]]:
+def checked(found: Iterable[Member]) -> tuple[dict[str, Member], list[str]]:
     """The clusters by name, and what is wrong: of two of one name the first (by origin) counts."""
-    clusters: dict[str, FoundCluster] = {}
+    clusters: dict[str, Member] = {}
     problems = []
     for each in sorted(found, key=lambda one: one.origin):
-        if not each.name or "/" in each.name or each.name == "*":
-            problems.append(f"{each.origin}: {each.name!r} cannot be a cluster's name: use one without a slash")
-        elif (other := clusters.get(each.name)) is not None:
-            problems.append(f"{each.origin}: cluster {each.name} is named by {other.origin} already: rename one")
+        name = each.config.name
+        if not name or "/" in name or name == "*":
+            problems.append(f"{each.origin}: {name!r} cannot be a cluster's name: use one without a slash")
+        elif (other := clusters.get(name)) is not None:
+            problems.append(f"{each.origin}: cluster {name} is named by {other.origin} already: rename one")
         else:
-            clusters[each.name] = each
+            clusters[name] = each
     return clusters, problems
 
 
 # --- kubeconfigs ------------------------------------------------------------------------------------------------------
 
 
-def from_kubeconfig(text: str, origin: str, name: str = "") -> list[FoundCluster]:
+def from_kubeconfig(text: str, origin: str, name: str = "") -> list[Member]:
     """The clusters of a kubeconfig: one with a single context is called `name`, those of several as their contexts.
 
     Raises FindingError: it is not a kubeconfig, or a context names what is not there.
@@ -128,13 +145,13 @@ def from_kubeconfig(text: str, origin: str, name: str = "") -> list[FoundCluster
         raise FindingError(f"{origin}: contexts: a kubeconfig must have a list of contexts")
     contexts = document["contexts"]
     return [
-        FoundCluster(chosen, origin, _only(document, context, chosen, origin))
+        _member(chosen, origin, _only(document, context, chosen, origin))
         for context in contexts
         for chosen in [name if name and len(contexts) == 1 else str(_get(context, "name", origin))]
     ]
 
 
-def from_kubeconfig_file(text: str, file_name: str) -> list[FoundCluster]:
+def from_kubeconfig_file(text: str, file_name: str) -> list[Member]:
     """The clusters of a file of a folder; one with a single context is called as the file, without its ending.
 
     Raises FindingError: as `from_kubeconfig`.
@@ -143,7 +160,7 @@ def from_kubeconfig_file(text: str, file_name: str) -> list[FoundCluster]:
     return from_kubeconfig(text, f"file {file_name}", stem)
 
 
-def from_kubeconfig_secret(secret: JsonView) -> list[FoundCluster]:
+def from_kubeconfig_secret(secret: JsonView) -> list[Member]:
     """The clusters of a Secret with a kubeconfig, called as its label says.
 
     Raises FindingError: it has no kubeconfig, or no usable one.
@@ -183,18 +200,19 @@ def _get(mapping: Any, key: str, origin: str) -> Any:
 # --- what a found kubeconfig may not say ------------------------------------------------------------------------------
 
 
-def vetted(found: FoundCluster, allowed: Allowed) -> FoundCluster:
+def vetted(found: Member, allowed: Allowed) -> Member:
     """The cluster with those fields of its kubeconfig that are known and harmless; one with another is refused.
 
     The refusal names the object, the field and the next step.
     """
-    if found.kubeconfig is None:
+    config = found.config
+    if config.document is None:
         return found
-    cluster, user = found.kubeconfig["clusters"][0]["cluster"], found.kubeconfig["users"][0]["user"]
+    cluster, user = config.document["clusters"][0]["cluster"], config.document["users"][0]["user"]
     refusal = _refusal(cluster, user, allowed)
     kept = ({key: each[key] for key in keys if key in each} for each, keys in ((cluster, _CLUSTER), (user, _USER)))
     refused = f"{found.origin}: {refusal}" if refusal else ""
-    return replace(found, kubeconfig=_kubeconfig(found.name, *kept), refused=refused)
+    return replace(found, config=replace(config, document=_kubeconfig(config.name, *kept), refused=refused))
 
 
 def _refusal(cluster: JsonView, user: JsonView, allowed: Allowed) -> str:
@@ -234,7 +252,7 @@ def _refusal(cluster: JsonView, user: JsonView, allowed: Allowed) -> str:
 # --- Argo CD ----------------------------------------------------------------------------------------------------------
 
 
-def from_argocd_secret(secret: JsonView) -> list[FoundCluster]:
+def from_argocd_secret(secret: JsonView) -> list[Member]:
     """The cluster of one of Argo CD's cluster Secrets.
 
     Raises:
@@ -255,7 +273,7 @@ def from_argocd_secret(secret: JsonView) -> list[FoundCluster]:
         raise FindingError(f"{origin}: data.config: must be a JSON object")
     name = name or secret["metadata"]["name"]
     if server.rstrip("/") == _IN_CLUSTER_SERVER and not config.get("bearerToken"):
-        return [FoundCluster(name, origin, None)]
+        return [_member(name, origin, None)]
     tls = config.get("tlsClientConfig") or {}
     cluster = _given(
         {
@@ -267,7 +285,7 @@ def from_argocd_secret(secret: JsonView) -> list[FoundCluster]:
         }
     )
     user = _given({"client-certificate-data": tls.get("certData"), "client-key-data": tls.get("keyData")})
-    return [FoundCluster(name, origin, _kubeconfig(name, cluster, user | _argocd_user(config, origin)))]
+    return [_member(name, origin, _kubeconfig(name, cluster, user | _argocd_user(config, origin)))]
 
 
 def _argocd_user(config: JsonView, origin: str) -> Json:
@@ -321,7 +339,7 @@ def providers_of(text: str, origin: str) -> list[AccessProvider]:
     return found
 
 
-def from_cluster_profile(profile: JsonView, providers: Sequence[AccessProvider]) -> list[FoundCluster]:
+def from_cluster_profile(profile: JsonView, providers: Sequence[AccessProvider]) -> list[Member]:
     """The cluster of a ClusterProfile, reached by the first provider of the file that it has.
 
     Raises:
@@ -347,7 +365,7 @@ def from_cluster_profile(profile: JsonView, providers: Sequence[AccessProvider])
     reached = _given({key: cluster.get(key) for key in kept})
     if (settings := extensions.get(_EXEC_CONFIG)) is not None:
         reached["extensions"] = [{"name": _EXEC_CONFIG, "extension": settings}]
-    return [FoundCluster(name, origin, _kubeconfig(name, reached, {"exec": plugin}), _trouble(status))]
+    return [_member(name, origin, _kubeconfig(name, reached, {"exec": plugin}), _trouble(status))]
 
 
 def _plugin(provider: AccessProvider, extensions: Mapping[str, Any], origin: str) -> Json:
@@ -392,6 +410,12 @@ def _trouble(status: JsonView) -> str:
 
 
 # --- what they share --------------------------------------------------------------------------------------------------
+
+
+def _member(name: str, origin: str, kubeconfig: Json | None, trouble: str = "") -> Member:
+    """A found cluster. `kubeconfig`: with one context of its name; None: it is the one in which this process runs."""
+    context = IN_CLUSTER if kubeconfig is None else name
+    return Member(ClusterConfig(name, context=context, document=kubeconfig), origin, trouble)
 
 
 def _kubeconfig(name: str, cluster: JsonView, user: JsonView) -> Json:

@@ -6,7 +6,8 @@ import time
 from contextlib import AsyncExitStack
 
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clusterfinder import ClusterFinder, JoinedCluster, Member, Members
+from reconciler.clusters.clusterfinder import ClusterFinder, JoinedCluster, Members
+from reconciler.core.foundclusters import Member
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.native import Evidence, ObserverConfig

@@ -32,8 +32,7 @@ from prometheus_client import CollectorRegistry
 from fleethpa.simulator.cluster import local_identity
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
 from reconciler.apply.statuswriter import ReconcilerMetrics
-from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.credentials import ClusterConfig
+from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.core.guardsettings import WriteGuards
 from reconciler.core.inbox import Position
 from reconciler.observer.clusterobserver import ClusterObserver

@@ -17,8 +17,7 @@ from kubernetes.aio.client import Configuration
 from fleethpa.simulator.cluster import Identity, _certificate, local_identity
 from reconciler.clusters import credentials
 from reconciler.clusters.answers import ApiError, ConfigError, NoAnswerError, UnreachableError
-from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.credentials import ClusterConfig
+from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.clusters.transfers import transfers_of
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"

@@ -16,8 +16,9 @@ from reconciler.core.foundclusters import (
     NOTHING_ALLOWED,
     AccessProvider,
     Allowed,
+    ClusterConfig,
     FindingError,
-    FoundCluster,
+    Member,
     checked,
     vetted,
 )
@@ -57,18 +58,20 @@ def offer(name: str = "reader", *extensions: tuple[str, Any], **cluster: Any) ->
     return {"name": name, "cluster": {"server": "https://east", "extensions": listed} | cluster}
 
 
-def user_of(found: list[FoundCluster]) -> Json:
+def user_of(found: list[Member]) -> Json:
     [one] = found
-    assert one.kubeconfig is not None
-    assert one.kubeconfig["contexts"] == [{"name": one.name, "context": {"cluster": one.name, "user": one.name}}]
-    user: Json = one.kubeconfig["users"][0]["user"]
+    assert one.config.document is not None
+    assert one.config.document["contexts"] == [
+        {"name": one.config.name, "context": {"cluster": one.config.name, "user": one.config.name}}
+    ]
+    user: Json = one.config.document["users"][0]["user"]
     return user
 
 
-def cluster_of(found: list[FoundCluster]) -> Json:
+def cluster_of(found: list[Member]) -> Json:
     [one] = found
-    assert one.kubeconfig is not None
-    cluster: Json = one.kubeconfig["clusters"][0]["cluster"]
+    assert one.config.document is not None
+    cluster: Json = one.config.document["clusters"][0]["cluster"]
     return cluster
 
 
@@ -84,7 +87,7 @@ def cluster_of(found: list[FoundCluster]) -> Json:
 )
 def test_clusters_of_a_file(text: str, file_name: str, names: list[str]) -> None:
     found = foundclusters.from_kubeconfig_file(text, file_name)
-    assert [each.name for each in found] == names
+    assert [each.config.name for each in found] == names
     for each in found:
         assert user_of([each]) == {"token": "t"}
 
@@ -99,7 +102,7 @@ def test_clusters_of_a_file(text: str, file_name: str, names: list[str]) -> None
 )
 def test_the_cluster_of_a_secret_with_a_kubeconfig(labels: Json, key: str, name: str) -> None:
     found = foundclusters.from_kubeconfig_secret(secret({key: kubeconfig("admin")}, labels))
-    assert [each.name for each in found] == [name]
+    assert [each.config.name for each in found] == [name]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +150,7 @@ def test_the_cluster_of_one_of_argo_cds_secrets(config: Json, user: Json, cluste
 
 def test_argo_cds_own_cluster_is_the_one_of_this_process() -> None:
     [found] = foundclusters.from_argocd_secret(argocd(server="https://kubernetes.default.svc", name="in-cluster"))
-    assert (found.name, found.kubeconfig) == ("in-cluster", None)
+    assert found.config == ClusterConfig("in-cluster")
 
 
 @pytest.mark.parametrize(
@@ -228,7 +231,7 @@ def test_conditions_of_a_cluster_profile(conditions: tuple[Json, ...], trouble: 
     assert found.trouble == trouble
 
 
-def _read_profile(item: Json) -> list[FoundCluster]:
+def _read_profile(item: Json) -> list[Member]:
     return foundclusters.from_cluster_profile(item, [READER])
 
 
@@ -236,7 +239,7 @@ def _read_providers(text: str) -> list[AccessProvider]:
     return foundclusters.providers_of(text, "--clusterprofile-provider-file p")
 
 
-def _read_file(text: str) -> list[FoundCluster]:
+def _read_file(text: str) -> list[Member]:
     return foundclusters.from_kubeconfig_file(text, "east.yaml")
 
 
@@ -327,7 +330,7 @@ def test_a_found_kubeconfig_that_reaches_beyond_itself_is_refused(user: Json, cl
     document = yaml.safe_load(kubeconfig("east", user=user))
     document["clusters"][0]["cluster"] |= cluster
     [found] = foundclusters.from_kubeconfig_secret(secret({"kubeconfig": yaml.safe_dump(document)}))
-    refused = vetted(found, Allowed(frozenset({"aws"}), frozenset({"AWS_PROFILE"}))).refused
+    refused = vetted(found, Allowed(frozenset({"aws"}), frozenset({"AWS_PROFILE"}))).config.refused
     assert refused.startswith("Secret fleet/one: ")
     assert says in refused
 
@@ -342,7 +345,7 @@ def test_a_found_kubeconfig_that_reaches_beyond_itself_is_refused(user: Json, cl
 )
 def test_an_argo_cd_secret_that_reaches_beyond_itself_is_refused(config: Json) -> None:
     [found] = foundclusters.from_argocd_secret(argocd(config))
-    assert vetted(found, NOTHING_ALLOWED).refused
+    assert vetted(found, NOTHING_ALLOWED).config.refused
 
 
 def test_a_found_kubeconfig_is_used_as_far_as_it_is_allowed_and_known() -> None:
@@ -350,7 +353,7 @@ def test_a_found_kubeconfig_is_used_as_far_as_it_is_allowed_and_known() -> None:
     text = kubeconfig("east", user={"exec": plugin, "tokenFile": "", "as": "system:admin"})
     [found] = foundclusters.from_kubeconfig_file(text, "east")
     used = vetted(found, Allowed(frozenset({"aws"}), frozenset({"AWS_PROFILE"})))
-    assert (used.refused, user_of([used])) == ("", {"exec": plugin})
+    assert (used.config.refused, user_of([used])) == ("", {"exec": plugin})
 
 
 def test_a_plugin_gets_no_variable_of_this_process_that_it_does_not_need() -> None:
@@ -376,7 +379,8 @@ async def test_a_file_of_an_odd_shape_is_reported_and_ends_nothing(tmp_path: Pat
 
 
 def test_of_two_clusters_of_one_name_the_first_counts_and_the_other_is_told() -> None:
-    found = [FoundCluster("east", "Secret b", {}), FoundCluster("east", "Secret a", None), FoundCluster("a/b", "c", {})]
+    named = (("east", "Secret b"), ("east", "Secret a"), ("a/b", "c"))
+    found = [Member(ClusterConfig(name), origin) for name, origin in named]
     clusters, problems = checked(found)
     assert {name: each.origin for name, each in clusters.items()} == {"east": "Secret a"}
     assert problems == [
