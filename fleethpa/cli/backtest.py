@@ -23,7 +23,7 @@ from fleethpa.changes.manifests import (
 from fleethpa.changes.schedules import SEASONS, TimedPolicy, parse_rule, parse_zone
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import closed_window
-from fleethpa.fleet.prices import price_for
+from fleethpa.fleet.prices import price_for, price_of
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, usage
@@ -120,9 +120,9 @@ def backtest(
     window = closed_window(since, until, session.now_ms())
     read = _manifests(session, files, validate)
     if fleets := _fleets(read, selection, given=bool(settings or policy.changes or emit_yaml)):
-        whole = session.run(_run_fleets(session, fleets, window))
+        whole, prices = session.run(_run_fleets(session, fleets, window, given))
         failed = [text for result in whole for text in _failed(result.name, result.recorded, result.candidate, gates)]
-        session.publish(fleet_report(whole, failed), output, html=html, plot=plot)
+        session.publish(fleet_report(whole, failed, prices), output, html=html, plot=plot)
         return ANSWER_IS_NO if failed else OK
     if not (files or settings or policy.changes):
         raise usage("backtest what?", cause="Name a candidate.", next_step="-f hpa.yaml, or --set maxReplicas=16 NAME")
@@ -208,11 +208,14 @@ def _fleets(read: Input | None, selection: Selection, *, given: bool) -> list[Fl
 
 
 async def _run_fleets(
-    session: Session, fleets: Sequence[FleetManifest], window: tuple[int, int]
-) -> list[FleetBacktest]:
+    session: Session, fleets: Sequence[FleetManifest], window: tuple[int, int], price: Decimal | None
+) -> tuple[list[FleetBacktest], dict[str, Decimal | None]]:
+    """Try FleetHPAs; and give the price of a replica-hour in each of their clusters (`price`: in all)."""
     async with session.past() as past:
         state = await read_state(past)
-        return await run_fleets(past, [tried(each, state) for each in fleets], window)
+        clusters = {member.name for each in fleets for member in each.members}
+        prices = {name: price_of(state.settings, name) if price is None else price for name in clusters}
+        return await run_fleets(past, [tried(each, state) for each in fleets], window), prices
 
 
 def _failed(name: object, recorded: Measures, candidate: Measures, gates: list[FailIf]) -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
@@ -95,25 +96,32 @@ async def _run(past: Past, fleet: FleetTried, window: tuple[int, int]) -> FleetB
     return fleet_backtest(fleet, {member.name: recordings[member.name] for member in fleet.members})
 
 
-def fleet_report(results: Sequence[FleetBacktest], failed: Sequence[str]) -> QuestionReport:
-    """The report of some FleetHPAs. `failed`: the conditions of `--fail-if` that are met."""
+def fleet_report(
+    results: Sequence[FleetBacktest], failed: Sequence[str], prices: Mapping[str, Decimal | None]
+) -> QuestionReport:
+    """The report of some FleetHPAs.
+
+    Args:
+        failed: the conditions of `--fail-if` that are met.
+        prices: of a replica-hour, by cluster; None: it has none.
+    """
     summary = [Section(parts=[Sentences([f"FAILED: {text}" for text in failed], "red")])] if failed else []
     return QuestionReport(
         "Backtest of FleetHPAs",
         "FleetBacktestList",
         {"items": [_document(each) for each in results], "failed": list(failed)},
-        [_section(each) for each in results],
+        [_section(each, prices) for each in results],
         summary,
         [Notes("This model cannot know:", _UNKNOWN)],
     )
 
 
-def _section(result: FleetBacktest) -> Section:
+def _section(result: FleetBacktest, prices: Mapping[str, Decimal | None]) -> Section:
     return Section(
         f"FleetHPA {result.name}",
         f"{rfc3339(result.since_ms)} … {rfc3339(result.until_ms)}   {counted(result.periods, 'sync period')}",
         [
-            Sentences([*_verdict(result), "model: open loop: samples, pods and scales stay as recorded"]),
+            Sentences([*_verdict(result, prices), "model: open loop: samples, pods and scales stay as recorded"]),
             measured(result.recorded, result.candidate, ("the whole", "separate HPAs", "FleetHPA", "change")),
             _members(result),
             _chart(result),
@@ -121,13 +129,14 @@ def _section(result: FleetBacktest) -> Section:
     )
 
 
-def _verdict(result: FleetBacktest) -> list[str]:
+def _verdict(result: FleetBacktest, prices: Mapping[str, Decimal | None]) -> list[str]:
     had, has = result.recorded.replica_hours, result.candidate.replica_hours
-    change = f" ({(has / had - 1) * 100:+.1f} %)" if had else ""
+    change = f"{(has / had - 1) * 100:+.1f} %" if had else ""
     count = counted(len(result.members), "cluster")
+    noted = "; ".join(filter(None, (change, _money(result, prices))))
     texts = [
         f"One autoscaler over {count} would have wanted {has:,.2f} replica-hours; "
-        f"the separate HPAs had {had:,.2f}{change}."
+        f"the separate HPAs had {had:,.2f}{f' ({noted})' if noted else ''}."
     ]
     if blocked := [each for each in result.members if each.recorded_at_max_minutes]:
         named = ", ".join(f"{each.hpa.cluster} for {minutes(each.recorded_at_max_minutes)}" for each in blocked)
@@ -135,6 +144,20 @@ def _verdict(result: FleetBacktest) -> list[str]:
     if result.undecided:
         texts.append(f"In {counted(result.undecided, 'sync period')} no metric could be read, and nothing was decided.")
     return texts
+
+
+def _money(result: FleetBacktest, prices: Mapping[str, Decimal | None]) -> str:
+    """What the difference would have cost or saved, each cluster at its price; empty: one has none."""
+    before, after = sum(each.recorded_mean for each in result.members), sum(each.share_mean for each in result.members)
+    cost = Decimal(0)
+    for each in result.members:
+        price = prices.get(each.hpa.cluster)
+        if price is None:
+            return ""
+        had = result.recorded.replica_hours * each.recorded_mean / before if before else 0.0
+        has = result.candidate.replica_hours * each.share_mean / after if after else 0.0
+        cost += price * Decimal(str(round(has - had, 3)))
+    return f"{abs(cost):,.2f} {'more' if cost > 0 else 'less'}"
 
 
 def _members(result: FleetBacktest) -> Grid:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from schemas.entries import WHOLE_PARTITION_KEY
+from schemas.settings import ClusterSettings, SettingsSet
 from tests.published import fits
 from tests.unit.cli_kit import Cli, Fleet
 
@@ -83,6 +86,20 @@ def test_the_report_says_what_was_compared_and_what_the_model_cannot_know(ask: A
     assert "One autoscaler over 2 clusters would have wanted" in made.stdout
     assert "by cluster" in made.stdout
     assert "whether traffic follows replicas" in made.stdout
+
+
+def test_money_is_named_where_each_cluster_has_a_price(ask: Any, fleet: Fleet) -> None:
+    clusters = [{"name": "east", "maxReplicas": 3}, {"name": "west", "minReplicas": 1}]
+    assert " more" not in ask(_manifest(clusters=clusters), *SINCE).stdout
+    fleet.append(SettingsSet(cluster="east", settings=ClusterSettings(price="60")), key=WHOLE_PARTITION_KEY)
+    fleet.append(SettingsSet(cluster="west", settings=ClusterSettings(price="6")), key=WHOLE_PARTITION_KEY)
+    fleet.checkpoint()
+    shown = ask(_manifest(clusters=clusters), *SINCE).stdout
+    hours = {name: 20 * 15 / 3600 * change for name, change in (("east", -1), ("west", 1))}
+    saved = re.search(r"%; ([0-9.]+) less\)", shown)
+    assert saved is not None, ask(_manifest(clusters=clusters), *SINCE).output
+    assert float(saved[1]) == pytest.approx(-60 * hours["east"] - 6 * hours["west"], rel=0.25)
+    assert re.search(r"%; [0-9.]+ (more|less)\)", ask(_manifest(clusters=clusters), *SINCE, "--price", "1/h").stdout)
 
 
 def test_shares_keep_bounds_and_move_to_the_weights_after_a_while(ask: Any) -> None:
