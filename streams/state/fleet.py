@@ -33,6 +33,7 @@ AWAY_PERIODS: Final = 2
 SILENCE_MS: Final = 30_000
 """A cluster whose scales were not seen for so long reports nothing, and so becomes away."""
 NO_REPORT: Final = "no cluster has reported on its replicas"
+NOT_ALL: Final = "not all clusters have reported on their replicas yet"
 
 
 class Message(Struct, frozen=True, gc=False):
@@ -202,6 +203,9 @@ def seen_by(
     names = [name for name in fleet.accounts if name in read and fits(read[name], autoscaler)]
     if not names:
         return JoinedObservation(ScaleFailure(NO_REPORT), PodCounts(), (None,) * len(autoscaler.metrics))
+    if any([each.report is None for name, each in fleet.accounts.items() if name not in gone]):
+        # What they have would be missing in the total, and be taken from the others.
+        return JoinedObservation(ScaleFailure(NOT_ALL), PodCounts(), (None,) * len(autoscaler.metrics))
     whole = joined([read[name] for name in names])
     if not isinstance(whole.scale, Scale):
         return whole

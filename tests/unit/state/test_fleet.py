@@ -295,3 +295,24 @@ def test_more_clusters_give_the_same_total(of: int) -> None:
     for _ in range(3):
         run.period(dict.fromkeys(names, 300))
     assert run.total == 6 * of
+
+
+def test_nothing_is_decided_before_all_clusters_that_are_not_away_have_reported() -> None:
+    """Else the replicas of those that report later would be missing in the total, and be taken from the others."""
+    fleet = Fleet({"east": 4, "north": 4, "west": 4}, 20)
+    fleet.deliver = lambda message: [] if getattr(message.body, "member", "") == "west" else [message]
+    fleet.period({"east": 200, "north": 200, "west": 200})
+    assert fleet.last()["error"].endswith("not all clusters have reported on their replicas yet")
+    fleet.deliver = everything_arrives
+    for _ in range(8):
+        fleet.period({"east": 200, "north": 200, "west": 200})
+        assert fleet.replicas == {"east": 4, "north": 4, "west": 4}
+    assert fleet.row("@fleet").fleet.shares == fleet.replicas  # type: ignore[union-attr]
+
+
+def test_a_cluster_that_never_reports_is_waited_for_until_it_is_away() -> None:
+    fleet = Fleet({"east": 4, "west": 4}, 20)
+    fleet.away = {"west"}
+    for _ in range(8):
+        fleet.period({"east": 400, "west": 0})
+    assert fleet.replicas["east"] == 8
