@@ -51,12 +51,26 @@ class Limit:
     shown: str
 
 
-class OverLimitError(ValueError):
+class Refusal(Exception):  # noqa: N818 - also a value that is collected, not only raised
+    """Why something that comes from outside was not taken.
+
+    Args:
+        code: one camelCase word of a small set, a metric label.
+        text: what is wrong, naming the field, for the person who sent it.
+    """
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+class OverLimitError(Refusal, ValueError):
     """Something is larger, or there are more of it, than a limit allows. The text names object, limit and value."""
 
     def __init__(self, limit: Limit, of: str, value: int) -> None:
         self.limit = limit
-        super().__init__(f"{limit.what} of {of}: {value} {limit.unit}, the limit is {limit.most}")
+        super().__init__("overLimit", f"{limit.what} of {of}: {value} {limit.unit}, the limit is {limit.most}")
 
 
 def check(limit: Limit, value: int, of: str) -> None:

@@ -13,6 +13,7 @@ from schemas import limits, topics
 from schemas.codec import decode, encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome, PublicRecord, central_name
 from schemas.keys import partition_for
+from schemas.limits import Refusal
 from schemas.observed import (
     Answers,
     AutoscalerList,
@@ -34,7 +35,7 @@ from schemas.settings import ClusterSettings, SettingsSet
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import Batcher, log_entries, rejected
 from streams.ingest.mapping import Mapping, Resolver
-from streams.ingest.pieces import Conversion, RawRecord, Refusal
+from streams.ingest.pieces import Conversion, RawRecord
 from tests.partition_kit import CLUSTER, ENFORCING, KEY, NAMESPACE, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 BROKER_BYTES = 1_048_576 - 4_096

@@ -11,8 +11,8 @@ from runtime.records import read_in_force
 from runtime.topicadmin import TopicAdmin, TopicError, acl_commands, agent_acls, agent_topics, wanted_beside
 from schemas.agents import MAX_TOPIC_NAME, AgentRegistry, AgentSet, AgentTopics, metric_name
 from schemas.connection import KafkaSettings
+from schemas.limits import Refusal
 from schemas.topics import LOG
-from streams.ingest.pieces import Refusal
 from streams.ingest.values import check_cluster
 
 QUOTAS = "producer_byte_rate=2097152,consumer_byte_rate=4194304,request_percentage=25"

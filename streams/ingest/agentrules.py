@@ -14,7 +14,7 @@ from schemas.agents import AgentRegistry, AgentSet, AgentTopics
 from schemas.codec import encode
 from schemas.entries import Body, HandsChanged, Outcome
 from schemas.keys import parse_session
-from schemas.limits import PROBLEM, shortened
+from schemas.limits import PROBLEM, Refusal, shortened
 from schemas.observed import (
     REFUSED_PART,
     AutoscalerDeleted,
@@ -29,7 +29,7 @@ from schemas.observed import (
 from streams.ingest import own as topickinds
 from streams.ingest import pieces as rates
 from streams.ingest.checks import check_range
-from streams.ingest.pieces import SHOWN_S, AgentRates, Conversion, Piece, Refusal
+from streams.ingest.pieces import SHOWN_S, AgentRates, Conversion, Piece
 from streams.state.namespacekeys import spread_over
 from streams.state.rates import series_name
 

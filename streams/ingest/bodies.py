@@ -25,7 +25,7 @@ from schemas.fitting import IGNORED, fitted, fitted_hpa
 from schemas.keys import FLEET
 from schemas.kubernetes.quantity import parse_quantity
 from schemas.kubernetes.shape import Json
-from schemas.limits import MAX_TIME_MS, OverLimitError
+from schemas.limits import MAX_TIME_MS, OverLimitError, Refusal
 from schemas.observed import (
     Answers,
     AutoscalerDeleted,
@@ -57,9 +57,9 @@ from streams.across.division import contradiction
 from streams.hpa.parts import PartError, read_part
 from streams.hpa.rules import minor_of, parse_gates, rules_of
 from streams.ingest import own as topickinds
-from streams.ingest.checks import check_answers, check_chunk, check_limit, check_pod, check_pod_list, check_range
+from streams.ingest.checks import check_answers, check_chunk, check_pod, check_pod_list, check_range
 from streams.ingest.hpamanifests import checked_hpa
-from streams.ingest.pieces import Piece, Refusal
+from streams.ingest.pieces import Piece
 from streams.ingest.values import check_cluster, check_namespace, check_object, check_text
 
 Refuse = Callable[[Refusal], None]
@@ -86,7 +86,7 @@ def normalize(body: Body, place: SourcePlace, refuse: Refuse) -> Piece:
     """
     kind = kind_of(body)
     _check_kind(kind, body, place)
-    body = fitted(body, place.namespace, lambda error: refuse(over_limit(error)))
+    body = fitted(body, place.namespace, refuse)
     if session := getattr(body, "session", ""):
         check_text(session, "session")  # the fold reads its number and keeps it in rows
     everywhere = kind == "command" and place.topic == topics.SETTINGS and not place.namespace
@@ -118,11 +118,6 @@ def _check_of_fleet(body: Body, kind: str) -> None:
         raise Refusal("invalid", f"an HPA of {FLEET} needs fleet, which says among which clusters it is divided")
 
 
-def over_limit(error: OverLimitError) -> Refusal:
-    """Give the refusal of what exceeds a limit."""
-    return Refusal("overLimit", str(error))
-
-
 def _check_kind(kind: str, body: Body, place: SourcePlace) -> None:
     if place.topic == topics.AUTOSCALERS and central_name(body) is not None:
         raise Refusal("wrongTopic", f"a central HPA is not read from {place.topic}; send it to {topics.SPECS}")
@@ -150,7 +145,7 @@ def _checked(body: Body, place: SourcePlace, refuse: Refuse) -> Body:
             return _autoscaler_list(body, place, refuse)
         case PodList():
             check_pod_list(body)
-            check_limit(limits.LIST, len(encode(body)), f"pods of namespace {place.namespace}")
+            limits.check(limits.LIST, len(encode(body)), f"pods of namespace {place.namespace}")
         case Command():
             _command(body, place)
         case FleetReport():
@@ -176,7 +171,7 @@ def _fleet(fleet: FleetSpec, spec: Json, revision: int, place: SourcePlace) -> N
         raise Refusal("invalid", f"fleet: a FleetHPA is of cluster {FLEET}, not of {place.cluster}")
     if not revision:
         raise Refusal("invalid", "a FleetHPA needs a revision, another one with each change")
-    check_limit(limits.FLEET_CLUSTERS, len(fleet.clusters), "fleet.clusters")
+    limits.check(limits.FLEET_CLUSTERS, len(fleet.clusters), "fleet.clusters")
     for each in fleet.clusters:
         check_cluster(each.name)
     if problem := contradiction(fleet.clusters, spec["minReplicas"], spec["maxReplicas"]):
@@ -195,7 +190,7 @@ def _fleet_report(body: FleetReport, place: SourcePlace) -> None:
     check_cluster(body.member)
     if body.most < body.replicas:
         raise Refusal("invalid", f"most is {body.most}, below replicas, which are {body.replicas}")
-    check_limit(limits.FLEET_PART, len(body.part), f"{body.member}/{place.namespace}/{body.name}")
+    limits.check(limits.FLEET_PART, len(body.part), f"{body.member}/{place.namespace}/{body.name}")
     try:
         read_part(body.part)
     except PartError as error:
@@ -208,7 +203,7 @@ def _taken_hpa(hpa: Json, place: SourcePlace, refuse: Refuse) -> Json:
     if not isinstance(why, str):
         checked = checked_hpa(hpa, place.namespace)
         # In the defaulted object of the newest version fields may be that were hidden in annotations.
-        return fitted_hpa(checked, place.namespace, lambda error: refuse(over_limit(error)))
+        return fitted_hpa(checked, place.namespace, refuse)
     checked = checked_hpa({name: value for name, value in hpa.items() if name != IGNORED}, place.namespace)
     checked["spec"].pop("metrics", None)  # the default of an HPA without any
     why = limits.shortened(why, limits.ERROR)
@@ -220,7 +215,7 @@ def _autoscaler_list(body: AutoscalerList, place: SourcePlace, refuse: Refuse) -
     check_chunk(body.list_id, body.chunk, body.chunks)
     rivals = list(_good_rivals(body.rivals, refuse))
     made = structs.replace(body, hpas=list(_good_hpas(body.hpas, place, refuse)), rivals=rivals)
-    check_limit(limits.LIST, len(encode(made)), f"HPAs of namespace {place.namespace}")
+    limits.check(limits.LIST, len(encode(made)), f"HPAs of namespace {place.namespace}")
     return made
 
 
@@ -241,7 +236,7 @@ def _good_rivals(rivals: list[Json], refuse: Refuse) -> Iterator[Json]:
         if size <= limits.SCALE_NAME.most:
             yield made
         else:
-            refuse(over_limit(OverLimitError(limits.SCALE_NAME, f"rivals[{index}]", size)))
+            refuse(OverLimitError(limits.SCALE_NAME, f"rivals[{index}]", size))
 
 
 def _rival(rival: dict[str, Any], field: str) -> dict[str, Any]:
@@ -291,31 +286,31 @@ def _cluster_or_all(name: str) -> None:
 def _scale(body: ScaleSet) -> None:
     check_text(body.target.kind, "target.kind")
     check_object(body.target.name, "target.name")
-    check_limit(limits.SCALE_NAME, len(body.target.group), "target.group")
+    limits.check(limits.SCALE_NAME, len(body.target.group), "target.group")
 
 
 def _heartbeat(body: Heartbeat) -> None:
     check_text(body.session, "session")
-    check_limit(limits.WATCHES, len(body.watches) + len(body.problems) + len(body.reasons), "a heartbeat")
+    limits.check(limits.WATCHES, len(body.watches) + len(body.problems) + len(body.reasons), "a heartbeat")
     for name in (*body.watches, *body.problems, *body.reasons):
         check_text(name, "watch")
-    check_limit(limits.VERSION, len(body.kubernetes), "kubernetes")
+    limits.check(limits.VERSION, len(body.kubernetes), "kubernetes")
 
 
 def _report(body: ClusterReport) -> None:
     check_text(body.session, "session")
-    check_limit(limits.TROUBLES, len(body.troubles), f"cluster {body.cluster}")
-    check_limit(limits.REPORT, len(encode(body)), f"cluster {body.cluster}")
+    limits.check(limits.TROUBLES, len(body.troubles), f"cluster {body.cluster}")
+    limits.check(limits.REPORT, len(encode(body)), f"cluster {body.cluster}")
     for index, trouble in enumerate(body.troubles):
         place = f"troubles[{index}]"
         check_text(trouble.part, f"{place}.part")
-        check_limit(limits.TROUBLE_NAMESPACES, len(trouble.namespaces), place)
+        limits.check(limits.TROUBLE_NAMESPACES, len(trouble.namespaces), place)
 
 
 def _outcome(body: Outcome) -> None:
     check_text(body.decision, "decision")
     check_object(body.name, "name")
-    check_limit(limits.UID, len(body.uid), f"the outcome of {body.decision}")
+    limits.check(limits.UID, len(body.uid), f"the outcome of {body.decision}")
 
 
 def _serving(body: Serving) -> None:
@@ -327,7 +322,7 @@ def _serving(body: Serving) -> None:
 def _hands(body: HandsChanged) -> None:
     check_cluster(body.cluster)
     check_text(body.holder, "holder")
-    check_limit(limits.NAME, len(body.before), "handsChanged.before")
+    limits.check(limits.NAME, len(body.before), "handsChanged.before")
     for native in body.natives:
         check_namespace(native.namespace)
         check_object(native.name, "natives.name")
@@ -342,7 +337,7 @@ def _breaker(body: BreakerCommand) -> None:
 
 def _settings(body: SettingsSet) -> None:
     _cluster_or_all(body.cluster)
-    check_limit(limits.SETTINGS, len(encode(body)), f"cluster {body.cluster}")
+    limits.check(limits.SETTINGS, len(encode(body)), f"cluster {body.cluster}")
     settings = body.settings
     for field, minimum in MINIMA.items():
         if (value := getattr(settings, field)) is not None:
@@ -402,7 +397,7 @@ def _engine(body: EngineSet) -> None:
 
 def _deleted(body: PodDeleted | AutoscalerDeleted) -> None:
     check_object(body.name, "name")
-    check_limit(limits.UID, len(getattr(body, "uid", "")), body.name)
+    limits.check(limits.UID, len(getattr(body, "uid", "")), body.name)
 
 
 _CHECKS: dict[type, Callable[[Any], object]] = {

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from schemas import fitting, limits
 from schemas.kubernetes.quantity import MAX_I64, QuantityError, parse_quantity
-from schemas.limits import POD_QUANTITY, Limit, OverLimitError
+from schemas.limits import POD_QUANTITY, Refusal
 from schemas.observed import (
     Answers,
     Container,
@@ -20,19 +20,7 @@ from schemas.observed import (
     Samples,
 )
 from schemas.packed import pod_names
-from streams.ingest.pieces import Refusal
 from streams.ingest.values import check_namespace, check_object, check_text, check_time, is_object
-
-
-def check_limit(limit: Limit, value: int, of: str) -> None:
-    """Check a size or a number against a limit of everything that comes from outside.
-
-    Raises Refusal: `overLimit`, naming the object, the limit and the value.
-    """
-    try:
-        limits.check(limit, value, of)
-    except OverLimitError as error:
-        raise Refusal("overLimit", str(error)) from error
 
 
 def check_chunk(list_id: str, chunk: int, chunks: int) -> None:
@@ -128,7 +116,7 @@ def _packed(answer: MetricAnswer, pods: PackedPods) -> None:
         raise Refusal("invalid", "packed goes with api resource or pods, without usages and values")
     count, ages, columns = pods.names.count(",") + 1, pods.ages, pods.columns
     if count > limits.PACKED_PODS.most:
-        check_limit(limits.PACKED_PODS, count, f"an answer to {answer.metric[:80] or answer.api}")
+        limits.check(limits.PACKED_PODS, count, f"an answer to {answer.metric[:80] or answer.api}")
     if len(pods.prefix) > limits.SCALE_NAME.most:
         raise Refusal("badName", f"the prefix of packed has {len(pods.prefix)} characters, a name at most 253")
     for name in pod_names(pods):
@@ -152,10 +140,7 @@ def check_point(point: Point) -> None:
 
     Raises Refusal: naming the field.
     """
-    try:
-        fitting.check_point(point)
-    except OverLimitError as error:
-        raise Refusal("overLimit", str(error)) from error
+    fitting.check_point(point)
     check_text(point.metric, "metric")
     check_time(point.time, "time")
     is_resource = point.type in ("Resource", "ContainerResource")

@@ -11,15 +11,15 @@ import orjson
 
 from schemas import limits, topics
 from schemas.entries import PublicRecord
-from schemas.limits import MAX_TIME_MS
+from schemas.limits import MAX_TIME_MS, Refusal
 from schemas.observed import Point, Samples
 from schemas.topics import Headers
 from streams.ingest import otlp, own
 from streams.ingest.bodies import SourcePlace, check_one_hpa, normalize
-from streams.ingest.checks import check_limit, check_point
+from streams.ingest.checks import check_point
 from streams.ingest.mapping import Resolver
 from streams.ingest.otlp import SourceSeries
-from streams.ingest.pieces import Conversion, Piece, RawRecord, Refusal, header
+from streams.ingest.pieces import Conversion, Piece, RawRecord, header
 from streams.ingest.values import time_to_ms
 
 OTLP_PROTO = "otlp_proto"
@@ -63,7 +63,7 @@ def check_size(value: bytes | None) -> bytes:
     if not value:
         raise Refusal("empty", "the record has no value")
     # Unread: no accepted producer sends larger ones, and reading one costs memory.
-    check_limit(limits.PUBLIC_RECORD, len(value), "this topic")
+    limits.check(limits.PUBLIC_RECORD, len(value), "this topic")
     return value
 
 

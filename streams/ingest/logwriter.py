@@ -18,10 +18,11 @@ from schemas import limits
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, Entry, HandsChanged, LeftNative, Source
 from schemas.keys import namespace_key, partition_for
+from schemas.limits import Refusal
 from schemas.observed import Answers, Samples
 from schemas.topics import LOG, MAX_LOG_RECORD_BYTES, REJECTED, REJECTED_KEPT_BYTES
 from streams.ingest.mapping import Mapping
-from streams.ingest.pieces import Conversion, Piece, RawRecord, Refusal
+from streams.ingest.pieces import Conversion, Piece, RawRecord
 
 _HEAD = b'{"v":%d,"entries":[' % VERSION
 _TAIL = b"]}"

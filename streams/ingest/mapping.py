@@ -13,10 +13,10 @@ from msgspec import Struct, field
 from schemas.codec import in_words
 from schemas.connection import KafkaSettings
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
+from schemas.limits import Refusal
 from schemas.observed import MetricType, Point
 from schemas.topics import PUBLIC_TOPICS
 from streams.ingest.otlp import SourceSeries, Temporality
-from streams.ingest.pieces import Refusal
 from streams.ingest.values import check_cluster, check_namespace, check_object, check_text, is_cluster, to_milli
 
 

@@ -15,8 +15,7 @@ from msgspec import Meta, Struct
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from schemas.codec import in_words
-from schemas.limits import Int64
-from streams.ingest.pieces import Refusal
+from schemas.limits import Int64, Refusal
 from streams.ingest.values import nanos_to_ms
 
 T = TypeVar("T")

@@ -13,8 +13,8 @@ from schemas import topics
 from schemas.agents import agent_of_reports
 from schemas.codec import encode
 from schemas.entries import VERSION, Body, PublicRecord, central_name
+from schemas.limits import Refusal
 from schemas.observed import Command, MetricType, Point
-from streams.ingest.pieces import Refusal
 from streams.ingest.values import check_cluster, check_namespace, check_text, time_to_ms, to_milli
 
 T = TypeVar("T")

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from schemas.agents import AgentTopics
 from schemas.entries import Body
+from schemas.limits import Refusal
 from schemas.topics import Headers
 
 
@@ -22,20 +23,6 @@ class RawRecord(NamedTuple):
     timestamp_ms: int
     value: bytes | None
     headers: Headers = ()
-
-
-class Refusal(Exception):  # noqa: N818 - also a value that is collected, not only raised
-    """Why something was not taken.
-
-    Args:
-        code: one camelCase word of a small set, a metric label.
-        text: what is wrong, naming the field, for the person who sent it.
-    """
-
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-        self.text = text
 
 
 HARMLESS = frozenset({"unmatched", "dropped", "noValue"})

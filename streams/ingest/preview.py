@@ -12,6 +12,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from schemas import topics
 from schemas.keys import namespace_key
 from schemas.kubernetes.gotimes import rfc3339_seconds
+from schemas.limits import Refusal
 from schemas.observed import Answers, Samples
 from schemas.packed import unpacked
 from schemas.topics import Headers
@@ -21,7 +22,7 @@ from streams.ingest.bodies import kind_of
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import log_entries
 from streams.ingest.mapping import Mapping, Resolver
-from streams.ingest.pieces import Conversion, RawRecord, Refusal
+from streams.ingest.pieces import Conversion, RawRecord
 
 EXAMPLE_TIME_MS = 1_790_000_015_000
 """2026-09-21T14:13:35Z."""

@@ -5,8 +5,7 @@ from functools import lru_cache
 
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.objectmeta import dns_label_errors, dns_subdomain_errors
-from schemas.limits import MAX_TIME_MS, NAME
-from streams.ingest.pieces import Refusal
+from schemas.limits import MAX_TIME_MS, NAME, Refusal
 
 MAX_TEXT = NAME.most
 

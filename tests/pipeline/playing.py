@@ -13,10 +13,11 @@ from runtime.kafkaclients import reader, strict_producer
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.keys import namespace_key, partition_for
+from schemas.limits import Refusal
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import Batch, Batcher, log_entries
 from streams.ingest.mapping import Mapping, Resolver
-from streams.ingest.pieces import RawRecord, Refusal
+from streams.ingest.pieces import RawRecord
 from streams.state.partition import Partition
 from tests.decider_process import Decider
 from tests.pipeline.ingesting import Process

@@ -21,6 +21,7 @@ from schemas.agents import AgentSet
 from schemas.codec import decode, encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, HandsChanged, LeftNative, Outcome, PublicRecord
 from schemas.keys import HpaId, namespace_key, partition_for
+from schemas.limits import Refusal
 from schemas.observed import (
     REFUSED_PART,
     Answers,
@@ -47,7 +48,7 @@ from streams.ingest.agentrules import ReceivedAt, admit
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import Batcher, LogEntry, log_entries
 from streams.ingest.mapping import Mapping, Resolver
-from streams.ingest.pieces import COPIED_BYTES, AgentRates, Conversion, Piece, RawRecord, Refusal
+from streams.ingest.pieces import COPIED_BYTES, AgentRates, Conversion, Piece, RawRecord
 from streams.state import partition
 from streams.state.namespacekeys import SPREAD_FROM, query_key, row_of_answer, spread_over
 from streams.state.rates import series_name

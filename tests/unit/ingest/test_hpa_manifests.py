@@ -15,9 +15,9 @@ from schemas.kubernetes.hpa import (
     semantically_equal_status,
 )
 from schemas.kubernetes.validation import api_error_message, validate_create, validate_update
+from schemas.limits import Refusal
 from streams.ingest import hpamanifests
 from streams.ingest.hpamanifests import checked_hpa
-from streams.ingest.pieces import Refusal
 from tests.conformance.strategy import generation_after_update
 from tests.conformance.v1 import v2_to_v1
 

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import limits, topics
+from schemas.limits import Refusal
 from streams.ingest import convert as messageformats
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import log_entries, rejected
 from streams.ingest.mapping import Mapping, Resolver
-from streams.ingest.pieces import Conversion, RawRecord, Refusal
+from streams.ingest.pieces import Conversion, RawRecord
 from streams.ingest.preview import EXAMPLE_TIME_MS, example
 
 RESOLVER = Resolver(Mapping())

@@ -12,10 +12,11 @@ from schemas import topics
 from schemas.codec import decode, encode
 from schemas.entries import WHOLE_PARTITION_KEY, Entry, LogRecord, Source
 from schemas.keys import partition_for
+from schemas.limits import Refusal
 from schemas.observed import Answers, ClusterReport, MetricAnswer, Pod, PodDeleted, PodList, PodUsage, Point, Samples
 from schemas.settings import Restart
 from streams.ingest.logwriter import MAX_ENTRY_BYTES, Batch, Batcher, LogEntry, log_entries, rejected
-from streams.ingest.pieces import Piece, RawRecord, Refusal
+from streams.ingest.pieces import Piece, RawRecord
 
 RAW = RawRecord(topics.SAMPLES, 1, 7, 1_000, b"{}")
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from schemas.limits import Refusal
 from schemas.observed import Point
 from streams.ingest.mapping import Mapping, MappingError, Resolver, load_mapping
 from streams.ingest.otlp import SourceSeries
-from streams.ingest.pieces import Refusal
 
 WHERE = {"cluster": "east", "namespace": "shop"}
 

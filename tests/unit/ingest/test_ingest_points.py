@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.ingest.pieces import Refusal
+from schemas.limits import Refusal
 from streams.ingest.values import MAX_MILLI, MIN_MILLI, check_time, nanos_to_ms, time_to_ms, to_milli
 
 
