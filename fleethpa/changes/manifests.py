@@ -188,7 +188,12 @@ def checked_hpa(manifest: FileManifest, namespace: str | None) -> Json:
     if namespace and manifest.namespace not in ("", namespace):
         cause = f"It says {manifest.namespace}, -n says {namespace}."
         raise usage(f"{manifest.source}: the namespaces do not match", cause=cause)
-    body, errors = check_hpa(manifest, namespace or DEFAULT_NAMESPACE)
+    return valid_hpa(manifest, namespace or DEFAULT_NAMESPACE)
+
+
+def valid_hpa(manifest: FileManifest, namespace: str) -> Json:
+    """The defaulted autoscaling/v2 object of a manifest. Raises CommandError: it is not valid (exit 2)."""
+    body, errors = check_hpa(manifest, namespace)
     if errors:
         lines = "\n".join(f"* {error}" for error in errors) if len(errors) > 1 else errors[0]
         name = manifest.name or "<unnamed>"

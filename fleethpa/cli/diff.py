@@ -8,7 +8,7 @@ import click
 
 from fleethpa.changes.lintrules import Finding
 from fleethpa.changes.lintrules import lint as check
-from fleethpa.changes.manifests import FieldValidation, FileManifest, check_hpa, read_hpas, validate_option
+from fleethpa.changes.manifests import FieldValidation, FileManifest, read_hpas, valid_hpa, validate_option
 from fleethpa.changes.schedules import kept_by
 from fleethpa.changes.versions import version_named
 from fleethpa.fleet.finding import matching_clusters
@@ -123,13 +123,7 @@ def diff(
     The order of metrics does not matter, and a field that is left out has its default.
     """
     read = read_hpas(session, filenames, validate)
-    wanted: list[tuple[FileManifest, Json]] = []
-    for manifest in read.hpas:
-        body, errors = check_hpa(manifest, namespace)
-        if errors:
-            raise usage(f"{manifest.source}: HPA {manifest.name} is invalid", cause="\n".join(errors))
-        wanted.append((manifest, body))
-
+    wanted = [(manifest, valid_hpa(manifest, namespace)) for manifest in read.hpas]
     state = session.run(fleet_now(session))
     globs = cluster_globs(clusters)
     known = matching_clusters(state, globs)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from fleethpa.changes.manifests import FieldValidation, Input, check_hpa, read_input, validate_option, warn_about_fields
+from fleethpa.changes.manifests import FieldValidation, Input, read_input, valid_hpa, validate_option, warn_about_fields
 from fleethpa.changes.specs import changed_spec, checked, with_metrics
 from fleethpa.fleet.finding import find_decision, name_and_moment
 from fleethpa.fleet.state import look_for_trouble
@@ -100,10 +100,7 @@ def _candidate(read: Input, files: tuple[str, ...], inputs: EvaluationInputs) ->
     found = []
     for manifest in read.hpas:
         if (manifest.namespace or hpa.namespace, manifest.name) == (hpa.namespace, hpa.name):
-            body, errors = check_hpa(manifest, hpa.namespace)
-            if errors:
-                raise usage(f"{manifest.source}: HPA {manifest.name} is invalid", cause="\n".join(errors))
-            found.append(body)
+            found.append(valid_hpa(manifest, hpa.namespace))
     if len(found) != 1:
         listed = ", ".join(f"{m.namespace or hpa.namespace}/{m.name}" for m in read.hpas[:5]) or "none"
         named = f"{len(found)} HPAs" if found else "no HPA"

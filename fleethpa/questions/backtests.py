@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from fleethpa.changes.manifests import Input, check_hpa
+from fleethpa.changes.manifests import Input, valid_hpa
 from fleethpa.changes.schedules import TimedPolicy, forecast_rules, spec_under
 from fleethpa.changes.specs import changed_spec, checked
 from fleethpa.fleet.finding import chosen_some
@@ -119,9 +119,7 @@ def requests(
 def _of_files(read: Input, selection: Selection, state: FleetState) -> list[tuple[dict[str, Any], HpaView]]:
     found: list[tuple[dict[str, Any], HpaView]] = []
     for manifest in read.hpas:
-        body, errors = check_hpa(manifest, selection.namespace or "default")
-        if errors:
-            raise usage(f"{manifest.source}: HPA {manifest.name} is invalid", cause="\n".join(errors))
+        body = valid_hpa(manifest, selection.namespace or "default")
         place = (body["metadata"]["namespace"], body["metadata"]["name"])
         same = [view for id_, view in state.hpas.items() if id_[1:] == place and selection.cluster_matches(id_.cluster)]
         if not same:
