@@ -248,7 +248,7 @@ def _members(session: Session, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def ingest_part(session: Session, /, **options: Any) -> Part:
     """Make the ingest part."""
-    from streams.ingest.mapping import IngestConfig
+    from streams.ingest.preflight import IngestConfig
     from streams.ingest.worker import run_ingest
 
     mapping = ingest_mapping(options.get("mapping"))

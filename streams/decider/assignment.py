@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from dataclasses import dataclass, field
 
 from runtime.kafkaclients import OffsetBounds
+from runtime.process import PartConfig
 from schemas.connection import KafkaSettings
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from streams.decider.owned import OwnedPartition, decisions_offset_of, split_rows, written_rows
@@ -17,13 +18,12 @@ from streams.state.rowcodec import applied_offset, partition_key, row_partition,
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeciderConfig:
+class DeciderConfig(PartConfig):
     """Settings of one decider process.
 
     Attributes:
         instance_id: the name of this worker for Kafka's static membership (a StatefulSet's pod name); None: a dynamic
             member, whose partitions wait for the session time-out when it dies.
-        web_port: port of /healthz, /readyz and /metrics; 0: a free one, printed; None: none.
         ticks: append a tick a second to each owned partition. Off in playback.
         playback: log time is source time; refuses a log topic with append time.
         session_timeout_s: how long a worker may be silent before its partitions go to another.
@@ -33,8 +33,6 @@ class DeciderConfig:
 
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
     instance_id: str | None = None
-    web_host: str = "127.0.0.1"
-    web_port: int | None = None
     ticks: bool = True
     playback: bool = False
     session_timeout_s: float = 15.0

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from runtime import ending
 from runtime.kafkaclients import has_reached, partition_counts, reader
-from runtime.process import health_server
+from runtime.process import PartConfig, health_server
 from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.archive.archiver import Archiver, SegmentLimits
@@ -33,12 +33,11 @@ DRAIN_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArchiveConfig:
+class ArchiveConfig(PartConfig):
     """The configuration of the archiver.
 
     `once`: end at what the topics hold now. `flush_ms`: how long a record may wait to be durable. `key`: private key
-    file for signed checkpoints; None: none are made. `sign_ms`: how often they are made. `web_port`: port of /healthz,
-    /readyz, /metrics; 0 takes a free one, None: no server.
+    file for signed checkpoints; None: none are made. `sign_ms`: how often they are made.
     """
 
     root: Path
@@ -48,8 +47,6 @@ class ArchiveConfig:
     flush_ms: int = 500
     key: Path | None = None
     sign_ms: int = 60_000
-    web_host: str = "127.0.0.1"
-    web_port: int | None = None
 
 
 class Archived(NamedTuple):

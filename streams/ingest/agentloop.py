@@ -23,8 +23,8 @@ from streams.ingest.agentrules import ReceivedAt, admit
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import IngestMetrics, LogWriter, Recorder, raw_record
 from streams.ingest.loop import MAX_TAKEN, Item, PartitionProgress, SourceWorker, unless
-from streams.ingest.mapping import IngestConfig
 from streams.ingest.pieces import AgentRates, Conversion
+from streams.ingest.preflight import IngestConfig
 
 log = logging.getLogger("fleethpa.ingest")
 

@@ -30,9 +30,9 @@ from schemas.topics import OUTCOMES
 from streams.ingest.agentrules import refuse_agents
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import Batch, IngestMetrics, LogWriter, Recorder, raw_record
-from streams.ingest.mapping import IngestConfig, Resolver
+from streams.ingest.mapping import Resolver
 from streams.ingest.pieces import Conversion, RawRecord
-from streams.ingest.preflight import IngestError
+from streams.ingest.preflight import IngestConfig, IngestError
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)

@@ -1,8 +1,6 @@
 """How a foreign series becomes a metric of an HPA: rules from YAML, first match wins; and the settings of ingest."""
 
 from collections.abc import Mapping as MappingType
-from dataclasses import dataclass
-from dataclasses import field as dataclass_field
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from typing import Any, Literal, NamedTuple
@@ -11,11 +9,9 @@ import msgspec
 from msgspec import Struct, field
 
 from schemas.codec import in_words
-from schemas.connection import KafkaSettings
 from schemas.kubernetes.manifests import YamlTextError, parse_yaml
 from schemas.limits import Refusal
 from schemas.observed import MetricType, Point
-from schemas.topics import PUBLIC_TOPICS
 from streams.ingest.otlp import SourceSeries, Temporality
 from streams.ingest.values import check_cluster, check_namespace, check_object, check_text, is_cluster, to_milli
 
@@ -283,41 +279,3 @@ def _check_identity(series: SourceSeries, rule: Rule, kind: MetricType, found: M
         check_namespace(found["container"])
     if kind == "Object" and not series.attribute(rule.object):
         raise Refusal("unmatched", f"{series.name} has no attribute {rule.object}, which names its object")
-
-
-@dataclass(frozen=True, kw_only=True)
-class IngestConfig:
-    """Settings of one worker.
-
-    `sample_topics`: topics of other producers, read beside the public ones. `timestamp`: `append` lets the broker stamp
-    the log, `source` (playback) stamps it with source times. `member`: a name that stays over restarts, so that a
-    restart costs no rebalance. `web_port`: 0 for a free port, None for no server.
-    """
-
-    kafka: KafkaSettings = dataclass_field(default_factory=KafkaSettings)
-    mapping: Mapping = dataclass_field(default_factory=Mapping)
-    sample_topics: tuple[str, ...] = ()
-    timestamp: Literal["append", "source"] = "append"
-    member: str = ""
-    web_host: str = "127.0.0.1"
-    web_port: int | None = None
-    batch_ms: int = 5
-    """How long entries are collected for one log record after the first have come; the price is that much latency. Most
-    come together: there is a pause between two fetches (`runtime.kafkaclients.FETCH_MAX_WAIT_MS`).
-    """
-    commit_ms: int = 1_000
-    """How often offsets are committed; what was read since is read again after a crash, and dropped by the fold."""
-    hold_ms: int = 5_000
-    """How long a partition that is behind may hold up the others; in playback there is no limit."""
-    session_timeout_ms: int = 10_000
-    """After this silence of a worker its partitions go to others."""
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """All topics that are read."""
-        return (*PUBLIC_TOPICS, *(topic for topic in self.sample_topics if topic not in PUBLIC_TOPICS))
-
-    @property
-    def is_playback(self) -> bool:
-        """Whether log time is source time."""
-        return self.timestamp == "source"

@@ -1,16 +1,19 @@
-"""What ingest checks before the first record, its errors, and the reset of a source topic that was created again.
+"""The settings of ingest, its checks before the first record, its errors, and the reset of a source topic.
 
 Checked are topics, their partitions, and who stamps the log. Errors name the object and the next step. A reset forgets
 a topic's watermarks, then reads it from the start.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka import errors as kafka
 from aiokafka.errors import KafkaError
 
 from runtime.kafkaclients import reader, running_producer
+from runtime.process import PartConfig
 from runtime.topicadmin import TopicAdmin
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
@@ -18,7 +21,43 @@ from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.settings import WatermarkReset
 from schemas.texts import whole_number
 from schemas.topics import INGEST_GROUP, LOG, MAX_LOG_RECORD_BYTES, PUBLIC_TOPICS, REJECTED
-from streams.ingest.mapping import IngestConfig
+from streams.ingest.mapping import Mapping
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestConfig(PartConfig):
+    """Settings of one worker.
+
+    `sample_topics`: topics of other producers, read beside the public ones. `timestamp`: `append` lets the broker stamp
+    the log, `source` (playback) stamps it with source times. `member`: a name that stays over restarts, so that a
+    restart costs no rebalance.
+    """
+
+    kafka: KafkaSettings = field(default_factory=KafkaSettings)
+    mapping: Mapping = field(default_factory=Mapping)
+    sample_topics: tuple[str, ...] = ()
+    timestamp: Literal["append", "source"] = "append"
+    member: str = ""
+    batch_ms: int = 5
+    """How long entries are collected for one log record after the first have come; the price is that much latency. Most
+    come together: there is a pause between two fetches (`runtime.kafkaclients.FETCH_MAX_WAIT_MS`).
+    """
+    commit_ms: int = 1_000
+    """How often offsets are committed; what was read since is read again after a crash, and dropped by the fold."""
+    hold_ms: int = 5_000
+    """How long a partition that is behind may hold up the others; in playback there is no limit."""
+    session_timeout_ms: int = 10_000
+    """After this silence of a worker its partitions go to others."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All topics that are read."""
+        return (*PUBLIC_TOPICS, *(topic for topic in self.sample_topics if topic not in PUBLIC_TOPICS))
+
+    @property
+    def is_playback(self) -> bool:
+        """Whether log time is source time."""
+        return self.timestamp == "source"
 
 
 class IngestError(Exception):

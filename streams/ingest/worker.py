@@ -19,8 +19,7 @@ from schemas.topics import INGEST_GROUP, LOG, REJECTED, SETTINGS
 from streams.ingest.agentloop import Agents
 from streams.ingest.logwriter import IngestMetrics, LogWriter
 from streams.ingest.loop import Worker
-from streams.ingest.mapping import IngestConfig
-from streams.ingest.preflight import check_topics, explained, last_times
+from streams.ingest.preflight import IngestConfig, check_topics, explained, last_times
 
 
 async def run_ingest(

@@ -32,7 +32,7 @@ from schemas.connection import KafkaSettings
 from schemas.entries import Body, LogRecord, Outcome, PublicRecord
 from schemas.observed import Answers, AutoscalerSet, Command, Heartbeat, PodDeleted, ScaleSet, Serving, Target
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
-from streams.ingest.mapping import IngestConfig
+from streams.ingest.preflight import IngestConfig
 from streams.ingest.worker import run_ingest
 from tests.kafka.conftest import PARTITIONS
 from tests.kafka.granting import grant

@@ -11,8 +11,7 @@ from runtime import topicadmin as admin
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.settings import WatermarkReset
-from streams.ingest.mapping import IngestConfig
-from streams.ingest.preflight import IngestError, reset_source
+from streams.ingest.preflight import IngestConfig, IngestError, reset_source
 from streams.ingest.worker import run_ingest
 from tests.kafka.conftest import make_topics, playback_topics
 from tests.pipeline.ingesting import PARTITIONS, Process, commit, producer, reading, running, sample, without_duplicates

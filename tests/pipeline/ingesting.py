@@ -17,7 +17,7 @@ from schemas import topics
 from schemas.codec import decode
 from schemas.connection import KafkaSettings
 from schemas.entries import Entry, LogRecord
-from streams.ingest.mapping import IngestConfig
+from streams.ingest.preflight import IngestConfig
 from streams.ingest.worker import run_ingest
 
 NAMESPACES = 7

@@ -12,8 +12,7 @@ from streams.ingest import loop
 from streams.ingest.convert import SAMPLE
 from streams.ingest.logwriter import Batch, IngestMetrics, Rejected
 from streams.ingest.loop import PartitionProgress, starting_places
-from streams.ingest.mapping import IngestConfig
-from streams.ingest.preflight import IngestError
+from streams.ingest.preflight import IngestConfig, IngestError
 from streams.ingest.preview import EXAMPLE_TIME_MS, example
 
 PODS = TopicPartition(topics.PODS, 1)
