@@ -290,7 +290,7 @@ async def topic_reader(
 async def marks(
     settings: KafkaSettings, group: str, partitions: Collection[TopicPartition]
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """The committed offsets of a group without members: it only keeps where a reader is to begin."""
+    """The committed offsets of a group without members, to be read and changed."""
     async with started_patiently(lambda: new_consumer(settings, group_id=group)) as consumer:
         consumer.assign(list(partitions))
         yield consumer
