@@ -72,6 +72,7 @@ def take(page: Page, address: str, to: Path) -> None:
     page.goto(address)
     if page.locator("#plots").count():
         page.wait_for_selector("#plots:not(:empty)")
+        page.wait_for_selector("#late[hidden]", state="attached")
     page.screenshot(path=str(to), full_page=True)
 
 
@@ -102,6 +103,7 @@ def main() -> None:
             with Served(count, varied=True) as large, pages(browser) as made:
                 for look, page in made:
                     found = {"fleet": "/", "clusters": "/clusters", "troubled": "/?q=problem:any"}
+                    found |= {"changes": "/changes", "rollouts": "/rollouts", "choose": "/try"}
                     page.goto(large.address)
                     found["hpa"] = page.locator("table.fleet tbody th a").first.get_attribute("href") or ""
                     for name, path in found.items():
