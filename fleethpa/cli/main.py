@@ -27,6 +27,7 @@ from fleethpa.frame.errors import (
     near_options,
     program,
     usage,
+    without_file,
 )
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options, group_options, say
@@ -181,13 +182,7 @@ def run(arguments: list[str]) -> int:
     except CommandError as problem:
         return _fail(problem.text(), problem.code, debug)
     except click.ClickException as error:
-        if isinstance(error, click.NoSuchOption):
-            if error.ctx is not None and error.ctx.parent is None and (verb := error.option_name.lstrip("-")) in VERBS:
-                return _fail(usage(f"{verb} is a verb", next_step=f"{program()} {verb}").text(), USAGE, debug=False)
-            error.possibilities = near_options(error)
-        shown = io.StringIO()
-        error.show(shown)
-        return _fail(shown.getvalue().rstrip("\n"), error.exit_code, debug=False)
+        return _fail(_refusal(error, arguments), error.exit_code, debug=False)
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.exceptions.Abort:
@@ -203,6 +198,19 @@ def run(arguments: list[str]) -> int:
     # The last resort: a bug is reported without a traceback, unless the user asks for it.
     except Exception as error:
         return _internal(error, debug)
+
+
+def _refusal(error: click.ClickException, arguments: list[str]) -> str:
+    """Why click does not take a command line, with what was probably meant."""
+    if isinstance(error, click.NoSuchOption):
+        if error.ctx is not None and error.ctx.parent is None and (verb := error.option_name.lstrip("-")) in VERBS:
+            return usage(f"{verb} is a verb", next_step=f"{program()} {verb}").text()
+        error.possibilities = near_options(error)
+    if meant := without_file(error, arguments):
+        return meant.text()
+    shown = io.StringIO()
+    error.show(shown)
+    return shown.getvalue().rstrip("\n")
 
 
 def _internal(error: Exception, debug: bool) -> int:

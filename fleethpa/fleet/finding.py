@@ -256,9 +256,25 @@ def no_such_hpa(ref: Ref, known: Iterable[HpaId], namespace: str | None) -> Comm
     if ref.cluster and ref.cluster not in clusters:
         cause = f"No cluster {ref.cluster} is known; known are {', '.join(clusters) or 'none'}."
         return not_found(f"no HPA {ref}", cause=cause, next_step="fleethpa get clusters")
-    near = difflib.get_close_matches(ref.name, [hpa.name for hpa in listed], n=1)
-    cause = f"Did you mean {next(hpa for hpa in listed if hpa.name == near[0])}?" if near else ""
+    within = [hpa for hpa in listed if ref.cluster in (None, hpa.cluster)]
+    names = difflib.get_close_matches(ref.name, [hpa.name for hpa in within], n=1)
+    likely = sorted(hpa for hpa in within if hpa.name in names)
+    if len(likely) == 1:
+        cause = f"Did you mean {likely[0]}?"
+    elif likely:
+        cause = f"HPAs of the name {names[0]} are {', '.join(map(str, likely[:_MOST_NAMED]))}."
+    else:
+        cause = _with_that_in_it(ref.name, within)
     return not_found(f"no HPA {ref}{where}", cause=cause, next_step="fleethpa get hpa -A")
+
+
+def _with_that_in_it(text: str, known: Iterable[HpaId]) -> str:
+    """The HPAs of a namespace of that name, or those that have it in their names; empty: there are none."""
+    listed = sorted(known)
+    if inside := [hpa for hpa in listed if hpa.namespace == text]:
+        return f"{text} is a namespace; its HPAs are {', '.join(map(str, inside[:_MOST_NAMED]))}."
+    alike = [hpa for hpa in listed if text in hpa.name]
+    return f"HPAs with {text} in their names are {', '.join(map(str, alike[:_MOST_NAMED]))}." if alike else ""
 
 
 def name_and_moment(session: Session, what: str, at: str | None = None) -> tuple[str, int | None]:

@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -52,6 +52,8 @@ class CommandError(Exception):
         return "\n".join(lines)
 
 
+MANIFESTS = (".yaml", ".yml", ".json")
+"""How the names of manifests end."""
 usage = partial(CommandError, code=USAGE)
 """A wrong use of the command line or a wrong input (exit 2)."""
 unreachable = partial(CommandError, code=UNREACHABLE)
@@ -100,6 +102,23 @@ def near_options(error: click.NoSuchOption) -> list[str]:
         for option in error.possibilities or ()
         if difflib.SequenceMatcher(None, name, option.lstrip("-")).ratio() >= _NEAR_OPTION
     ]
+
+
+def without_file(error: click.ClickException, arguments: Sequence[str]) -> CommandError | None:
+    """What to type where a verb lacks its -f, as in `apply hpa.yaml`; None: the error is another one.
+
+    `arguments`: those of the whole command line.
+    """
+    if not isinstance(error, click.MissingParameter) or error.param is None or error.ctx is None:
+        return None
+    if "-f" not in error.param.opts:
+        return None
+    verb, named = error.ctx.command_path, [word for word in arguments if word.endswith(MANIFESTS)]
+    if not named:
+        return usage(f"{error.ctx.info_name} needs a file", next_step=f"{verb} -f FILE")
+    at = arguments.index(named[0])
+    words = [program(), *arguments[:at], "-f", *arguments[at:]]
+    return usage(f"{named[0]} is read only after -f", next_step=shlex.join(words))
 
 
 class SuggestingGroup(click.Group):

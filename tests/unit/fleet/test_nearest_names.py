@@ -33,6 +33,35 @@ EAST, WEST = HpaId("east", "shop", "checkout"), HpaId("west", "shop", "checkout"
             "fleethpa get hpa -A",
             id="no other cluster as the next step",
         ),
+        pytest.param(Ref("chekout"), [EAST], "Did you mean east/shop/checkout?", "fleethpa get hpa -A", id="a slip"),
+        pytest.param(
+            Ref("chekout"),
+            [WEST, EAST],
+            "HPAs of the name checkout are east/shop/checkout, west/shop/checkout.",
+            "fleethpa get hpa -A",
+            id="a slip that several may be meant by",
+        ),
+        pytest.param(
+            Ref("chekout", "shop", "west"),
+            [EAST, HpaId("west", "shop", "web")],
+            "",
+            "fleethpa get hpa -A",
+            id="a slip in one cluster suggests no other",
+        ),
+        pytest.param(
+            Ref("shop"),
+            [WEST, EAST],
+            "shop is a namespace; its HPAs are east/shop/checkout, west/shop/checkout.",
+            "fleethpa get hpa -A",
+            id="a namespace",
+        ),
+        pytest.param(
+            Ref("api", "shop"),
+            [HpaId("east", "web", "public-api-v2"), EAST],
+            "HPAs with api in their names are east/web/public-api-v2.",
+            "fleethpa get hpa -A",
+            id="a part of a name",
+        ),
     ],
 )
 def test_a_suggestion_stays_in_the_cluster_that_was_meant(
