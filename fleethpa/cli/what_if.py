@@ -9,11 +9,12 @@ import click
 
 from fleethpa.changes.manifests import FieldValidation, Input, read_input, valid_hpa, validate_option, warn_about_fields
 from fleethpa.changes.specs import changed_spec, checked, with_metrics
-from fleethpa.fleet.finding import find_decision, name_and_moment
-from fleethpa.fleet.state import look_for_trouble
+from fleethpa.fleet.finding import asked_id, find_decision, name_and_moment
+from fleethpa.fleet.state import look_for_trouble, read_state
 from fleethpa.frame.errors import usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
+from fleethpa.questions.awayreport import away_report
 from fleethpa.show import words
 from fleethpa.show.report import Grid, QuestionReport, Section, Sentences
 from fleethpa.show.times import UNKNOWN
@@ -49,6 +50,7 @@ _UNASKED: Final = "metrics ignored: replicas are 0, unknown or out of bounds"
     metavar="NAME=VALUE",
     help="Change a metric's value: queue_depth=+30%, cpu=90%, or a quantity.",
 )
+@click.option("--cluster-away", metavar="CLUSTER", help="Of a FleetHPA: this cluster does not answer any more.")
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
 def what_if(
@@ -59,12 +61,19 @@ def what_if(
     validate: FieldValidation,
     settings: tuple[str, ...],
     values: tuple[str, ...],
+    cluster_away: str | None,
     output: str,
 ) -> None:
     """Evaluate once more on the inputs of a decision, with another spec (-f, --set) or other metric values (--metric).
 
-    Nothing is written. Earlier recommendations, pods and everything else are as they were for that decision.
+    Nothing is written. Earlier recommendations, pods and everything else are as they were for that decision. Of a
+    FleetHPA, --cluster-away says what the other clusters could have if one were lost now and its load went to them.
     """
+    if cluster_away is not None:
+        if files or settings or values:
+            raise usage("--cluster-away goes with no other change", next_step="leave out -f, --set and --metric")
+        session.publish(session.run(_without(session, what, namespace, cluster_away)), output)
+        return
     if not (files or settings or values):
         step = "-f hpa.yaml, --set maxReplicas=16, or --metric cpu=+30%"
         raise usage("what-if what?", cause="Name a change.", next_step=step)
@@ -92,6 +101,25 @@ async def _inputs(session: Session, what: str, namespace: str | None) -> tuple[R
             return found, (await evaluation_of(past, found)).inputs
         except LogGoneError as error:
             raise usage(f"{what} cannot be evaluated again", cause=str(error)) from error
+
+
+async def _without(session: Session, what: str, namespace: str | None, away: str) -> QuestionReport:
+    """Say what a FleetHPA could do without one of its clusters, by its newest decision."""
+    name, at_ms = name_and_moment(session, what)
+    if at_ms is not None or asked_id(name):
+        raise usage(
+            "--cluster-away is about now", cause="The spec of then is not kept.", next_step="leave out the time"
+        )
+    async with session.past() as past:
+        found, _ = await find_decision(past, name, namespace)
+        state = await read_state(past)
+    view = state.hpas.get(found.hpa)
+    if view is None or view.fleet is None:
+        raise usage(f"{found.hpa} is no FleetHPA", next_step="name one, as @fleet/NAMESPACE/NAME")
+    names = [each.name for each in view.fleet.clusters]
+    if away not in names:
+        raise usage(f"{found.hpa} has no cluster {away}", cause=f"It has {', '.join(names)}.")
+    return away_report(view, view.fleet, found.decision, away)
 
 
 def _candidate(read: Input, files: tuple[str, ...], inputs: EvaluationInputs) -> dict[str, Any]:
