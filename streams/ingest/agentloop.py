@@ -17,13 +17,13 @@ from aiokafka.errors import KafkaError
 from runtime.ending import first_of
 from runtime.groups import Partitions, group_consumer
 from runtime.kafkaclients import started
-from schemas.agents import ONLY_PARTITION, AgentRegistry, agent_of_reports
+from schemas.agents import ONLY_PARTITION, AgentRegistry, AgentTopics, agent_of_reports
 from schemas.topics import AGENT_INGEST_GROUP
 from streams.ingest.agentrules import ReceivedAt, admit
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import IngestMetrics, LogWriter, Recorder, raw_record
 from streams.ingest.loop import MAX_TAKEN, Item, PartitionProgress, SourceWorker, unless
-from streams.ingest.pieces import AgentRates, Conversion
+from streams.ingest.pieces import AgentRates, Conversion, Rates
 from streams.ingest.preflight import IngestConfig
 
 log = logging.getLogger("fleethpa.ingest")
@@ -100,7 +100,7 @@ class Agents:
         self.config, self._registry, self._changed = config, registry, changed
         self.recorder = Recorder(config.mapping, metrics, partitions, writer, by_time=config.is_playback)
         self.stopped: dict[str, str] = {}
-        self._limits = AgentRates()
+        self._rates: dict[AgentTopics, AgentRates] = {}
         self._counted_to: dict[str, int] = {}
         """Topic -> offset of the next record to count."""
 
@@ -112,11 +112,12 @@ class Agents:
         """Refuse what the agent of the record's topic may not say, and what comes too often."""
         if (whose := agent_of_reports(record.topic)) is None:
             return
+        limits = self._rates.setdefault(whose, AgentRates())
         if record.offset > self._counted_to.get(record.topic, -1):
-            self._limits.begin(whose)  # another worker has read what came before
+            limits.rates = Rates()  # another worker has read what came before
         self._counted_to[record.topic] = record.offset + 1
         appended = record.timestamp / 1000 if record.timestamp_type == _APPEND_TIME else now_s
-        admit(found, self._registry.agent_of(whose), whose, self._limits, ReceivedAt(now_s, appended))
+        admit(found, self._registry.agent_of(whose), whose, limits, ReceivedAt(now_s, appended))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set; without agents no group is joined.
@@ -139,7 +140,7 @@ class Agents:
         """
         self._changed.clear()
         topics = {agent.topics for agent in self._registry.agents()}
-        self._limits.forget(topics)
+        self._rates = {agent: limits for agent, limits in self._rates.items() if agent in topics}
         consumer = group_consumer(
             self.config.kafka,
             AGENT_INGEST_GROUP,

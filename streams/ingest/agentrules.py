@@ -58,6 +58,7 @@ def admit(
 
     Args:
         agent: the registration of the topic; None: there is none, or no longer.
+        limits: those of this agent.
     """
     pieces, found.pieces = found.pieces, []
     for piece in pieces:
@@ -68,7 +69,7 @@ def admit(
         except Refusal as refusal:
             found.refuse(refusal)
     if agent is not None and found.refusals:
-        limits.refused(topic).note(found.refusals, found.time_ms, moment.now_s)
+        limits.refused.note(found.refusals, found.time_ms, moment.now_s)
 
 
 class _Admission:
@@ -79,7 +80,7 @@ class _Admission:
     ) -> None:
         self._piece, self._agent, self._found = piece, agent, found
         self._namespace, self._moment = piece.namespace, moment
-        self._rates, self._refused = limits.rates(agent.topics), limits.refused(agent.topics)
+        self._rates, self._refused = limits.rates, limits.refused
 
     def admitted(self) -> Piece:
         """Give the piece, or what may be taken of it. Raises Refusal: nothing of it."""

@@ -8,7 +8,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from schemas.agents import AgentTopics
 from schemas.entries import Body
 from schemas.limits import Refusal
 from schemas.topics import Headers
@@ -171,28 +170,7 @@ class RefusedLately:
 
 
 class AgentRates:
-    """How often each agent reports, and what was refused of it; forgotten when ingest restarts, and when another worker
-    has read the topic meanwhile.
-    """
+    """How often an agent reports, and what was refused of it; forgotten when ingest restarts."""
 
     def __init__(self) -> None:
-        self._rates: dict[AgentTopics, Rates] = {}
-        self._refused: dict[AgentTopics, RefusedLately] = {}
-
-    def forget(self, keep: set[AgentTopics]) -> None:
-        """Forget all agents but these."""
-        for known in (self._rates, self._refused):
-            for gone in known.keys() - keep:
-                del known[gone]
-
-    def begin(self, agent: AgentTopics) -> None:
-        """Begin anew for an agent: records of it were read elsewhere."""
-        self._rates.pop(agent, None)
-
-    def rates(self, agent: AgentTopics) -> Rates:
-        """How often an agent reports."""
-        return self._rates.setdefault(agent, Rates())
-
-    def refused(self, agent: AgentTopics) -> RefusedLately:
-        """What was refused of an agent lately."""
-        return self._refused.setdefault(agent, RefusedLately())
+        self.rates, self.refused = Rates(), RefusedLately()
