@@ -422,3 +422,26 @@ def strimzi(want: Sequence[WantedTopic], cluster: str) -> list[dict[str, Any]]:
 
 def _yaml_value(text: str) -> int | str:
     return int(text) if text.lstrip("-").isdecimal() else text
+
+
+_STAMP = "message.timestamp.type"
+
+
+def stamp_problem(settings: Mapping[str, str], *, is_playback: bool, option: str) -> str:
+    """Say what is wrong with who stamps the records of the log; empty: nothing, or its settings are not reported.
+
+    Args:
+        settings: of the topic of the log.
+        option: the one that makes a process play a recording, which takes log time from its sources.
+    """
+    if is_playback and settings.get(_STAMP) == "LogAppendTime":
+        return (
+            f"playback stamps the log with source times, but {LOG} has {_STAMP}=LogAppendTime, which overwrites them. "
+            f"Next: leave out {option}, or use brokers of its own for playback"
+        )
+    if not is_playback and settings.get(_STAMP) == "CreateTime":
+        return (
+            f"{LOG} has {_STAMP}=CreateTime, but decisions take their time from the broker. Next: fleethpa topics "
+            f"check --fix (sets LogAppendTime), or play a recording with {option}"
+        )
+    return ""

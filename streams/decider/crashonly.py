@@ -19,13 +19,11 @@ from aiokafka.errors import (
 )
 
 from runtime.kafkaclients import reader
-from runtime.topicadmin import TopicAdmin
+from runtime.topicadmin import TopicAdmin, stamp_problem
 from schemas.topics import CHANGELOG, DECIDER_APP_ID, DECISIONS, LOG
 from streams.decider.assignment import Assignment, DeciderConfig
 from streams.decider.metrics import Metrics
 from streams.decider.tail import Exit, Fence, die
-
-TIMESTAMP_TYPE = "message.timestamp.type"
 
 
 class StartError(Exception):
@@ -83,19 +81,9 @@ async def _name_topics(consumer: AIOKafkaConsumer, names: Iterable[str]) -> None
 
 async def _check_timestamps(config: DeciderConfig) -> None:
     async with TopicAdmin(config.kafka) as admin:
-        kind = (await admin.config(LOG)).get(TIMESTAMP_TYPE)
-    if config.playback and kind == "LogAppendTime":
-        raise StartError(
-            Exit.NEEDS_OPERATOR,
-            f"playback takes the producers' times, but {LOG} has {TIMESTAMP_TYPE}=LogAppendTime: "
-            "leave out --playback, or use brokers of its own for it",
-        )
-    if not config.playback and kind == "CreateTime":
-        raise StartError(
-            Exit.NEEDS_OPERATOR,
-            f"{LOG} needs {TIMESTAMP_TYPE}=LogAppendTime, as decisions take their time from the broker; "
-            "run `fleethpa topics check --fix`, or play a recording with --playback",
-        )
+        found = await admin.config(LOG)
+    if problem := stamp_problem(found, is_playback=config.playback, option="--playback"):
+        raise StartError(Exit.NEEDS_OPERATOR, problem)
 
 
 def _denied(kind: str, name: str, operation: str) -> StartError:

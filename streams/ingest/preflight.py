@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError
 
 from runtime.kafkaclients import reader, running_producer
 from runtime.process import PartConfig
-from runtime.topicadmin import TopicAdmin
+from runtime.topicadmin import TopicAdmin, stamp_problem
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
@@ -86,7 +86,6 @@ def explained(error: kafka.KafkaError, settings: KafkaSettings) -> IngestError:
             return IngestError(f"Kafka at {where}: {type(error).__name__}: {text}")
 
 
-_STAMP = "message.timestamp.type"
 _SIZE = "max.message.bytes"
 _OVERHEAD_BYTES = 4_096
 """Room for keys and the headers of a record batch."""
@@ -101,7 +100,8 @@ async def check_topics(config: IngestConfig) -> int:
     _check_counts(counts)
     async with TopicAdmin(config.kafka) as admin:
         found = await admin.config(LOG)
-    _check_stamp(config, found.get(_STAMP, ""))
+    if problem := stamp_problem(found, is_playback=config.is_playback, option="--timestamp source"):
+        raise IngestError(problem)
     _check_size(found.get(_SIZE, ""))
     return counts[LOG]
 
@@ -131,19 +131,6 @@ def _check_size(text: str) -> None:
     size = whole_number(text)
     if size is not None and size < MAX_LOG_RECORD_BYTES + _OVERHEAD_BYTES:
         raise IngestError(f"{LOG} has {_SIZE}={text}, too small for our records. Next: fleethpa topics init")
-
-
-def _check_stamp(config: IngestConfig, stamp: str) -> None:
-    if config.is_playback and stamp == "LogAppendTime":
-        raise IngestError(
-            f"playback stamps the log with source times, but {LOG} has {_STAMP}=LogAppendTime, which overwrites them. "
-            "Next: leave out --timestamp source, or use another cluster"
-        )
-    if not config.is_playback and stamp == "CreateTime":
-        raise IngestError(
-            f"{LOG} has {_STAMP}=CreateTime: log time would be this machine's clock. Next: fleethpa topics init "
-            "(sets LogAppendTime), or --timestamp source for playback"
-        )
 
 
 async def last_times(config: IngestConfig, partitions: Iterable[int]) -> dict[int, int]:

@@ -4,7 +4,17 @@ from collections.abc import Iterable
 
 import pytest
 
-from runtime.topicadmin import ACLS, FoundTopic, WantedTopic, acl_commands, differences, strimzi, wanted, wanted_beside
+from runtime.topicadmin import (
+    ACLS,
+    FoundTopic,
+    WantedTopic,
+    acl_commands,
+    differences,
+    stamp_problem,
+    strimzi,
+    wanted,
+    wanted_beside,
+)
 from schemas import topics as names
 from tests.unit.cli_kit import Cli
 
@@ -143,3 +153,19 @@ def test_what_init_creates_is_what_check_wants(monkeypatch: pytest.MonkeyPatch) 
     asked = run("topics", "check", "--partitions", "24", "--brokers", "127.0.0.1:1")
     assert asked.exit_code == 1
     assert "partition count is 4, wanted 24 (cannot be changed: create the topic again)" in asked.stdout
+
+
+@pytest.mark.parametrize(
+    ("stamp", "is_playback", "expected"),
+    [
+        pytest.param("LogAppendTime", True, "which overwrites them", id="playback on a log of the broker"),
+        pytest.param("CreateTime", False, "fleethpa topics check --fix", id="a log of the producers' times"),
+        pytest.param("LogAppendTime", False, "", id="as it should be"),
+        pytest.param("CreateTime", True, "", id="playback"),
+        pytest.param("", False, "", id="not reported"),
+    ],
+)
+def test_who_stamps_the_log_is_checked(stamp: str, is_playback: bool, expected: str) -> None:
+    found = stamp_problem({"message.timestamp.type": stamp}, is_playback=is_playback, option="--playback")
+    assert expected in found
+    assert bool(found) == bool(expected)
