@@ -8,7 +8,7 @@ import pytest
 from tests.kubernetes import binaries as building
 from tests.kubernetes.world import World, two_clusters
 
-LONG = {"test_finding.py", "test_standin.py", "test_troubles.py", "test_unexplained.py"}
+LONG = {"test_across_clusters.py", "test_finding.py", "test_standin.py", "test_troubles.py", "test_unexplained.py"}
 """Modules that wait for minutes, for leases, sessions and tokens to end: `.ci/run` leaves them out."""
 
 

@@ -66,7 +66,14 @@ _AUDIT_POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
-    "rules": [{"level": "Metadata"}],
+    "rules": [
+        {
+            "level": "Request",
+            "verbs": ["update", "patch"],
+            "resources": [{"group": "apps", "resources": ["deployments/scale"]}],
+        },
+        {"level": "Metadata"},
+    ],
 }
 
 
