@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import orjson
 
-from tests.bench import across, core, pipeline, present, replay, steady, stored
+from tests.bench import core, pipeline, present, replay, steady, stored
 
 Measure = Callable[[], Iterator[tuple[str, float, str]]]
 
@@ -20,7 +20,6 @@ MEASURES: dict[str, Measure] = {
     "fold": core.fold_samples,
     "partition": core.partition_decisions,
     "steady": steady.steady_state,
-    "across": across.across_clusters,
     "bytes": core.decision_bytes,
     "memory": core.memory_of_state,
     "disk": core.disk_of_topics,
