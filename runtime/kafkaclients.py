@@ -286,16 +286,6 @@ async def topic_reader(
         yield consumer
 
 
-@asynccontextmanager
-async def marks(
-    settings: KafkaSettings, group: str, partitions: Collection[TopicPartition]
-) -> AsyncIterator[AIOKafkaConsumer]:
-    """The committed offsets of a group without members, to be read and changed."""
-    async with started_patiently(lambda: new_consumer(settings, group_id=group)) as consumer:
-        consumer.assign(list(partitions))
-        yield consumer
-
-
 async def partition_counts(consumer: AIOKafkaConsumer) -> dict[str, int]:
     """How many partitions each topic of these brokers has; others do not exist, or this user may not see them."""
     # Private, but the only request that lists topics without creating them; the driver's version is pinned.

@@ -6,7 +6,8 @@ the newest only, and a process needs no right to write to a topic for it.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 from typing import Final, get_args
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -15,7 +16,7 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
 from runtime.ending import first_of
-from runtime.kafkaclients import aiokafka_kwargs, marks
+from runtime.kafkaclients import aiokafka_kwargs, new_consumer, started_patiently
 from runtime.log import Clock
 from schemas.connection import KafkaSettings
 from schemas.topics import ALIVE_GROUPS, DECISIONS, QuietProcess
@@ -64,6 +65,16 @@ async def _commit(consumer: AIOKafkaConsumer, text: str) -> None:
     committing = asyncio.ensure_future(consumer.commit({_OFFSET: OffsetAndMetadata(0, text)}))
     committing.add_done_callback(lambda done: done.cancelled() or done.exception())
     await asyncio.shield(committing)
+
+
+@asynccontextmanager
+async def marks(
+    settings: KafkaSettings, group: str, partitions: Collection[TopicPartition]
+) -> AsyncIterator[AIOKafkaConsumer]:
+    """The committed offsets of a group without members, to be read and changed."""
+    async with started_patiently(lambda: new_consumer(settings, group_id=group)) as consumer:
+        consumer.assign(list(partitions))
+        yield consumer
 
 
 async def last_signs(settings: KafkaSettings) -> Mapping[QuietProcess, int]:

@@ -158,18 +158,12 @@ class ClusterObserver:
         async with AsyncExitStack() as stack:
             if self._prometheus is not None:
                 stack.push_async_callback(self._prometheus.close)
-            group = await stack.enter_async_context(asyncio.TaskGroup())
-            self._group = group
-            group.create_task(self._scales.run(group))
-            group.create_task(self._timetable.run())
-            group.create_task(self._api.watch())
-            group.create_task(self._report())
-            group.create_task(self._version.follow())
-            group.create_task(after_own_start(self.resend_all, self._may_be_preceded))
-            group.create_task(self._mirror(hpa_path, hpas))
-            group.create_task(self._mirror(PODS_RESOURCE.path, pods))
-            group.create_task(self._follow_rivals())
-            group.create_task(self._follow_central())
+            group = self._group = await stack.enter_async_context(asyncio.TaskGroup())
+            work = [self._scales.run(group), self._timetable.run(), self._api.watch(), self._report()]
+            work += [self._version.follow(), self._follow_rivals(), self._follow_central()]
+            work += [self._mirror(hpa_path, hpas), self._mirror(PODS_RESOURCE.path, pods)]
+            for each in (*work, after_own_start(self.resend_all, self._may_be_preceded)):
+                group.create_task(each)
 
     async def _mirror(
         self, path: Callable[[str], str], listener: Listener, wanted: Callable[[], set[str]] | None = None
@@ -206,16 +200,14 @@ class ClusterObserver:
 
     async def _follow_central(self) -> None:
         while True:
-            await self._central_changed(*await self._central.get())
-
-    async def _central_changed(self, namespace: str, name: str, hpa: Json | None) -> None:
-        self._state.set_central(namespace, name, None if hpa is None else asking_of(hpa))
-        native = self._state.namespace(namespace).hpas.get(name)
-        if hpa is None and native is not None:
-            # Behind a central one of its name it was known as a rival only: report it whole.
-            body = self._set(reported_hpa(native), native)
-            await self._reports.put(AUTOSCALERS, self.name, namespace, [body])
-        await self._hpas_changed(namespace)
+            namespace, name, hpa = await self._central.get()
+            self._state.set_central(namespace, name, None if hpa is None else asking_of(hpa))
+            native = self._state.namespace(namespace).hpas.get(name)
+            if hpa is None and native is not None:
+                # Behind a central one of its name it was known as a rival only: report it whole.
+                body = self._set(reported_hpa(native), native)
+                await self._reports.put(AUTOSCALERS, self.name, namespace, [body])
+            await self._hpas_changed(namespace)
 
     def _hpa_listed(self, item: Json) -> tuple[str, str, KeptHpa] | None:
         """What is kept of an item of a list; None: fleethpa's own."""
