@@ -115,10 +115,10 @@ class _Follower:
         archiver = await asyncio.to_thread(
             Archiver, self._config.root, partitions, self._config.limits, checkpoint_writer(self._config)
         )
-        ends = await self._seek(archiver, [TopicPartition(t, n) for t in NAMES for n in range(partitions)])
-        log.info("archiving to %s", self._config.root)
         before = archiver.records()
         try:
+            ends = await self._seek(archiver, [TopicPartition(t, n) for t in NAMES for n in range(partitions)])
+            log.info("archiving to %s", self._config.root)
             await self._follow(archiver, ends)
         finally:
             await asyncio.to_thread(archiver.finish)
