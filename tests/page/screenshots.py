@@ -24,6 +24,7 @@ def views(page: Page, address: str) -> dict[str, str]:
     """The address of each view, found by following links from the fleet."""
     page.goto(address)
     hpa = page.locator("table.fleet tbody th a").first.get_attribute("href") or ""
+    wholes = _links(page, 'table.fleet tbody th > a[href^="/hpa/%40fleet/"]')
     page.goto(address + "/changes?q=kind:evaluation")
     # The oldest shows most: a policy limits it.
     decision = page.locator("tbody td:last-child a").last.get_attribute("href") or ""
@@ -43,7 +44,7 @@ def views(page: Page, address: str) -> dict[str, str]:
         "choose": "/try",
         "try": "/try?hpa=" + hpa.removeprefix("/hpa/"),
         "missing": "/hpa/east/shop/chekout",
-    }
+    } | ({"whole": wholes[0]} if wholes else {})
 
 
 def _links(page: Page, selector: str) -> list[str]:
