@@ -106,6 +106,7 @@ AppliedLimit = Literal[
     "Fallback",
     "Override",
     "FleetHPA",
+    "CapacityGroup",
 ]
 """What held or cut the proposal (`constraintsApplied`); `ScaleUpLimit` is the legacy doubling without `behavior`."""
 
@@ -157,7 +158,8 @@ class Step(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_def
     `detail`.
 
     `step`: `metrics`, `stabilization`, `scaleUpPolicy`, `scaleDownPolicy`, `scaleUpLimit`, `bounds`, `fromZero`,
-    `guard`, `removalBudget`, `additionBudget`, `partialView`, `fallback`, `override`, `allotment`. `until`: when
+    `guard`, `removalBudget`, `additionBudget`, `partialView`, `fallback`, `override`, `allotment`,
+    `capacity`. `until`: when
     that limit ends (ms).
     """
 

@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct, field
 
 from schemas.agents import AgentSet
+from schemas.capacity import CapacityAllotment, CapacityGroupSet, CapacityReport
 from schemas.limits import Count, Positive, TimeMs
 from schemas.observed import (
     Answers,
@@ -174,6 +175,9 @@ PlainBody = (
     | GuardrailResume
     | FleetReport
     | FleetAllotment
+    | CapacityGroupSet
+    | CapacityReport
+    | CapacityAllotment
 )
 """Any body but answers of metrics APIs, which the fold leaves encoded."""
 Body = Answers | PlainBody

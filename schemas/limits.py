@@ -221,6 +221,20 @@ ALL_VERSIONS = Limit("versions of all clusters", 96 * 1024, "bytes stored in one
 VERSION = Limit("version and feature gates of a cluster", 160, "characters", "ingest", REJECTED)
 
 FLEET_CLUSTERS = Limit("clusters of a FleetHPA", 64, "clusters", "ingest; the command line", REJECTED)
+CAPACITY_SPEC = Limit("spec of a CapacityGroup", 16 * 1024, _JSON, "ingest; the command line", REJECTED)
+CAPACITY_PRIORITIES = Limit("priorities of a CapacityGroup", 64, "priorities", "ingest; the command line", REJECTED)
+CAPACITY_CLUSTERS = Limit("clusters of a CapacityGroup", 64, "names or globs", "ingest; the command line", REJECTED)
+ALL_GROUPS = Limit("specs of all CapacityGroups", 128 * 1024, "bytes stored in one log partition", "fold", _SHOWN)
+CAPACITY_MEMBERS = Limit(
+    "HPAs of a CapacityGroup", 2_000, "HPAs", "fold", "it gets no allotment: without one `Hold` adds nothing; " + _SHOWN
+)
+ALL_MEMBERS = Limit(
+    "HPAs of all CapacityGroups of one log partition",
+    256 * 1024,
+    "bytes of names and numbers",
+    "fold",
+    "it gets no allotment: without one `Hold` adds nothing; " + _SHOWN,
+)
 FLEET_PART = Limit("part of a report to a FleetHPA", 64 * 1024, "characters of JSON", "ingest", REJECTED)
 
 # --- records ----------------------------------------------------------------------------------------------------------

@@ -22,10 +22,13 @@ def everything_arrives(message: Message) -> list[Message]:
 class Fleet:
     """The whole and its clusters. `deliver` says what becomes of a message: it is lost, arrives, or arrives again."""
 
+    whole = FLEET
+    """Where what decides over the clusters lives."""
+
     def __init__(self, replicas: Mapping[str, int], maximum: int, **fleet: Any) -> None:
         self.replicas = dict(replicas)
         self.maximum = maximum
-        self.logs = {name: LogBuilder(number) for number, name in enumerate([FLEET, *replicas])}
+        self.logs = {name: LogBuilder(number) for number, name in enumerate([self.whole, *replicas])}
         self.deliver: Callable[[Message], list[Message]] = everything_arrives
         self.waiting: list[Message] = []
         self.decided: dict[str, list[dict[str, Any]]] = {name: [] for name in self.logs}

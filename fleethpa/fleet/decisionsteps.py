@@ -90,6 +90,7 @@ def _step_name(step: Step) -> str:
         "additionBudget": "addition budget",
         "partialView": "partial view",
         "allotment": "share of FleetHPA",
+        "capacity": "capacity group",
     }
     return names.get(step.step, step.step)
 

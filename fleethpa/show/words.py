@@ -170,6 +170,7 @@ LIMITS: Final = {
     "AdditionBudget": "the addition budget",
     "Fallback": "the fallback for lost metrics",
     "Override": "an override",
+    "CapacityGroup": "a CapacityGroup",
     "FleetHPA": "the share of a FleetHPA",
     "PartialView": "the partial view of the namespace",
 }
@@ -262,7 +263,7 @@ def held(decision: Decision) -> str:
 
 
 _BRAKES: Final = frozenset(
-    {"Frozen", "Paused", "PartialView", "Overflow", "MaxStep", "RemovalBudget", "AdditionBudget"}
+    {"Frozen", "Paused", "PartialView", "Overflow", "MaxStep", "RemovalBudget", "AdditionBudget", "CapacityGroup"}
 )
 
 

@@ -18,7 +18,7 @@ WRITE_TIMEOUT_S = 4
 ATTEMPTS = 5
 """Reads of the scale for one decision after conflicts, as upstream's retry-on-conflict."""
 
-_CUTTING = frozenset({"MaxStep", "RemovalBudget", "AdditionBudget"})
+_CUTTING = frozenset({"MaxStep", "RemovalBudget", "AdditionBudget", "CapacityGroup"})
 """What may end a move towards minReplicas or maxReplicas before it is there."""
 WriteResult = Literal["applied", "superseded", "stale", "refused", "failed"]
 

@@ -24,12 +24,13 @@ class Allotment(Struct, frozen=True):
 
 class MemberReport(Struct, frozen=True):
     """What a member had at least (`replicas`) and at most (`most`), by its scale or a write in flight, when it obeyed
-    number `obeys`.
+    number `obeys`. `has_ended`: the time of that allotment was over, where allotments end.
     """
 
     obeys: int
     replicas: int
     most: int
+    has_ended: bool = False
 
 
 class Account(Struct, frozen=True):
@@ -87,7 +88,8 @@ def booked(account: Account, report: MemberReport) -> Account:
     """Book a report; one of a lower number than is known says nothing."""
     if account.report is not None and report.obeys < account.report.obeys:
         return account
-    return Account(report, tuple([each for each in account.allotted if each.number >= report.obeys]))
+    first = report.obeys + report.has_ended
+    return Account(report, tuple([each for each in account.allotted if each.number >= first]))
 
 
 def allot(wanted: Shares, accounts: Mapping[str, Account], maximum: int) -> dict[str, Account]:
@@ -117,13 +119,16 @@ def allot(wanted: Shares, accounts: Mapping[str, Account], maximum: int) -> dict
             taken = min(had - share, max(0, spare))
             spare -= taken
             share = had - taken
-        made[name] = _allotted(account, share)
+        made[name] = allotted(account, share)
     return made
 
 
-def _allotted(account: Account, share: int) -> Account:
+def allotted(account: Account, share: int, *, again: bool = False) -> Account:
+    """Give the account after an allotment of `share`, if that is another one than the newest, or has to be made
+    `again`.
+    """
     newest = account.newest
-    if share == newest.replicas and account.allotted:
+    if share == newest.replicas and account.allotted and not again:
         return account
     return structs.replace(account, allotted=(*account.allotted, Allotment(newest.number + 1, share)))
 

@@ -133,6 +133,7 @@ _CHANGES: dict[str, tuple[Callable[[EvaluationInputs], EvaluationInputs], str]] 
     "Fallback": (lambda inputs: structs.replace(inputs, fallback=None), "without the fallback"),
     "PartialView": (_guards(partial_view=""), "with a whole view"),
     "RemovalBudget": (_guards(removal=None), "without the removal budget"),
+    "CapacityGroup": (_guards(capacity=None), "without the CapacityGroup"),
     "AdditionBudget": (_guards(addition=None), "without the addition budget"),
 }
 

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from schemas import limits, topics
 from schemas.agents import AgentSet
+from schemas.capacity import CAPACITY, CapacityAllotment, CapacityGroupSet, CapacityMatch, CapacityReport
 from schemas.codec import encode
 from schemas.decisions import ENGINE
 from schemas.entries import (
@@ -24,6 +25,7 @@ from schemas.entries import (
 from schemas.fitting import IGNORED, fitted, fitted_hpa
 from schemas.keys import FLEET
 from schemas.kubernetes.quantity import parse_quantity
+from schemas.kubernetes.selectors import SelectorError
 from schemas.kubernetes.shape import Json
 from schemas.limits import MAX_TIME_MS, OverLimitError, Refusal
 from schemas.observed import (
@@ -97,7 +99,11 @@ def normalize(body: Body, place: SourcePlace, refuse: Refuse) -> Piece:
         return Piece(body.cluster, "", _checked(body, place, refuse))
     if not (place.cluster and place.namespace):
         raise Refusal("noIdentity", f"a record with {kind!r} needs cluster and namespace")
-    if place.cluster == FLEET:
+    if isinstance(body, CapacityReport) != (place.cluster == CAPACITY):
+        raise Refusal("invalid", f"{CAPACITY} takes reports to CapacityGroups, and nothing else does")
+    if isinstance(body, CapacityReport):
+        _capacity_report(body, place)
+    elif place.cluster == FLEET:
         _check_of_fleet(body, kind)
     else:
         check_cluster(place.cluster)
@@ -181,6 +187,40 @@ def _fleet(fleet: FleetSpec, spec: Json, revision: int, place: SourcePlace) -> N
 def _allotment(body: FleetAllotment) -> None:
     check_object(body.name, "name")
     check_text(body.decision, "decision")
+
+
+def _capacity_group(body: CapacityGroupSet) -> None:
+    check_namespace(body.name)
+    if body.spec is None:
+        return
+    limits.check(limits.CAPACITY_PRIORITIES, len(body.spec.priorities), "spec.priorities")
+    limits.check(limits.CAPACITY_CLUSTERS, len(body.spec.clusters), "spec.clusters")
+    limits.check(limits.CAPACITY_SPEC, len(encode(body.spec)), f"CapacityGroup {body.name}")
+    check_text(body.spec.limit.name, "spec.limit.name")
+    _read_selectors(body)
+
+
+def _read_selectors(body: CapacityGroupSet) -> None:
+    try:
+        if body.spec is not None:
+            CapacityMatch(body.spec)
+    except SelectorError as error:
+        raise Refusal("invalid", f"CapacityGroup {body.name}: a selector cannot be read: {error}") from error
+
+
+def _capacity_report(body: CapacityReport, place: SourcePlace) -> None:
+    if place.namespace != body.group:
+        raise Refusal("invalid", f"a report to CapacityGroup {body.group} goes to {CAPACITY}/{body.group}")
+    check_cluster(body.cluster)
+    check_namespace(body.namespace)
+    check_object(body.name, "name")
+    if body.most < body.has:
+        raise Refusal("invalid", f"most is {body.most}, below has, which is {body.has}")
+
+
+def _capacity_allotment(body: CapacityAllotment) -> None:
+    check_namespace(body.group)
+    check_object(body.name, "name")
 
 
 def _fleet_report(body: FleetReport, place: SourcePlace) -> None:
@@ -411,6 +451,9 @@ _CHECKS: dict[type, Callable[[Any], object]] = {
     ClusterReport: _report,
     Outcome: _outcome,
     FleetAllotment: _allotment,
+    CapacityGroupSet: _capacity_group,
+    CapacityReport: lambda _: None,  # checked with its place
+    CapacityAllotment: _capacity_allotment,
     Serving: _serving,
     HandsChanged: _hands,
     BreakerCommand: _breaker,

@@ -147,11 +147,11 @@ KINDS: dict[str, frozenset[str]] = {
     topics.SPECS: frozenset({"autoscalerSet", "autoscalerDeleted", "command"}),
     topics.SCALES: _HEARTBEAT | {"scaleSet", "clusterReport", "serving", "handsChanged"},
     topics.SETTINGS: frozenset(
-        {"settings", "agent", "engine", "watermarkReset", "restart", "command", "guardrailResume"}
+        {"settings", "agent", "engine", "watermarkReset", "restart", "command", "guardrailResume", "capacityGroup"}
     ),
     topics.OUTCOMES: frozenset({"outcome"}),
     topics.BREAKER: frozenset({"breaker"}),
-    topics.REPORTS: frozenset({"report", "allotment"}),
+    topics.REPORTS: frozenset({"report", "allotment", "capacityReport", "capacityAllotment"}),
 }
 
 SAMPLE_KINDS = frozenset({"samples"})

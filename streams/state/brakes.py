@@ -6,8 +6,12 @@ from typing import NamedTuple
 from msgspec import structs
 
 from schemas.decisions import AppliedLimit, Step
+from streams.across.capacity import CONSTRAINT as CAPACITY_CONSTRAINT
+from streams.across.capacity import CapacityLeft
 from streams.hpa.evaluation import Evaluation, Pending
+from streams.hpa.observation import SeenPods
 from streams.state.budget import CONSTRAINT, Left, Way
+from streams.state.capacity import capacity_left
 from streams.state.guards import overflow, pause_in_force
 from streams.state.hpastate import Hpa
 from streams.state.lostmetrics import LONGEST_HOLD_MS, Guards, partial_view, view_step
@@ -37,7 +41,7 @@ def limited(
     guards: Guards, left: Callable[[Way], Left | None], evaluation: Evaluation, pending: Pending
 ) -> LimitedWrite:
     """Ask fleethpa's own limits. Every one that holds the write is named, and the first is the reason. A write that
-    none holds is cut to what `maxStep` and then the budgets allow.
+    none holds is cut to what `maxStep`, then the budgets and then its CapacityGroups allow.
 
     `left`: what the budgets leave to removals or to additions; None: nothing bounds them.
     """
@@ -46,7 +50,7 @@ def limited(
         partial = holding.get("PartialView")
         step = None if partial is None else view_step(pending, partial, guards.partial_until_ms)
         return LimitedWrite(pending, tuple(holding), next(iter(holding.values())), step)
-    return _within_budget(left, _within_step(pending, guards.max_step))
+    return _within_capacity(guards.capacity, _within_budget(left, _within_step(pending, guards.max_step)))
 
 
 def _holding(guards: Guards, evaluation: Evaluation, is_up: bool) -> dict[AppliedLimit, str]:
@@ -61,7 +65,7 @@ def _holding(guards: Guards, evaluation: Evaluation, is_up: bool) -> dict[Applie
     return {name: why for name, why in asked.items() if why}
 
 
-def guards_of(subject: Subject) -> Guards:
+def guards_of(subject: Subject, pods: SeenPods) -> Guards:
     """Give what may hold or cut a write of an HPA now, without what the budgets leave."""
     namespace, settings, state = subject.namespace, subject.settings, subject.state
     up, down = (
@@ -75,6 +79,7 @@ def guards_of(subject: Subject) -> Guards:
         max_step=settings.max_step,
         partial_view=partial_view(namespace, state.now_ms) if settings.partial_view else "",
         partial_until_ms=namespace.view.since_ms + LONGEST_HOLD_MS,
+        capacity=capacity_left(state, subject.hpa, settings, pods),
     )
 
 
@@ -98,6 +103,18 @@ def _within_step(pending: Pending, limit: int | None) -> LimitedWrite:
     if limit is None or abs(_change(pending)) <= limit:
         return LimitedWrite(pending)
     return LimitedWrite(_cut(pending, limit), ("MaxStep",))
+
+
+def _within_capacity(left: CapacityLeft | None, found: LimitedWrite) -> LimitedWrite:
+    """Cut a wanted write that adds replicas to what the HPA's CapacityGroups leave."""
+    pending = found.pending
+    if left is None or found.held or not _is_up(pending) or pending.desired_replicas <= left.most:
+        return found
+    room = max(0, left.most - pending.current_replicas)
+    cut = _cut(pending, room)
+    step = left.step(pending.desired_replicas, cut.desired_replicas)
+    held = "" if room else left.text
+    return LimitedWrite(cut, (*found.constraints, CAPACITY_CONSTRAINT), held, step, found.claim)
 
 
 # --- budgets ----------------------------------------------------------------------------------------------------------

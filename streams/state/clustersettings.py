@@ -5,6 +5,7 @@ Its HPAs are decided by the rules of the version that the settings pin, else of 
 
 from msgspec import Struct
 
+from schemas.capacity import micro_price
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.observed import Mode
 from schemas.settings import Budget, ClusterSettings, parse_budget, settings_of
@@ -40,6 +41,8 @@ class Effective(Struct, frozen=True):
     """
     rules: str = ""
     """The rules that decide, as a record names them (`streams.hpa.rules.rules_text`); empty: those of v1.37."""
+    price: int = 0
+    """What a replica costs per hour, in millionths; 0: none is set."""
     too_old: str = ""
     """The version that its observer reported, where its rules are not known since it is older than every known one, and
     none is pinned: its HPAs must not write. Empty: they may.
@@ -65,6 +68,7 @@ def effective(known: dict[str, ClusterSettings], cluster: str, kubernetes: str =
         max_step=own.max_step if own.max_step and own.max_step > 0 else None,
         hold_on_overflow=True if own.hold_on_overflow is None else own.hold_on_overflow,
         partial_view=bool(own.partial_view),
+        price=_price(own.price),
         sample_floor_ms=_or(own.evaluate_floor_ms, DEFAULT_SAMPLE_FLOOR_MS) if own.evaluate_on == "sample" else None,
         budgets=Budgets(
             _budget(own.removal_budget, whole_cluster=True),
@@ -87,6 +91,14 @@ def _budget(text: str | None, *, whole_cluster: bool = False) -> Budget | None:
         return parse_budget(text, whole_cluster=whole_cluster)
     except ValueError:
         return None
+
+
+def _price(text: str | None) -> int:
+    """Read a price; ingest lets only valid ones pass, and one that is not must not stop the partition."""
+    try:
+        return 0 if text is None else micro_price(text)
+    except ValueError:
+        return 0
 
 
 def _rules(own: ClusterSettings, kubernetes: str) -> str:

@@ -15,6 +15,7 @@ from streams.hpa.evaluation import ReconcileResult, ScaleApplied, ScaleFailed
 from streams.hpa.metrics import evaluate_metric, tolerance_band
 from streams.hpa.observation import Scale
 from streams.hpa.rules import CURRENT_TEXT, rules_named
+from streams.state import capacity
 from streams.state import records as decisionrecords
 from streams.state.brakes import give_back, leave_budget
 from streams.state.clustersettings import Effective
@@ -148,6 +149,7 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
     if row.deleted and is_due:
         if row.budget:
             leave_budget(state, hpa)
+        state.messages += capacity.leave(state, hpa)
         hpa.forget(state.now_ms)
         hpa.dirty = True
         state.refresh(hpa)
@@ -160,6 +162,7 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
         state.park(hpa)
         if row.budget:
             leave_budget(state, hpa)
+        state.messages += capacity.leave(state, hpa)
         return []
     if row.fleet is not None:
         its = fleet_turn(row.fleet, row.evaluated_ms, state.now_ms, settings.sync_period_ms)
@@ -185,9 +188,9 @@ def _or_early(its: Turn, hpa: Hpa, now_ms: int, settings: Effective) -> Turn:
     row = hpa.row
     if row.early_ms and settings.sample_floor_ms is None:
         row.early_ms, hpa.dirty = 0, True
-    has_share = row.share is not None and row.share.is_new
+    has_share = (row.share is not None and row.share.is_new) or capacity.is_awaited(hpa)
     if its.evaluate or not (has_share or 0 < row.early_ms <= now_ms):
-        if row.share is not None and has_share and its.evaluate:
+        if row.share is not None and row.share.is_new and its.evaluate:
             row.share = structs.replace(row.share, is_new=False)
         return its
     return Turn(True, due_after_early(its.due_ms, now_ms, settings.sync_period_ms), now_ms)

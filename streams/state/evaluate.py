@@ -14,12 +14,13 @@ from schemas import limits
 from schemas.codec import encode
 from schemas.decisions import IGNORED_REASON, REFUSAL_REASON
 from schemas.limits import OverLimitError
+from streams.across.capacity import STEP as CAPACITY_STEP
 from streams.hpa import reconcile
 from streams.hpa.complete import complete
 from streams.hpa.evaluation import Evaluation, History, MetricEvaluation, ReconcileResult, ScaleApplied, new_status
 from streams.hpa.observation import NO_PODS, Observation, Scale
 from streams.hpa.status import Conditions
-from streams.state import fastpath, fleet, records
+from streams.state import capacity, fastpath, fleet, records
 from streams.state.brakes import budget_left, count_size, guards_of, limited, reserve
 from streams.state.clustersettings import Effective
 from streams.state.drafts import Decided, DraftRecord, Limited, decision_id, record
@@ -93,6 +94,8 @@ def _repeat(
         row.failures = 0
     _note(state, hpa, settings, repeated.evaluated_ms, repeated.history, repeated.metrics, name)
     row.status = memo.status = repeated.status
+    if state.row.groups or row.claims:
+        state.messages += capacity.report(state, namespace, hpa, settings, memo.pods, memo.scale.spec_replicas)
     return Draft(name, namespace.key, hpa.headers, repeated.record)
 
 
@@ -208,7 +211,7 @@ def limit(subject: Subject, observed: Observed, decided: Decided) -> Limited:
             complete(pending, observed.status, evaluation.history, ScaleApplied(), now_ms, rules=rules),
             constraints,
         )
-    left = limited(guards_of(subject), partial(budget_left, subject), evaluation, pending)
+    left = limited(guards_of(subject, observed.observation.pods), partial(budget_left, subject), evaluation, pending)
     constraints += left.constraints
     if left.held:
         result = without_write(pending, observed.status, evaluation.history)
@@ -255,8 +258,14 @@ def _divide(subject: Subject, known: FleetRow, decided: Decided, limits_: Limite
 
 
 def _tell(subject: Subject, observed: Observed, limits_: Limited, name: str) -> None:
-    """Report to the FleetHPA that this HPA belongs to, or allot to the clusters of this FleetHPA."""
+    """Report to the CapacityGroups and the FleetHPA of this HPA, or allot to the clusters of this FleetHPA."""
     state, row = subject.state, subject.hpa.row
+    if state.row.groups or row.claims:
+        cut = limits_.brake if limits_.brake is not None and limits_.brake.step == CAPACITY_STEP else None
+        pods, replicas = observed.observation.pods, observed.replicas
+        state.messages += capacity.report(
+            state, subject.namespace, subject.hpa, subject.settings, pods, replicas, limits_.wanted, cut
+        )
     if row.fleet is not None and subject.standing.mode == "enforce":
         state.messages += fleet.allotments(row, row.fleet, name, state.now_ms)
     if row.share is None:
@@ -341,7 +350,9 @@ def probed(subject: Subject, observed: Observed) -> EvaluationInputs:
         settings=settings.controller,
         period_ms=settings.sync_period_ms,
         guards=structs.replace(
-            guards_of(subject), removal=budget_left(subject, "removal"), addition=budget_left(subject, "addition")
+            guards_of(subject, seen.pods),
+            removal=budget_left(subject, "removal"),
+            addition=budget_left(subject, "addition"),
         ),
         restart=observed.restart,
         fallback=parse_fallback(hpa.annotation(FALLBACK_ANNOTATION)),

@@ -11,6 +11,7 @@ from msgspec import DecodeError, Raw, structs
 
 from schemas import limits
 from schemas.agents import AgentSet, agent_of_reports
+from schemas.capacity import CapacityAllotment, CapacityGroupSet, CapacityReport
 from schemas.decisions import ENGINE
 from schemas.entries import (
     WHOLE_PARTITION_KEY,
@@ -43,7 +44,7 @@ from schemas.observed import (
     Serving,
 )
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset, take_settings
-from streams.state import fleet, foldhpas, rates
+from streams.state import capacity, fleet, foldhpas, rates
 from streams.state.foldhpas import Folding, paused_by
 from streams.state.forgetting import forget_reports, forget_watermarks
 from streams.state.guards import after_breaker, after_person
@@ -303,6 +304,22 @@ class EntryFold(Folding):
             hpa.dirty = True
             self.state.ready_or_due.add(hpa.id)
 
+    def capacity_allotment(self, body: CapacityAllotment) -> None:
+        """A CapacityGroup allotted replicas to an HPA."""
+        hpa = self._live(body.name)
+        if hpa is not None:
+            if capacity.take_allotment(hpa, body, self.now_ms):
+                self.state.ready_or_due.add(hpa.id)
+            hpa.dirty = True
+
+    def capacity_group(self, body: CapacityGroupSet) -> None:
+        """A CapacityGroup was created, changed or deleted."""
+        capacity.take_group(self.state, body)
+
+    def capacity_report(self, body: CapacityReport) -> None:
+        """An HPA reported to a CapacityGroup of this partition."""
+        capacity.take_report(self.state, body)
+
     def _live(self, name: str) -> Hpa | None:
         """Give an HPA of the namespace whose row is to take this record; None: there is none."""
         namespace, state = self.namespace, self.state
@@ -424,6 +441,8 @@ _WHOLE_PARTITION: dict[type, _Apply] = {
     BreakerCommand: EntryFold.breaker,
     GuardrailResume: EntryFold.guardrails_resumed,
     AgentSet: EntryFold.agent,
+    CapacityGroupSet: EntryFold.capacity_group,
+    CapacityReport: EntryFold.capacity_report,
 }
 _IN_NAMESPACE: dict[type, _Apply] = {
     FoldedAnswers: EntryFold.answers,
@@ -440,4 +459,5 @@ _IN_NAMESPACE: dict[type, _Apply] = {
     Outcome: EntryFold.outcome,
     FleetReport: EntryFold.report,
     FleetAllotment: EntryFold.allotment,
+    CapacityAllotment: EntryFold.capacity_allotment,
 }

@@ -1,5 +1,6 @@
 """One HPA while its partition is assigned: its row, what is compiled from it, and the heap of times of visits."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
 from heapq import heappop, heappush
@@ -8,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from schemas.capacity import UNITS_ANNOTATION
 from schemas.decisions import source_header
 from schemas.entries import Outcome
 from schemas.fitting import IGNORED
@@ -25,7 +27,7 @@ from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, TargetName
 _REMEMBERED_UIDS = 16
 _NO_TARGET: TargetName = ("", "", "")
 SCHEDULE_ANNOTATION = "fleethpa.io/schedule"
-OWN_ANNOTATIONS = ("fleethpa.io/budget", "fleethpa.io/fallback", SCHEDULE_ANNOTATION)
+OWN_ANNOTATIONS = ("fleethpa.io/budget", "fleethpa.io/fallback", SCHEDULE_ANNOTATION, UNITS_ANNOTATION)
 _METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
 
 
@@ -40,6 +42,7 @@ class Hpa:
         "deadline",
         "dirty",
         "fresh_spec",
+        "groups",
         "headers",
         "id",
         "ignored",
@@ -85,6 +88,8 @@ class Hpa:
         """The rules that it is compiled for."""
         self.fresh_spec: dict[str, Any] | None = None
         """The spec as it was just decoded, until its questions are known: it is not kept decoded."""
+        self.groups: tuple[object, bytes, Mapping[str, int]] | None = None
+        """Its CapacityGroups and its priority there, as of these groups and this object."""
         self.ignored = ""
         """Why the HPA is ignored, where all that is known of it is a stub (`schemas.fitting`); empty: it is not."""
         self.reference: dict[str, str] = {}
@@ -145,7 +150,7 @@ class Hpa:
             or hpa["spec"] != self.spec
             or entry.revision != row.revision
         )
-        if changed:
+        if changed or _labels(hpa) != _labels(row.hpa_object()):
             self._take_spec(hpa, new_uid, generation, self._created(entry, born, now_ms))
         if born or new_uid != row.uid:
             self._be_born(new_uid, hpa)
@@ -260,6 +265,10 @@ class Hpa:
 def remembered(uids: tuple[str, ...], uid: str) -> tuple[str, ...]:
     """Add a uid to the former ones; the oldest are forgotten."""
     return (*uids[1 - _REMEMBERED_UIDS :], uid)
+
+
+def _labels(hpa: dict[str, Any]) -> Any:
+    return hpa.get("metadata", {}).get("labels") or {}
 
 
 @lru_cache(maxsize=1024)

@@ -18,6 +18,7 @@ from schemas import limits
 from schemas.decisions import Step
 from schemas.keys import HpaId
 from schemas.observed import Mode, Origin
+from streams.across.capacity import CapacityLeft
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.evaluation import Evaluation, History, Pending
 from streams.hpa.observation import Observation, PodRow
@@ -92,6 +93,8 @@ class Guards(Struct, frozen=True, gc=False):
     partial_view: str = ""
     """Why scale-downs in the namespace are held, and until when at most; empty: they are not."""
     partial_until_ms: int = 0
+    capacity: CapacityLeft | None = None
+    """What the HPA's CapacityGroups leave to it; None: none bounds it."""
 
     def left(self, way: Way) -> Left | None:
         """What the budgets leave to removals or to additions; None: nothing bounds them."""

@@ -12,6 +12,7 @@ from schemas.keys import HpaId
 from schemas.topics import MAX_ROW_BYTES
 from streams.state import rowcodec
 from streams.state.budget import trimmed
+from streams.state.capacity import capacity_turns
 from streams.state.endwrite import look_at, plan_sampled
 from streams.state.fleet import Message
 from streams.state.fold import EntryFold
@@ -208,6 +209,7 @@ class Partition:
         state.ready_or_due.clear()
         ledger.close()
         state.row.seq, state.row.prev = ledger.seq, ledger.prev
+        state.messages += capacity_turns(state)
         return decisions
 
     def _is_ahead(self, decision: str) -> bool:

@@ -8,11 +8,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from schemas.capacity import CapacitySpec
 from schemas.entries import HUB_HOLDER, HandsChanged, LeftNative
 from schemas.kubernetes.gotimes import parse_time_ms, rfc3339_seconds
 from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES
 from schemas.observed import ObserverTrouble
 from schemas.settings import ClusterSettings
+from streams.across.capacity import CapacityMember
 from streams.state.rows import NOTHING_APPLIED, Pause, RefusedRow
 
 
@@ -74,6 +76,26 @@ class VersionRow(Struct, array_like=True, frozen=True, gc=False):
     since_ms: int
 
 
+class GroupRow(Struct, array_like=True, frozen=True, gc=False):
+    """A CapacityGroup, as every partition knows it. `taken_ms`: log time since when there has been one of its name."""
+
+    revision: int
+    spec: CapacitySpec
+    taken_ms: int
+
+
+class CeilingRow(Struct, array_like=True, frozen=True, gc=False):
+    """The members of a CapacityGroup, in the partition that decides for it.
+
+    `first_ms`: when the first report came since the last division (0: none did). `sent_ms`: when everything that no
+    report shows was sent last.
+    """
+
+    members: dict[str, CapacityMember] = {}
+    first_ms: int = 0
+    sent_ms: int = 0
+
+
 class IndexRow(Struct, array_like=True, frozen=True, gc=False):
     """One piece of the index.
 
@@ -132,6 +154,10 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     """SHA-256 of that record's value."""
     kubernetes: dict[str, VersionRow] = {}
     """Cluster -> its version."""
+    groups: dict[str, GroupRow] = {}
+    """CapacityGroups; all partitions have them."""
+    ceilings: dict[str, CeilingRow] = {}
+    """CapacityGroup -> its members; those of one group are all in one partition."""
 
 
 KEPT_CHANGES = 20

@@ -105,6 +105,24 @@ class ShareRow(Struct, array_like=True, frozen=True, gc=False):
     is_new: bool = False
 
 
+class ClaimRow(Struct, array_like=True, frozen=True, gc=False):
+    """What an HPA has of a CapacityGroup: the newest allotment (number 0: none), and what it reported last.
+
+    `waits`: its last evaluation was cut by the group. `is_new`: an allotment has come since, for which it is evaluated.
+    """
+
+    revision: int
+    number: int = 0
+    replicas: int = 0
+    until_ms: int = 0
+    used: int = 0
+    share: int = 0
+    waits: bool = False
+    is_new: bool = False
+    reported: tuple[int, bool, int, int, int, int, int] | None = None
+    reported_ms: int = 0
+
+
 class PartRow(Struct, array_like=True, frozen=True, gc=False):
     """The newest part that a cluster reported: when it came, and when it was made by the cluster's own log time."""
 
@@ -213,6 +231,8 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """Of an HPA that belongs to a FleetHPA."""
     fleet: FleetRow | None = None
     """Of a FleetHPA."""
+    claims: dict[str, ClaimRow] = {}
+    """CapacityGroup -> what the HPA has of it."""
 
     @property
     def id(self) -> HpaId:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from schemas import limits
+from schemas.capacity import CapacityMatch
 from schemas.decisions import InputPosition
 from schemas.keys import EVERY_CLUSTER, HpaId
 from streams.state.budget import BudgetBook
@@ -64,6 +65,10 @@ class State:
         self.former: dict[HpaId, Hpa] = {}
         """The tombstones among it, which are stored once more: no namespace may be ahead of them after a crash."""
         self.messages: list[Message] = []
+        self.groups: dict[str, CapacityMatch] | None = None
+        """The CapacityGroups of the row, compiled; None: they are to be compiled anew."""
+        self.capacity_due_ms = 0
+        """When the first CapacityGroup of this partition is to be divided."""
         """What the records since the last call of `Partition.take_messages` say to other partitions."""
         self._parked: dict[str, set[HpaId]] = {}
         """By namespace, the HPAs that were due and not evaluated since their mode is off."""

@@ -1,21 +1,32 @@
-"""`python -m tests.across_model --changes 2 --faults 1`: explore report and allotment, and print what was looked at."""
+"""`python -m tests.across_model --changes 2 --faults 1`: explore report and allotment, and print what was looked at.
+
+`--model capacity`: of a CapacityGroup in place of a FleetHPA.
+"""
 
 import sys
 
 from tests import exploring
+from tests.across_model.ceiling import CAPACITY_BEGINNINGS, CAPACITY_MUTATIONS, CapacityRules, capacity_world
 from tests.across_model.world import BEGINNINGS, MUTATIONS, Rules, world
 
 
 def main() -> int:
     """Explore; the exit code is that of `exploring.run`."""
-    parser = exploring.options("python -m tests.across_model", __doc__, MUTATIONS)
-    parser.add_argument("--begin", choices=sorted(BEGINNINGS), default="full", help="what the members have at first")
+    parser = exploring.options("python -m tests.across_model", __doc__, [*MUTATIONS, *CAPACITY_MUTATIONS])
+    parser.add_argument("--model", choices=["fleet", "capacity"], default="fleet", help="of which kind (default fleet)")
+    begin = sorted([*BEGINNINGS, *CAPACITY_BEGINNINGS])
+    parser.add_argument("--begin", choices=begin, help="what the members have at first (default full, or scarce)")
     parser.add_argument("--changes", type=int, default=2, help="of total, maximum and who is away (default 2)")
     parser.add_argument("--faults", type=int, default=1, help="writes that fail (default 1)")
     given = parser.parse_args()
+    what = f"{given.changes} changes, {given.faults} faults"
+    if given.model == "capacity":
+        its = CAPACITY_MUTATIONS[given.without] if given.without else CapacityRules()
+        begun = CAPACITY_BEGINNINGS[given.begin or "scarce"](given.changes, given.faults)
+        return exploring.run(capacity_world(begun, its), given, what)
     rules = MUTATIONS[given.without] if given.without else Rules()
-    model = world(BEGINNINGS[given.begin](given.changes, given.faults), rules)
-    return exploring.run(model, given, f"{given.changes} changes, {given.faults} faults")
+    model = world(BEGINNINGS[given.begin or "full"](given.changes, given.faults), rules)
+    return exploring.run(model, given, what)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.across_model.ceiling import CAPACITY_BEGINNINGS, CAPACITY_MUTATIONS, capacity_world
 from tests.across_model.world import BEGINNINGS, MUTATIONS, world
 from tests.exploring import explore, walk
 
@@ -44,3 +45,34 @@ def test_no_mechanism_is_for_nothing(name: str) -> None:
     else:
         begin = BEGINNINGS["again" if name == "revisions" else "full"](1, 0)
         assert explore(world(begin, MUTATIONS[name]), most=20_000).broken
+
+
+@pytest.mark.parametrize("begin", sorted(CAPACITY_BEGINNINGS))
+def test_a_ceiling_holds_in_the_states_that_come_first_and_far_from_the_beginning(begin: str) -> None:
+    found = explore(capacity_world(CAPACITY_BEGINNINGS[begin](1, 1)), most=500)
+    assert found.states >= 500
+    assert not found.broken, found.path
+    found = walk(capacity_world(CAPACITY_BEGINNINGS[begin](3, 2)), most=800)
+    assert not found.broken, found.path
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("begin", sorted(CAPACITY_BEGINNINGS))
+def test_a_ceiling_holds_in_many_states(begin: str) -> None:
+    found = explore(capacity_world(CAPACITY_BEGINNINGS[begin](1, 1)), most=20_000)
+    assert not found.broken, found.path
+
+
+@pytest.mark.parametrize(
+    ("name", "begin", "bound"),
+    [
+        ("counts-allotments", "scarce", 0),
+        ("settles", "anew", 0),
+        ("revisions", "scarce", 1),
+        pytest.param("writes", "anew", 1, marks=pytest.mark.slow),
+    ],
+)
+def test_no_mechanism_of_a_ceiling_is_for_nothing(name: str, begin: str, bound: int) -> None:
+    world_ = capacity_world(CAPACITY_BEGINNINGS[begin](bound, bound), CAPACITY_MUTATIONS[name])
+    assert explore(world_, most=4_000).broken

@@ -1,0 +1,348 @@
+"""CapacityGroups in the state: what its members (HPAs) may add, and the division in the partition that decides for it.
+
+Partitions meet in messages only, as for a FleetHPA (docs/decisions/0017-across-clusters.md). Every partition knows the
+groups; a member reports after its evaluations to the partition of `@capacity/NAME`, which allots. A member without a
+fresh allotment adds nothing (`Hold`) or what it wants (`Open`).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from msgspec import structs
+
+from schemas import limits
+from schemas.capacity import (
+    CAPACITY,
+    MOST_USE,
+    UNITS_ANNOTATION,
+    CapacityAllotment,
+    CapacityGroupSet,
+    CapacityLimit,
+    CapacityMatch,
+    CapacityReport,
+    parse_units,
+)
+from schemas.decisions import Step
+from schemas.keys import HpaId, parse_hpa_id
+from streams.across.allotments import MemberReport, outstanding
+from streams.across.capacity import CapacityLeft, CapacityMember, allot_capacity, reported, used
+from streams.hpa.evaluation import Pending
+from streams.hpa.observation import NO_PODS, SeenPods, TargetPods
+from streams.state.clustersettings import Effective
+from streams.state.fleet import Message, is_seen
+from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
+from streams.state.namespace import Namespace
+from streams.state.partitionrow import CeilingRow, GroupRow
+from streams.state.rows import ClaimRow
+from streams.state.samples import State
+
+LASTS_MS: Final = 60_000
+"""How long an allotment lasts, in log time."""
+SETTLES_MS: Final = LASTS_MS + WRITE_TTL_MS + OUTCOME_WAIT_MS
+"""A new group allots nothing for so long: until what a deleted one of its name allotted has ended and was written."""
+GATHERS_MS: Final = 1_000
+"""How long after a report the group is divided, so that of HPAs that ask together the one with priority comes first."""
+REPEATS_MS: Final = 15_000
+"""How often allotments that no report shows are sent again, and old ones are made anew."""
+REPORTS_MS: Final = 30_000
+"""How often a member reports the same again."""
+FORGETS_MS: Final = 3_600_000
+"""A member that has not reported for so long, and has not said that it left, is counted no longer."""
+_MEMBER_BYTES: Final = 160
+"""What a member takes beside its name, at most."""
+
+
+# --- groups, in every partition ---------------------------------------------------------------------------------------
+
+
+def take_group(state: State, body: CapacityGroupSet) -> None:
+    """Take over a change of a group; under a new revision what its members may have is counted as before."""
+    row, name = state.row, body.name
+    known = row.groups.get(name)
+    if body.spec is None:
+        state.drop_bounded(limits.ALL_GROUPS, row.groups, name)
+        row.ceilings.pop(name, None)
+    else:
+        taken_ms = state.now_ms if known is None else known.taken_ms
+        if not state.put_or_refuse(limits.ALL_GROUPS, row.groups, name, GroupRow(body.revision, body.spec, taken_ms)):
+            return
+        ceiling = row.ceilings.get(name)
+        if known is not None and ceiling is not None and known.revision != body.revision:
+            members = {
+                key: structs.replace(each, account=each.account.of_new_spec) for key, each in ceiling.members.items()
+            }
+            row.ceilings[name] = structs.replace(ceiling, members=members, first_ms=state.now_ms)
+    state.capacity_due_ms = 0
+    state.groups = None
+
+
+def _matches(state: State) -> dict[str, CapacityMatch]:
+    """Give the groups, compiled; the same object until one of them changes."""
+    if state.groups is None:
+        state.groups = {name: CapacityMatch(row.spec) for name, row in sorted(state.row.groups.items())}
+    return state.groups
+
+
+# --- a member ---------------------------------------------------------------------------------------------------------
+
+
+def _priorities(state: State, hpa: Hpa) -> Mapping[str, int]:
+    """Give the groups that an HPA is of, and its priority there. A FleetHPA takes part with its HPAs in clusters."""
+    groups = _matches(state)
+    known = hpa.groups
+    if known is not None and known[0] is groups and known[1] is hpa.row.hpa:
+        return known[2]
+    labels: dict[str, str] = {} if not groups else hpa.row.hpa_object()["metadata"].get("labels") or {}
+    found: dict[str, int] = {}
+    if hpa.row.fleet is None:
+        for name, group in groups.items():
+            priority = group.priority(hpa.id.cluster, labels)
+            if priority is not None:
+                found[name] = priority
+    hpa.groups = (groups, hpa.row.hpa, found)
+    return found
+
+
+def capacity_left(state: State, hpa: Hpa, settings: Effective, pods: SeenPods) -> CapacityLeft | None:
+    """Give what the tightest of the HPA's groups leaves; None: nothing bounds it."""
+    found: CapacityLeft | None = None
+    for name in _priorities(state, hpa):
+        group = state.row.groups[name]
+        if not weight(hpa, group.spec.limit, settings, pods):
+            continue
+        claim = hpa.row.claims.get(name)
+        if claim is not None and claim.revision == group.revision and _is_fresh(claim, state.now_ms):
+            use = (claim.used, claim.share, claim.number)
+            left = CapacityLeft(name, group.spec.limit, claim.replicas, use)
+        elif group.spec.when_unknown == "Open":
+            continue
+        else:
+            left = CapacityLeft(name, group.spec.limit, 0)
+        if found is None or left.most < found.most:
+            found = left
+    return found
+
+
+def _is_fresh(claim: ClaimRow, now_ms: int) -> bool:
+    return claim.number > 0 and now_ms < claim.until_ms
+
+
+def weight(hpa: Hpa, limit: CapacityLimit, settings: Effective, pods: SeenPods) -> int:
+    """Give what one replica of an HPA uses of a limit; 0: nothing, or nobody knows.
+
+    Units: what the annotation says, else the most that one of its pods requests.
+    """
+    if limit.kind == "replicas":
+        return 1
+    if limit.kind == "cost":
+        return settings.price
+    annotation = hpa.annotation(UNITS_ANNOTATION)
+    if annotation:
+        try:
+            return parse_units(annotation).get(limit.name, 0)
+        except ValueError:
+            return 0
+    rows = pods.rows if isinstance(pods, TargetPods) else NO_PODS.rows
+    requested = [pod.template.request(limit.name, "", settings.controller.rules) for pod in rows]
+    return min(MOST_USE, max([each for each in requested if isinstance(each, int)], default=0))
+
+
+def take_allotment(hpa: Hpa, body: CapacityAllotment, now_ms: int) -> bool:
+    """Take an allotment; say whether the HPA is to be evaluated at once, as one that waits may add replicas now."""
+    claim = hpa.row.claims.get(body.group)
+    if claim is None or body.revision != claim.revision or body.number <= claim.number:
+        return False
+    is_new = claim.waits and body.replicas > (claim.replicas if _is_fresh(claim, now_ms) else 0)
+    hpa.row.claims[body.group] = structs.replace(
+        claim,
+        number=body.number,
+        replicas=body.replicas,
+        until_ms=body.until,
+        used=body.used,
+        share=body.share,
+        is_new=is_new,
+    )
+    return is_new
+
+
+def is_awaited(hpa: Hpa) -> bool:
+    """Say whether an allotment has come for which the HPA is evaluated before its time."""
+    return any(each.is_new for each in hpa.row.claims.values())
+
+
+def report(
+    state: State,
+    namespace: Namespace,
+    hpa: Hpa,
+    settings: Effective,
+    pods: SeenPods,
+    current: int | None,
+    wanted: Pending | None = None,
+    cut: Step | None = None,
+) -> list[Message]:
+    """Give what an HPA reports to its groups after an evaluation, and note it; nothing where it says the same again.
+
+    Args:
+        current: replicas of its scale; None: they cannot be read.
+        wanted: the write that begins now.
+        cut: how a group cut that write.
+    """
+    row, now_ms = hpa.row, state.now_ms
+    priorities = _priorities(state, hpa)
+    if not priorities and not row.claims:
+        return []
+    made = [_left(hpa, name, claim, state) for name, claim in row.claims.items() if name not in priorities]
+    claims = {name: claim for name, claim in row.claims.items() if name in priorities}
+    has = max(current or 0, 0 if wanted is None else wanted.desired_replicas)
+    wants = (current or 0) if wanted is None else wanted.desired_replicas
+    wants = wants if cut is None else cut.in_
+    for name, priority in priorities.items():
+        group = state.row.groups[name]
+        claim = claims.get(name, ClaimRow(group.revision))
+        if claim.revision != group.revision:
+            claim = ClaimRow(group.revision, claim.number)
+        claim = structs.replace(claim, waits=cut is not None, is_new=False)
+        is_fresh = _is_fresh(claim, now_ms)
+        most = max(has, claim.replicas if is_fresh else 0)
+        what = (claim.number, not is_fresh, has, most, wants, weight(hpa, group.spec.limit, settings, pods), priority)
+        is_due = what != claim.reported or now_ms - claim.reported_ms >= REPORTS_MS
+        if is_due and current is not None and is_seen(namespace, now_ms):
+            claim = structs.replace(claim, reported=what, reported_ms=now_ms)
+            made.append(_message(hpa, name, claim, state, what))
+        claims[name] = claim
+    row.claims = claims
+    return [each for each in made if each is not None]
+
+
+def leave(state: State, hpa: Hpa) -> list[Message]:
+    """Give what an HPA that is evaluated no longer reports to its groups, which then count it no longer."""
+    made = [_left(hpa, name, claim, state) for name, claim in hpa.row.claims.items()]
+    hpa.row.claims = {}
+    return [each for each in made if each is not None]
+
+
+def _left(hpa: Hpa, name: str, claim: ClaimRow, state: State) -> Message | None:
+    if name not in state.row.groups:
+        return None
+    what = (claim.number, True, 0, 0, 0, 0, 0)
+    return _message(hpa, name, claim, state, what, has_left=True)
+
+
+def _message(
+    hpa: Hpa,
+    name: str,
+    claim: ClaimRow,
+    state: State,
+    what: tuple[int, bool, int, int, int, int, int],
+    *,
+    has_left: bool = False,
+) -> Message:
+    obeys, has_ended, has, most, wants, weight_, priority = what
+    body = CapacityReport(
+        group=name,
+        cluster=hpa.id.cluster,
+        namespace=hpa.id.namespace,
+        name=hpa.id.name,
+        revision=claim.revision,
+        at=max(0, state.offset),
+        obeys=obeys,
+        has_ended=has_ended,
+        has=has,
+        most=most,
+        wants=wants,
+        weight=weight_,
+        priority=priority,
+        has_left=has_left,
+    )
+    return Message(CAPACITY, name, state.now_ms, body)
+
+
+# --- the group --------------------------------------------------------------------------------------------------------
+
+
+def take_report(state: State, body: CapacityReport) -> None:
+    """Book a report. One of another revision, or of more members than there may be, changes nothing."""
+    row, name = state.row, body.group
+    group = row.groups.get(name)
+    if group is None or group.revision != body.revision:
+        return
+    ceiling = row.ceilings.get(name, CeilingRow())
+    key = str(HpaId(body.cluster, body.namespace, body.name))
+    known = ceiling.members.get(key)
+    if known is None and (body.has_left or not _has_room(state, name, key)):
+        return
+    said = MemberReport(body.obeys, body.has, body.most, body.has_ended)
+    member = reported(
+        known or CapacityMember(),
+        said,
+        wants=body.wants,
+        weight=body.weight,
+        priority=body.priority,
+        at=body.at,
+        now_ms=state.now_ms,
+    )
+    if member is known:
+        return
+    members = ceiling.members | {key: member}
+    if body.has_left:
+        del members[key]
+    row.ceilings[name] = structs.replace(ceiling, members=members, first_ms=ceiling.first_ms or state.now_ms)
+    state.capacity_due_ms = min(state.capacity_due_ms, _due_ms(row.ceilings[name]))
+
+
+def _has_room(state: State, name: str, key: str) -> bool:
+    ceilings = state.row.ceilings
+    own = ceilings.get(name, CeilingRow()).members
+    size = sum([len(each) + _MEMBER_BYTES for ceiling in ceilings.values() for each in ceiling.members])
+    for limit, held, more in (
+        (limits.CAPACITY_MEMBERS, len(own), 1),
+        (limits.ALL_MEMBERS, size, len(key) + _MEMBER_BYTES),
+    ):
+        if held + more > limit.most:
+            state.refuse(parse_hpa_id(key).cluster, limit, key)
+            return False
+    return True
+
+
+def capacity_turns(state: State) -> list[Message]:
+    """Divide the groups that are due, and give the allotments to send."""
+    if not state.row.ceilings or state.now_ms < state.capacity_due_ms:
+        return []
+    made: list[Message] = []
+    for name in sorted(state.row.ceilings):
+        if _due_ms(state.row.ceilings[name]) <= state.now_ms:
+            made += _divide(state, name)
+    state.capacity_due_ms = min(map(_due_ms, state.row.ceilings.values()))
+    return made
+
+
+def _due_ms(ceiling: CeilingRow) -> int:
+    repeat_ms = ceiling.sent_ms + REPEATS_MS
+    return min(repeat_ms, ceiling.first_ms + GATHERS_MS) if ceiling.first_ms else repeat_ms
+
+
+def _divide(state: State, name: str) -> Iterator[Message]:
+    row, now_ms, group = state.row, state.now_ms, state.row.groups[name]
+    ceiling = row.ceilings[name]
+    repeats = now_ms - ceiling.sent_ms >= REPEATS_MS
+    before = {key: each for key, each in ceiling.members.items() if now_ms - each.taken_ms <= FORGETS_MS}
+    after = before
+    if now_ms - group.taken_ms >= SETTLES_MS:
+        after = allot_capacity(group.spec.limit.count, before, now_ms=now_ms, lasts_ms=LASTS_MS)
+    row.ceilings[name] = CeilingRow(after, 0, now_ms if repeats else ceiling.sent_ms)
+    whole = used(after)
+    for key, allotment in outstanding({key: each.account for key, each in after.items()}):
+        member = after[key]
+        if repeats or member is not before[key]:
+            hpa = parse_hpa_id(key)
+            body = CapacityAllotment(
+                group=name,
+                name=hpa.name,
+                revision=group.revision,
+                number=allotment.number,
+                replicas=allotment.replicas,
+                until=member.until_ms,
+                used=whole,
+                share=allotment.replicas * member.weight,
+            )
+            yield Message(hpa.cluster, hpa.namespace, now_ms, body)
