@@ -273,7 +273,18 @@ def test_the_maximum_holds_whatever_becomes_of_messages_and_the_division_is_reac
 @example(37462785)  # a cluster becomes away while the others have reported
 @given(st.integers(0, 2**32))
 def test_the_same_log_gives_the_same_bytes_and_messages_also_after_a_restart(seed: int) -> None:
-    random, run = Random(seed), _begun(maximum=12)
+    _is_the_same_after_a_restart(Random(seed), _begun(maximum=12))
+
+
+@settings(max_examples=4, deadline=None)
+@given(st.integers(0, 2**32))
+def test_a_restart_changes_nothing_either_while_replicas_spill(seed: int) -> None:
+    random, run = Random(seed), _begun(maximum=12, spill_after_ms=15_000, away_spill_after_ms=40_000)
+    run.grow("east", random.randint(0, 5))
+    _is_the_same_after_a_restart(random, run)
+
+
+def _is_the_same_after_a_restart(random: Random, run: Fleet) -> None:
     _disturbed(random, run, 3)
     for name, log in run.logs.items():
         number, cut = log.partition.number, random.randrange(1, len(log.records) - 1)
