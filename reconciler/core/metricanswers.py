@@ -34,6 +34,14 @@ def next_poll_ms(key: str, period_ms: int, now_ms: int) -> int:
     return now_ms - (now_ms - phase) % period_ms + period_ms
 
 
+def until_report_ms(process: str, period_ms: int, now_ms: int) -> int:
+    """How long to wait with the next report of a process, which is on the phase of all its reports: what a process
+    reports of several clusters then shares requests and records. At least a tenth of a period, at most 1.1.
+    """
+    wait_ms = next_poll_ms(process, period_ms, now_ms) - now_ms
+    return wait_ms if 10 * wait_ms >= period_ms else wait_ms + period_ms
+
+
 _DEFAULT_WINDOW_MS = 60_000
 
 

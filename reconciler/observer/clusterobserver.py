@@ -416,10 +416,12 @@ class ClusterObserver:
 
     async def _report(self) -> None:
         """Report on the whole cluster: at each heartbeat, and when a trouble begins or ends."""
+        config = self._config
         while True:
             await self._reports.put(SCALES, "", "", [self._cluster_report()])
+            wait_ms = metricanswers.until_report_ms(config.instance, self._report_every_ms(), config.clock())
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._report_every_ms() / 1000):
+                async with asyncio.timeout(wait_ms / 1000):
                     await self._report_due.wait()
                     await asyncio.sleep(SOON_S)  # what breaks together is one report
             self._report_due.clear()

@@ -19,7 +19,7 @@ from reconciler.core.hpaobjects import (
     spec_manager,
     target_of,
 )
-from reconciler.core.metricanswers import next_poll_ms, phase_ms
+from reconciler.core.metricanswers import next_poll_ms, phase_ms, until_report_ms
 from reconciler.core.objectbodies import pod_body, replicas_manager, reports_the_same, scale_of_answer, scale_of_parent
 from reconciler.observer import publisher as chunks
 from schemas.codec import encode
@@ -379,3 +379,13 @@ def test_the_next_poll_lies_on_the_phase_within_one_period(key: str, period_ms: 
 def test_namespaces_spread_over_the_period() -> None:
     phases = [phase_ms(f"east/ns-{i}", 15_000) // 1_500 for i in range(1_000)]
     assert min(phases.count(tenth) for tenth in range(10)) > 60
+
+
+@pytest.mark.parametrize("period_ms", [500, 10_000])
+def test_the_reports_of_a_process_come_together_from_the_second_on(period_ms: int) -> None:
+    begun_ms = [1_700_000_000_000 + i * 37 for i in range(1_000)]
+    next_ms = {begin + until_report_ms("node-1", period_ms, begin) for begin in begun_ms}
+    assert len({due % period_ms for due in next_ms}) == 1
+    waits_ms = [until_report_ms("node-1", period_ms, begin) for begin in begun_ms]
+    assert period_ms / 10 <= min(waits_ms) <= max(waits_ms) <= 1.1 * period_ms
+    assert {until_report_ms("node-1", period_ms, due) for due in next_ms} == {period_ms}
