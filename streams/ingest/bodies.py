@@ -196,7 +196,8 @@ def _capacity_group(body: CapacityGroupSet) -> None:
     limits.check(limits.CAPACITY_PRIORITIES, len(body.spec.priorities), "spec.priorities")
     limits.check(limits.CAPACITY_CLUSTERS, len(body.spec.clusters), "spec.clusters")
     limits.check(limits.CAPACITY_SPEC, len(encode(body.spec)), f"CapacityGroup {body.name}")
-    check_text(body.spec.limit.name, "spec.limit.name")
+    if body.spec.limit.kind == "units":
+        check_text(body.spec.limit.name, "spec.limit.name")
     _read_selectors(body)
 
 
