@@ -10,7 +10,6 @@ from reconciler.clusters.answers import ClusterError, reading
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.discovery import Discovery, Resource
 from reconciler.clusters.nativehpas import hpa_path
-from reconciler.core import metricanswers
 from reconciler.core.hpaobjects import (
     FIELD_MANAGER,
     SCALED_OBJECT,
@@ -23,6 +22,7 @@ from reconciler.core.hpaobjects import (
     kept_hpa,
     reported_hpa,
 )
+from reconciler.core.metricanswers import queries, until_report_ms
 from reconciler.core.objectbodies import pod_body
 from reconciler.core.promrules import ObjectResource
 from reconciler.observer.clusterversion import ClusterVersion
@@ -386,10 +386,8 @@ class ClusterObserver:
 
     async def _poll(self, namespace: str) -> None:
         state = self._state.namespace(namespace)
-        asked = metricanswers.queries(state.all_hpas(), state.selectors(), self._pushed())
-        if not asked:
-            return
-        found = await self._ask(namespace, asked)
+        asked = queries(state.all_hpas(), state.selectors(), self._pushed())
+        found = await self._ask(namespace, asked) if asked else []
         if not found:
             return
         self._answers += 1
@@ -416,12 +414,11 @@ class ClusterObserver:
 
     async def _report(self) -> None:
         """Report on the whole cluster: at each heartbeat, and when a trouble begins or ends."""
-        config = self._config
+        instance, clock = self._config.instance, self._config.clock
         while True:
             await self._reports.put(SCALES, "", "", [self._cluster_report()])
-            wait_ms = metricanswers.until_report_ms(config.instance, self._report_every_ms(), config.clock())
             with suppress(TimeoutError):
-                async with asyncio.timeout(wait_ms / 1000):
+                async with asyncio.timeout(until_report_ms(instance, self._report_every_ms(), clock()) / 1000):
                     await self._report_due.wait()
                     await asyncio.sleep(SOON_S)  # what breaks together is one report
             self._report_due.clear()
