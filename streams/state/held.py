@@ -101,7 +101,7 @@ def side_of(limit: Limit) -> int:
 
 def part_of(side: int, row: int, parts: int) -> int:
     """The part of a namespace of so many parts in which something is. `row`: its row in a namespace of many."""
-    return row if parts > SPLIT_PARTS else side
+    return row if parts > SPLIT_PARTS else min(side, parts - 1)
 
 
 class Room:

@@ -30,7 +30,6 @@ from streams.state.held import (
 from streams.state.membership import Membership
 from streams.state.namespacekeys import (
     FIRST_ROW,
-    VIEW_PART,
     Names,
     limit_of_arrival,
     row_of_answer,
@@ -42,7 +41,6 @@ from streams.state.namespacekeys import (
 from streams.state.rates import with_part
 from streams.state.rows import (
     NOTHING_APPLIED,
-    PARTS,
     SPLIT_PARTS,
     AnswerRow,
     Arrival,
@@ -76,7 +74,7 @@ class Namespace:
         self.cluster = cluster
         self.name = name
         self.key = f"{cluster}/{name}"
-        self.applied = [NOTHING_APPLIED] * SPLIT_PARTS
+        self.applied = [NOTHING_APPLIED]
         self.dirty: set[int] = set()
         self.ahead = False
         """Some part already has the record that is being applied: no HPA is evaluated, none was changed."""
@@ -98,7 +96,7 @@ class Namespace:
         """Row, as if there were many -> (log offset, series) of which it took a sample since the checkpoint before."""
         self._taken_bytes: dict[int, int] = {}
         """Row -> bytes of what was noted there since the last checkpoint."""
-        self.pod_lists = [ListProgress()] * SPLIT_PARTS
+        self.pod_lists: list[ListProgress] = [ListProgress()]
         self.directory: dict[DirectoryKey, DirectoryEntry] = {}
         self.hpa_list = ListProgress()
         self.rivals: list[dict[str, Any]] = []
@@ -137,11 +135,11 @@ class Namespace:
         """Something of it is or will be stored: it was reported, or given an HPA or a command."""
         return bool(self.dirty) or max(self.applied) != NOTHING_APPLIED
 
-    def split(self) -> None:
-        """Keep many parts from now on; all of them are to be written."""
-        self.applied = [self.applied[0]] * PARTS
-        self.pod_lists = [self.pod_lists[-1]] * PARTS
-        self.dirty = set(range(PARTS))
+    def split(self, parts: int) -> None:
+        """Keep so many parts from now on; all of them are to be written."""
+        self.applied = [self.applied[0]] * parts
+        self.pod_lists = [self.pod_lists[-1]] * parts
+        self.dirty = set(range(parts))
 
     def part_of(self, limit: limits.Limit, row: int) -> int:
         """Give the part in which something is kept. `row`: its row while the namespace has many."""
@@ -169,7 +167,12 @@ class Namespace:
 
     def open_view(self) -> bool:
         """Mark the part with the view as changed; False: it already has this record."""
-        return self._touch(VIEW_PART)
+        return self._touch(self.view_part)
+
+    @property
+    def view_part(self) -> int:
+        """Part in which `view` is kept."""
+        return 0 if len(self.applied) == 1 else 1
 
     def count_ignored(self, why: str) -> None:
         """Count an entry that was not applied."""

@@ -44,10 +44,8 @@ FIRST_ROW = 0
 """Row of a namespace of many with what is not spread over the others: its HPAs, rivals and commands."""
 
 
-VIEW_PART = 1
-"""Part in which the view of a namespace is kept, whether it has two or many."""
 SPREAD_FROM = 2
-"""The first of the rows over which pods, answers, samples and scales are spread."""
+"""The first of the rows over which pods, answers, samples and scales are spread; the one before it holds the view."""
 
 
 def stored_part(part: int, parts: int) -> int:

@@ -25,7 +25,7 @@ from streams.state.namespace import Namespace
 from streams.state.namespacekeys import stored_part
 from streams.state.partitionrow import IndexRow, PartitionRow
 from streams.state.rowcodec import DELETED, applied_offset, check_written, load_namespace, rows_of_namespace
-from streams.state.rows import NOTHING_APPLIED, SPLIT_PARTS, HpaRow, NamespaceRow
+from streams.state.rows import NOTHING_APPLIED, PARTS, SPLIT_PARTS, HpaRow, NamespaceRow
 from streams.state.samples import State
 
 STEP_LIMIT_MS = 300_000
@@ -297,10 +297,12 @@ class Partition:
         offset, number = self.state.row.offset, self.state.row.number
         # All parts begin at the offset of the split: none may be ahead of it then.
         may_split = max(namespace.applied) <= offset
+        if len(namespace.applied) < SPLIT_PARTS and may_split:
+            namespace.split(SPLIT_PARTS)
         made = [(part, rowcodec.encode_row(offset, row)) for part, row in rows_of_namespace(namespace, namespace.dirty)]
         too_large = any(len(value) > MAX_ROW_BYTES for _, value in made)
         if len(namespace.applied) == SPLIT_PARTS and too_large and may_split:
-            namespace.split()
+            namespace.split(PARTS)
             _forget_part_of_few(self.state, namespace)
             rows = rows_of_namespace(namespace, namespace.dirty)
             made = [(part, rowcodec.encode_row(offset, row)) for part, row in rows]

@@ -24,7 +24,6 @@ from streams.state.log import asked
 from streams.state.namespace import Namespace
 from streams.state.namespacekeys import (
     FIRST_ROW,
-    VIEW_PART,
     limit_of_arrival,
     query_key,
     row_of_answer,
@@ -57,8 +56,8 @@ def rows_of_namespace(namespace: Namespace, parts: Iterable[int]) -> list[tuple[
     for part, row in made.items():
         row.growths = namespace.held.growths_of(part, len(namespace.applied))
         row.refused = namespace.held.refused.get(part, {})
-    if VIEW_PART in made and namespace.view != ViewRow():
-        made[VIEW_PART].view = namespace.view
+    if namespace.view_part in made and namespace.view != ViewRow():
+        made[namespace.view_part].view = namespace.view
     return sorted(made.items(), key=lambda item: (item[0] == 0, item[0]))
 
 
@@ -100,14 +99,17 @@ def _spread(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
 
 
 def _divide(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
-    """Put it into the two rows of a namespace, by its kind (`held.side_of`)."""
-    for side, row in made.items():
-        row.arrivals = [each for each in namespace.arrivals.items() if is_series(each[0]) == bool(side)]
-    if (first := made.get(0)) is not None:
+    """Put it into the two rows of a namespace, or into the only one: by its kind (`held.side_of`)."""
+    last = made.get(len(namespace.applied) - 1)
+    if last is not None:
+        last.pods, last.samples = namespace.pods, list(namespace.series.items())
+        last.arrivals = [each for each in namespace.arrivals.items() if is_series(each[0])]
+    first = made.get(0)
+    if first is not None:
         first.answers = [answer for kept in namespace.answers.values() for answer in kept]
         first.scales = list(namespace.scales.items())
-    if (second := made.get(1)) is not None:
-        second.pods, second.samples = namespace.pods, list(namespace.series.items())
+        arrivals = namespace.arrivals.items()
+        first.arrivals = list(arrivals) if first is last else [each for each in arrivals if not is_series(each[0])]
 
 
 def _spread_pods(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
@@ -137,7 +139,7 @@ def _empty_row(namespace: Namespace, part: int) -> NamespaceRow:
 
 def load_namespace(namespace: Namespace, rows: Mapping[int, tuple[int, NamespaceRow]]) -> None:
     """Load stored rows: part -> (applied offset, row)."""
-    parts = rows[0][1].parts
+    parts = rows[0][1].parts if 0 in rows else 1
     stored = [rows.get(stored_part(part, parts)) for part in range(parts)]
     namespace.applied = [NOTHING_APPLIED if each is None else each[0] for each in stored]
     namespace.pod_lists = [ListProgress() if each is None else each[1].pod_list for each in stored]

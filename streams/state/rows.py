@@ -18,8 +18,8 @@ from streams.state.ledger import StateError
 
 NOTHING_APPLIED = -1
 SPLIT_PARTS = 2
-"""A namespace is two rows: the second one its pods and pushed samples, the first one all else, which changes with every
-answer.
+"""A namespace is two rows: the last one its pods and pushed samples, the first one all else, which changes with every
+answer. Older versions stored one row.
 """
 PARTS = 64
 """Once a row would be too large, a namespace is this many rows, for ever."""
@@ -417,7 +417,7 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     cluster: str
     namespace: str
     part: int = 0
-    parts: int = SPLIT_PARTS
+    parts: int = 1
     pods: dict[str, PodEntry] = {}
     answers: list[AnswerRow] = []
     samples: list[tuple[SeriesKey, dict[str, SampleRow]]] = []
