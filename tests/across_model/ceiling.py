@@ -337,7 +337,7 @@ def _quiet_round(state: Shared, rules: CapacityRules) -> Shared:
         state = _booked(state._replace(reports=_put(state.reports, at, ())), at, report_of(state.members[at], rules))
     state = evaluate(state, rules)
     for at, member in enumerate(state.members):
-        newest = max(state.sent[at], key=lambda each: each.number, default=member.obeys)
+        newest = max(state.sent[at], key=structs.astuple, default=member.obeys)
         if obeyed(member.obeys, newest) is newest and newest is not member.obeys:
             member = member._replace(obeys=newest, has_ended=False)
         state = _with(state, at, member._replace(replicas=_wanted(member)))

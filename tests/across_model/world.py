@@ -381,7 +381,7 @@ def _quiet_round(state: State, rules: Rules) -> State:
         state = _booked(state, at, reported(member, rules))
     state = evaluate(state, rules)
     for at, member in enumerate(state.members):
-        newest = max(state.sent[at], key=lambda each: each.number, default=member.obeys)
+        newest = max(state.sent[at], key=structs.astuple, default=member.obeys)
         obeys = rules.obeys(member.obeys, newest)
         state = _with_member(state, at, Member(obeys, member.replicas if obeys.replicas < 0 else obeys.replicas))
     return canonical(state, rules)
