@@ -5,9 +5,9 @@ from typing import Any
 
 from schemas.capacity import CAPACITY, CapacityGroupSet, CapacityLimit, CapacityPriority, CapacitySpec
 from schemas.observed import AutoscalerSet
+from streams.state.acrossrows import ClaimRow
 from streams.state.capacity import SETTLES_MS
 from streams.state.partitionrow import CeilingRow
-from streams.state.rows import ClaimRow
 from tests.fleet_kit import NAME, PERIOD_MS, Fleet
 from tests.partition_kit import make_hpa
 

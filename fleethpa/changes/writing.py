@@ -17,8 +17,9 @@ from schemas.keys import HpaId
 from schemas.kubernetes.shape import Json
 from schemas.limits import Refusal
 from schemas.observed import AutoscalerDeleted, AutoscalerSet, Mode
-from streams.ingest.bodies import SourcePlace, normalize
+from streams.ingest.bodies import normalize
 from streams.ingest.own import topic_of
+from streams.ingest.pieces import SourcePlace
 
 if TYPE_CHECKING:
     from fleethpa.frame.writer import Fate, SentRecord, Writer

@@ -24,6 +24,7 @@ from schemas.kubernetes.shape import Json
 from schemas.settings import settings_of
 from streams.across.spill import caps_of
 from streams.archive.segments import ArchiveError
+from streams.state.acrossrows import FleetRow
 from streams.state.fleet import away, spilled
 from streams.state.guards import GuardrailPauses, guarded_namespaces, guardrail_in_force, pause_scopes, standing
 from streams.state.hpastate import SCHEDULE_ANNOTATION, Hpa
@@ -33,7 +34,7 @@ from streams.state.namespace import Namespace
 from streams.state.overrides import override_in_force
 from streams.state.partitionrow import PartitionRow, ServedRow
 from streams.state.rowcodec import decode_row, partition_key
-from streams.state.rows import FleetRow, HpaRow, Pause
+from streams.state.rows import HpaRow, Pause
 
 if TYPE_CHECKING:
     from streams.history.past import Folded, Past

@@ -1,7 +1,6 @@
 """Validate bodies for the log: names, ranges and manifests, so that later stages need not check them."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -9,7 +8,7 @@ from msgspec import structs
 
 from schemas import limits, topics
 from schemas.agents import AgentSet
-from schemas.capacity import CAPACITY, CapacityAllotment, CapacityGroupSet, CapacityMatch, CapacityReport
+from schemas.capacity import CAPACITY, CapacityAllotment, CapacityGroupSet, CapacityReport
 from schemas.codec import encode
 from schemas.decisions import ENGINE
 from schemas.entries import (
@@ -25,7 +24,6 @@ from schemas.entries import (
 from schemas.fitting import IGNORED, fitted, fitted_hpa
 from schemas.keys import FLEET
 from schemas.kubernetes.quantity import parse_quantity
-from schemas.kubernetes.selectors import SelectorError
 from schemas.kubernetes.shape import Json
 from schemas.limits import MAX_TIME_MS, OverLimitError, Refusal
 from schemas.observed import (
@@ -35,7 +33,6 @@ from schemas.observed import (
     AutoscalerSet,
     ClusterReport,
     Command,
-    FleetSpec,
     Heartbeat,
     PodDeleted,
     PodList,
@@ -55,25 +52,15 @@ from schemas.settings import (
     parse_budget,
     parse_price,
 )
-from streams.across.division import contradiction
-from streams.hpa.parts import PartError, read_part
 from streams.hpa.rules import minor_of, parse_gates, rules_of
+from streams.ingest import across
 from streams.ingest import own as topickinds
 from streams.ingest.checks import check_answers, check_chunk, check_pod, check_pod_list, check_range
 from streams.ingest.hpamanifests import checked_hpa
-from streams.ingest.pieces import Piece
+from streams.ingest.pieces import Piece, SourcePlace
 from streams.ingest.values import check_cluster, check_namespace, check_object, check_text
 
 Refuse = Callable[[Refusal], None]
-
-
-@dataclass(frozen=True)
-class SourcePlace:
-    """Where a body came: the topic, the cluster and the namespace of its record (both empty: everywhere)."""
-
-    topic: str
-    cluster: str
-    namespace: str
 
 
 def normalize(body: Body, place: SourcePlace, refuse: Refuse) -> Piece:
@@ -102,9 +89,9 @@ def normalize(body: Body, place: SourcePlace, refuse: Refuse) -> Piece:
     if isinstance(body, CapacityReport) != (place.cluster == CAPACITY):
         raise Refusal("invalid", f"{CAPACITY} takes reports to CapacityGroups, and nothing else does")
     if isinstance(body, CapacityReport):
-        _capacity_report(body, place)
+        across.check_capacity_report(body, place)
     elif place.cluster == FLEET:
-        _check_of_fleet(body, kind)
+        across.check_of_fleet(body, kind)
     else:
         check_cluster(place.cluster)
     check_namespace(place.namespace)
@@ -114,14 +101,6 @@ def normalize(body: Body, place: SourcePlace, refuse: Refuse) -> Piece:
 def kind_of(body: Body) -> str:
     """The kind of an entry, as its record names it."""
     return str(body.__struct_config__.tag)
-
-
-def _check_of_fleet(body: Body, kind: str) -> None:
-    """Refuse what is not of a FleetHPA: nothing is observed of it."""
-    if central_name(body) is None and not isinstance(body, Command | FleetReport):
-        raise Refusal("invalid", f"{kind!r} is of a cluster, and {FLEET} is none: it has FleetHPAs only")
-    if isinstance(body, AutoscalerSet) and body.fleet is None:
-        raise Refusal("invalid", f"an HPA of {FLEET} needs fleet, which says among which clusters it is divided")
 
 
 def _check_kind(kind: str, body: Body, place: SourcePlace) -> None:
@@ -155,7 +134,7 @@ def _checked(body: Body, place: SourcePlace, refuse: Refuse) -> Body:
         case Command():
             _command(body, place)
         case FleetReport():
-            _fleet_report(body, place)
+            across.check_fleet_report(body, place)
         case _:
             _CHECKS[type(body)](body)
     return body
@@ -168,74 +147,8 @@ def _autoscaler_set(body: AutoscalerSet, place: SourcePlace, refuse: Refuse) -> 
         raise Refusal("invalid", "fleet and revision go only with origin central: a cluster's HPA has none")
     made = structs.replace(body, hpa=_taken_hpa(body.hpa, place, refuse))
     if made.fleet is not None:
-        _fleet(made.fleet, made.hpa["spec"], made.revision, place)
+        across.check_fleet(made.fleet, made.hpa["spec"], made.revision, place)
     return made
-
-
-def _fleet(fleet: FleetSpec, spec: Json, revision: int, place: SourcePlace) -> None:
-    if place.cluster != FLEET:
-        raise Refusal("invalid", f"fleet: a FleetHPA is of cluster {FLEET}, not of {place.cluster}")
-    if not revision:
-        raise Refusal("invalid", "a FleetHPA needs a revision, another one with each change")
-    limits.check(limits.FLEET_CLUSTERS, len(fleet.clusters), "fleet.clusters")
-    for each in fleet.clusters:
-        check_cluster(each.name)
-    if problem := contradiction(fleet.clusters, spec["minReplicas"], spec["maxReplicas"]):
-        raise Refusal("invalid", problem)
-
-
-def _allotment(body: FleetAllotment) -> None:
-    check_object(body.name, "name")
-    check_text(body.decision, "decision")
-
-
-def _capacity_group(body: CapacityGroupSet) -> None:
-    check_namespace(body.name)
-    if body.spec is None:
-        return
-    limits.check(limits.CAPACITY_PRIORITIES, len(body.spec.priorities), "spec.priorities")
-    limits.check(limits.CAPACITY_CLUSTERS, len(body.spec.clusters), "spec.clusters")
-    limits.check(limits.CAPACITY_SPEC, len(encode(body.spec)), f"CapacityGroup {body.name}")
-    if body.spec.limit.kind == "units":
-        check_text(body.spec.limit.name, "spec.limit.name")
-    _read_selectors(body)
-
-
-def _read_selectors(body: CapacityGroupSet) -> None:
-    try:
-        if body.spec is not None:
-            CapacityMatch(body.spec)
-    except SelectorError as error:
-        raise Refusal("invalid", f"CapacityGroup {body.name}: a selector cannot be read: {error}") from error
-
-
-def _capacity_report(body: CapacityReport, place: SourcePlace) -> None:
-    if place.namespace != body.group:
-        raise Refusal("invalid", f"a report to CapacityGroup {body.group} goes to {CAPACITY}/{body.group}")
-    check_cluster(body.cluster)
-    check_namespace(body.namespace)
-    check_object(body.name, "name")
-    if body.most < body.has:
-        raise Refusal("invalid", f"most is {body.most}, below has, which is {body.has}")
-
-
-def _capacity_allotment(body: CapacityAllotment) -> None:
-    check_namespace(body.group)
-    check_object(body.name, "name")
-
-
-def _fleet_report(body: FleetReport, place: SourcePlace) -> None:
-    if place.cluster != FLEET:
-        raise Refusal("invalid", f"a report goes to cluster {FLEET}, not to {place.cluster}")
-    check_object(body.name, "name")
-    check_cluster(body.member)
-    if body.most < body.replicas:
-        raise Refusal("invalid", f"most is {body.most}, below replicas, which are {body.replicas}")
-    limits.check(limits.FLEET_PART, len(body.part), f"{body.member}/{place.namespace}/{body.name}")
-    try:
-        read_part(body.part)
-    except PartError as error:
-        raise Refusal("wrongType", f"part: {error}") from error
 
 
 def _taken_hpa(hpa: Json, place: SourcePlace, refuse: Refuse) -> Json:
@@ -451,10 +364,10 @@ _CHECKS: dict[type, Callable[[Any], object]] = {
     Heartbeat: _heartbeat,
     ClusterReport: _report,
     Outcome: _outcome,
-    FleetAllotment: _allotment,
-    CapacityGroupSet: _capacity_group,
+    FleetAllotment: across.check_allotment,
+    CapacityGroupSet: across.check_group,
     CapacityReport: lambda _: None,  # checked with its place
-    CapacityAllotment: _capacity_allotment,
+    CapacityAllotment: across.check_capacity_allotment,
     Serving: _serving,
     HandsChanged: _hands,
     BreakerCommand: _breaker,

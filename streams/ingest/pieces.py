@@ -13,6 +13,15 @@ from schemas.limits import Refusal
 from schemas.topics import Headers
 
 
+@dataclass(frozen=True)
+class SourcePlace:
+    """Where a body came: the topic, the cluster and the namespace of its record (both empty: everywhere)."""
+
+    topic: str
+    cluster: str
+    namespace: str
+
+
 class RawRecord(NamedTuple):
     """A record of a public topic as it came. `timestamp_ms` is Kafka's; `value` None is a tombstone."""
 

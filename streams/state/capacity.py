@@ -28,12 +28,12 @@ from streams.across.allotments import MemberReport, outstanding
 from streams.across.capacity import CapacityLeft, CapacityMember, allot_capacity, reported, used
 from streams.hpa.evaluation import Pending
 from streams.hpa.observation import NO_PODS, SeenPods, TargetPods
+from streams.state.acrossrows import ClaimRow
 from streams.state.clustersettings import Effective
 from streams.state.fleet import Message, is_seen
 from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
 from streams.state.namespace import Namespace
 from streams.state.partitionrow import CeilingRow, GroupRow
-from streams.state.rows import ClaimRow
 from streams.state.samples import State
 
 LASTS_MS: Final = 60_000

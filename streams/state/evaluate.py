@@ -21,6 +21,7 @@ from streams.hpa.evaluation import Evaluation, History, MetricEvaluation, Reconc
 from streams.hpa.observation import NO_PODS, Observation, Scale
 from streams.hpa.status import Conditions
 from streams.state import capacity, fastpath, fleet, records
+from streams.state.acrossrows import FleetRow
 from streams.state.brakes import budget_left, count_size, guards_of, limited, reserve
 from streams.state.clustersettings import Effective
 from streams.state.drafts import Decided, DraftRecord, Limited, decision_id, record
@@ -35,7 +36,7 @@ from streams.state.namespace import Namespace
 from streams.state.observe import Observed, Subject, observe, register, subject_of, take_restart
 from streams.state.overrides import CONSTRAINT as OVERRIDDEN
 from streams.state.overrides import Override, override_in_force, with_override, without_write
-from streams.state.rows import FleetRow, PendingWrite
+from streams.state.rows import PendingWrite
 from streams.state.samples import State
 
 _LARGE_CONDITIONS = limits.DECISION.most // 4

@@ -22,9 +22,10 @@ from streams.hpa.evaluation import Evaluation, Pending
 from streams.hpa.metrics import JoinedObservation
 from streams.hpa.observation import Observation, PodCounts, Scale, ScaleFailure
 from streams.hpa.parts import fits, joined, read_part, summed, within, written_part
+from streams.state.acrossrows import FleetRow, PartRow, ShareRow
 from streams.state.namespace import Namespace
 from streams.state.overrides import replaced_by
-from streams.state.rows import FleetRow, HpaRow, PartRow, ShareRow
+from streams.state.rows import HpaRow
 from streams.state.timing import Turn, slack_ms
 
 CONSTRAINT: Final = "FleetHPA"

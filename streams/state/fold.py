@@ -312,14 +312,6 @@ class EntryFold(Folding):
                 self.state.ready_or_due.add(hpa.id)
             hpa.dirty = True
 
-    def capacity_group(self, body: CapacityGroupSet) -> None:
-        """A CapacityGroup was created, changed or deleted."""
-        capacity.take_group(self.state, body)
-
-    def capacity_report(self, body: CapacityReport) -> None:
-        """An HPA reported to a CapacityGroup of this partition."""
-        capacity.take_report(self.state, body)
-
     def _live(self, name: str) -> Hpa | None:
         """Give an HPA of the namespace whose row is to take this record; None: there is none."""
         namespace, state = self.namespace, self.state
@@ -441,8 +433,8 @@ _WHOLE_PARTITION: dict[type, _Apply] = {
     BreakerCommand: EntryFold.breaker,
     GuardrailResume: EntryFold.guardrails_resumed,
     AgentSet: EntryFold.agent,
-    CapacityGroupSet: EntryFold.capacity_group,
-    CapacityReport: EntryFold.capacity_report,
+    CapacityGroupSet: lambda fold, body: capacity.take_group(fold.state, body),
+    CapacityReport: lambda fold, body: capacity.take_report(fold.state, body),
 }
 _IN_NAMESPACE: dict[type, _Apply] = {
     FoldedAnswers: EntryFold.answers,

@@ -9,11 +9,10 @@ import msgspec
 from msgspec import Struct
 
 from schemas.keys import HpaId
-from schemas.observed import FleetSpec, MetricAnswer, Mode, Origin, Pod
+from schemas.observed import MetricAnswer, Mode, Origin, Pod
 from schemas.packed import unpacked
-from streams.across.allotments import Account
-from streams.across.spill import MemberRoom
 from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending
+from streams.state.acrossrows import ClaimRow, FleetRow, ShareRow
 from streams.state.ledger import StateError
 
 NOTHING_APPLIED = -1
@@ -91,63 +90,6 @@ class BudgetEntry(Struct, array_like=True, frozen=True, gc=False):
     at_ms: int = 0
     claims_removal: bool = False
     claims_addition: bool = False
-
-
-class ShareRow(Struct, array_like=True, frozen=True, gc=False):
-    """What a FleetHPA has allotted to the HPA in one of its clusters. `replicas` -1: nothing under this spec yet.
-
-    `is_new`: no evaluation has wanted it yet.
-    """
-
-    number: int = 0
-    replicas: int = -1
-    decision: str = ""
-    is_new: bool = False
-
-
-class ClaimRow(Struct, array_like=True, frozen=True, gc=False):
-    """What an HPA has of a CapacityGroup: the newest allotment (number 0: none), and what it reported last.
-
-    `waits`: its last evaluation was cut by the group. `is_new`: an allotment has come since, for which it is evaluated.
-    """
-
-    revision: int
-    number: int = 0
-    replicas: int = 0
-    until_ms: int = 0
-    used: int = 0
-    share: int = 0
-    waits: bool = False
-    is_new: bool = False
-    reported: tuple[int, bool, int, int, int, int, int] | None = None
-    reported_ms: int = 0
-
-
-class PartRow(Struct, array_like=True, frozen=True, gc=False):
-    """The newest part that a cluster reported: when it came, and when it was made by the cluster's own log time."""
-
-    taken_ms: int
-    at_ms: int
-    json: bytes
-
-
-class FleetRow(Struct, array_like=True, frozen=True, gc=False):
-    """What a FleetHPA knows of its clusters. `taken_ms`: when its spec came. `accounts`: in the order of the spec.
-
-    `fresh`: who has reported since the last evaluation, the first at `first_ms` (0: nobody). `shares`: the newest
-    division, which has differed from the one that the spec asks for since `since_ms` (0: it does not). `rooms`: where
-    pods have waited for a node.
-    """
-
-    spec: FleetSpec
-    taken_ms: int
-    accounts: dict[str, Account]
-    parts: dict[str, PartRow] = {}
-    fresh: tuple[str, ...] = ()
-    first_ms: int = 0
-    shares: dict[str, int] = {}
-    since_ms: int = 0
-    rooms: dict[str, MemberRoom] = {}
 
 
 class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
