@@ -37,10 +37,13 @@ class CapacityLimit(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     name: str = ""
     count: Use
 
+    def number(self, count: int | None = None) -> Decimal:
+        """Give a count in the limit's unit, by default the limit itself."""
+        return Decimal(self.count if count is None else count) / _SCALES[self.kind]
+
     def text(self, count: int | None = None) -> str:
-        """Give a count in the limit's unit, by default the limit itself: `500 replicas`, `64 gpu`, `40/h`."""
-        number = Decimal(self.count if count is None else count) / _SCALES[self.kind]
-        shown = f"{number.normalize():f}"
+        """Give a count with the limit's unit, by default the limit itself: `500 replicas`, `64 gpu`, `40/h`."""
+        shown = f"{self.number(count).normalize():f}"
         if self.kind == "cost":
             return f"{shown}/h"
         return f"{shown} {self.name or 'replicas'}"

@@ -2,37 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import Annotated, Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
-from fleethpa.changes.manifests import read_input
-from fleethpa.frame.errors import usage
-from schemas.keys import HpaId
-from schemas.kubernetes.selectors import Selector, SelectorError, label_selector
+from fleethpa.changes.manifests import FileManifest, Input, read_input
+from fleethpa.changes.writing import Concern, PlannedRecord
+from fleethpa.fleet.capacity import CAPACITY_KIND, members_of_group
+from fleethpa.fleet.views import FleetState
+from fleethpa.frame.errors import CommandError, usage
+from fleethpa.show.words import counted, listed
+from schemas import limits
+from schemas.capacity import (
+    CapacityGroupSet,
+    CapacityLimit,
+    CapacityMatch,
+    CapacityPriority,
+    CapacitySpec,
+    WhenUnknown,
+    micro_price,
+    milli_units,
+)
+from schemas.keys import EVERY_CLUSTER
+from schemas.kubernetes.selectors import SelectorError
 from schemas.observed import FLEET_API_VERSION
 from streams.across.division import UNLIMITED
+from streams.state.capacity import SETTLES_MS
+from streams.state.clustersettings import effective
 
-CAPACITY_KIND: Final = "CapacityGroup"
-MOST_PRIORITIES: Final = 64
 _Name = Annotated[str, Meta(min_length=1, max_length=253)]
 
 
-class _Selects(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class _Selects(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     match_labels: dict[str, str] = {}
     match_expressions: list[dict[str, Any]] = []
 
-    def compiled(self) -> Selector:
-        """Compile it. Raises SelectorError: as `label_selector`."""
-        return label_selector({"matchLabels": self.match_labels, "matchExpressions": self.match_expressions})
 
+class _Limit(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    replicas: Annotated[int, Meta(ge=0, le=UNLIMITED)] | None = None
+    units: _Name | None = None
+    count: int | float | str | None = None
+    cost_per_hour: int | float | str | None = None
 
-class _Limit(Struct, frozen=True, forbid_unknown_fields=True):
-    replicas: Annotated[int, Meta(ge=0, le=UNLIMITED)]
+    def read(self) -> CapacityLimit:
+        """Give the limit. Raises ValueError: it is none, or several."""
+        given = [each for each in (self.replicas, self.units, self.cost_per_hour) if each is not None]
+        if len(given) != 1 or (self.units is None) != (self.count is None):
+            raise ValueError("limit needs one of replicas, units with count, and costPerHour")
+        if self.replicas is not None:
+            return CapacityLimit(count=self.replicas)
+        if self.units is not None:
+            return CapacityLimit(kind="units", name=self.units, count=milli_units(str(self.count)))
+        return CapacityLimit(kind="cost", count=micro_price(str(self.cost_per_hour)))
 
 
 class _Priority(Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,11 +63,12 @@ class _Priority(Struct, frozen=True, forbid_unknown_fields=True):
     value: Annotated[int, Meta(ge=-1_000_000_000, le=1_000_000_000)]
 
 
-class _GroupSpec(Struct, frozen=True, forbid_unknown_fields=True):
+class _GroupSpec(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     selector: _Selects
     limit: _Limit
-    clusters: Annotated[list[_Name], Meta(max_length=64)] = []
-    priorities: Annotated[list[_Priority], Meta(max_length=MOST_PRIORITIES)] = []
+    clusters: Annotated[list[_Name], Meta(max_length=limits.CAPACITY_CLUSTERS.most)] = []
+    priorities: Annotated[list[_Priority], Meta(max_length=limits.CAPACITY_PRIORITIES.most)] = []
+    when_unknown: WhenUnknown = "Hold"
 
 
 class _Metadata(Struct, frozen=True):
@@ -56,47 +80,123 @@ class _Manifest(Struct, frozen=True):
     spec: _GroupSpec
 
 
-@dataclass(frozen=True)
-class CapacityGroup:
-    """A ceiling. `clusters`: globs; empty: all. `priorities`: the first that matches an HPA's labels counts, else 0."""
+class CapacityGroup(Struct, frozen=True):
+    """A ceiling as its manifest has it, and its selectors compiled."""
 
     name: str
-    replicas: int
-    selector: Selector
-    clusters: tuple[str, ...]
-    priorities: tuple[tuple[Selector, int], ...]
-
-    def priority(self, hpa: HpaId, labels: Mapping[str, str]) -> int | None:
-        """The priority of an HPA with these labels; None: it is not of the group."""
-        in_cluster = not self.clusters or any(fnmatchcase(hpa.cluster, glob) for glob in self.clusters)
-        if not in_cluster or not self.selector.matches(labels):
-            return None
-        return next((value for selector, value in self.priorities if selector.matches(labels)), 0)
+    spec: CapacitySpec
+    match: CapacityMatch
 
 
 def read_capacity_group(path: str) -> CapacityGroup:
     """Read the one CapacityGroup of a file, or of standard input (`-`).
 
-    Raises CommandError: there is not exactly one, or a field of it is missing, unknown or wrong (exit 2).
+    Raises CommandError: there is not exactly one, or as `capacity_groups` (exit 2).
     """
-    found = [each for each in read_input((path,)).others if each.body["kind"] == CAPACITY_KIND]
+    found = capacity_groups(read_input((path,)))
     if len(found) != 1:
         count = "no CapacityGroup" if not found else f"{len(found)} CapacityGroups"
         raise usage(f"-f {path}: {count} found", cause="One is tested at a time.")
-    manifest = found[0]
-    what = f'The CapacityGroup "{manifest.name or "<unnamed>"}" is invalid ({manifest.source})'
-    documented = "docs/across-clusters.md lists the fields that are there"
+    return found[0]
+
+
+def capacity_groups(read: Input) -> list[CapacityGroup]:
+    """Read the CapacityGroups of an input.
+
+    Raises CommandError: a field of one is missing, unknown or wrong, or a name is there twice (exit 2).
+    """
+    groups = [_group(each) for each in read.others if each.body["kind"] == CAPACITY_KIND]
+    names = [each.name for each in groups]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise usage(f"CapacityGroup {twice[0]} is given twice", cause="A CapacityGroup is of no namespace.")
+    return groups
+
+
+def _group(manifest: FileManifest) -> CapacityGroup:
     if manifest.duplicates:
-        raise usage(what, cause=f"{manifest.duplicates[0]} is given twice", next_step=documented)
+        raise _invalid(manifest, f"{manifest.duplicates[0]} is given twice")
     if manifest.body.get("apiVersion") != FLEET_API_VERSION:
-        raise usage(what, cause=f"apiVersion has to be {FLEET_API_VERSION}", next_step=documented)
+        raise _invalid(manifest, f"apiVersion has to be {FLEET_API_VERSION}")
     try:
         read = msgspec.convert(manifest.body, _Manifest)
-        spec = read.spec
-        priorities = tuple([(each.selector.compiled(), each.value) for each in spec.priorities])
-        selector = spec.selector.compiled()
+        spec = CapacitySpec(
+            selector=msgspec.to_builtins(read.spec.selector),
+            limit=read.spec.limit.read(),
+            clusters=read.spec.clusters,
+            priorities=[
+                CapacityPriority(selector=msgspec.to_builtins(each.selector), value=each.value)
+                for each in read.spec.priorities
+            ],
+            when_unknown=read.spec.when_unknown,
+        )
+        return CapacityGroup(read.metadata.name, spec, CapacityMatch(spec))
     except msgspec.ValidationError as error:
-        raise usage(what, cause=str(error).replace("`$.", "`"), next_step=documented) from error
+        raise _invalid(manifest, str(error).replace("`$.", "`")) from error
     except SelectorError as error:
-        raise usage(what, cause=f"a selector cannot be read: {error}", next_step=documented) from error
-    return CapacityGroup(read.metadata.name, spec.limit.replicas, selector, tuple(spec.clusters), priorities)
+        raise _invalid(manifest, f"a selector cannot be read: {error}") from error
+    except ValueError as error:
+        raise _invalid(manifest, f"spec.limit: {error}") from error
+
+
+def _invalid(manifest: FileManifest, cause: str) -> CommandError:
+    what = f'The CapacityGroup "{manifest.name or "<unnamed>"}" is invalid ({manifest.source})'
+    return usage(what, cause=cause, next_step="docs/across-clusters.md lists the fields that are there")
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+def applied_groups(
+    groups: Sequence[CapacityGroup], state: FleetState, revision: int, author: str, reason: str
+) -> list[PlannedRecord]:
+    """Give the records that put CapacityGroups in force; none for one that is in force as it is."""
+    made = []
+    for number, group in enumerate(groups):
+        known = state.capacity_groups.get(group.name)
+        if known is not None and known.spec == group.spec:
+            continue
+        body = CapacityGroupSet(
+            name=group.name, revision=revision + number, spec=group.spec, author=author, reason=reason
+        )
+        words = "created" if known is None else "configured"
+        made.append(PlannedRecord(f"capacitygroup {group.name} {words}", body, EVERY_CLUSTER))
+    return made
+
+
+def deleted_groups(names: Sequence[str], revision: int, author: str, reason: str) -> list[PlannedRecord]:
+    """Give the records that delete CapacityGroups."""
+    return [
+        PlannedRecord(
+            f"capacitygroup {name} deleted",
+            CapacityGroupSet(name=name, revision=revision + number, author=author, reason=reason),
+            EVERY_CLUSTER,
+        )
+        for number, name in enumerate(names)
+    ]
+
+
+def group_concerns(writes: Sequence[PlannedRecord], state: FleetState) -> Iterator[Concern]:
+    """Say how many HPAs a change of CapacityGroups reaches, and what it does to them at once."""
+    for write in writes:
+        if not isinstance(body := write.body, CapacityGroupSet):
+            continue
+        if body.spec is None:
+            count = len(members_of_group(state.hpas, CapacityMatch(state.capacity_groups[body.name].spec)))
+            yield Concern(f"CapacityGroup {body.name} no longer bounds what {counted(count, 'HPA')} may add.")
+            continue
+        hpas = members_of_group(state.hpas, CapacityMatch(body.spec))
+        text = f"CapacityGroup {body.name} bounds what {counted(len(hpas), 'HPA')} may add, to {body.spec.limit.text()}"
+        if body.spec.limit.kind == "replicas":
+            have = sum([state.hpas[each].status.get("currentReplicas", 0) for each in hpas])
+            text += f"; they have {have:,}"
+        if body.name not in state.capacity_groups and body.spec.when_unknown == "Hold":
+            text += f". For the first {SETTLES_MS // 1000} s they add nothing"
+        yield Concern(f"{text}.")
+        unpriced = sorted({each.cluster for each in hpas if not effective(state.settings, each.cluster).price})
+        if body.spec.limit.kind == "cost" and unpriced:
+            named = listed(unpriced)
+            yield Concern(
+                f"The setting `price` is not there for {named}: HPAs in clusters without it are not bounded. "
+                f"Next: fleethpa settings {unpriced[0]} --price 0.04/h",
+                harmful=True,
+            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final, Literal, TypeVar, get_args
@@ -109,7 +109,10 @@ _OTHER_KINDS: Final = {
         "one autoscaler over several clusters, which is applied and deleted as a whole",
         "fleethpa backtest -f FILE tries it on the recorded past, fleethpa apply -f FILE applies it",
     ),
-    "CapacityGroup": ("tried on the recorded past; it cannot be applied yet", "fleethpa capacity test -f FILE"),
+    "CapacityGroup": (
+        "a ceiling that many HPAs share",
+        "fleethpa capacity test -f FILE tries it on the recorded past, fleethpa apply -f FILE applies it",
+    ),
 }
 """What objects are that are taken for HPAs, and the next step with them."""
 
@@ -128,16 +131,18 @@ def no_hpas(filenames: tuple[str, ...], read: Input) -> CommandError:
     return usage(what, cause="\n".join(lines), next_step=step.replace("-f FILE", files))
 
 
-def read_hpas(session: Session, filenames: tuple[str, ...], validate: FieldValidation, also: str = "") -> Input:
+def read_hpas(
+    session: Session, filenames: tuple[str, ...], validate: FieldValidation, also: Collection[str] = ()
+) -> Input:
     """Read `-f` arguments of which some must be HPAs, and name their unknown fields where that is a warning.
 
-    `also`: a kind that will do in place of them.
+    `also`: kinds that will do in place of them.
 
     Raises CommandError: what `read_input` raises, or the input has no HPA (exit 2).
     """
     read = read_input(filenames, validate)
     warn_about_fields(session, read)
-    if not read.hpas and all(each.body["kind"] != also for each in read.others):
+    if not read.hpas and all(each.body["kind"] not in also for each in read.others):
         raise no_hpas(filenames, read)
     return read
 

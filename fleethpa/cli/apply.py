@@ -7,6 +7,13 @@ from typing import Any
 
 import click
 
+from fleethpa.changes.capacitygroups import (
+    CapacityGroup,
+    applied_groups,
+    capacity_groups,
+    deleted_groups,
+    group_concerns,
+)
 from fleethpa.changes.fleetmanifests import fleet_manifest, fleet_records, members_of
 from fleethpa.changes.foresight import Foresight, Present, concerns
 from fleethpa.changes.lintrules import fixed_replicas
@@ -23,6 +30,7 @@ from fleethpa.changes.schedules import kept_by
 from fleethpa.changes.versions import rules_in, version_errors, version_warnings
 from fleethpa.changes.writing import PlannedRecord, central_record, change, deleted_record, write_options
 from fleethpa.fleet import selection as selecting
+from fleethpa.fleet.capacity import CAPACITY_KIND, no_such_group
 from fleethpa.fleet.finding import chosen, matching_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, Ref, Selection, cluster_globs
 from fleethpa.fleet.state import fleet_now, read_state
@@ -55,22 +63,28 @@ def delete(
     """Delete central HPAs; the workloads keep their replicas. A cluster's own HPA is deleted with kubectl."""
     read = read_input(filenames)
     refs = selection.refs + tuple(_refs(read, selection))
-    if filenames and not refs:
+    groups = capacity_groups(read)
+    if filenames and not refs and not groups:
         raise no_hpas(filenames, read)
-    if not refs and selection.labels is None:
+    if not refs and not groups and selection.labels is None:
         raise usage(
             "delete what?", cause="Name the HPAs, or give -f or -l.", next_step="fleethpa delete east/shop/checkout"
         )
     wanted = Selection(refs, selection.namespace, selection.clusters, selection.labels, selection.selector)
 
     async def work() -> int:
-        writes = await _writes(session, wanted, ignore_not_found, written["reason"])
-        if not writes:
+        state = await fleet_now(session)
+        found = _deleted_groups(session, groups, state, ignore_not_found, written["reason"])
+        writes: list[PlannedRecord] = []
+        if refs or selection.labels is not None:
+            writes = _writes(session, state, wanted, ignore_not_found, written["reason"])
+        if not writes and not found:
             session.note(f"Nothing to delete: no HPA found in {wanted}.")
             return 0
         async with session.past() as past:
             foresight = (await Present.read(past)).foresee(writes)
-        code = await change(session, "delete", writes, concerns("delete", foresight, writes), written)
+        asked = [*concerns("delete", foresight, writes), *group_concerns(found, state)]
+        code = await change(session, "delete", writes + found, asked, written)
         for text in foresight.handed_over() if not written["dry_run"] else ():
             session.note(text)
         return code
@@ -83,8 +97,19 @@ def _refs(read: Input, selection: Selection) -> list[Ref]:
     return [Ref(each.name, each.namespace or default, each.cluster or None) for each in read.hpas]
 
 
-async def _writes(session: Session, wanted: Selection, ignore_not_found: bool, reason: str) -> list[PlannedRecord]:
-    state = await fleet_now(session)
+def _deleted_groups(
+    session: Session, groups: list[CapacityGroup], state: FleetState, ignore_not_found: bool, reason: str
+) -> list[PlannedRecord]:
+    known = state.capacity_groups
+    if missing := [each.name for each in groups if each.name not in known and not ignore_not_found]:
+        raise no_such_group(missing[0], sorted(known))
+    names = [each.name for each in groups if each.name in known]
+    return deleted_groups(names, session.now_ms(), session.config.author, reason)
+
+
+def _writes(
+    session: Session, state: FleetState, wanted: Selection, ignore_not_found: bool, reason: str
+) -> list[PlannedRecord]:
     if ignore_not_found:
         views = [view for hpa, view in state.hpas.items() if wanted.matches(hpa, view.labels)]
     else:
@@ -131,12 +156,13 @@ def apply(
     mode: Any,
     **written: Any,
 ) -> int:
-    """Create or change central HPAs from autoscaling/v2, v1 or v2beta2 manifests, and FleetHPAs over several clusters.
+    """Create or change central HPAs from autoscaling/v2, v1 or v2beta2 manifests, FleetHPAs and CapacityGroups.
 
     Other objects in the input are ignored, with a warning if the manifest of a target sets spec.replicas. What `get hpa
     -o yaml` has printed is put back: each central HPA in its cluster, in its mode.
     """
-    read = read_hpas(session, filenames, validate, also=FLEET_KIND)
+    read = read_hpas(session, filenames, validate, also=(FLEET_KIND, CAPACITY_KIND))
+    groups = capacity_groups(read)
     fleets = [each for each in read.others if each.body["kind"] == FLEET_KIND]
 
     async def work() -> int:
@@ -153,8 +179,12 @@ def apply(
             author, revision = session.config.author, session.now_ms() + number
             plan.writes += fleet_records(made, state, revision, mode or each.mode, author, written["reason"])
         foresight = _look_ahead(plan, present)
-        found = concerns("apply", foresight, plan.writes)
-        code = await change(session, "apply", plan.writes, found, written, code=_report(session, plan))
+        ceilings = applied_groups(groups, state, session.now_ms(), session.config.author, written["reason"])
+        found = [*concerns("apply", foresight, plan.writes), *group_concerns(ceilings, state)]
+        code = _report(session, plan)
+        changed = {getattr(write.body, "name", "") for write in ceilings}
+        session.lines(f"capacitygroup {group.name} unchanged" for group in groups if group.name not in changed)
+        code = await change(session, "apply", plan.writes + ceilings, found, written, code=code)
         if not written["dry_run"]:
             for text in foresight.handed_over():
                 session.note(text)

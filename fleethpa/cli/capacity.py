@@ -1,21 +1,25 @@
-"""`fleethpa capacity`: a ceiling that many HPAs share, tried on the recorded past."""
+"""`fleethpa capacity`: a ceiling that many HPAs share: tried on the recorded past, its members, its end."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 import msgspec
 
-from fleethpa.changes.capacitygroups import CapacityGroup, read_capacity_group
+from fleethpa.changes.capacitygroups import CapacityGroup, deleted_groups, group_concerns, read_capacity_group
+from fleethpa.changes.writing import change, write_options
+from fleethpa.fleet.capacity import group_listing, member_rows, named_groups
 from fleethpa.fleet.filters import closed_window
-from fleethpa.fleet.state import read_state
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, not_found
+from fleethpa.fleet.state import fleet_now, read_state
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, not_found, usage
 from fleethpa.frame.options import ConditionMeasure, html_option, output_option, parse_fail_if
-from fleethpa.frame.session import Session, command_options
+from fleethpa.frame.session import Session, command_options, travel_option
 from fleethpa.frame.sources import by_partition
 from fleethpa.questions.backtestreport import minutes
+from fleethpa.show.formats import render
 from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences
+from fleethpa.show.table import layout
 from fleethpa.show.times import rfc3339
 from fleethpa.show.words import counted
 from streams.analysis.capacityruns import CapacityTest, run_ceiling, wanted_replicas
@@ -36,7 +40,7 @@ class _Held(NamedTuple):
 
 @click.group(cls=SuggestingGroup)
 def capacity() -> None:
-    """A ceiling that many HPAs share, tried on the recorded past."""
+    """A ceiling that many HPAs share: try, describe, delete it."""
 
 
 @capacity.command("test")
@@ -57,6 +61,12 @@ def test(
     """
     gate = None if fail_if is None else parse_fail_if(fail_if, _MEASURES)
     group = read_capacity_group(file)
+    if group.spec.limit.kind != "replicas":
+        raise usage(
+            f"a limit of {group.spec.limit.text()} cannot be tried on the past yet",
+            cause="Decisions do not record what a replica used of it then.",
+            next_step="try it with a limit of replicas, or apply it with whenUnknown: Open",
+        )
     result = session.run(_tested(session, group, closed_window(since, until, session.now_ms())))
     session.publish(report(group.name, result), output, html=html)
     held = _Held(len(result.held), result.minutes)
@@ -67,7 +77,7 @@ async def _tested(session: Session, group: CapacityGroup, window: tuple[int, int
     async with session.past() as past:
         state = await read_state(past)
         labels = {id_: view.hpa["metadata"].get("labels") or {} for id_, view in state.hpas.items()}
-        priorities = {str(id_): group.priority(id_, labels[id_]) for id_ in state.hpas}
+        priorities = {str(id_): group.match.priority(id_.cluster, labels[id_]) for id_ in state.hpas}
         if all(each is None for each in priorities.values()):
             raise not_found(
                 f"no HPA is of the CapacityGroup {group.name}",
@@ -81,13 +91,45 @@ async def _tested(session: Session, group: CapacityGroup, window: tuple[int, int
         until_ms = min(window[1], max([await past.last_ms(number) for number in numbers]))
         parts = await by_partition(session, past, wanted_replicas, tasks, DECISIONS)
     events = [event for found, _ in parts for event in found]
-    result = run_ceiling(group.replicas, events, priorities.get, until_ms)
+    result = run_ceiling(group.spec.limit.count, events, priorities.get, until_ms)
     if result is None:
         raise not_found(
             f"no HPA of the CapacityGroup {group.name} was evaluated in this window",
             next_step="fleethpa decisions -A --since 30d, to see when there are some",
         )
     return result
+
+
+@capacity.command("describe")
+@click.argument("name")
+@travel_option
+@command_options(reads=True)
+def describe(session: Session, name: str) -> None:
+    """Show a CapacityGroup and each HPA that it bounds: what it has, wants and may have.
+
+    MAY HAVE is of the newest allotment, which lasts for 60 s; `-`: none is in force.
+    """
+    (group,) = named_groups(session.run(fleet_now(session), brief=True), (name,))
+    session.out(render(group_listing([group]), "wide", color=session.color))
+    session.lines(["", *layout(member_rows(group))])
+    if group.held:
+        session.note(f"Next: fleethpa explain {group.held[0]}")
+
+
+@capacity.command("delete")
+@click.argument("names", nargs=-1, required=True, metavar="NAME…")
+@write_options
+@command_options()
+def delete(session: Session, /, names: tuple[str, ...], **written: Any) -> int:
+    """Delete CapacityGroups: they bound nothing any more; no HPA and no workload is deleted."""
+
+    async def work() -> int:
+        state = await fleet_now(session)
+        found = [group.name for group in named_groups(state, names)]
+        writes = deleted_groups(found, session.now_ms(), session.config.author, written["reason"])
+        return await change(session, "capacity delete", writes, list(group_concerns(writes, state)), written)
+
+    return session.run(work())
 
 
 # --- the report -------------------------------------------------------------------------------------------------------

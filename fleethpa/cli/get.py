@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from fleethpa.fleet import selection as selecting
+from fleethpa.fleet.capacity import group_listing, named_groups
 from fleethpa.fleet.decisions import decided
 from fleethpa.fleet.finding import chosen, no_such_cluster, nothing_found
 from fleethpa.fleet.lists import beyond, cluster_listing, hpa_listing, visible
@@ -99,7 +100,11 @@ def _texts(problems: list[Problem]) -> str:
 
 
 WATCH_EVERY_S: Final = 2.0
-_TYPES: Final = dict.fromkeys(TYPE_WORDS, "hpa") | dict.fromkeys(("cluster", "clusters"), "clusters")
+_TYPES: Final = {
+    **dict.fromkeys(TYPE_WORDS, "hpa"),
+    **dict.fromkeys(("cluster", "clusters"), "clusters"),
+    **dict.fromkeys(("capacitygroup", "capacitygroups"), "capacitygroups"),
+}
 
 
 class ListedTypes(click.Group):
@@ -126,14 +131,14 @@ def _unlisted(type_: str) -> CommandError:
         return usage(f"unknown type {type_!r}", cause=f"Did you mean `{meant}`?", next_step=f"fleethpa get {meant}")
     return usage(
         f"`get` does not list {type_}",
-        cause="It lists `hpa` and `clusters`; everything else is listed by kubectl.",
+        cause="It lists `hpa`, `clusters` and `capacitygroups`; everything else is listed by kubectl.",
         next_step=f"kubectl --context CLUSTER get {type_}",
     )
 
 
 @click.group(cls=ListedTypes)
 def get() -> None:
-    """List HPAs or clusters."""
+    """List HPAs, clusters or CapacityGroups."""
 
 
 @get.command("hpa")
@@ -262,3 +267,21 @@ def get_clusters(session: Session, names: tuple[str, ...], no_headers: bool, out
             for trouble in view.troubles:
                 session.note(f"{view.name}: {trouble.text}. Next: {trouble.next_step}")
     return PARTIAL if state.is_cut_off or any(view.hidden for view in views) else OK
+
+
+@get.command("capacitygroups")
+@click.argument("names", nargs=-1, metavar="[NAME]…")
+@click.option("--no-headers", is_flag=True, help="Leave out the header.")
+@output_option()
+@travel_option
+@command_options(reads=True)
+def get_capacity_groups(session: Session, names: tuple[str, ...], no_headers: bool, output: str) -> None:
+    """List CapacityGroups: limit, how much of it members may use, and how many HPAs are held back.
+
+    What -o yaml prints is put back by `apply -f`.
+    """
+    views = named_groups(session.run(fleet_now(session), brief=True), names)
+    if not views and output in ("table", "wide"):
+        session.note("No CapacityGroup is in force. Next: fleethpa capacity test -f FILE, then fleethpa apply -f FILE")
+    else:
+        session.out(render(group_listing(views), output, headers=not no_headers, color=session.color))

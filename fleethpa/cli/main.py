@@ -39,7 +39,7 @@ from schemas.decisions import ENGINE
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 _GROUPS: Final = {
     "See": {
-        "get": ("cli.get:get", "List HPAs or clusters."),
+        "get": ("cli.get:get", "List HPAs, clusters or CapacityGroups."),
         "describe": ("cli.explain:describe", "Show an HPA as kubectl does, then its mode, inputs and last decisions."),
         "explain": ("cli.explain:explain", "Show a decision step by step, with every number that led to it."),
         "decisions": ("cli.decisions:decisions", "List or follow decisions."),
@@ -68,7 +68,7 @@ _GROUPS: Final = {
             "cli.guardrails:guardrails",
             "Rules over removals of replicas: check a file of them, or try it on recorded decisions.",
         ),
-        "capacity": ("cli.capacity:capacity", "A ceiling that many HPAs share, tried on the recorded past."),
+        "capacity": ("cli.capacity:capacity", "A ceiling that many HPAs share: try, describe, delete it."),
         "metrics": ("cli.metrics:metrics", "Try a metric of a Prometheus: see what an HPA would see."),
         "shadow-report": (
             "cli.shadow_report:shadow_report",

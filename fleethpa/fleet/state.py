@@ -196,6 +196,8 @@ def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
     for part in partitions:
         guardrails |= part.row.guardrail_pauses
         state.settings |= part.row.settings
+        state.capacity_groups |= part.row.groups
+        state.capacity_members |= {name: each.members for name, each in part.row.ceilings.items()}
         for namespace in part.namespaces.values():
             state.namespaces[namespace.cluster, namespace.name] = namespace
     for part in partitions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -15,11 +15,12 @@ from schemas.fitting import IGNORED
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.observed import FleetCluster, FleetSpec, Mode
 from schemas.settings import ClusterSettings
+from streams.across.capacity import CapacityMember
 from streams.state.clustersettings import DEFAULT_SYNC_PERIOD_MS, effective
 from streams.state.moves import Fight, Move, by_another, fight_now
 from streams.state.namespace import Namespace
 from streams.state.overrides import Override
-from streams.state.partitionrow import AgentRow, HandsRow, PartitionRow, ReportRow, ServedRow
+from streams.state.partitionrow import AgentRow, GroupRow, HandsRow, PartitionRow, ReportRow, ServedRow
 from streams.state.rows import RefusedRow
 
 if TYPE_CHECKING:
@@ -331,6 +332,9 @@ class FleetState:
     """The decider's newest checkpoint of each log partition."""
     forgotten: set[HpaId] = field(default_factory=set)
     """HPAs that were there once and have been deleted."""
+    capacity_groups: dict[str, GroupRow] = field(default_factory=dict)
+    capacity_members: dict[str, Mapping[str, CapacityMember]] = field(default_factory=dict)
+    """CapacityGroup → its members (`cluster/namespace/name`)."""
     clock_ms: int = 0
     """Log time of the state."""
     ingested_ms: dict[int, int] = field(default_factory=dict)

@@ -476,7 +476,7 @@ HEAVY = {
     ("arguments", "most", "allowed"),
     [
         pytest.param("version", 240, set[str](), id="version: 0.14 s of CPU"),
-        pytest.param("get --help", 342, set[str](), id="help"),
+        pytest.param("get --help", 345, set[str](), id="help"),
         pytest.param("run decider --help", 300, set[str](), id="a hint at `fleethpa run` loads its module"),
         pytest.param("get hpa -A --from nosuch", 385, set[str](), id="a source that does not exist"),
         pytest.param("get hpa -A --brokers 127.0.0.1:1", 485, {"aiokafka"}, id="get of a small fleet: 0.25 s of CPU"),

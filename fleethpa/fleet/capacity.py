@@ -1,0 +1,166 @@
+"""CapacityGroups as the log knows them: their members, what these may have of the limit, and who is held back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from fleethpa.fleet.views import FleetState, HpaView
+from fleethpa.frame.errors import CommandError, not_found
+from fleethpa.show.formats import Listing
+from fleethpa.show.table import Column
+from fleethpa.show.times import age, rfc3339
+from schemas.capacity import CapacityLimit, CapacityMatch
+from schemas.keys import HpaId
+from schemas.observed import FLEET_API_VERSION
+from streams.across.capacity import CapacityMember, used
+from streams.state.partitionrow import GroupRow
+
+CAPACITY_KIND: Final = "CapacityGroup"
+
+
+@dataclass(frozen=True)
+class GroupView:
+    """A CapacityGroup. `hpas`: those that it is of now; `members`: what has been reported of them."""
+
+    name: str
+    row: GroupRow
+    clock_ms: int
+    hpas: list[HpaId]
+    members: Mapping[str, CapacityMember] = field(default_factory=dict)
+
+    @property
+    def limit(self) -> CapacityLimit:
+        """Of the group."""
+        return self.row.spec.limit
+
+    def allotted(self, member: CapacityMember) -> int | None:
+        """The most replicas that a member may have by its newest allotment; None: none is in force."""
+        account = member.account
+        return account.newest.replicas if account.allotted and self.clock_ms < member.until_ms else None
+
+    def missing(self, member: CapacityMember) -> int:
+        """How many replicas a member wants that it may not add."""
+        return max(0, member.wants - max(member.has, self.allotted(member) or 0)) if member.weight else 0
+
+    @property
+    def held(self) -> list[str]:
+        """The members that want more than they may have."""
+        return [name for name, each in self.members.items() if self.missing(each)]
+
+
+def members_of_group(hpas: Mapping[HpaId, HpaView], match: CapacityMatch) -> list[HpaId]:
+    """Give the HPAs that a group bounds; a FleetHPA takes part with its HPAs in clusters."""
+    return [
+        id_ for id_, view in hpas.items() if view.fleet is None and match.priority(id_.cluster, view.labels) is not None
+    ]
+
+
+def groups_of(state: FleetState) -> dict[str, GroupView]:
+    """Give the CapacityGroups of a fleet."""
+    return {
+        name: GroupView(
+            name,
+            row,
+            state.clock_ms,
+            members_of_group(state.hpas, CapacityMatch(row.spec)),
+            dict(sorted(state.capacity_members.get(name, {}).items())),
+        )
+        for name, row in sorted(state.capacity_groups.items())
+    }
+
+
+def named_groups(state: FleetState, names: tuple[str, ...]) -> list[GroupView]:
+    """Give the CapacityGroups with these names, or all. Raises CommandError: one is not there (exit 4)."""
+    found = groups_of(state)
+    for name in names:
+        if name not in found:
+            raise no_such_group(name, list(found))
+    return [view for name, view in found.items() if not names or name in names]
+
+
+def no_such_group(name: str, known: list[str]) -> CommandError:
+    """The error for a name that no CapacityGroup has."""
+    cause = f"There are {', '.join(known[:5])}." if known else "There is none."
+    return not_found(f"no CapacityGroup {name!r}", cause=cause, next_step="fleethpa get capacitygroups")
+
+
+def group_listing(views: list[GroupView]) -> Listing[GroupView]:
+    """CapacityGroups for every format."""
+    return Listing(
+        kind=CAPACITY_KIND,
+        items=views,
+        columns=[
+            Column("NAME", lambda group: group.name),
+            Column("LIMIT", lambda group: group.limit.text()),
+            Column("USED", lambda group: group.limit.text(used(group.members))),
+            Column("HPAS", lambda group: str(len(group.hpas))),
+            Column("REPORTED", lambda group: str(len(group.members))),
+            Column("HELD", lambda group: str(len(group.held))),
+            Column("WHEN UNKNOWN", lambda group: group.row.spec.when_unknown, wide=True),
+            Column("AGE", lambda group: age(max(0, group.clock_ms - group.row.taken_ms))),
+        ],
+        document=_document,
+        name=lambda group: f"capacitygroup/{group.name}",
+        style=lambda group: "yellow" if group.held else "",
+    )
+
+
+def member_rows(group: GroupView) -> list[tuple[str, ...]]:
+    """The table of a group's members, its header first."""
+    head = ("HPA", "PRIORITY", "PER REPLICA", "HAS", "WANTS", "MAY HAVE", "REPORTED")
+    rows: list[tuple[str, ...]] = [head]
+    for id_ in group.hpas:
+        member = group.members.get(str(id_))
+        if member is None:
+            rows.append((str(id_), *["-"] * 5, "never"))
+            continue
+        most = group.allotted(member)
+        use = group.limit.text(member.weight) if member.weight else "unknown: not bounded"
+        reported = age(max(0, group.clock_ms - member.taken_ms))
+        may = "-" if most is None else str(most)
+        rows.append((str(id_), str(member.priority), use, str(member.has), str(member.wants), may, reported))
+    return rows
+
+
+def _document(group: GroupView) -> dict[str, Any]:
+    """A group as its manifest, which `apply -f` takes, and with what is known of its members."""
+    spec = group.row.spec
+    shown: dict[str, Any] = {"selector": spec.selector, "limit": _limit(spec.limit), "whenUnknown": spec.when_unknown}
+    if spec.clusters:
+        shown["clusters"] = spec.clusters
+    if spec.priorities:
+        shown["priorities"] = msgspec.to_builtins(spec.priorities)
+    return {
+        "apiVersion": FLEET_API_VERSION,
+        "kind": CAPACITY_KIND,
+        "metadata": {"name": group.name},
+        "spec": shown,
+        "status": {
+            "since": rfc3339(group.row.taken_ms),
+            "limit": group.limit.text(),
+            "used": group.limit.text(used(group.members)),
+            "members": [
+                {
+                    "hpa": name,
+                    "has": each.has,
+                    "wants": each.wants,
+                    "mayHave": group.allotted(each),
+                    "missing": group.missing(each),
+                    "priority": each.priority,
+                }
+                for name, each in group.members.items()
+            ],
+        },
+    }
+
+
+def _limit(limit: CapacityLimit) -> dict[str, Any]:
+    number = limit.number()
+    shown = int(number) if number == number.to_integral_value() else f"{number.normalize():f}"
+    if limit.kind == "units":
+        return {"units": limit.name, "count": shown}
+    return {"replicas" if limit.kind == "replicas" else "costPerHour": shown}

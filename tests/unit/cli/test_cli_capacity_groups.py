@@ -1,0 +1,169 @@
+"""CapacityGroups in force, as a person changes and sees them: `apply`, `get`, `capacity describe` and `delete`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fleethpa.changes.capacitygroups import deleted_groups
+from schemas.capacity import CapacityGroupSet
+from schemas.entries import WHOLE_PARTITION_KEY
+from tests.published import fits
+from tests.unit.cli.test_cli_write import Broker
+from tests.unit.cli_kit import Cli, Fleet
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    made = Broker()
+
+    @asynccontextmanager
+    async def opened(config: Any) -> AsyncIterator[Broker]:
+        yield made
+
+    monkeypatch.setattr("fleethpa.frame.writer.open_writer", opened)
+    return made
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    made = Fleet()
+    made.settle()
+    made.checkpoint()
+    return made
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, fleet: Fleet, broker: Broker, tmp_path: Path) -> Cli:
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    return Cli(monkeypatch, fleet)
+
+
+def manifest(**changes: Any) -> str:
+    spec = {"selector": {"matchLabels": {"app": "checkout"}}, "limit": {"replicas": 8}} | changes
+    body = {
+        "apiVersion": "fleethpa.io/v1alpha1",
+        "kind": "CapacityGroup",
+        "metadata": {"name": "shop"},
+        "spec": {name: value for name, value in spec.items() if value is not None},
+    }
+    return yaml.safe_dump(body)
+
+
+def applied(fleet: Fleet, broker: Broker) -> CapacityGroupSet:
+    """Put what was written last into the log."""
+    body = broker.written[-1][2]
+    assert isinstance(body, CapacityGroupSet)
+    fleet.append(body, key=WHOLE_PARTITION_KEY)
+    fleet.checkpoint()
+    return body
+
+
+@pytest.mark.parametrize(
+    ("limit", "read", "text"),
+    [
+        ({"replicas": 8}, ("replicas", "", 8), "8 replicas"),
+        ({"units": "gpu", "count": "1.5"}, ("units", "gpu", 1_500), "1.5 gpu"),
+        ({"costPerHour": 40}, ("cost", "", 40_000_000), "40/h"),
+    ],
+)
+def test_a_group_is_applied_listed_and_put_back(
+    run: Cli, fleet: Fleet, broker: Broker, limit: dict[str, Any], read: tuple[str, str, int], text: str
+) -> None:
+    result = run("apply", "-f", "-", "--yes", "--reason", "PAY-1", stdin=manifest(limit=limit, whenUnknown="Open"))
+    assert (result.exit_code, result.stdout) == (0, "capacitygroup shop created\n")
+    [(cluster, namespace, body)] = broker.written
+    assert isinstance(body, CapacityGroupSet)
+    assert (cluster, namespace, body.author, body.reason) == ("*", "", "anna", "PAY-1")
+    assert body.spec is not None
+    assert (body.spec.limit.kind, body.spec.limit.name, body.spec.limit.count) == read
+    applied(fleet, broker)
+    listing = run("get", "capacitygroups").stdout.splitlines()
+    assert listing[0].split() == ["NAME", "LIMIT", "USED", "HPAS", "REPORTED", "HELD", "AGE"]
+    assert listing[1].startswith("shop")
+    assert text in listing[1]
+    shown = run("get", "capacitygroup", "shop", "-o", "yaml").stdout
+    again = run("apply", "-f", "-", stdin=shown)
+    assert (again.exit_code, again.stdout) == (0, "capacitygroup shop unchanged\n")
+    (item,) = fits("CapacityGroupList", run("get", "capacitygroups", "-o", "json").stdout)["items"]
+    assert item["spec"]["limit"] == limit | ({"count": "1.5"} if "units" in limit else {})
+
+
+def test_what_a_group_reaches_is_said_before_it_is_in_force(run: Cli, broker: Broker) -> None:
+    result = run("apply", "-f", "-", stdin=manifest())
+    assert (result.exit_code, broker.written) == (2, [])
+    assert "CapacityGroup shop bounds what 1 HPA may add, to 8 replicas; they have 3." in result.stderr
+    assert "For the first 75 s they add nothing" in result.stderr
+    assert "add --yes" in result.stderr
+
+
+def test_a_limit_of_costs_names_clusters_without_a_price(run: Cli) -> None:
+    result = run("apply", "-f", "-", "--dry-run", stdin=manifest(limit={"costPerHour": 1}))
+    assert result.exit_code == 0
+    assert "The setting `price` is not there for east" in result.stderr
+    assert "fleethpa settings east --price 0.04/h" in result.stderr
+
+
+def test_a_group_says_what_its_members_have_want_and_may_have(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    run("apply", "-f", "-", "--yes", stdin=manifest(limit={"replicas": 3}))
+    applied(fleet, broker)
+    assert "never" in run("capacity", "describe", "shop").stdout
+    for _ in range(8):
+        fleet.now_ms += 15_000
+        fleet.observe(3, 600)
+    fleet.checkpoint()
+    shown = run("capacity", "describe", "shop").stdout.splitlines()
+    assert shown[3].split() == ["HPA", "PRIORITY", "PER", "REPLICA", "HAS", "WANTS", "MAY", "HAVE", "REPORTED"]
+    assert shown[4].startswith("east/shop/checkout")
+
+
+def test_a_deleted_group_bounds_nothing(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    run("apply", "-f", "-", "--yes", stdin=manifest())
+    applied(fleet, broker)
+    asked = run("capacity", "delete", "shop")
+    assert asked.exit_code == 2
+    assert "CapacityGroup shop no longer bounds what 1 HPA may add." in asked.stderr
+    result = run("capacity", "delete", "shop", "--yes")
+    assert (result.exit_code, result.stdout) == (0, "capacitygroup shop deleted\n")
+    assert applied(fleet, broker).spec is None
+    assert "No CapacityGroup is in force" in run("get", "capacitygroups").stderr
+
+
+def test_delete_takes_the_manifest(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    missing = run("delete", "-f", "-", "--yes", stdin=manifest())
+    assert missing.exit_code == 4
+    assert "no CapacityGroup 'shop'" in missing.stderr
+    run("apply", "-f", "-", "--yes", stdin=manifest())
+    applied(fleet, broker)
+    result = run("delete", "-f", "-", "--yes", stdin=manifest())
+    assert (result.exit_code, result.stdout) == (0, "capacitygroup shop deleted\n")
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"limit": {}}, "spec.limit: limit needs one of replicas"),
+        ({"limit": {"units": "gpu"}}, "units with count"),
+        ({"limit": {"replicas": 1, "costPerHour": 2}}, "limit needs one of"),
+        ({"limit": {"costPerHour": "much"}}, "spec.limit"),
+        ({"limit": {"units": "gpu", "count": "-1"}}, "is not between 0"),
+        ({"whenUnknown": "Maybe"}, "spec.whenUnknown"),
+        ({"selector": {"matchLabels": {"a b": "c"}}}, "a selector cannot be read"),
+        ({"ceiling": 1}, "unknown field `ceiling`"),
+    ],
+)
+def test_a_wrong_group_names_the_field(run: Cli, broker: Broker, changes: dict[str, Any], wanted: str) -> None:
+    result = run("apply", "-f", "-", "--yes", stdin=manifest(**changes))
+    assert (result.exit_code, broker.written) == (2, [])
+    assert wanted in result.stderr
+    assert "docs/across-clusters.md" in result.stderr
+
+
+def test_revisions_of_groups_deleted_together_differ() -> None:
+    revisions = [write.body.revision for write in deleted_groups(["a", "b"], 7, "anna", "")]  # type: ignore[union-attr]
+    assert revisions == [7, 8]
