@@ -317,7 +317,8 @@ def check_use(state: Shared, rules: CapacityRules) -> None:
     for at, has_spec in enumerate(state.has_spec):
         state = state if has_spec else _with_spec(state, at, rules)
     state = state._replace(settles=False)
-    had = [min(member.replicas, member.wants) for member in state.members]
+    # What a member has begun to give up itself is not taken from it, though it may want it again by now.
+    had = [min(each.replicas, each.wants, each.writing if each.writing >= 0 else each.wants) for each in state.members]
     for _ in range(3):
         state = _quiet_round(state, rules)
         check(state)
