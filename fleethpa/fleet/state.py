@@ -27,7 +27,7 @@ from streams.archive.segments import ArchiveError
 from streams.state.acrossrows import FleetRow
 from streams.state.fleet import away, spilled
 from streams.state.guards import GuardrailPauses, guarded_namespaces, guardrail_in_force, pause_scopes, standing
-from streams.state.hpastate import SCHEDULE_ANNOTATION, Hpa
+from streams.state.hpastate import OWN_ANNOTATIONS, Hpa
 from streams.state.ledger import CoreError
 from streams.state.moves import Move
 from streams.state.namespace import Namespace
@@ -262,16 +262,14 @@ def _members(fleet: FleetRow, clock_ms: int, period_ms: int) -> Iterator[MemberV
 
 
 def _object(row: HpaRow) -> Json:
-    """The object as it was published last. A change of the schedule alone is no change of the stored object, which is
-    that of the newest spec.
+    """The object as it was published last. A change of fleethpa's own annotations alone is no change of the stored
+    object, which is that of the newest spec.
     """
     hpa: Json = row.hpa_object()
     metadata = hpa["metadata"]
     old = metadata.get("annotations") or {}
-    schedule = row.annotations.get(SCHEDULE_ANNOTATION)
-    if schedule != old.get(SCHEDULE_ANNOTATION):
-        annotations = {name: value for name, value in old.items() if name != SCHEDULE_ANNOTATION}
-        annotations |= {} if schedule is None else {SCHEDULE_ANNOTATION: schedule}
+    if row.annotations != {name: value for name, value in old.items() if name in OWN_ANNOTATIONS}:
+        annotations = {name: value for name, value in old.items() if name not in OWN_ANNOTATIONS} | row.annotations
         metadata.pop("annotations", None)
         metadata |= {"annotations": annotations} if annotations else {}
     return hpa
