@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -12,7 +13,7 @@ from fleethpa.changes.writing import change, write_options
 from fleethpa.fleet.capacity import group_listing, member_rows, named_groups
 from fleethpa.fleet.filters import closed_window
 from fleethpa.fleet.state import fleet_now, read_state
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, not_found, usage
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, not_found
 from fleethpa.frame.options import ConditionMeasure, html_option, output_option, parse_fail_if
 from fleethpa.frame.session import Session, command_options, travel_option
 from fleethpa.frame.sources import by_partition
@@ -21,14 +22,17 @@ from fleethpa.show.formats import render
 from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences
 from fleethpa.show.table import layout
 from fleethpa.show.times import rfc3339
-from fleethpa.show.words import counted
-from streams.analysis.capacityruns import CapacityTest, run_ceiling, wanted_replicas
+from fleethpa.show.words import counted, listed
+from schemas.capacity import UNITS_ANNOTATION, CapacityLimit
+from streams.analysis.capacityruns import CapacityTest, CeilingMember, run_ceiling, wanted_replicas
 from streams.analysis.decisionreads import DecisionsTask
 from streams.archive.layout import DECISIONS
+from streams.hpa.autoscaler import compile_autoscaler
+from streams.state.capacity import replica_use
+from streams.state.clustersettings import effective
 
 if TYPE_CHECKING:
-    from streams.analysis.capacityruns import CapacityTest
-
+    from fleethpa.fleet.views import FleetState, HpaView
 
 _MEASURES: Final = {"held": ConditionMeasure("held"), "time_held": ConditionMeasure("minutes", "minutes")}
 
@@ -61,14 +65,8 @@ def test(
     """
     gate = None if fail_if is None else parse_fail_if(fail_if, _MEASURES)
     group = read_capacity_group(file)
-    if group.spec.limit.kind != "replicas":
-        raise usage(
-            f"a limit of {group.spec.limit.text()} cannot be tried on the past yet",
-            cause="Decisions do not record what a replica used of it then.",
-            next_step="try it with a limit of replicas, or apply it with whenUnknown: Open",
-        )
     result = session.run(_tested(session, group, closed_window(since, until, session.now_ms())))
-    session.publish(report(group.name, result), output, html=html)
+    session.publish(report(group.name, group.spec.limit, result), output, html=html)
     held = _Held(len(result.held), result.minutes)
     return ANSWER_IS_NO if gate is not None and gate.holds(_Held(0, 0.0), held) else OK
 
@@ -76,22 +74,32 @@ def test(
 async def _tested(session: Session, group: CapacityGroup, window: tuple[int, int]) -> CapacityTest:
     async with session.past() as past:
         state = await read_state(past)
-        labels = {id_: view.hpa["metadata"].get("labels") or {} for id_, view in state.hpas.items()}
-        priorities = {str(id_): group.match.priority(id_.cluster, labels[id_]) for id_ in state.hpas}
-        if all(each is None for each in priorities.values()):
+        views, members = [], {}
+        for id_, view in state.hpas.items():
+            priority = group.match.priority(id_.cluster, view.hpa["metadata"].get("labels") or {})
+            if priority is not None and view.fleet is None:
+                views.append(view)
+                members[str(id_)] = CeilingMember(priority, _weight(state, view, group.spec.limit))
+        if not members:
             raise not_found(
                 f"no HPA is of the CapacityGroup {group.name}",
                 cause="Its selector and clusters match none that the log knows.",
                 next_step="fleethpa get hpa -A -o yaml, to see their labels",
             )
-        views = [view for id_, view in state.hpas.items() if priorities[str(id_)] is not None]
+        if not any(each.weight for each in members.values()):
+            cause, next_step = _WITHOUT_USE[group.spec.limit.kind]
+            raise not_found(
+                f"no HPA of the CapacityGroup {group.name} uses anything of its limit, {group.spec.limit.text()}",
+                cause=cause,
+                next_step=next_step,
+            )
         numbers = sorted({view.partition for view in views})
         tasks = [DecisionsTask(past, number, *window) for number in numbers]
         # What is held back at the end of the log is not held back until now.
         until_ms = min(window[1], max([await past.last_ms(number) for number in numbers]))
         parts = await by_partition(session, past, wanted_replicas, tasks, DECISIONS)
     events = [event for found, _ in parts for event in found]
-    result = run_ceiling(group.spec.limit.count, events, priorities.get, until_ms)
+    result = run_ceiling(group.spec.limit.count, events, members, until_ms)
     if result is None:
         raise not_found(
             f"no HPA of the CapacityGroup {group.name} was evaluated in this window",
@@ -132,21 +140,48 @@ def delete(session: Session, /, names: tuple[str, ...], **written: Any) -> int:
     return session.run(work())
 
 
+def _weight(state: FleetState, view: HpaView, limit: CapacityLimit) -> int:
+    """Give what one replica uses of a limit by its annotation, its pods and its price as they are at the end."""
+    id_ = view.id
+    namespace, cluster = state.namespaces[id_.cluster, id_.namespace], state.clusters.get(id_.cluster)
+    settings = effective(state.settings, id_.cluster, "" if cluster is None else cluster.kubernetes)
+    autoscaler = compile_autoscaler(view.hpa, settings.controller.rules)
+    scale = namespace.scales.get((autoscaler.target_group, autoscaler.target_kind, autoscaler.target_name))
+    selector = "" if scale is None else scale.selector
+    pods = namespace.membership.matching(selector, settings.controller.rules)
+    annotation = (view.hpa["metadata"].get("annotations") or {}).get(UNITS_ANNOTATION, "")
+    return replica_use(annotation, limit, settings, pods)
+
+
+_WITHOUT_USE: Final[Mapping[str, tuple[str, str]]] = {
+    "units": (
+        f"They have no annotation {UNITS_ANNOTATION} with this unit, and none of their pods requests it.",
+        f"set the annotation, such as {UNITS_ANNOTATION}: gpu=2, in the manifests and apply them",
+    ),
+    "cost": (
+        "Their clusters have no price.",
+        "fleethpa settings CLUSTER price=0.04, for what a replica costs per hour",
+    ),
+}
+
+
 # --- the report -------------------------------------------------------------------------------------------------------
 
 _UNKNOWN: Final = (
     "what a load that is held back would have asked for later: HPAs want what was decided as recorded",
-    "the weight of a replica: all count alike",
     "what HPAs wanted that are no longer there: they are not counted",
 )
+_WEIGHED: Final = "what a replica used in the past: annotations, requests of pods and prices are those of the end"
 
 
-def report(name: str, result: CapacityTest) -> QuestionReport:
+def report(name: str, limit: CapacityLimit, result: CapacityTest) -> QuestionReport:
     """The report of one ceiling."""
+    is_weighed = limit.kind != "replicas"
     rows = [
         (
             each.hpa,
             str(each.priority),
+            *([limit.text(each.weight)] if is_weighed else []),
             str(each.times),
             minutes(each.minutes),
             minutes(each.longest_minutes),
@@ -155,41 +190,63 @@ def report(name: str, result: CapacityTest) -> QuestionReport:
         )
         for each in result.held
     ]
-    head = ("HPA", "PRIORITY", "TIMES", "HELD BACK", "LONGEST", "MISSING AT MOST", "REPLICA-HOURS")
+    head = (
+        "HPA",
+        "PRIORITY",
+        *(["EACH REPLICA"] if is_weighed else []),
+        "TIMES",
+        "HELD BACK",
+        "LONGEST",
+        "MISSING AT MOST",
+        "REPLICA-HOURS",
+    )
     about = f"{rfc3339(result.since_ms)} … {rfc3339(result.until_ms)}   {counted(result.hpas, 'HPA')}"
     document = {
         "name": name,
-        "limit": {"replicas": result.limit},
+        "limit": _limit(limit),
         "since": rfc3339(result.since_ms),
         "until": rfc3339(result.until_ms),
         "hpas": result.hpas,
-        "peak": {"replicas": result.peak, "time": rfc3339(result.peak_ms)},
-        "above": result.above,
+        "peak": {"used": float(limit.number(result.peak)), "time": rfc3339(result.peak_ms)},
+        "above": float(limit.number(result.above)),
         "times": result.times,
         "minutes": result.minutes,
         "longestMinutes": result.longest_minutes,
-        "held": msgspec.to_builtins(result.held),
+        "withoutUse": result.without_use,
+        "held": [msgspec.to_builtins(each) | {"weight": float(limit.number(each.weight))} for each in result.held],
     }
-    section = Section(f"CapacityGroup {name}", about, [Sentences(_verdict(result)), Grid([head, *rows])])
+    unknown = (*_UNKNOWN, *((_WEIGHED,) if is_weighed else ()))
+    section = Section(f"CapacityGroup {name}", about, [Sentences(_verdict(limit, result)), Grid([head, *rows])])
     return QuestionReport(
-        "Capacity test", "CapacityReport", document, [section], closing=[Notes("This cannot know:", _UNKNOWN)]
+        "Capacity test", "CapacityReport", document, [section], closing=[Notes("This cannot know:", unknown)]
     )
 
 
-def _verdict(result: CapacityTest) -> list[str]:
-    limit = f"A limit of {counted(result.limit, 'replica')}"
-    peak = f"the most that was wanted at once is {result.peak:,}, at {rfc3339(result.peak_ms)}"
+def _limit(limit: CapacityLimit) -> dict[str, Any]:
+    """A limit as manifests have it."""
+    number = float(limit.number(limit.count))
+    if limit.kind == "units":
+        return {"units": limit.name, "count": number}
+    return {"costPerHour": number} if limit.kind == "cost" else {"replicas": limit.count}
+
+
+def _verdict(limit: CapacityLimit, result: CapacityTest) -> list[str]:
+    begin = f"A limit of {limit.text()}"
+    peak = f"the most that was wanted at once is {limit.text(result.peak)}, at {rfc3339(result.peak_ms)}"
     if not result.held:
-        texts = [f"{limit} would never have held anything back: {peak}."]
+        texts = [f"{begin} would never have held anything back: {peak}."]
     else:
         texts = [
-            f"{limit} would have held back {len(result.held)} of {counted(result.hpas, 'HPA')}: "
+            f"{begin} would have held back {len(result.held)} of {counted(result.hpas, 'HPA')}: "
             f"{counted(result.times, 'time')}, {minutes(result.minutes)} in all.",
             f"The longest time was {minutes(result.longest_minutes)}, from {rfc3339(result.longest_since_ms)} on.",
-            f"A limit of {result.peak:,} would have held nothing back: {peak}.",
+            f"A limit of {limit.text(result.peak)} would have held nothing back: {peak}.",
         ]
     if result.above:
         texts.append(
-            f"There were up to {result.above:,} replicas, above the limit: nothing is scaled down for a ceiling."
+            f"Up to {limit.text(result.above)} were used, above the limit: nothing is scaled down for a ceiling."
         )
+    if result.without_use:
+        names = listed(result.without_use[:3])
+        texts.append(f"{counted(len(result.without_use), 'HPA')} used nothing of the limit, among them {names}.")
     return texts

@@ -4,7 +4,7 @@ HPAs want what was decided. What the ceiling holds back is missing until there i
 taken as recorded, though a load that was held back might have asked for more.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -46,10 +46,14 @@ async def wanted_replicas(task: DecisionsTask) -> tuple[list[WantedReplicas], in
 
 
 class HeldHpa(Struct, frozen=True, kw_only=True, rename="camel"):
-    """An HPA whose additions were held back: how often, how long, and how many replicas were missing at most."""
+    """An HPA whose additions were held back: how often, how long, and how many replicas were missing at most.
+
+    `weight`: what one replica uses of the limit.
+    """
 
     hpa: str
     priority: int
+    weight: int
     times: int
     minutes: float
     longest_minutes: float
@@ -58,10 +62,11 @@ class HeldHpa(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CapacityTest(Struct, frozen=True, kw_only=True):
-    """What a ceiling would have done. `peak`: the most that all HPAs wanted at once, the least limit that never holds.
+    """What a ceiling would have done. `limit`, `peak` and `above` in the counts of a `CapacityLimit`.
 
-    `times`, `longest_…`: spans in which any HPA was held back. `above`: the most replicas that
-    there were beyond the limit's number, in all; 0: never more than the limit.
+    `peak`: the most that all HPAs wanted at once, the least limit that never holds. `times`, `longest_…`: spans in
+    which any HPA was held back. `above`: the most that was used where that was more than the limit; 0: it never was.
+    `without_use`: HPAs whose replicas use nothing of the limit, or nobody knows what: they are never held back.
     """
 
     limit: int
@@ -75,6 +80,7 @@ class CapacityTest(Struct, frozen=True, kw_only=True):
     minutes: float
     longest_minutes: float
     longest_since_ms: int
+    without_use: list[str]
     held: list[HeldHpa]
 
 
@@ -105,20 +111,28 @@ class _Spans:
         return max(self.closed, key=lambda span: span[1] - span[0], default=(0, 0))
 
 
+class CeilingMember(NamedTuple):
+    """An HPA of a group: the higher priority comes first; `weight` is what one replica uses of the limit."""
+
+    priority: int
+    weight: int = 1
+
+
 class _Hpa:
     """An HPA under the ceiling: what it has there, and what it wants."""
 
-    def __init__(self, priority: int, has: int) -> None:
-        self.priority, self.has, self.wants = priority, has, has
+    def __init__(self, member: CeilingMember, has: int) -> None:
+        self.priority, self.weight = member
+        self.has, self.wants = has, has
         self.spans, self.missing_ms, self.most = _Spans(), 0, 0
 
 
 def run_ceiling(
-    limit: int, events: Iterable[WantedReplicas], priorities: Callable[[str], int | None], until_ms: int
+    limit: int, events: Iterable[WantedReplicas], members: Mapping[str, CeilingMember], until_ms: int
 ) -> CapacityTest | None:
     """Run a ceiling over what HPAs wanted, until a time; None: no HPA of the group wanted anything.
 
-    `priorities`: of an HPA; None: it is not of the group.
+    `members`: the HPAs of the group; others are left out.
     """
     hpas: dict[str, _Hpa] = {}
     whole, peak, peak_ms, above, since_ms, last_ms = _Spans(), 0, 0, 0, 0, 0
@@ -126,13 +140,13 @@ def run_ceiling(
         _pass(hpas, now_ms - last_ms)
         since_ms, last_ms = since_ms or now_ms, now_ms
         for event in moment:
-            _take(hpas, event, priorities)
+            _take(hpas, event, members)
         _grant(hpas, limit, now_ms)
         whole.see(any(each.wants > each.has for each in hpas.values()), now_ms)
-        total = sum([each.wants for each in hpas.values()])
+        total = sum([each.wants * each.weight for each in hpas.values()])
         if total > peak:
             peak, peak_ms = total, now_ms
-        had = sum([each.has for each in hpas.values()])
+        had = sum([each.has * each.weight for each in hpas.values()])
         above = max(above, had if had > limit else 0)
     if not hpas:
         return None
@@ -152,24 +166,25 @@ def run_ceiling(
         minutes=whole.minutes,
         longest_minutes=(end_ms - begin_ms) / 60_000,
         longest_since_ms=begin_ms,
+        without_use=sorted([name for name, each in hpas.items() if not each.weight]),
         held=_held(hpas),
     )
 
 
-def _take(hpas: dict[str, _Hpa], event: WantedReplicas, priorities: Callable[[str], int | None]) -> None:
+def _take(hpas: dict[str, _Hpa], event: WantedReplicas, members: Mapping[str, CeilingMember]) -> None:
     """An HPA is first seen with what it has; what it gives up is given up at once."""
     if event.hpa not in hpas:
-        priority = priorities(event.hpa)
-        if priority is None:
+        member = members.get(event.hpa)
+        if member is None:
             return
-        hpas[event.hpa] = _Hpa(priority, event.current)
+        hpas[event.hpa] = _Hpa(member, event.current)
     hpa = hpas[event.hpa]
     hpa.wants = event.wanted
     hpa.has = min(hpa.has, hpa.wants)
 
 
 def _grant(hpas: Mapping[str, _Hpa], limit: int, now_ms: int) -> None:
-    claims = [CapacityClaim(name, each.has, each.wants, each.priority) for name, each in hpas.items()]
+    claims = [CapacityClaim(name, each.has, each.wants, each.priority, each.weight) for name, each in hpas.items()]
     for name, more in granted(limit, claims).items():
         hpa = hpas[name]
         hpa.has += more
@@ -187,6 +202,7 @@ def _held(hpas: Mapping[str, _Hpa]) -> list[HeldHpa]:
         HeldHpa(
             hpa=name,
             priority=hpa.priority,
+            weight=hpa.weight,
             times=len(hpa.spans.closed),
             minutes=hpa.spans.minutes,
             longest_minutes=(hpa.spans.longest[1] - hpa.spans.longest[0]) / 60_000,

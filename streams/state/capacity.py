@@ -128,15 +128,19 @@ def _is_fresh(claim: ClaimRow, now_ms: int) -> bool:
 
 
 def weight(hpa: Hpa, limit: CapacityLimit, settings: Effective, pods: SeenPods) -> int:
-    """Give what one replica of an HPA uses of a limit; 0: nothing, or nobody knows.
+    """Give what one replica of an HPA uses of a limit, as `replica_use`."""
+    return replica_use(hpa.annotation(UNITS_ANNOTATION), limit, settings, pods)
 
-    Units: what the annotation says, else the most that one of its pods requests.
+
+def replica_use(annotation: str, limit: CapacityLimit, settings: Effective, pods: SeenPods) -> int:
+    """Give what one replica uses of a limit; 0: nothing, or nobody knows.
+
+    Units: what the annotation `fleethpa.io/units` says, else (empty) the most that one of the pods requests.
     """
     if limit.kind == "replicas":
         return 1
     if limit.kind == "cost":
         return settings.price
-    annotation = hpa.annotation(UNITS_ANNOTATION)
     if annotation:
         try:
             return parse_units(annotation).get(limit.name, 0)

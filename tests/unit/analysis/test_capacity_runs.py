@@ -1,9 +1,11 @@
 """A ceiling over what HPAs wanted: whom it holds back, how often and for how long."""
 
-from streams.analysis.capacityruns import CapacityTest, HeldHpa, WantedReplicas, run_ceiling
+from collections.abc import Mapping
+
+from streams.analysis.capacityruns import CapacityTest, CeilingMember, HeldHpa, WantedReplicas, run_ceiling
 
 MINUTE = 60_000
-PRIORITIES = {"east/shop/a": 0, "east/shop/b": 10}
+MEMBERS = {"east/shop/a": CeilingMember(0), "east/shop/b": CeilingMember(10)}
 
 
 def _at(minute: int, hpa: str, current: int, wanted: int) -> WantedReplicas:
@@ -21,8 +23,10 @@ EVENTS = [
 ]
 
 
-def _run(limit: int, events: list[WantedReplicas] = EVENTS) -> CapacityTest:
-    result = run_ceiling(limit, events, PRIORITIES.get, 10 * MINUTE)
+def _run(
+    limit: int, events: list[WantedReplicas] = EVENTS, members: Mapping[str, CeilingMember] = MEMBERS
+) -> CapacityTest:
+    result = run_ceiling(limit, events, members, 10 * MINUTE)
     assert result is not None
     return result
 
@@ -41,6 +45,7 @@ def test_what_is_held_back_is_missing_until_there_is_room() -> None:
     assert a == HeldHpa(
         hpa="east/shop/a",
         priority=0,
+        weight=1,
         times=1,
         minutes=7.0,
         longest_minutes=7.0,
@@ -63,4 +68,25 @@ def test_what_is_held_back_at_the_end_counts_until_then() -> None:
 
 
 def test_a_group_without_evaluations_has_no_result() -> None:
-    assert run_ceiling(9, [_at(1, "west/shop/other", 1, 2)], PRIORITIES.get, MINUTE) is None
+    assert run_ceiling(9, [_at(1, "west/shop/other", 1, 2)], MEMBERS, MINUTE) is None
+
+
+def test_a_replica_uses_its_weight_of_the_limit() -> None:
+    # At minute 2 a has 4 of 3 each and b 2 of 1; 20 leaves 6 for the 4 that a wants: 2. At 3 nothing is left for b.
+    members = {"east/shop/a": CeilingMember(0, 3), "east/shop/b": CeilingMember(10, 1)}
+    result = _run(20, members=members)
+    assert [(each.hpa, each.weight, each.most_missing) for each in result.held] == [
+        ("east/shop/a", 3, 2),
+        ("east/shop/b", 1, 2),
+    ]
+    assert (result.peak, result.above, _run(28, members=members).held) == (28, 0, [])
+
+
+def test_an_hpa_that_uses_nothing_is_never_held_back_and_is_named() -> None:
+    members = {"east/shop/a": CeilingMember(0, 0), "east/shop/b": CeilingMember(10, 1)}
+    result = _run(2, members=members)
+    assert (result.without_use, [each.hpa for each in result.held], result.peak) == (
+        ["east/shop/a"],
+        ["east/shop/b"],
+        4,
+    )

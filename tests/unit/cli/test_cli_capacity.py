@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from schemas.entries import WHOLE_PARTITION_KEY
+from schemas.observed import AutoscalerList
+from schemas.settings import ClusterSettings, SettingsSet
 from tests.published import fits
-from tests.unit.cli_kit import Cli, Fleet
+from tests.unit.cli_kit import Cli, Fleet, hpa
 
 SINCE = ("--since", "2026-11-20T00:00:00Z")
 
@@ -52,7 +55,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fleet: Fleet) -> Any:
 def test_a_ceiling_says_whom_it_would_have_held_back(ask: Any) -> None:
     document = fits("CapacityReport", ask(_group(), *SINCE, "-o", "json").stdout)
     (held,) = document["held"]
-    assert (document["name"], document["hpas"], document["peak"]["replicas"], document["times"]) == ("shop", 2, 9, 1)
+    assert (document["name"], document["hpas"], document["peak"]["used"], document["times"]) == ("shop", 2, 9, 1)
     assert (held["hpa"], held["times"], held["mostMissing"]) == ("east/shop/checkout", 1, 1)
 
 
@@ -60,20 +63,20 @@ def test_the_verdict_comes_first_in_words(ask: Any) -> None:
     made = ask(_group(), *SINCE)
     assert made.exit_code == 0, made.output
     assert "A limit of 8 replicas would have held back 1 of 2 HPAs: 1 time" in made.stdout
-    assert "A limit of 9 would have held nothing back" in made.stdout
+    assert "A limit of 9 replicas would have held nothing back" in made.stdout
 
 
 def test_a_ceiling_that_is_never_reached_says_so(ask: Any) -> None:
     made = ask(_group(limit={"replicas": 9}), *SINCE)
     assert (
-        "A limit of 9 replicas would never have held anything back: the most that was wanted at once is 9"
+        "A limit of 9 replicas would never have held anything back: the most that was wanted at once is 9 replicas"
         in made.stdout
     )
 
 
 def test_replicas_above_the_limit_stay(ask: Any) -> None:
     assert (
-        "There were up to 6 replicas, above the limit: nothing is scaled down"
+        "Up to 6 replicas were used, above the limit: nothing is scaled down"
         in ask(_group(limit={"replicas": 2}), *SINCE).stdout
     )
 
@@ -87,6 +90,35 @@ def test_a_higher_priority_comes_first(ask: Any) -> None:
     first = [{"selector": {"matchLabels": {"app": "checkout"}}, "value": 7}]
     document = fits("CapacityReport", ask(_group(priorities=first), *SINCE, "-o", "json").stdout)
     assert [each["priority"] for each in document["held"]] == [7]
+
+
+def test_a_limit_of_units_counts_what_pods_request(ask: Any, fleet: Fleet) -> None:
+    # A replica requests half a cpu: 9 are wanted at most, and 4 cpu are 8 of them.
+    document = fits("CapacityReport", ask(_group(limit={"units": "cpu", "count": 4}), *SINCE, "-o", "json").stdout)
+    (held,) = document["held"]
+    assert (document["limit"], document["peak"]["used"]) == ({"units": "cpu", "count": 4.0}, 4.5)
+    assert (held["hpa"], held["weight"], held["mostMissing"]) == ("east/shop/checkout", 0.5, 1)
+
+
+def test_the_annotation_comes_before_what_pods_request(ask: Any, fleet: Fleet) -> None:
+    for cluster, units in (("east", "license=2"), ("west", "license=0.5,cpu=9")):
+        fleet.cluster = cluster
+        made = hpa()
+        made["metadata"]["annotations"] = {"fleethpa.io/units": units}
+        fleet.append(AutoscalerList(list_id=cluster, hpas=[made], session="s"))
+    report = ask(_group(limit={"units": "license", "count": "12"}), *SINCE)
+    assert "A limit of 12 license would have held back 1 of 2 HPAs" in report.stdout, report.output
+    assert "A limit of 13.5 license would have held nothing back" in report.stdout
+    assert "2 license  " in report.stdout
+
+
+def test_a_limit_of_cost_counts_the_price_of_each_cluster(ask: Any, fleet: Fleet) -> None:
+    settings = SettingsSet(cluster="east", settings=ClusterSettings(price="0.5"))
+    fleet.append(settings, key=WHOLE_PARTITION_KEY)
+    made = ask(_group(limit={"costPerHour": 2.5}), *SINCE)
+    assert "A limit of 2.5/h would have held back 1 of 2 HPAs" in made.stdout, made.output
+    assert "A limit of 3/h would have held nothing back" in made.stdout
+    assert "1 HPA used nothing of the limit, among them west/shop/checkout" in made.stdout
 
 
 @pytest.mark.parametrize(("gate", "code"), [("held>0", 1), ("held>1", 0), ("time_held>1h", 0)])
@@ -104,7 +136,18 @@ def test_the_report_is_one_html_file(ask: Any, tmp_path: Path) -> None:
     ("manifest", "code", "text"),
     [
         (_group(limit=None), 2, "missing required field `limit`"),
-        (_group(limit={"units": "gpu", "count": 64}), 2, "a limit of 64 gpu cannot be tried on the past yet"),
+        (_group(limit={"units": "gpu"}), 2, "limit needs one of replicas, units with count, and costPerHour"),
+        (
+            _group(limit={"replicas": 1, "costPerHour": 1}),
+            2,
+            "limit needs one of replicas, units with count, and costPerHour",
+        ),
+        (_group(limit={"units": "gpu", "count": "many"}), 2, "'many' is not a quantity"),
+        (_group(limit={"units": "gpu", "count": True}), 2, "spec.limit.count"),
+        (_group(limit={"costPerHour": -1}), 2, "'-1' is not a price"),
+        (_group(limit={"costPerHour": 999_999_999.0 * 10}), 2, "is not a price"),
+        (_group(limit={"units": "gpu", "count": 64}), 4, "no HPA of the CapacityGroup shop uses anything of its limit"),
+        (_group(limit={"costPerHour": 1}), 4, "Their clusters have no price"),
         (_group(limit={"replicas": -1}), 2, "spec.limit.replicas"),
         (_group(selector=None), 2, "missing required field `selector`"),
         (_group(selector={"matchLabels": {"a b": "c"}}), 2, "a selector cannot be read"),
