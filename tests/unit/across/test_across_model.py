@@ -76,3 +76,12 @@ def test_a_ceiling_holds_in_many_states(begin: str) -> None:
 def test_no_mechanism_of_a_ceiling_is_for_nothing(name: str, begin: str, bound: int) -> None:
     world_ = capacity_world(CAPACITY_BEGINNINGS[begin](bound, bound), CAPACITY_MUTATIONS[name])
     assert explore(world_, most=4_000).broken
+
+
+@pytest.mark.slow
+def test_what_has_ended_is_counted_until_the_member_says_so() -> None:
+    rules = CAPACITY_MUTATIONS["counts-ended"]
+    assert walk(capacity_world(CAPACITY_BEGINNINGS["scarce"](3, 2), rules), most=12_000).broken
+    assert explore(
+        capacity_world(CAPACITY_BEGINNINGS["scarce"](2, 1), CAPACITY_MUTATIONS["numbers"]), most=20_000
+    ).broken
