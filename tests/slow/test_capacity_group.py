@@ -1,0 +1,79 @@
+"""A CapacityGroup over two simulated clusters under all parts of fleethpa: what both add stays within its limit."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Final
+
+import orjson
+import pytest
+
+from fleethpa.demo.stack import Stack, StackPlan
+from tests.slow.test_region_lost import SETTINGS, Region, ask
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+LIMIT: Final = 7
+WANTED: Final = 6
+"""Replicas that each of the two HPAs wants of the load."""
+HPA: Final = """
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: cart, namespace: shop, labels: {team: search}}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: cart}
+  minReplicas: 1
+  maxReplicas: 10
+  metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 60}}}]
+"""
+GROUP: Final = f"""
+apiVersion: fleethpa.io/v1alpha1
+kind: CapacityGroup
+metadata: {{name: search}}
+spec:
+  selector: {{matchLabels: {{team: search}}}}
+  limit: {{replicas: {LIMIT}}}
+"""
+
+
+async def until_clusters_are_known(stack: Stack) -> None:
+    """Wait until the observer has reported both."""
+    deadline = time.monotonic() + 60
+    while len(found := orjson.loads(await ask(stack, "get", "clusters", "-o", "json"))["items"]) < 2:
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(0.2)
+
+
+async def until_both_are_held(stack: Stack) -> None:
+    """Wait until the group has cut the newest decision of each HPA because its limit is used up."""
+    deadline = time.monotonic() + 60
+    while True:
+        items = orjson.loads(await ask(stack, "get", "hpa", "-n", "shop", "-o", "json"))["items"]
+        texts = [" ".join(each["problems"]) for each in items]
+        if len(texts) == 2 and all("CapacityGroup search leaves no more" in text for text in texts):
+            return
+        assert time.monotonic() < deadline, texts
+        await asyncio.sleep(0.2)
+
+
+async def test_what_two_hpas_add_stays_within_the_limit_until_the_group_is_deleted(tmp_path: Path) -> None:
+    region = Region()
+    async with Stack(StackPlan(tmp_path, fleet=region.fleet, settings=SETTINGS)) as stack:
+        await until_clusters_are_known(stack)
+        await ask(stack, "apply", "-f", "-", "-C", "east,west", "--mode", "enforce", "--yes", stdin=f"{HPA}---{GROUP}")
+
+        region.load(420, 420)
+        # A new group allots nothing for its first 75 s.
+        await region.until(lambda found: sum(found) == LIMIT, "the limit is used", timeout_s=150)
+        assert min(region.replicas) >= LIMIT // 2, "equal HPAs get equal parts"
+        await until_both_are_held(stack)
+        for cluster in ("east", "west"):
+            why = await ask(stack, "explain", f"{cluster}/shop/cart")
+            assert "not written: CapacityGroup search leaves no more" in why, why
+        page = await ask(stack, "capacity", "describe", "search")
+        assert f"{LIMIT} replicas  {LIMIT} replicas" in page, page
+        await region.until(lambda found: sum(found) == LIMIT, "still within the limit")
+        assert region.highest == LIMIT
+
+        await ask(stack, "capacity", "delete", "search", "--yes")
+        await region.until(lambda found: found == (WANTED, WANTED), "both have what they want")
