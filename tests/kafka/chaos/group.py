@@ -13,8 +13,8 @@ from tests.decider_process import Decider
 from tests.kafka.broker import KafkaBroker
 
 SESSION_S = 4.0
-HARMLESS = (-9, -15, 0, Exit.FENCED, Exit.STALLED)
-"""Ways to end that a supervisor answers with a restart; -15 is what SIGTERM does to a process that has hardly begun."""
+HARMLESS = (-9, -15, 143, 0, Exit.FENCED, Exit.STALLED)
+"""Ways to end that a supervisor answers with a restart. SIGTERM ends one that has hardly begun with -15 or 143."""
 
 _REREAD = re.compile(r"folded (\d+) records again; (\d+) decisions stood")
 
