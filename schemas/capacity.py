@@ -46,7 +46,7 @@ class CapacityLimit(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
         shown = f"{self.number(count).normalize():f}"
         if self.kind == "cost":
             return f"{shown}/h"
-        return f"{shown} {self.name or 'replicas'}"
+        return f"{shown} {self.name or ('replica' if shown == '1' else 'replicas')}"
 
 
 class CapacityPriority(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -192,11 +192,16 @@ def group_concerns(writes: Sequence[PlannedRecord], state: FleetState) -> Iterat
         if body.name not in state.capacity_groups and body.spec.when_unknown == "Hold":
             text += f". For the first {SETTLES_MS // 1000} s they add nothing"
         yield Concern(f"{text}.")
+        unknown = [each for each in body.spec.clusters if not set(each) & set("*?[") and each not in state.clusters]
+        if unknown:
+            yield Concern(
+                f"No cluster is known by the name {listed(unknown)}. Next: fleethpa get clusters", harmful=True
+            )
         unpriced = sorted({each.cluster for each in hpas if not effective(state.settings, each.cluster).price})
         if body.spec.limit.kind == "cost" and unpriced:
             named = listed(unpriced)
             yield Concern(
                 f"The setting `price` is not there for {named}: HPAs in clusters without it are not bounded. "
-                f"Next: fleethpa settings {unpriced[0]} --price 0.04/h",
+                f"Next: fleethpa settings {unpriced[0]} price=0.04/h",
                 harmful=True,
             )

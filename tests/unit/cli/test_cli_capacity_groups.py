@@ -106,7 +106,13 @@ def test_a_limit_of_costs_names_clusters_without_a_price(run: Cli) -> None:
     result = run("apply", "-f", "-", "--dry-run", stdin=manifest(limit={"costPerHour": 1}))
     assert result.exit_code == 0
     assert "The setting `price` is not there for east" in result.stderr
-    assert "fleethpa settings east --price 0.04/h" in result.stderr
+    assert "fleethpa settings east price=0.04/h" in result.stderr
+
+
+def test_a_cluster_that_nobody_knows_is_named(run: Cli) -> None:
+    result = run("apply", "-f", "-", "--dry-run", stdin=manifest(clusters=["east", "wst", "prod-*"]))
+    assert result.exit_code == 0
+    assert "No cluster is known by the name wst. Next: fleethpa get clusters" in result.stderr
 
 
 def test_a_group_says_what_its_members_have_want_and_may_have(run: Cli, fleet: Fleet, broker: Broker) -> None:

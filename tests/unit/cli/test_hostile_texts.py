@@ -147,6 +147,7 @@ def archive(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Path:
 READ: Final[dict[str, tuple[str, ...]]] = {
     "get hpa": ("-A",),
     "get clusters": (),
+    "get capacitygroups": (),
     "describe": ("-A",),
     "explain": ("east/shop/checkout",),
     "decisions": ("-A",),
