@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fleethpa.fleet.hung import SignsOfLife, hung_processes, unanswered
-from fleethpa.fleet.troubles import cut_off, since
+from fleethpa.fleet.troubles import INGEST_EVERY_MS, cut_off, since
 from fleethpa.fleet.views import ClusterView, FleetState, HpaView, MemberView
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import SHARED, Session
@@ -297,7 +297,7 @@ def pause_text(scope: str, kind: str, pause: Pause) -> str:
 def _clusters(state: FleetState, partitions: Sequence[State]) -> dict[str, ClusterView]:
     found: dict[str, ClusterView] = {}
     # Silence counts from the newest record in the log: without ingest no report of an observer or reconciler arrives.
-    clock_ms = min(state.clock_ms, state.newest_ms + state.quiet_ms)
+    clock_ms = min(state.clock_ms, state.newest_ms + INGEST_EVERY_MS)
 
     def view(name: str) -> ClusterView:
         return found.setdefault(name, ClusterView(name, clock_ms=clock_ms, is_cut_off=state.is_cut_off))

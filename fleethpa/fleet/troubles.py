@@ -46,11 +46,15 @@ _MINOR: Final[frozenset[Kind]] = frozenset(
 )
 
 
+INGEST_EVERY_MS: Final = 5_000
+"""Ingest appends at least one record to the log in this time, so reports that came are in it by then."""
+
+
 def quiet_limit_ms(sync_period_ms: int) -> int:
     """After how much silence a process hangs whose signs come every 5 s or more often: soon enough that it is named
     within three sync periods, of 15 s or of 5 s.
 
-    A decider appends a tick a second to every partition of the log, ingest at least one record in 5 s.
+    A decider appends a tick a second to every partition of the log, ingest a record in INGEST_EVERY_MS.
     """
     return min(MOST_QUIET_MS, max(LEAST_QUIET_MS, sync_period_ms * 5 // 2))
 
