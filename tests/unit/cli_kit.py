@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 from click.testing import CliRunner, Result
 
+from fleethpa.frame.writer import Fate, SentRecord
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome
 from schemas.observed import (
@@ -207,3 +208,25 @@ class Cli:
             sys.exit(run(list(rest)))
 
         return CliRunner().invoke(entry, ["--", *arguments], input=stdin, catch_exceptions=False)
+
+
+class Broker:
+    """Stands for the writer: keeps what it is given and returns what became of it."""
+
+    def __init__(self) -> None:
+        self.partitions = 4
+        self.written: list[tuple[str, str, Body]] = []
+        self.state, self.reason = "logged", ""
+
+    async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
+        return self._keep(subject, cluster, namespace, bodies)
+
+    async def settings(self, subject: str, cluster: str, bodies: Sequence[Body]) -> SentRecord:
+        return self._keep(subject, cluster, "", bodies)
+
+    def _keep(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
+        self.written += [(cluster, namespace, body) for body in bodies]
+        return SentRecord(subject, "fleethpa.autoscalers", 0, len(self.written) - 1)
+
+    async def fates(self, waiting: Iterable[SentRecord], timeout_s: float) -> list[Fate]:
+        return [Fate(pending, self.state, self.reason) for pending in waiting]

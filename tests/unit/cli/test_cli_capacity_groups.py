@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +12,7 @@ from fleethpa.changes.capacitygroups import deleted_groups
 from schemas.capacity import CapacityGroupSet
 from schemas.entries import WHOLE_PARTITION_KEY
 from tests.published import fits
-from tests.unit.cli.test_cli_write import Broker
-from tests.unit.cli_kit import Cli, Fleet
-
-
-@pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
-    made = Broker()
-
-    @asynccontextmanager
-    async def opened(config: Any) -> AsyncIterator[Broker]:
-        yield made
-
-    monkeypatch.setattr("fleethpa.frame.writer.open_writer", opened)
-    return made
+from tests.unit.cli_kit import Broker, Cli, Fleet
 
 
 @pytest.fixture

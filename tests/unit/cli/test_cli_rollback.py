@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +10,8 @@ import yaml
 
 from fleethpa.changes.manifests import check_hpa, read_input
 from schemas.observed import AutoscalerDeleted, AutoscalerSet
-from tests.unit.cli.test_cli_write import GOOD, Broker
-from tests.unit.cli_kit import Cli, Fleet
+from tests.unit.cli.test_cli_write import GOOD
+from tests.unit.cli_kit import Broker, Cli, Fleet
 
 NAME = "east/shop/web"
 
@@ -36,18 +34,6 @@ def fleet(tmp_path: Path) -> Fleet:
         body = _body(labelled.replace("maxReplicas: 8", f"maxReplicas: {most}"), tmp_path)
         made.append(AutoscalerSet(hpa=body, origin="central", mode="shadow", author=author, reason="why"))
     made.checkpoint()
-    return made
-
-
-@pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
-    made = Broker()
-
-    @asynccontextmanager
-    async def opened(config: Any) -> AsyncIterator[Broker]:
-        yield made
-
-    monkeypatch.setattr("fleethpa.frame.writer.open_writer", opened)
     return made
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -18,10 +16,10 @@ from fleethpa.changes.settings import parse_changes
 from fleethpa.frame.errors import CommandError
 from fleethpa.frame.writer import Fate, SentRecord, _fates_in
 from schemas.codec import encode
-from schemas.entries import WHOLE_PARTITION_KEY, Body, BreakerCommand, Entry, GuardrailResume, LogRecord, Source
+from schemas.entries import WHOLE_PARTITION_KEY, BreakerCommand, Entry, GuardrailResume, LogRecord, Source
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, ClusterReport, Command, Heartbeat
 from schemas.settings import ClusterSettings, SettingsSet
-from tests.unit.cli_kit import START_MS, Cli, Fleet, hpa
+from tests.unit.cli_kit import START_MS, Broker, Cli, Fleet, hpa
 
 GOOD = """
 apiVersion: autoscaling/v2
@@ -49,40 +47,6 @@ spec:
   metrics:
     - {type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: -5}}}
 """
-
-
-class Broker:
-    """Stands for the writer: keeps what it is given and returns what became of it."""
-
-    def __init__(self) -> None:
-        self.partitions = 4
-        self.written: list[tuple[str, str, Body]] = []
-        self.state, self.reason = "logged", ""
-
-    async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
-        return self._keep(subject, cluster, namespace, bodies)
-
-    async def settings(self, subject: str, cluster: str, bodies: Sequence[Body]) -> SentRecord:
-        return self._keep(subject, cluster, "", bodies)
-
-    def _keep(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
-        self.written += [(cluster, namespace, body) for body in bodies]
-        return SentRecord(subject, "fleethpa.autoscalers", 0, len(self.written) - 1)
-
-    async def fates(self, waiting: Iterable[SentRecord], timeout_s: float) -> list[Fate]:
-        return [Fate(pending, self.state, self.reason) for pending in waiting]
-
-
-@pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
-    made = Broker()
-
-    @asynccontextmanager
-    async def opened(config: Any) -> AsyncIterator[Broker]:
-        yield made
-
-    monkeypatch.setattr("fleethpa.frame.writer.open_writer", opened)
-    return made
 
 
 @pytest.fixture
