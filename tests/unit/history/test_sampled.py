@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -34,11 +33,15 @@ def topics() -> Topics:
     return made
 
 
-@pytest.fixture(params=["memory", "archive"])
-def past(request: pytest.FixtureRequest, topics: Topics, tmp_path: Path) -> Past:
+@pytest.fixture(scope="module", params=["memory", "archive"])
+def past(request: pytest.FixtureRequest, topics: Topics, tmp_path_factory: pytest.TempPathFactory) -> Past:
     if request.param == "memory":
         return MemoryPast(topics)
-    return ArchivePast(write_archive(tmp_path / "archive", Fleet(partitions=1), topics=topics, segment_ms=300_000))
+    return ArchivePast(
+        write_archive(
+            tmp_path_factory.mktemp("past") / "archive", Fleet(partitions=1), topics=topics, segment_ms=300_000
+        )
+    )
 
 
 async def own(past: Past) -> list[Recorded]:
