@@ -47,7 +47,7 @@ class _Limit(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     cost_per_hour: int | float | str | None = None
 
     def read(self) -> CapacityLimit:
-        """Give the limit. Raises ValueError: it is none, or several."""
+        """Give the limit. Raises ValueError: none is given, or more than one."""
         given = [each for each in (self.replicas, self.units, self.cost_per_hour) if each is not None]
         if len(given) != 1 or (self.units is None) != (self.count is None):
             raise ValueError("limit needs one of replicas, units with count, and costPerHour")

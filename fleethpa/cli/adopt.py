@@ -124,8 +124,8 @@ async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Any, 
                 session.out(f"{each.subject} (dry run)")
         else:
             count = counted(sum([len(plan.moved) for plan in plans.values()]), "native HPA")
-            texts = [f"adopt deletes {count} and makes {whole} of the HPAs in {', '.join(sorted(objects))}"]
-            confirm(session, [Concern(text) for text in texts], written["yes"], f"adopt {whole}")
+            text = f"adopt deletes {count} and makes {whole} of the HPAs in {', '.join(sorted(objects))}"
+            confirm(session, [Concern(text)], written["yes"], f"adopt {whole}")
             async with session.writer() as writer:
                 code = await write_all(session, writer, at_once, written["wait"], must_arrive=True)
         for name, ladder in ladders.items():
@@ -266,7 +266,7 @@ class _Adoption(HandOver[Json]):
     def __init__(
         self, *common: Any, folder: Path, mode: Any, starts: Mapping[HpaId, PlannedRecord] | None = None
     ) -> None:
-        """`starts`: the records of HPAs that are to belong to a FleetHPA."""
+        """`starts`: the records that make HPAs members of a FleetHPA."""
         super().__init__(*common)
         self._folder, self._mode, self._starts = folder, mode, starts
 

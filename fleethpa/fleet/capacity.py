@@ -13,6 +13,7 @@ from fleethpa.frame.errors import CommandError, not_found
 from fleethpa.show.formats import Listing
 from fleethpa.show.table import Column
 from fleethpa.show.times import age, rfc3339
+from fleethpa.show.words import listed
 from schemas.capacity import CapacityLimit, CapacityMatch
 from schemas.keys import HpaId
 from schemas.observed import FLEET_API_VERSION
@@ -84,7 +85,7 @@ def named_groups(state: FleetState, names: tuple[str, ...]) -> list[GroupView]:
 
 def no_such_group(name: str, known: list[str]) -> CommandError:
     """The error for a name that no CapacityGroup has."""
-    cause = f"There are {', '.join(known[:5])}." if known else "There is none."
+    cause = f"The CapacityGroups are {listed(known)}." if known else "There is none."
     return not_found(f"no CapacityGroup {name!r}", cause=cause, next_step="fleethpa get capacitygroups")
 
 

@@ -2,11 +2,12 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.cli_kit import Broker
+from tests.unit.cli_kit import Broker, Cli, Fleet
 
 
 @pytest.fixture
@@ -19,3 +20,17 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
 
     monkeypatch.setattr("fleethpa.frame.writer.open_writer", opened)
     return made
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    made = Fleet()
+    made.settle()
+    made.checkpoint()
+    return made
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, fleet: Fleet, broker: Broker, tmp_path: Path) -> Cli:
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    return Cli(monkeypatch, fleet)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,20 +12,6 @@ from schemas.capacity import CapacityGroupSet
 from schemas.entries import WHOLE_PARTITION_KEY
 from tests.published import fits
 from tests.unit.cli_kit import Broker, Cli, Fleet
-
-
-@pytest.fixture
-def fleet() -> Fleet:
-    made = Fleet()
-    made.settle()
-    made.checkpoint()
-    return made
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, fleet: Fleet, broker: Broker, tmp_path: Path) -> Cli:
-    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
-    return Cli(monkeypatch, fleet)
 
 
 def manifest(**changes: Any) -> str:

@@ -49,20 +49,6 @@ spec:
 """
 
 
-@pytest.fixture
-def fleet() -> Fleet:
-    made = Fleet()
-    made.settle()
-    made.checkpoint()
-    return made
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, fleet: Fleet, broker: Broker, tmp_path: Path) -> Cli:
-    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
-    return Cli(monkeypatch, fleet)
-
-
 # --- apply ------------------------------------------------------------------------------------------------------------
 
 
