@@ -123,6 +123,10 @@ class _Side(NamedTuple):
         return msgspec.json.encode(self.record.decision)
 
 
+class _LackingError(FaultError):
+    """Decisions lack that follow from the log."""
+
+
 class _Checker:
     """Compares the decisions of one partition, as they are read, with the re-derived ones."""
 
@@ -148,7 +152,22 @@ class _Checker:
             self._subject = f"/{cluster}/{namespace}/horizontalpodautoscaler/{name}".encode()
 
     async def run(self) -> None:
-        """Fold to the end of the log; where decisions continue beyond it, see whether the log has grown meanwhile."""
+        """Fold to the end of the log, and compare. Raises FaultError: what is wrong."""
+        try:
+            await self._run()
+        except _LackingError as error:
+            number = self.report.partition
+            first = (await self.task.past.offsets(DECISIONS, number)).start
+            if self._seq != self._from_seq or not first:
+                raise
+            raise FaultError(
+                f"decisions of partition {number} are kept from offset {first} on, and number {self._seq + 1} is not "
+                "among them: they have expired (retention.ms of the topic) or were deleted. Next: give a later "
+                "--since, or verify an archive that has them (--from DIR)"
+            ) from error
+
+    async def _run(self) -> None:
+        """Where decisions continue beyond the end of the log, see whether the log has grown meanwhile."""
         while True:
             before = self.report.log_records
             async with aclosing(self.again.steps(until_ms=self.task.until_ms)) as steps:
@@ -187,7 +206,7 @@ class _Checker:
             while made.id not in recorded and self.again.decisions.is_over:
                 late = await self.again.decisions.wait()
                 if late is None:
-                    raise FaultError(
+                    raise _LackingError(
                         f"decisions of partition {report.partition} end at number {report.last_seq}, but {made.id} "
                         "follows from the log: the end has been cut off, or the decider is behind"
                     )
@@ -225,7 +244,8 @@ class _Checker:
                 self.report.duplicates += links.seq > self._from_seq
                 continue
             if links.seq != self._seq + 1:
-                raise FaultError(f"{where}: is number {links.seq} and follows number {self._seq}: records are missing")
+                text = f"{where}: is number {links.seq} and follows number {self._seq}: records are missing"
+                raise _LackingError(text)
             if links.id in found:
                 raise FaultError(f"{where}: has the id of another decision")
             if links.prev != self._prev:

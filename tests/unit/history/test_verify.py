@@ -9,14 +9,16 @@ from msgspec import structs
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.settings import EngineSet
-from streams.archive.layout import LOG
+from streams.archive.layout import DECISIONS, LOG
+from streams.archive.segments import ArchivedRecord
 from streams.history.archivepast import ArchivePast
 from streams.history.parallel import ReplayPool
-from streams.history.verify import Report, checkpoints_of, verify, verify_partition
+from streams.history.verify import Report, Task, checkpoints_of, verify, verify_partition
 from streams.state.rowcodec import applied_offset, decode_row, encode_row, row_kind
 from streams.state.rows import HpaRow
 from tests.archive_kit import SMALL, topics_of, write_archive
 from tests.damage import decided_anew
+from tests.memorypast import MemoryPast
 
 
 async def verified(root: Path, since_ms: int | None = None, jobs: int = 1) -> list[Report]:
@@ -96,3 +98,35 @@ async def test_stored_rows_that_differ_from_those_of_the_log_are_a_fault(
 
     monkeypatch.setattr(ArchivePast, "snapshot_at", changed)
     assert all("is not what the log gives" in report.fault for report in await verified(tmp_path))
+
+
+class _Expired(MemoryPast):
+    """Topics whose decisions have lost their beginning; what is left may be nothing."""
+
+    first = 20
+
+    async def offsets(self, topic: str, partition: int) -> range:
+        kept = await super().offsets(topic, partition)
+        return kept or range(self.first, self.first)
+
+
+def _late(records: list[ArchivedRecord]) -> list[ArchivedRecord]:
+    return [record for record in records if record.offset >= _Expired.first]
+
+
+@pytest.mark.parametrize("kept", [pytest.param(_late, id="some"), pytest.param(lambda _: [], id="none")])
+def test_decisions_that_expired_before_their_log_are_reported_as_expired(
+    kept: Callable[[list[ArchivedRecord]], list[ArchivedRecord]],
+) -> None:
+    made = topics_of(SMALL)
+    past = _Expired(made | {(DECISIONS, 0): kept(made[DECISIONS, 0])}, partitions=2)
+    assert (
+        "decisions of partition 0 are kept from offset 20 on, and number 1 is not among them: they have expired "
+        "(retention.ms of the topic) or were deleted"
+    ) in verify_partition(Task(past, 0)).fault
+
+
+def test_decisions_that_lack_their_end_are_reported_as_cut_off() -> None:
+    made = topics_of(SMALL)
+    past = MemoryPast(made | {(DECISIONS, 0): made[DECISIONS, 0][:20]}, partitions=2)
+    assert "decisions of partition 0 end at number 20, but" in verify_partition(Task(past, 0)).fault
