@@ -39,6 +39,8 @@ listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 inter.broker.listener.name=PLAINTEXT
 """
 
+# A broker looks for expired records at once, and not only after half a minute: what would expire in a test that takes
+# longer expires in every run.
 COMMON = """
 process.roles=broker,controller
 node.id=1
@@ -54,6 +56,8 @@ group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
 broker.session.timeout.ms=2000
 broker.heartbeat.interval.ms=500
+log.initial.task.delay.ms=500
+log.retention.check.interval.ms=500
 """
 
 

@@ -29,12 +29,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def playback_topics(partitions: int = PARTITIONS) -> list[WantedTopic]:
-    """Topics whose log takes the producers' times, and does not expire records for being from another year."""
-    source_times = {"message.timestamp.type": "CreateTime", "retention.ms": "-1"}
-    return [
-        replace(one, config={**one.config, **source_times}) if one.name == topics.LOG else one
-        for one in admin.wanted(partitions, 1)
-    ]
+    """Topics whose log takes the producers' times, and in which neither log nor decisions expire for being from another
+    year.
+    """
+    own = {topics.LOG: {"message.timestamp.type": "CreateTime", "retention.ms": "-1"}}
+    own[topics.DECISIONS] = {"retention.ms": "-1"}
+    return [replace(one, config={**one.config, **own.get(one.name, {})}) for one in admin.wanted(partitions, 1)]
 
 
 async def make_topics(settings: KafkaSettings, want: list[WantedTopic]) -> None:

@@ -61,6 +61,7 @@ async def test_the_newest_past_can_be_asked_about_though_the_log_has_lost_its_be
     assert odd == {
         (topics.LOG, "message.timestamp.type is CreateTime, wanted LogAppendTime"),
         (topics.LOG, "retention.ms is -1, wanted 604800000"),
+        (topics.DECISIONS, "retention.ms is -1, wanted 2592000000"),
     }
     whole, rows = await asyncio.to_thread(answers), await asyncio.to_thread(exported)
     times = [orjson.loads(each.value)["time"] for each in records if each.topic == topics.DECISIONS]
