@@ -65,11 +65,8 @@ class EntryFold(Folding):
 
     def apply(self, index: int, entry: FoldedEntry) -> None:
         """Fold one entry, unless its watermark says that it was folded before."""
-        self.index, self.source = index, entry.source
-        if entry.source is not None and self.state.row.agents and self._is_of_former_agent(entry.source.topic):
-            self.state.row.duplicates += 1
-            return
-        if entry.source is not None and not self._is_new(entry.source):
+        self.index, self.source, source = index, entry.source, entry.source
+        if source is not None and (self._is_of_former_agent(source.topic) or not self._is_new(source)):
             self.state.row.duplicates += 1
             return
         body: Any = entry.body
@@ -110,8 +107,9 @@ class EntryFold(Folding):
 
     def _is_of_former_agent(self, topic: str) -> bool:
         """Whether an agent that has left, or an earlier incarnation of one, reported it."""
-        agent = agent_of_reports(topic)
-        known = self.state.row.agents.get(agent.cluster) if agent is not None else None
+        agents = self.state.row.agents
+        agent = agent_of_reports(topic) if agents else None
+        known = agents.get(agent.cluster) if agent is not None else None
         if agent is None or known is None:
             return False
         return agent.incarnation < known.incarnation or (known.left and agent.incarnation == known.incarnation)
@@ -248,21 +246,16 @@ class EntryFold(Folding):
         namespace.put_scale(target, row)
         if (old.selector if old is not None else "") != row.selector:
             for key in sorted(namespace.by_target.get(target, ())):
-                hpa = state.hpas.get(HpaId(namespace.cluster, namespace.name, key.name))
-                if hpa is not None:
-                    state.refresh(hpa)
+    @@                    state.refresh(hpa)
 
     def outcome(self, body: Outcome) -> None:
         """A wanted write ended: only the first outcome per decision counts; its scale is the newest observation."""
         namespace, state = self.namespace, self.state
-        hpa = state.hpas.get(HpaId(namespace.cluster, namespace.name, body.name))
+        hpa = self._hpa(body.name)
         if hpa is not None and not state.holds(hpa, namespace):
             pending = hpa.row.pending
-            if (
-                pending is not None
-                and hpa.outcome is None
-                and (pending.decision, pending.uid) == (body.decision, body.uid)
-            ):
+            wanted = None if pending is None else (pending.decision, pending.uid)
+            if hpa.outcome is None and wanted == (body.decision, body.uid):
                 hpa.outcome = body
                 state.ready_or_due.add(hpa.id)
         known = namespace.shown(body.name)
@@ -314,9 +307,11 @@ class EntryFold(Folding):
 
     def _live(self, name: str) -> Hpa | None:
         """Give an HPA of the namespace whose row is to take this record; None: there is none."""
-        namespace, state = self.namespace, self.state
-        hpa = state.hpas.get(HpaId(namespace.cluster, namespace.name, name))
-        return None if hpa is None or hpa.row.gone or state.holds(hpa, namespace) else hpa
+        hpa = self._hpa(name)
+        return None if hpa is None or hpa.row.gone or self.state.holds(hpa, self.namespace) else hpa
+
+    def _hpa(self, name: str) -> Hpa | None:
+        return self.state.hpas.get(HpaId(self.namespace.cluster, self.namespace.name, name))
 
     # --- whole partition --------------------------------------------------------------------------------------------
 
