@@ -14,8 +14,7 @@ from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.shape import Json
 from streams.analysis.candidate import metric_key
 from streams.state.brakes import EXEMPT, EXEMPT_ANNOTATION
-from streams.state.lostmetrics import ANNOTATION as FALLBACK_ANNOTATION
-from streams.state.lostmetrics import parse_fallback
+from streams.state.overrides import FALLBACK_ANNOTATION, parse_fallback
 
 DEFAULT_TOLERANCE: Final = "0.1"
 """Upstream's --horizontal-pod-autoscaler-tolerance."""

@@ -28,7 +28,7 @@ from schemas.kubernetes.shape import Json
 from streams.analysis.counterfactual import Varied, total_of, varied
 from streams.analysis.revisions import Revision, RevisionReader
 from streams.hpa.observation import PodSamples
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 
 if TYPE_CHECKING:
     from streams.history.past import Past

@@ -26,7 +26,7 @@ from streams.history.past import LogGoneError
 from streams.history.recorded import Recorded
 from streams.hpa.evaluation import MetricEvaluation
 from streams.state.guards import left_its_type
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 
 _UNASKED: Final = "metrics ignored: replicas are 0, unknown or out of bounds"
 

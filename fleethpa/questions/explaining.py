@@ -30,8 +30,8 @@ from streams.history.recorded import Recorded
 from streams.history.replay import Derived, derive
 from streams.state import records as decisionrecords
 from streams.state.fleet import CONSTRAINT as SHARE
+from streams.state.inputs import EvaluationInputs
 from streams.state.ledger import CoreError
-from streams.state.lostmetrics import EvaluationInputs
 from streams.state.moves import Fight, fight_now
 
 

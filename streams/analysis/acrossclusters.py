@@ -24,7 +24,7 @@ from streams.hpa.normalize import with_rescale
 from streams.hpa.observation import Scale
 from streams.hpa.parts import PartObservation, joined, summed, within
 from streams.hpa.reconcile import decide
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 
 AWAY_PERIODS = 2
 """A cluster without an evaluation for so many sync periods is away."""

@@ -11,10 +11,9 @@ from streams.hpa.gofloat import MAX_INT32
 from streams.hpa.normalize import legacy_limits
 from streams.hpa.reconcile import decide
 from streams.state.brakes import limited
-from streams.state.lostmetrics import CONSTRAINT as FALLBACK
-from streams.state.lostmetrics import EvaluationInputs, Guards, with_fallback
+from streams.state.inputs import EvaluationInputs, Guards
 from streams.state.overrides import CONSTRAINT as OVERRIDDEN
-from streams.state.overrides import with_override
+from streams.state.overrides import FALLBACK, with_fallback, with_override
 from streams.state.records import constraints
 
 

@@ -22,7 +22,7 @@ from streams.hpa.evaluation import EMPTY_HISTORY, History
 from streams.hpa.metrics import tolerance_band
 from streams.hpa.normalize import with_rescale
 from streams.hpa.observation import NO_PODS, MetricReading, Observation, PodSamples, Scale, TargetPods
-from streams.state.lostmetrics import EvaluationInputs, WriteEnded
+from streams.state.inputs import EvaluationInputs, WriteEnded
 
 
 class Condensed:

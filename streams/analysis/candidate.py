@@ -20,7 +20,7 @@ from schemas.texts import Weekly
 from streams.analysis.load import need
 from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
 from streams.hpa.observation import MetricFailure, MetricReading
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 
 MOST_RULES = 48
 _SLOTS_MIN = (30, 60, 120, 240)

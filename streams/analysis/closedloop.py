@@ -34,7 +34,7 @@ from streams.hpa.observation import (
 )
 from streams.hpa.requests import PodTemplate
 from streams.hpa.rules import Rules
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 
 DEFAULT_MS = 30_000
 _LONGEST_MS = 1_800_000

@@ -20,7 +20,7 @@ from streams.hpa.evaluation import Calculation
 from streams.hpa.grouping import is_unready
 from streams.hpa.metrics import evaluate_metric, tolerance_band
 from streams.hpa.observation import ExternalSamples, MetricReading, ObjectSample, PodSamples, Scale, pod_samples
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 
 
 class Varied(Struct, frozen=True):

@@ -24,7 +24,7 @@ from streams.hpa.autoscaler import MetricSpec
 from streams.hpa.gofloat import MAX_INT32
 from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import Scale
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 
 Cause = Literal[
     "startUp",

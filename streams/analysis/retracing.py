@@ -17,7 +17,7 @@ from streams.history.evaluations import Evaluated, HpaEvent, NativeSync
 from streams.hpa.evaluation import EMPTY_HISTORY, History
 from streams.hpa.normalize import with_rescale
 from streams.hpa.observation import Scale
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 
 Class = Literal["timing", "metric", "limit", "semantics"]
 SLACK_PERIODS = 3

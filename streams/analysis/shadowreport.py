@@ -20,7 +20,7 @@ from streams.analysis.retracing import SLACK_PERIODS, Class, Retraced, by_moved_
 from streams.history.evaluations import Evaluated, HpaEvent, NativeSync
 from streams.hpa.evaluation import EMPTY_HISTORY
 from streams.hpa.observation import Scale
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 
 CLASSES: tuple[Class, ...] = ("timing", "metric", "limit", "semantics")
 MIN_DECISIONS = 40

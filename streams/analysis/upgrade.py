@@ -22,7 +22,7 @@ from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
 from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import Scale, TargetPods
 from streams.hpa.rules import RULES, Rules
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 
 SEVERAL: Final = "several"
 """Named instead of a rule where no single one changes the answer."""

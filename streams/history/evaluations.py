@@ -19,7 +19,7 @@ from streams.history.past import LogGoneError, Past
 from streams.history.recorded import Recorded
 from streams.hpa.observation import Scale
 from streams.state.evaluate import inputs_now
-from streams.state.lostmetrics import EvaluationInputs, WriteEnded
+from streams.state.inputs import EvaluationInputs, WriteEnded
 from streams.state.moves import shows_a_write
 from streams.state.namespacekeys import target_key
 from streams.state.partition import Partition

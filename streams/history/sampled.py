@@ -13,6 +13,7 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import Final
 
+from schemas.decisions import log_offset_of, uid_of
 from schemas.keys import HpaId
 from streams.archive.layout import DECISIONS
 from streams.archive.segments import ArchivedRecord
@@ -38,7 +39,7 @@ class Sampler:
     def __init__(self, past: Past, number: int, hpa: HpaId, known: Sequence[Recorded], offsets: range) -> None:
         self._past, self._number, self._hpa, self._offsets = past, number, hpa, offsets
         self._name = f'"name":"{hpa.name}"'.encode()
-        self._uids = {each.head.id.split("-", 2)[2].removesuffix("-c").encode() for each in known}
+        self._uids = {uid_of(each.head.id).encode() for each in known}
         gaps = sorted(after.offset - before.offset for before, after in pairwise(known))
         self._size = max(64, gaps[len(gaps) * 9 // 10] if gaps else 1_000)
         self._end = known[-1].offset if known else offsets.stop
@@ -133,7 +134,7 @@ class Sampler:
         """The full record of an id, looked for between those places that are known to be before and after it."""
         if (known := self._fulls.get(id_)) is not None:
             return known
-        wanted, start = int(id_.split("-", 2)[1]), f'{{"id":"{id_}"'.encode()
+        wanted, start = log_offset_of(id_), f'{{"id":"{id_}"'.encode()
         for _ in range(TRIES):
             found = await self._first(
                 self._guess(wanted),

@@ -25,8 +25,8 @@ from streams.state.foldhpas import SILENCE_MS
 from streams.state.gather import observe_metric, observe_scale
 from streams.state.guards import asked_mode
 from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
+from streams.state.inputs import WriteEnded
 from streams.state.ledger import Draft
-from streams.state.lostmetrics import WriteEnded
 from streams.state.moves import with_write
 from streams.state.namespace import Namespace
 from streams.state.observe import own_status, take_restart

@@ -27,15 +27,23 @@ from streams.state.clustersettings import Effective
 from streams.state.drafts import Decided, DraftRecord, Limited, decision_id, record
 from streams.state.fastpath import Repeated
 from streams.state.hpastate import WRITE_TTL_MS, Hpa
+from streams.state.inputs import EvaluationInputs
 from streams.state.ledger import Draft, StateError
-from streams.state.lostmetrics import ANNOTATION as FALLBACK_ANNOTATION
-from streams.state.lostmetrics import CONSTRAINT as FALLBACK
-from streams.state.lostmetrics import EvaluationInputs, is_lost, parse_fallback, with_fallback
 from streams.state.memo import Memo
 from streams.state.namespace import Namespace
 from streams.state.observe import Observed, Subject, observe, register, subject_of, take_restart
 from streams.state.overrides import CONSTRAINT as OVERRIDDEN
-from streams.state.overrides import Override, override_in_force, with_override, without_write
+from streams.state.overrides import (
+    FALLBACK,
+    FALLBACK_ANNOTATION,
+    Override,
+    is_lost,
+    override_in_force,
+    parse_fallback,
+    with_fallback,
+    with_override,
+    without_write,
+)
 from streams.state.rows import PendingWrite
 from streams.state.samples import State
 

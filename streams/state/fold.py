@@ -165,10 +165,9 @@ class EntryFold(Folding):
             row = rates.fold_point(namespace.samples(key).get(name), point, position, self.now_ms)
             if row is None:
                 namespace.count_ignored("sample not newer than the one before, or older than an hour")
-            else:
-                if namespace.put_sample(key, name, row):
-                    self.state.notify(namespace, key)
-                    self.state.note_sample(namespace, key, name)
+            elif namespace.put_sample(key, name, row):
+                self.state.notify(namespace, key)
+                self.state.note_sample(namespace, key, name)
 
     # --- pods -------------------------------------------------------------------------------------------------------
 
@@ -246,7 +245,8 @@ class EntryFold(Folding):
         namespace.put_scale(target, row)
         if (old.selector if old is not None else "") != row.selector:
             for key in sorted(namespace.by_target.get(target, ())):
-    @@                    state.refresh(hpa)
+                if (hpa := self._hpa(key.name)) is not None:
+                    state.refresh(hpa)
 
     def outcome(self, body: Outcome) -> None:
         """A wanted write ended: only the first outcome per decision counts; its scale is the newest observation."""

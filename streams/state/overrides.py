@@ -1,12 +1,15 @@
-"""An override: replicas that a person wants for a while, in place of what the metrics ask for.
+"""Replicas in place of what the metrics ask for: a person's override for a while, or the fallback for lost metrics.
 
-It is kept with the pauses of the HPA, ends by log time, by a command, or when the HPA's own mode is no longer enforce,
-and stays within minReplicas and maxReplicas. fleethpa's other limits hold or cut its write as any other. The metrics
-are evaluated on, so that windows are right when it ends. It does not apply where upstream scales nothing at all: at 0
-replicas, or while the scale cannot be read.
+An override is kept with the pauses of the HPA, ends by log time, by a command, or when the HPA's own mode is no longer
+enforce, and stays within minReplicas and maxReplicas. fleethpa's other limits hold or cut its write as any other. The
+metrics are evaluated on, so that windows are right when it ends. It does not apply where upstream scales nothing at
+all: at 0 replicas, or while the scale cannot be read. The fallback is what the annotation `fleethpa.io/fallback` names,
+as KEDA's.
 """
 
+import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from msgspec import Struct, structs
@@ -18,6 +21,9 @@ from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import Evaluation, History, Pending, ReconcileResult, new_status
 from streams.state.rows import Pause
 
+FALLBACK_ANNOTATION: Final = "fleethpa.io/fallback"
+FALLBACK: Final = "Fallback"
+_FORM: Final = re.compile(r"failureThreshold=([1-9][0-9]{0,5}),\s*replicas=([0-9]{1,9})", re.ASCII)
 CONSTRAINT: Final = "Override"
 
 
@@ -123,3 +129,48 @@ def without_write(pending: Pending, status: dict[str, Any], history: History) ->
         metric_results=pending.metric_results,
         history=history,
     )
+
+
+# --- the fallback -----------------------------------------------------------------------------------------------------
+
+
+class Fallback(Struct, frozen=True, gc=False):
+    """`failure_threshold`: failed evaluations in a row (one per sync period); `replicas`: what to scale to then."""
+
+    failure_threshold: int
+    replicas: int
+
+
+@lru_cache(maxsize=1024)
+def parse_fallback(text: str) -> Fallback | None:
+    """Read the annotation; None: it is empty or cannot be read, and there is no fallback then."""
+    form = _FORM.fullmatch(text.strip())
+    return Fallback(int(form[1]), int(form[2])) if form is not None else None
+
+
+def is_lost(evaluation: Evaluation) -> bool:
+    """Tell whether no metric gave a number, or one is missing and the others would scale down."""
+    return evaluation.path == "metricsFailed"
+
+
+def with_fallback(
+    evaluation: Evaluation, autoscaler: Autoscaler, fallback: Fallback | None, failures: int
+) -> tuple[Evaluation, Step | None]:
+    """Give the evaluation with a write to the fallback's replicas, and its step; unchanged where it does not apply.
+
+    Args:
+        failures: evaluations in a row that failed, this one included.
+    """
+    result = evaluation.result
+    if fallback is None or result is None or not is_lost(evaluation) or failures < fallback.failure_threshold:
+        return evaluation, None
+    current = evaluation.current_replicas or 0
+    wanted = max(autoscaler.min_replicas, min(autoscaler.max_replicas, fallback.replicas))
+    detail = {"failures": failures, "failureThreshold": fallback.failure_threshold}
+    step = Step(step="fallback", in_=current, out=wanted, detail=detail)
+    if wanted == current or not current:
+        return evaluation, step if current else None
+    reason = f"fallback, as the metrics have failed {fallback.failure_threshold} times in a row"
+    pending = write_to(wanted, reason, evaluation, autoscaler)
+    changed = structs.replace(evaluation, desired_replicas=wanted, reason=reason, result=None, pending=pending)
+    return changed, step

@@ -18,9 +18,9 @@ from streams.state.fleet import Message
 from streams.state.fold import EntryFold
 from streams.state.forgetting import LONG_MS, SWEEP_MS, expire, forget
 from streams.state.hpastate import Hpa
+from streams.state.inputs import Probe
 from streams.state.ledger import DecisionRecord, Ledger, LogError, StateError, UnknownEngineError
 from streams.state.log import FoldedRecord, read_record
-from streams.state.lostmetrics import Probe
 from streams.state.namespace import Namespace
 from streams.state.namespacekeys import stored_part
 from streams.state.partitionrow import IndexRow, PartitionRow

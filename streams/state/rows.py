@@ -315,7 +315,7 @@ class SeenRow(Struct, array_like=True, frozen=True, gc=False):
 
 
 class ViewRow(Struct, array_like=True, frozen=True):
-    """What was seen of a namespace in the last periods, and why scale-downs are held (`streams.state.lostmetrics`).
+    """What was seen of a namespace in the last periods, and why scale-downs are held (`streams.state.partialview`).
 
     `since_ms`: since when they are held; 0: they are not. `reference`: what should be there. `fallen`: metrics that
     fell, with their totals before and when.

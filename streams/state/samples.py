@@ -13,9 +13,10 @@ from streams.state.fleet import Message
 from streams.state.gather import plan
 from streams.state.held import Room, encoded_size, part_of, refused_again
 from streams.state.hpastate import Hpa, Schedule, remembered
-from streams.state.lostmetrics import Probe, look_at_view
+from streams.state.inputs import Probe
 from streams.state.memo import FastPath
 from streams.state.namespace import Namespace
+from streams.state.partialview import look_at_view
 from streams.state.partitionrow import AgentRow, PartitionRow
 from streams.state.rowcodec import RowIndex
 from streams.state.rows import NOTHING_APPLIED, Growth, HpaRow, MetricKey, SeriesKey, is_series

@@ -16,7 +16,7 @@ from fleethpa.simulator.model import PodProfile, SimulatedWorkload
 from streams.analysis.backtest import backtest
 from streams.analysis.candidate import Candidate, candidate
 from streams.history.evaluations import Evaluated
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 from tests.bench.simulated_hpa import HPA, PROFILE, REQUEST_MILLI, live, spec
 from tests.kit.loads import PointsLoad
 

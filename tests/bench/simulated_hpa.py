@@ -15,7 +15,7 @@ from streams.hpa.evaluation import EMPTY_HISTORY, ScaleApplied
 from streams.hpa.observation import Observation, PodRow, PodSamples, Scale, TargetPods, pod_samples
 from streams.hpa.reconcile import decide
 from streams.hpa.requests import ContainerRequests, PodTemplate
-from streams.state.lostmetrics import EvaluationInputs, Guards
+from streams.state.inputs import EvaluationInputs, Guards
 
 START_MS = 1_767_225_600_000
 PERIOD_MS = 15_000

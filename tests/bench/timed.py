@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from streams.analysis.candidate import Forecast, Tried, candidate
 from streams.analysis.closedloop import ClosedLoop, start_up
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 from tests.bench.simulated_hpa import HPA, PERIOD_MS, spec
 from tests.bench.tuned import generate, lived
 

@@ -24,7 +24,7 @@ from fleethpa.simulator.model import PodProfile, SimulatedWorkload
 from streams.analysis.candidate import candidate
 from streams.analysis.tuning.recording import FIRST_PART, Objective, RefusedError, Tuning
 from streams.analysis.tuning.search import tune
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 from tests.bench.policies import TRACES, played_load, trace_files
 from tests.bench.simulated_hpa import HPA, PROFILE, REQUEST_MILLI, START_MS, live, spec
 

@@ -23,7 +23,7 @@ from streams.analysis.tuning.tailrisk import block_ms
 from streams.hpa import autoscaler as kinds
 from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import ExternalSamples, PodSamples, Scale
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 
 WORTH_RELIEF = 0.0005
 """Share of the time in overload from which it is worth paying for less: three quarters of a minute a day."""

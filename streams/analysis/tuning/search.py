@@ -35,7 +35,7 @@ from streams.analysis.tuning.recording import (
 from streams.analysis.tuning.surrogate import SpecOutcome, outcome_of
 from streams.analysis.tuning.tailrisk import as_safe, block_ms, carries_peaks, worst_reach
 from streams.analysis.tuning.variants import DEFAULT_DOWN, SLOW_DOWN, SearchLine, Variants, Variation
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 
 LEAST_GAIN = 0.02
 """Share of the replica-hours that a proposal must save to be worth a change."""

@@ -13,7 +13,7 @@ from streams.analysis.candidate import candidate
 from streams.analysis.closedloop import ClosedLoop, start_up
 from streams.analysis.load import need
 from streams.hpa.observation import MetricFailure
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 from tests.bench.simulated_hpa import HPA, live, spec
 
 

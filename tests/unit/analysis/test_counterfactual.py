@@ -11,7 +11,7 @@ from streams.analysis.answer import answer
 from streams.analysis.counterfactual import Counterfactuals, Flip, counterfactuals, spread, varied
 from streams.history.evaluations import Evaluated, events
 from streams.hpa.observation import ExternalSamples, ObjectSample, PodSamples
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 from streams.state.partition import Partition
 from tests.generated_log import Fleet, partition_log
 from tests.partition_kit import LogBuilder, disturbed_log, make_hpa

@@ -32,7 +32,7 @@ from streams.analysis.regret import (
     rounded,
 )
 from streams.hpa.observation import MetricFailure
-from streams.state.lostmetrics import EvaluationInputs, Guards
+from streams.state.inputs import EvaluationInputs, Guards
 from tests.bench.simulated_hpa import HPA, live, spec
 from tests.hpa_kit import resource, spec_of
 

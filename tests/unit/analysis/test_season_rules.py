@@ -15,7 +15,7 @@ from fleethpa.simulator.load import SineLoad
 from schemas.texts import Weekly, parse_weekly
 from streams.analysis.candidate import MOST_RULES, Forecast, Scheduled, TimedRule, candidate, season_rules
 from streams.analysis.closedloop import ClosedLoop
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 from tests.bench.simulated_hpa import HPA, START_MS, live, spec
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -15,7 +15,7 @@ from streams.analysis.retracing import by_moved_windows
 from streams.analysis.shadowreport import DAY_MS, ShadowReport, _minutes, shadow_report
 from streams.history.evaluations import Evaluated, NativeTraces, events
 from streams.hpa.evaluation import History
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 from streams.state.partition import Partition
 from tests.partition_kit import LogBuilder
 from tests.shadow_kit import ShadowWorld

@@ -14,7 +14,7 @@ from fleethpa.simulator.load import SineLoad
 from schemas.texts import Weekly, parse_weekly
 from streams.analysis.candidate import Candidate, Forecast, Scheduled, TimedRule, candidate
 from streams.analysis.closedloop import ClosedLoop
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 from tests.bench.simulated_hpa import HPA, live, spec
 
 UTC = ZoneInfo("UTC")

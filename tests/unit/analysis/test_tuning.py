@@ -17,7 +17,7 @@ from streams.analysis.load import cycle_ms
 from streams.analysis.tuning.recording import RefusedError, Within, tuned_past
 from streams.analysis.tuning.search import SpecSearch, tune
 from streams.analysis.tuning.variants import SearchLine, Variants, Variation
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 from tests.bench.simulated_hpa import HPA, PROFILE, live, spec
 from tests.kit.loads import PointsLoad
 

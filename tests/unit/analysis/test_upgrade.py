@@ -12,7 +12,7 @@ from streams.history.evaluations import Evaluated, events
 from streams.hpa.autoscaler import compile_autoscaler
 from streams.hpa.requests import ContainerRequests, PodTemplate
 from streams.hpa.rules import CURRENT, RULES, rules_of
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 from streams.state.partition import Partition
 from tests.unit.state.test_cluster_version import TEN_PERCENT_ABOVE, decided, observed
 

@@ -14,7 +14,7 @@ from streams.archive.segments import archived_record
 from streams.history.evaluations import Evaluated, evaluation_of, events
 from streams.history.past import LogGoneError
 from streams.history.recorded import Recorded, expanded
-from streams.state.lostmetrics import EvaluationInputs, WriteEnded
+from streams.state.inputs import EvaluationInputs, WriteEnded
 from streams.state.partition import Partition
 from tests.generated_log import Fleet, partition_log
 from tests.memorypast import MemoryPast

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from schemas.observed import Answers, MetricAnswer
-from streams.state.lostmetrics import Fallback, parse_fallback
+from streams.state.overrides import Fallback, parse_fallback
 from tests.brakes_kit import SECOND, World
 
 Json = dict[str, Any]

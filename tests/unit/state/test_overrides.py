@@ -7,7 +7,7 @@ import pytest
 from schemas.observed import Answers, Command, MetricAnswer
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.analysis.answer import answer
-from streams.state.lostmetrics import EvaluationInputs
+from streams.state.inputs import EvaluationInputs
 from streams.state.partition import Partition
 from tests.brakes_kit import AT_ONCE, MINUTE, SECOND, World, after, whole
 from tests.partition_kit import fold

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from schemas.observed import Answers, PodDeleted, PodSet
 from schemas.settings import ClusterSettings
-from streams.state.lostmetrics import partial_view
+from streams.state.partialview import partial_view
 from tests.brakes_kit import MINUTE, SECOND, World, after
 from tests.partition_kit import cpu_answer, disturbed_log, make_pod, scale
 from tests.unit.state.test_partition_laws import Crashing

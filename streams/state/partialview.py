@@ -1,163 +1,23 @@
-"""What is done when metrics are lost: the partial view, the fallback, and the probe that shows an evaluation's inputs.
+"""The partial view: pods or metrics of a namespace that vanish or fall together are not believed.
 
-*Partial view*: pods or metrics of a namespace that vanish or fall together are not believed. The view is compared with
-the last four sync periods; while it is partial, scale-downs in the namespace are held for half an hour at most. It is
-read from the namespace alone (HPA rows may be ahead after a crash), so that it depends on the log only. Counts are pods
-or answers, totals are metric values in milli, times are log time in Unix milliseconds. *Fallback*: the replicas that
-the annotation `fleethpa.io/fallback` names, as KEDA's.
+The view is compared with the last four sync periods; while it is partial, scale-downs in the namespace are held for
+half an hour at most. It is read from the namespace alone (HPA rows may be ahead after a crash), so that it depends on
+the log only. Counts are pods or answers, totals are metric values in milli, times are log time in Unix milliseconds.
 """
 
-import re
-from collections.abc import Callable, Iterator
-from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from msgspec import Struct, structs
 
 from schemas import limits
 from schemas.decisions import Step
-from schemas.keys import HpaId
-from schemas.observed import Mode, Origin
-from streams.across.capacity import CapacityLeft
-from streams.hpa.autoscaler import Autoscaler, ControllerSettings
-from streams.hpa.evaluation import Evaluation, History, Pending
-from streams.hpa.observation import Observation, PodRow
-from streams.state.budget import Left, Way
+from streams.hpa.evaluation import Pending
+from streams.hpa.observation import PodRow
 from streams.state.membership import canonical_selector, is_selector
 from streams.state.namespace import Namespace
-from streams.state.overrides import Override, write_to
 from streams.state.rates import in_force, joined
 from streams.state.rows import SeenRow, ViewRow
-
-ANNOTATION: Final = "fleethpa.io/fallback"
-CONSTRAINT: Final = "Fallback"
-_FORM: Final = re.compile(r"failureThreshold=([1-9][0-9]{0,5}),\s*replicas=([0-9]{1,9})", re.ASCII)
-
-
-class Fallback(Struct, frozen=True, gc=False):
-    """`failure_threshold`: failed evaluations in a row (one per sync period); `replicas`: what to scale to then."""
-
-    failure_threshold: int
-    replicas: int
-
-
-@lru_cache(maxsize=1024)
-def parse_fallback(text: str) -> Fallback | None:
-    """Read the annotation; None: it is empty or cannot be read, and there is no fallback then."""
-    form = _FORM.fullmatch(text.strip())
-    return Fallback(int(form[1]), int(form[2])) if form is not None else None
-
-
-def is_lost(evaluation: Evaluation) -> bool:
-    """Tell whether no metric gave a number, or one is missing and the others would scale down."""
-    return evaluation.path == "metricsFailed"
-
-
-def with_fallback(
-    evaluation: Evaluation, autoscaler: Autoscaler, fallback: Fallback | None, failures: int
-) -> tuple[Evaluation, Step | None]:
-    """Give the evaluation with a write to the fallback's replicas, and its step; unchanged where it does not apply.
-
-    Args:
-        failures: evaluations in a row that failed, this one included.
-    """
-    result = evaluation.result
-    if fallback is None or result is None or not is_lost(evaluation) or failures < fallback.failure_threshold:
-        return evaluation, None
-    current = evaluation.current_replicas or 0
-    wanted = max(autoscaler.min_replicas, min(autoscaler.max_replicas, fallback.replicas))
-    detail = {"failures": failures, "failureThreshold": fallback.failure_threshold}
-    step = Step(step="fallback", in_=current, out=wanted, detail=detail)
-    if wanted == current or not current:
-        return evaluation, step if current else None
-    reason = f"fallback, as the metrics have failed {fallback.failure_threshold} times in a row"
-    pending = write_to(wanted, reason, evaluation, autoscaler)
-    changed = structs.replace(evaluation, desired_replicas=wanted, reason=reason, result=None, pending=pending)
-    return changed, step
-
-
-class Guards(Struct, frozen=True, gc=False):
-    """What may hold or cut a wanted write of an enforced HPA, as `streams.state.brakes.limited` asks for it.
-
-    `frozen`, `paused_*`: why, empty where it is not. `removal`, `addition`: what the budgets leave to it, for a probe;
-    None: no budget bounds it.
-    """
-
-    frozen: str = ""
-    paused_up: str = ""
-    paused_down: str = ""
-    hold_on_overflow: bool = True
-    max_step: int | None = None
-    removal: Left | None = None
-    addition: Left | None = None
-    partial_view: str = ""
-    """Why scale-downs in the namespace are held, and until when at most; empty: they are not."""
-    partial_until_ms: int = 0
-    capacity: CapacityLeft | None = None
-    """What the HPA's CapacityGroups leave to it; None: none bounds it."""
-
-    def left(self, way: Way) -> Left | None:
-        """What the budgets leave to removals or to additions; None: nothing bounds them."""
-        return self.removal if way == "removal" else self.addition
-
-
-class EvaluationInputs(Struct, frozen=True, kw_only=True):
-    """Everything that one evaluation reads: `decide` and the guards give its decision from nothing else.
-
-    `status`: the stored status before it. `history`: memory before it, already emptied at a restart in the log
-    (`restart`: why). `now_ms`: time as of which it decides, up to 2 s ahead of the log (`streams.state.timing.as_of`).
-    `native_moves`: (from, to, time ms) of the native controller's writes since the evaluation before.
-    `moves`: the last changes of the replicas, up to what this evaluation sees (`streams.state.moves.Move`); no decision
-    depends on them.
-    """
-
-    decision: str
-    hpa: HpaId
-    partition: int
-    offset: int
-    now_ms: int
-    mode: Mode
-    origin: Origin
-    generation: int
-    spec: dict[str, Any]
-    autoscaler: Autoscaler
-    status: dict[str, Any]
-    observation: Observation
-    history: History
-    settings: ControllerSettings
-    period_ms: int
-    guards: Guards
-    restart: str = ""
-    fallback: Fallback | None = None
-    """Replicas for lost metrics; counts where `failures`, the evaluations in a row that failed, this one as well if it
-    does, reach its threshold."""
-    failures: int = 0
-    override: Override | None = None
-    native_moves: tuple[tuple[int, int, int], ...] = ()
-    moves: tuple[tuple[int, int, int, str], ...] = ()
-    follows_native: bool = False
-    """In shadow beside a native controller, whose writes take the place of outcomes: its scale events are the HPA's."""
-
-
-class WriteEnded(Struct, frozen=True, kw_only=True):
-    """A wanted write came to its end. `evaluated_ms`: the time of its scale event, as of which it was wanted.
-
-    `restart`: a restart in the log since; the memory was emptied.
-    """
-
-    hpa: HpaId
-    decision: str
-    current_replicas: int
-    desired_replicas: int
-    now_ms: int
-    wanted_ms: int
-    evaluated_ms: int
-    applied: bool
-    restart: bool
-
-
-Probe = Callable[[EvaluationInputs | WriteEnded], None]
-
 
 PERIODS = 4
 """Sync periods whose observations say what should be there."""
