@@ -25,7 +25,8 @@ class Fleet:
     whole = FLEET
     """Where what decides over the clusters lives."""
 
-    def __init__(self, replicas: Mapping[str, int], maximum: int, **fleet: Any) -> None:
+    def __init__(self, replicas: Mapping[str, int], maximum: int, *, applied: bool = True, **fleet: Any) -> None:
+        """`applied`: begin with the FleetHPA; else each cluster has an HPA of its own, in shadow."""
         self.replicas = dict(replicas)
         self.maximum = maximum
         self.logs = {name: LogBuilder(number) for number, name in enumerate([self.whole, *replicas])}
@@ -41,7 +42,10 @@ class Fleet:
         for name in replicas:
             self.add(name, scale(NAME, replicas[name]))
             self._report_pods(name)
-        self.apply(**fleet)
+            if not applied:
+                self.add(name, AutoscalerSet(hpa=make_hpa(NAME, f"native-{name}", minReplicas=1, maxReplicas=maximum)))
+        if applied:
+            self.apply(**fleet)
 
     @property
     def total(self) -> int:
@@ -60,6 +64,19 @@ class Fleet:
         self.add(FLEET, whole, Command(command="mode", name=NAME, mode=mode))  # type: ignore[arg-type]
         for each in weights:
             self.add(each, AutoscalerSet(hpa=hpa, origin="central", mode="enforce", revision=self.revision))
+
+    def natively(self, replicas: Mapping[str, int]) -> None:
+        """The clusters' own controllers scale."""
+        for name, wanted in replicas.items():
+            self.replicas[name] = wanted
+            self.add(name, scale(NAME, wanted))
+            self._report_pods(name)
+
+    def adopt(self, **fleet: Any) -> None:
+        """Apply the FleetHPA, and delete the clusters' own HPAs."""
+        self.apply(**fleet)
+        for name in self.replicas:
+            self.add(name, AutoscalerDeleted(name=NAME, origin="cluster", uid=f"native-{name}"))
 
     def delete(self) -> None:
         for name in self.logs:

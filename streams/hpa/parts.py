@@ -4,15 +4,18 @@ The law: for every way to split the pods of a target into parts, `decide` on the
 whole (`python -m tests.conformance --split K`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import Struct, structs
 
+from schemas.limits import FLEET_RECOMMENDED, Count, TimeMs
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings, MetricSpec
+from streams.hpa.gofloat import MAX_INT32
 from streams.hpa.grouping import Groups, join
 from streams.hpa.metrics import JoinedObservation, grouped
+from streams.hpa.normalize import Recommendations
 from streams.hpa.observation import (
     ExternalSamples,
     MetricFailure,
@@ -47,6 +50,8 @@ class PartObservation(Struct, frozen=True, gc=False):
     answers: tuple[PartReading, ...]
     """One per `spec.metrics` item, same order."""
     ambiguous: tuple[str, ...] = ()
+    recommended: tuple[tuple[Count, TimeMs], ...] = ()
+    """What its own autoscaler recommended (`recent`), until the whole has taken it over."""
 
 
 def fits(part: PartObservation, autoscaler: Autoscaler) -> bool:
@@ -141,6 +146,34 @@ def joined(parts: Sequence[PartObservation]) -> JoinedObservation:
         tuple([_joined(each) for each in answers]),
         tuple(sorted({name for each in present for name in each.ambiguous})),
     )
+
+
+def recent(recommendations: Iterable[tuple[int, int]]) -> Recommendations:
+    """Give the recommendations that can be the highest or the lowest of a window that ends now, oldest first; of very
+    many the newest.
+    """
+    found: list[tuple[int, int]] = []
+    lowest, highest = MAX_INT32, -1
+    for replicas, time_ms in sorted(recommendations, key=lambda each: (-each[1], each[0])):
+        if not lowest <= replicas <= highest:
+            found.append((replicas, time_ms))
+            lowest, highest = min(lowest, replicas), max(highest, replicas)
+    return tuple(found[: FLEET_RECOMMENDED.most][::-1])
+
+
+def added_up(parts: Sequence[Recommendations]) -> Recommendations:
+    """Add up the recommendations of autoscalers that become one, so that its windows end as theirs would have: in each
+    window, its highest is the sum of their highest, and its lowest the sum of their lowest.
+
+    One without a recommendation so late in a window counts with its newest. `parts`: each with one at least.
+    """
+    highest = [max(part, key=lambda each: each[1])[0] for part in parts]
+    lowest, made = list(highest), []
+    every = [(time_ms, number, replicas) for number, part in enumerate(parts) for replicas, time_ms in part]
+    for time_ms, number, replicas in sorted(every, reverse=True):
+        highest[number], lowest[number] = max(highest[number], replicas), min(lowest[number], replicas)
+        made += [(min(MAX_INT32, sum(each)), time_ms) for each in (highest, lowest)]
+    return recent(made)
 
 
 def within(autoscaler: Autoscaler, held: int, least: int) -> Autoscaler:

@@ -50,7 +50,7 @@ class FleetRow(Struct, array_like=True, frozen=True, gc=False):
 
     `fresh`: who has reported since the last evaluation, the first at `first_ms` (0: nobody). `shares`: the newest
     division, which has differed from the one that the spec asks for since `since_ms` (0: it does not). `rooms`: where
-    pods have waited for a node.
+    pods have waited for a node. `begun`: whose recommendations are in the windows of the whole.
     """
 
     spec: FleetSpec
@@ -62,3 +62,4 @@ class FleetRow(Struct, array_like=True, frozen=True, gc=False):
     shares: dict[str, int] = {}
     since_ms: int = 0
     rooms: dict[str, MemberRoom] = {}
+    begun: tuple[str, ...] = ()

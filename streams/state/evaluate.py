@@ -72,7 +72,7 @@ def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) 
     _register(subject, observed, decided.evaluation)
     limits_ = limit(subject, observed, decided)
     if hpa.row.fleet is not None:
-        decided, limits_ = _divide(subject, hpa.row.fleet, decided, limits_)
+        decided, limits_ = _divide(subject, hpa.row.fleet, observed, decided, limits_)
     try:
         recorded = record(subject, observed, decided, limits_, name)
     except OverLimitError as error:
@@ -249,7 +249,9 @@ def _with_refusal(subject: Subject, result: ReconcileResult, before: dict[str, A
 # --- FleetHPAs --------------------------------------------------------------------------------------------------------
 
 
-def _divide(subject: Subject, known: FleetRow, decided: Decided, limits_: Limited) -> tuple[Decided, Limited]:
+def _divide(
+    subject: Subject, known: FleetRow, observed: Observed, decided: Decided, limits_: Limited
+) -> tuple[Decided, Limited]:
     """Divide what a FleetHPA decided among its clusters. It writes nothing itself: what it wants counts as written.
 
     Its own limits hold or cut the total, and those of each cluster the share.
@@ -262,6 +264,8 @@ def _divide(subject: Subject, known: FleetRow, decided: Decided, limits_: Limite
     total = evaluation.current_replicas if limits_.held else evaluation.desired_replicas
     is_enforced, period_ms = subject.standing.mode == "enforce", subject.settings.sync_period_ms
     most = subject.hpa.compiled.max_replicas
+    if observed.replicas is not None:
+        _, known = fleet.begun(known, observed.history, now_ms, period_ms)
     subject.hpa.row.fleet = fleet.divided(known, total, most, is_enforced, now_ms, period_ms)
     return structs.replace(decided, evaluation=evaluation), structs.replace(limits_, wanted=None)
 
@@ -284,7 +288,8 @@ def _tell(subject: Subject, observed: Observed, limits_: Limited, name: str) -> 
     # Only what is evaluated at its own time reports, so that an allotment brings no further evaluation of the whole.
     if isinstance(seen, Observation) and not is_early and fleet.is_seen(subject.namespace, state.now_ms):
         controller = subject.settings.controller
-        made = fleet.report(row, autoscaler, seen, controller, subject.evaluated_ms, state.now_ms, limits_.wanted)
+        times = subject.evaluated_ms, state.now_ms
+        made = fleet.report(row, autoscaler, seen, observed.history, controller, *times, limits_.wanted)
         state.messages += [] if made is None else [made]
 
 

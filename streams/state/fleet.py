@@ -18,10 +18,10 @@ from streams.across.allotments import Account, Allotment, MemberReport, allot, b
 from streams.across.division import Divided, FleetMember, Placement, next_division
 from streams.across.spill import ROOM, MemberRoom, capped, caps_of, next_room
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
-from streams.hpa.evaluation import Evaluation, Pending
+from streams.hpa.evaluation import Evaluation, History, Pending
 from streams.hpa.metrics import JoinedObservation
 from streams.hpa.observation import Observation, PodCounts, Scale, ScaleFailure
-from streams.hpa.parts import fits, joined, read_part, summed, within, written_part
+from streams.hpa.parts import added_up, fits, joined, read_part, recent, summed, within, written_part
 from streams.state.acrossrows import FleetRow, PartRow, ShareRow
 from streams.state.namespace import Namespace
 from streams.state.overrides import replaced_by
@@ -58,7 +58,8 @@ def take_revision(row: HpaRow, body: AutoscalerSet, now_ms: int) -> None:
         known = {} if fleet is None else fleet.accounts
         names = [each.name for each in body.fleet.clusters]
         accounts = {name: known.get(name, Account()).of_new_spec for name in names}
-        row.fleet = FleetRow(body.fleet, now_ms, accounts)
+        begun_ = () if fleet is None else tuple([name for name in fleet.begun if name in accounts])
+        row.fleet = FleetRow(body.fleet, now_ms, accounts, begun=begun_)
 
 
 # --- a member ---------------------------------------------------------------------------------------------------------
@@ -107,6 +108,7 @@ def report(
     row: HpaRow,
     autoscaler: Autoscaler,
     seen: Observation,
+    history: History,
     settings: ControllerSettings,
     evaluated_ms: int,
     now_ms: int,
@@ -115,12 +117,16 @@ def report(
     """Give what a member reports after an evaluation; None: it cannot say what it has.
 
     Args:
+        history: before this evaluation.
         wanted: the write that begins now.
     """
     if row.share is None or not isinstance(seen.scale, Scale):
         return None
     had = seen.scale.spec_replicas
     after = had if wanted is None else wanted.desired_replicas
+    part = summed(autoscaler, seen, settings, evaluated_ms)
+    if row.share.replicas < 0:
+        part = structs.replace(part, recommended=recent(history.recommendations or ()))
     body = FleetReport(
         name=row.name,
         member=row.cluster,
@@ -129,7 +135,7 @@ def report(
         replicas=min(had, after),
         most=max(had, after),
         at=now_ms,
-        part=written_part(summed(autoscaler, seen, settings, evaluated_ms)),
+        part=written_part(part),
     )
     return Message(FLEET, row.namespace, now_ms, body)
 
@@ -211,6 +217,25 @@ def seen_by(
     if not isinstance(whole.scale, Scale):
         return whole
     return structs.replace(whole, scale=structs.replace(whole.scale, spec_replicas=_present(fleet, names, is_enforced)))
+
+
+def begun(fleet: FleetRow, history: History, now_ms: int, period_ms: int) -> tuple[History, FleetRow]:
+    """Take over what the autoscalers of clusters recommended that the whole did not decide for until now: its windows
+    end as theirs would have, and what they had after a peak is not taken from them at once. One that never recommended
+    anything counts with its replicas, as an HPA begins.
+
+    Source: upstream `recordInitialRecommendation`, v1.37.1, for one controller.
+    """
+    gone = away(fleet, now_ms, period_ms)
+    names = [name for name in fleet.parts if name not in gone and name not in fleet.begun]
+    if not names:
+        return history, fleet
+    found = [history.recommendations] if fleet.begun and history.recommendations else []
+    for name in names:
+        part = read_part(fleet.parts[name].json)
+        found.append(part.recommended or ((fleet.accounts[name].present, now_ms),))
+    known = tuple(sorted({*fleet.begun, *names}))
+    return structs.replace(history, recommendations=added_up(found)), structs.replace(fleet, begun=known)
 
 
 def _present(fleet: FleetRow, names: Sequence[str], is_enforced: bool) -> int:

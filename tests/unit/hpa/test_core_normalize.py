@@ -3,10 +3,13 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
 from streams.hpa.evaluation import History, Normalization, ScaleFailed
 from streams.hpa.normalize import normalize, scale_down_limit, scale_up_limit, store_scale_event
+from streams.hpa.parts import added_up, recent
 from tests.hpa_kit import MAX_INT32, NOW_MS, SETTINGS, Controller, behavior, external_metric, hpa, policy, wanting
 
 QUEUE = external_metric(average=1000)
@@ -334,3 +337,28 @@ def test_a_failed_write_changes_neither_memory_nor_desired_replicas() -> None:
         "FailedRescale",
         "New size: 5; reason: external metric queue(nil) above target; error: quota",
     )
+
+
+_RECOMMENDED = st.lists(
+    st.tuples(st.integers(0, 9), st.integers(0, 20)), min_size=1, max_size=12, unique_by=lambda x: x[1]
+)
+
+
+@given(st.lists(_RECOMMENDED, min_size=1, max_size=4))
+def test_windows_that_are_added_up_have_the_sums_of_the_highest_and_of_the_lowest(parts: list[list[Any]]) -> None:
+    made = added_up([tuple(part) for part in parts])
+    newest = [max(part, key=lambda each: each[1])[0] for part in parts]
+    for begin in range(max(time for part in parts for _, time in part) + 1):
+        windows = [[replicas for replicas, time in part if time >= begin] for part in parts]
+        found = [replicas for replicas, time in made if time >= begin]
+        for of in (max, min):
+            expected = sum(of(window, default=last) for window, last in zip(windows, newest, strict=True))
+            assert of(found) == expected
+
+
+@given(_RECOMMENDED)
+def test_what_is_reported_of_recommendations_gives_each_window_that_ends_now(part: list[Any]) -> None:
+    made = recent(part)
+    for begin in range(max(time for _, time in part) + 1):
+        whole, kept = [[replicas for replicas, time in each if time >= begin] for each in (part, made)]
+        assert (max(whole), min(whole)) == (max(kept), min(kept))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from schemas.entries import FleetAllotment, FleetReport
 from schemas.keys import FLEET
-from schemas.observed import Command, Heartbeat
+from schemas.observed import AutoscalerDeleted, Command, Heartbeat
 from streams.state.fleet import Message
 from streams.state.partition import Partition
 from tests.fleet_kit import NAME, Fleet, everything_arrives
@@ -327,3 +327,61 @@ def test_a_cluster_that_never_reports_is_waited_for_until_it_is_away() -> None:
     for _ in range(8):
         fleet.period({"east": 400, "west": 0})
     assert fleet.replicas["east"] == 8
+
+
+# --- what the whole begins with ---------------------------------------------------------------------------------------
+
+
+def _after_a_peak() -> Fleet:
+    """HPAs of two clusters, whose peak was over 60 s ago."""
+    run = Fleet({"east": 4, "west": 4}, 20, applied=False)
+    for load in (200, 200, 400, 400):
+        run.period({"east": load, "west": load})
+    run.natively({"east": 8, "west": 8})
+    for _ in range(4):
+        run.period(AT_REST)
+    return run
+
+
+def test_after_adopt_nothing_is_removed_before_the_windows_of_the_clusters_would_have_ended() -> None:
+    """The newest recommendation of the peak is 60 s old at adopt, and the window is 300 s: 240 s are left."""
+    run = _after_a_peak()
+    run.adopt()
+    for _ in range(15):
+        run.period(AT_REST)
+        assert run.replicas == {"east": 8, "west": 8}
+    for _ in range(2):
+        run.period(AT_REST)
+    assert run.replicas == {"east": 4, "west": 4}
+
+
+def test_a_cluster_that_joins_after_a_peak_brings_its_window_with_it() -> None:
+    run = _after_a_peak()
+    run.apply(weights={"east": 1})
+    run.add("east", AutoscalerDeleted(name=NAME, origin="cluster", uid="native-east"))
+    for _ in range(3):
+        run.period(AT_REST)
+    run.adopt(weights={"east": 1, "west": 1})
+    for _ in range(11):
+        run.period(AT_REST)
+        assert run.replicas == {"east": 8, "west": 8}
+    for _ in range(6):
+        run.period(AT_REST)
+    assert run.replicas == {"east": 4, "west": 4}
+
+
+def test_a_new_spec_brings_no_window_again() -> None:
+    run = _begun()
+    before = run.row(FLEET).fleet
+    assert before is not None
+    assert before.begun == ("east", "west")
+    run.apply(weights={"west": 1})
+    after = run.row(FLEET).fleet
+    assert after is not None
+    assert after.begun == ("west",)
+
+
+def test_the_same_after_a_restart_where_clusters_bring_their_windows() -> None:
+    run = _after_a_peak()
+    run.adopt()
+    _is_the_same_after_a_restart(Random(7), run)
