@@ -12,10 +12,12 @@ import asyncio
 import ctypes
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import client as client_module
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.consumer import consumer as consumer_module
@@ -127,9 +129,6 @@ class _ReplacingBytes(bytearray):
 
 log = logging.getLogger(__name__)
 
-BOOTSTRAP_WITHIN_S = 2.0
-LOOK_S = 0.2
-"""How long a cancellation waits for the first question to a broker to end, and between two looks whether it has."""
 STOP_WITHIN_S = 5.0
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
@@ -159,26 +158,41 @@ async def _ask_with_pauses(client: Any, metadata: ClusterMetadata, topics: Colle
     return is_answered
 
 
-async def start_driver(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
-    """Start a client; a cancellation waits until its first question to a broker has ended, BOOTSTRAP_WITHIN_S at most.
+_connect = client_module.create_conn
 
-    The driver leaves the connection of that question open where the question is cancelled.
+
+def close_first_connections() -> None:
+    """Let every client of this process that is cancelled while it starts close the connection of its first question.
+
+    The driver (aiokafka 0.14) keeps that connection in a local variable, and closes it only after an answer or error.
     """
+    client_module.create_conn = _create_conn
+
+
+async def _create_conn(*place: Any, **settings: Any) -> Any:
+    connection = await _connect(*place, **settings)
+    if "on_close" not in settings:  # all further ones are closed with their client
+        connection.send = partial(_send_or_close, connection, connection.send)
+    return connection
+
+
+async def _send_or_close(connection: Any, send: Callable[..., Awaitable[Any]], *request: Any, **options: Any) -> Any:
+    try:
+        return await send(*request, **options)
+    except asyncio.CancelledError:
+        connection.close()
+        raise
+
+
+async def start_driver(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
+    """Start a client, in a task of its own: the driver may lose a cancellation (`EndingConsumer` says how)."""
     starting = asyncio.create_task(client.start())
     try:
         await asyncio.shield(starting)
     except asyncio.CancelledError:
-        until_s = time.monotonic() + ending.left_s(BOOTSTRAP_WITHIN_S)
-        while not (starting.done() or _has_asked(client)) and (left_s := until_s - time.monotonic()) > 0:
-            await asyncio.wait({starting}, timeout=min(left_s, LOOK_S))
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         raise
-
-
-def _has_asked(client: AIOKafkaConsumer | AIOKafkaProducer) -> bool:
-    """Whether a broker has answered the first question: then the driver keeps its knowledge of them fresh in a task."""
-    return driver_of(client)._sync_task is not None
 
 
 async def stop_soon(client: AIOKafkaConsumer | AIOKafkaProducer) -> bool:

@@ -14,6 +14,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopi
 from runtime.driver import (
     EndingConsumer,
     ask_with_pauses,
+    close_first_connections,
     driver_of,
     pace_fetches,
     read_any_header_names,
@@ -73,6 +74,7 @@ def aiokafka_kwargs(settings: KafkaSettings) -> dict[str, Any]:
     """
     read_any_header_names()
     ask_with_pauses()
+    close_first_connections()
     pace_fetches()
     kwargs = connection.aiokafka_kwargs(settings)
     if (context := ssl_context(settings)) is not None:

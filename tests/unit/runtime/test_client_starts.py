@@ -1,6 +1,8 @@
 """A Kafka client whose start is cancelled leaves nothing open."""
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +10,7 @@ from aiokafka.errors import KafkaError, RequestTimedOutError
 
 from runtime import driver as driverlife
 from runtime import kafkaclients
+from runtime.topicadmin import TopicAdmin
 from schemas.connection import KafkaSettings
 
 
@@ -32,42 +35,43 @@ class Connection:
         return closed
 
 
-async def cancelled_start(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> asyncio.Task[object]:
-    async def create(*_: object, **__: object) -> Connection:
+@asynccontextmanager
+async def _admin(settings: KafkaSettings) -> AsyncIterator[TopicAdmin]:
+    async with TopicAdmin(settings) as admin:
+        yield admin
+
+
+def _producer(settings: KafkaSettings) -> AbstractAsyncContextManager[object]:
+    return kafkaclients.started(kafkaclients.strict_producer(settings))
+
+
+def _consumer(settings: KafkaSettings) -> AbstractAsyncContextManager[object]:
+    return kafkaclients.reader(settings)
+
+
+@pytest.mark.parametrize("client", [_producer, _consumer, _admin])
+@pytest.mark.parametrize("answer", ["none", "late", "refused"])
+async def test_a_start_that_is_cancelled_closes_its_first_connection_at_once(
+    client: Callable[[KafkaSettings], AbstractAsyncContextManager[object]], answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = Connection(RequestTimedOutError() if answer == "refused" else None)
+
+    async def connect(*_: object, **__: object) -> Connection:
         return connection
 
-    monkeypatch.setattr("aiokafka.client.create_conn", create)
-    producer = kafkaclients.strict_producer(KafkaSettings(bootstrap_servers="broker:9092"))
-
     async def work() -> None:
-        async with kafkaclients.started(producer):
+        async with client(KafkaSettings(bootstrap_servers="broker:9092")):
             raise AssertionError("it was cancelled before")
 
+    monkeypatch.setattr(driverlife, "_connect", connect)
     task = asyncio.create_task(work())
     await connection.is_asked.wait()
     task.cancel()
-    return task
-
-
-@pytest.mark.parametrize("error", [None, RequestTimedOutError()], ids=["answered", "refused"])
-async def test_a_start_that_is_cancelled_closes_its_first_connection(
-    error: KafkaError | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    connection = Connection(error)
-    task = await cancelled_start(connection, monkeypatch)
-    asyncio.get_running_loop().call_later(0.01, connection.is_let.set)
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert not connection.is_open
-
-
-async def test_a_start_that_is_cancelled_waits_for_a_silent_broker_for_a_moment_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(driverlife, "BOOTSTRAP_WITHIN_S", 0.01)
-    task = await cancelled_start(Connection(), monkeypatch)
+    if answer != "none":
+        asyncio.get_running_loop().call_soon(connection.is_let.set)
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, timeout=10)
+    assert not connection.is_open
 
 
 @pytest.mark.parametrize(
