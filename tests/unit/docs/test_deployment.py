@@ -29,7 +29,7 @@ Document = dict[str, Any]
 @cache
 def documents(name: str) -> list[Document]:
     """The documents of a file in compose/."""
-    return [document for document in yaml.safe_load_all((COMPOSE / name).read_text()) if document]
+    return [document for document in yaml.load_all((COMPOSE / name).read_text(), yaml.CSafeLoader) if document]
 
 
 def pods() -> Iterator[tuple[str, Document]]:
