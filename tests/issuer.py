@@ -3,7 +3,7 @@
 import base64
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -19,17 +19,22 @@ AUDIENCE = "kafka"
 class Issuer:
     """Gives each client that knows its secret a token whose subject is the client's id.
 
+    Args:
+        secrets: by the client's id.
+        lifetime_s: of a token.
+        lasting: ids of clients whose tokens last an hour all the same.
+
     Attributes:
         given: the subjects of all tokens that were given.
         asked: the forms of all requests.
         answer: what every request is answered with in place of a token: status and body.
     """
 
-    def __init__(self, secrets: Mapping[str, str], lifetime_s: float = 3600) -> None:
+    def __init__(self, secrets: Mapping[str, str], lifetime_s: float = 3600, lasting: Collection[str] = ()) -> None:
         self.given: list[str] = []
         self.asked: list[dict[str, list[str]]] = []
         self.answer: tuple[int, bytes] | None = None
-        self._secrets, self._lifetime_s = secrets, lifetime_s
+        self._secrets, self._lifetime_s, self._lasting = secrets, lifetime_s, lasting
         self._key = _made_key()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -54,12 +59,13 @@ class Issuer:
         if form.get("grant_type") != ["client_credentials"] or self._secrets.get(client) != secret:
             return 401, orjson.dumps({"error": "invalid_client", "error_description": "no such client"})
         self.given.append(client)
-        body = {"access_token": self._token(client), "token_type": "Bearer", "expires_in": self._lifetime_s}
+        lifetime_s = 3600 if client in self._lasting else self._lifetime_s
+        body = {"access_token": self._token(client, lifetime_s), "token_type": "Bearer", "expires_in": lifetime_s}
         return 200, orjson.dumps(body)
 
-    def _token(self, subject: str) -> str:
+    def _token(self, subject: str, lifetime_s: float) -> str:
         now_s = time.time()
-        claims = {"iss": self.url, "aud": AUDIENCE, "sub": subject, "iat": now_s, "exp": now_s + self._lifetime_s}
+        claims = {"iss": self.url, "aud": AUDIENCE, "sub": subject, "iat": now_s, "exp": now_s + lifetime_s}
         signed = b".".join(_encoded(orjson.dumps(part)) for part in ({"alg": "RS256", "kid": "1"}, claims))
         signature = self._key.sign(signed, padding.PKCS1v15(), hashes.SHA256())
         return (signed + b"." + _encoded(signature)).decode()
