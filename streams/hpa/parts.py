@@ -70,27 +70,33 @@ def fits(part: PartObservation, autoscaler: Autoscaler) -> bool:
 
 def summed(autoscaler: Autoscaler, seen: Observation, settings: ControllerSettings, now_ms: int) -> PartObservation:
     """Sum up what one part of the pods contributes to a decision at `now_ms`."""
-    answers = tuple(
-        [
-            _summed(spec, answer, seen.pods, settings, now_ms)
-            for spec, answer in zip(autoscaler.metrics, seen.answers, strict=True)
-        ]
-        if seen.answers
-        else ()
-    )
-    counts = PodCounts(len(seen.pods), seen.pods.running_ready, _waiting(seen))
-    return PartObservation(seen.scale, counts, answers, seen.ambiguous)
+    part = summed_answers(autoscaler, seen.scale, seen.pods, seen.answers, settings, now_ms)
+    return structs.replace(part, ambiguous=seen.ambiguous) if seen.ambiguous else part
 
 
-def _waiting(seen: Observation) -> int:
+def summed_answers(
+    autoscaler: Autoscaler,
+    scale: Scale | ScaleFailure,
+    pods: TargetPods,
+    answers: Sequence[MetricReading | Groups | None],
+    settings: ControllerSettings,
+    now_ms: int,
+) -> PartObservation:
+    """Do what `summed` does with answers of which some may be groups already, with the times of their samples."""
+    of_metrics = zip(autoscaler.metrics, answers, strict=True) if answers else ()
+    readings = tuple([_summed(spec, answer, pods, settings, now_ms) for spec, answer in of_metrics])
+    return PartObservation(scale, PodCounts(len(pods), pods.running_ready, _waiting(scale, pods)), readings)
+
+
+def _waiting(scale: Scale | ScaleFailure, pods: TargetPods) -> int:
     """Count the pods that wait for a node: a kubelet sets the start time of a pod that it takes. Those that a rollout
     has beyond the replicas of the scale are not counted.
     """
-    if not isinstance(seen.scale, Scale):
+    if not pods.pending or not isinstance(scale, Scale):
         return 0
-    pending = sum([pod.start_ms is None for pod in seen.pods.pending])
-    placed = len(seen.pods.rows) - len(seen.pods.ignored) - pending
-    return min(pending, max(0, seen.scale.spec_replicas - placed))
+    pending = sum([pod.start_ms is None for pod in pods.pending])
+    placed = len(pods.rows) - len(pods.ignored) - pending
+    return min(pending, max(0, scale.spec_replicas - placed))
 
 
 class PartError(ValueError):
@@ -114,7 +120,7 @@ def read_part(text: str | bytes) -> PartObservation:
 
 
 def _summed(
-    spec: MetricSpec, answer: MetricReading | None, pods: TargetPods, settings: ControllerSettings, now_ms: int
+    spec: MetricSpec, answer: MetricReading | Groups | None, pods: TargetPods, settings: ControllerSettings, now_ms: int
 ) -> PartReading:
     if isinstance(answer, PodSamples):
         groups = grouped(spec, answer, pods, settings, now_ms)

@@ -1,20 +1,26 @@
 """What is stored of FleetHPAs and CapacityGroups, and of the HPAs that belong to them."""
 
+from typing import Final
+
 from msgspec import Struct
 
 from schemas.observed import FleetSpec
 from streams.across.allotments import Account
 from streams.across.spill import MemberRoom
 
+NO_SHARE: Final = -1
+"""The replicas of a share where nothing is allotted yet."""
+
 
 class ShareRow(Struct, array_like=True, frozen=True, gc=False):
-    """What a FleetHPA has allotted to the HPA in one of its clusters. `replicas` -1: nothing under this spec yet.
+    """What a FleetHPA has allotted to the HPA in one of its clusters. `replicas`: `NO_SHARE` until the first allotment
+    under this spec.
 
     `is_new`: no evaluation has wanted it yet.
     """
 
     number: int = 0
-    replicas: int = -1
+    replicas: int = NO_SHARE
     decision: str = ""
     is_new: bool = False
 

@@ -17,8 +17,17 @@ from schemas.limits import OverLimitError
 from streams.across.capacity import STEP as CAPACITY_STEP
 from streams.hpa import reconcile
 from streams.hpa.complete import complete
-from streams.hpa.evaluation import Evaluation, History, MetricEvaluation, ReconcileResult, ScaleApplied, new_status
+from streams.hpa.evaluation import (
+    Evaluation,
+    History,
+    MetricEvaluation,
+    Pending,
+    ReconcileResult,
+    ScaleApplied,
+    new_status,
+)
 from streams.hpa.observation import NO_PODS, Observation, Scale
+from streams.hpa.parts import PartObservation, recent, summed
 from streams.hpa.status import Conditions
 from streams.state import capacity, fastpath, fleet, records
 from streams.state.acrossrows import FleetRow
@@ -44,7 +53,7 @@ from streams.state.overrides import (
     with_override,
     without_write,
 )
-from streams.state.rows import PendingWrite
+from streams.state.rows import HpaRow, PendingWrite
 from streams.state.samples import State
 
 _LARGE_CONDITIONS = limits.DECISION.most // 4
@@ -81,10 +90,11 @@ def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) 
         decided = Decided(nothing, decided.failures)
         limits_ = limit(subject, observed, decided)
         recorded = record(subject, observed, decided, limits_, name)
+    part = _part(subject, observed)
     if repeated is not None:
-        _check(subject, repeated, decided, limits_, recorded)
+        _check(subject, repeated, decided, limits_, recorded, part)
     hpa.memo = _memo_of(subject, observed, decided, limits_, recorded)
-    _tell(subject, observed, limits_, name)
+    _tell(subject, observed, limits_, name, part)
     remember(subject, observed, decided, limits_, recorded)
     return recorded.draft
 
@@ -98,20 +108,30 @@ def _repeat(
         subject = subject_of(state, namespace, hpa, settings)
         count_size(subject, observe(subject))
         reserve(subject, None, None)
-    register(state, namespace, hpa, memo.scale.selector)
+    if memo.outcome is not None:
+        register(state, namespace, hpa, memo.scale.selector)
     if row.annotations:
         row.failures = 0
     _note(state, hpa, settings, repeated.evaluated_ms, repeated.history, repeated.metrics, name)
     row.status = memo.status = repeated.status
     if state.row.groups or row.claims:
         state.messages += capacity.report(state, namespace, hpa, settings, memo.pods, memo.scale.spec_replicas)
+    if repeated.part is not None:
+        _report(state, namespace, row, repeated.part)
     return Draft(name, namespace.key, hpa.headers, repeated.record)
 
 
-def _check(subject: Subject, repeated: Repeated, decided: Decided, limits_: Limited, recorded: DraftRecord) -> None:
+def _check(
+    subject: Subject,
+    repeated: Repeated,
+    decided: Decided,
+    limits_: Limited,
+    recorded: DraftRecord,
+    part: PartObservation | None,
+) -> None:
     """Compare what the fast path gives with the general result; one difference ends the fast path of the HPA."""
     made = (recorded.draft.body, decided.evaluation.metrics, decided.evaluation.history, limits_.result.status)
-    found = fastpath.difference(repeated, *made)
+    found = fastpath.difference(repeated, *made, part)
     if found:
         subject.hpa.is_fast = False
         subject.state.fast.differs(f"HPA {subject.hpa.id}, decision {recorded.draft.id}: {found}")
@@ -121,7 +141,10 @@ def _memo_of(
     subject: Subject, observed: Observed, decided: Decided, limits_: Limited, recorded: DraftRecord
 ) -> Memo | None:
     """Keep an evaluation for the fast path if its record is short: after a full one, most do not repeat it."""
-    if recorded.digest is not None or decided.replaced is not None or not subject.hpa.is_fast:
+    replaced = decided.replaced
+    if recorded.digest is not None or not subject.hpa.is_fast or _override(subject) is not None:
+        return None
+    if replaced is not None and replaced.step != "allotment":
         return None
     return fastpath.learn(subject, observed, decided.evaluation, limits_.result.status)
 
@@ -270,7 +293,20 @@ def _divide(
     return structs.replace(decided, evaluation=evaluation), structs.replace(limits_, wanted=None)
 
 
-def _tell(subject: Subject, observed: Observed, limits_: Limited, name: str) -> None:
+def _part(subject: Subject, observed: Observed) -> PartObservation | None:
+    """Sum up what an HPA in a cluster of a FleetHPA has seen and, before it has a share, recommended; None: it is of
+    none.
+    """
+    seen, share = observed.observation, subject.hpa.row.share
+    if share is None or not isinstance(seen, Observation):
+        return None
+    part = summed(subject.autoscaler, seen, subject.settings.controller, subject.evaluated_ms)
+    if share.replicas >= 0:
+        return part
+    return structs.replace(part, recommended=recent(observed.history.recommendations or ()))
+
+
+def _tell(subject: Subject, observed: Observed, limits_: Limited, name: str, part: PartObservation | None) -> None:
     """Report to the CapacityGroups and the FleetHPA of this HPA, or allot to the clusters of this FleetHPA."""
     state, row = subject.state, subject.hpa.row
     if state.row.groups or row.claims:
@@ -281,15 +317,21 @@ def _tell(subject: Subject, observed: Observed, limits_: Limited, name: str) -> 
         )
     if row.fleet is not None and subject.standing.mode == "enforce":
         state.messages += fleet.allotments(row, row.fleet, name, state.now_ms)
-    if row.share is None:
-        return
-    is_early, row.share = row.share.is_new, structs.replace(row.share, is_new=False)
-    seen, autoscaler = observed.observation, subject.autoscaler
-    # Only what is evaluated at its own time reports, so that an allotment brings no further evaluation of the whole.
-    if isinstance(seen, Observation) and not is_early and fleet.is_seen(subject.namespace, state.now_ms):
-        controller = subject.settings.controller
-        times = subject.evaluated_ms, state.now_ms
-        made = fleet.report(row, autoscaler, seen, observed.history, controller, *times, limits_.wanted)
+    if part is not None:
+        _report(state, subject.namespace, row, part, limits_.wanted)
+
+
+def _report(
+    state: State, namespace: Namespace, row: HpaRow, part: PartObservation, wanted: Pending | None = None
+) -> None:
+    """Report to the FleetHPA what this cluster has. Only what is evaluated at its own time reports, so that an
+    allotment brings no further evaluation of the whole.
+    """
+    share = row.share
+    if share is not None and share.is_new:
+        row.share = structs.replace(share, is_new=False)
+    elif share is not None and fleet.is_seen(namespace, state.now_ms):
+        made = fleet.report(row, share, part, state.now_ms, wanted)
         state.messages += [] if made is None else [made]
 
 

@@ -23,7 +23,9 @@ the same objects as in the memo. The evaluation of the memo had the digest of th
 
 An HPA whose status is a native controller's is left out, since that status changes by itself; so are one that is
 refused or ignored in its own status, one that wants a write, one of which a metric has failed,
-and one with an override in force.
+and one with an override in force. The HPA of a FleetHPA in a cluster wants its share, whatever its metrics ask for: it
+takes the fast path while the share is the same and is what the scale shows. Number and decision of the allotment
+are in full records only. Where the share is less than the minimum of the whole, no metric is evaluated, only reported.
 
 Both paths run for one of CHECK_EVERY evaluations that could take this one. If they differ, the general result is
 recorded, the difference is kept for the log of the process, and the HPA takes the general path from then on.
@@ -41,7 +43,9 @@ from streams.hpa.grouping import Groups
 from streams.hpa.metrics import evaluate_metric, grouped_total, largest, status_of, tolerance_band
 from streams.hpa.normalize import normalize
 from streams.hpa.observation import MetricReading, Observation, Scale, TargetPods
+from streams.hpa.parts import PartObservation, summed_answers
 from streams.state import records
+from streams.state.acrossrows import NO_SHARE
 from streams.state.clustersettings import Effective
 from streams.state.gather import MetricQuery, asked_of_prometheus, observe_metric, observe_scale, observe_total
 from streams.state.hpastate import Hpa
@@ -49,6 +53,7 @@ from streams.state.memo import EvaluationOutcome, Memo, MetricOutcome
 from streams.state.namespace import Namespace
 from streams.state.observe import Observed, Subject, restart_since, sharing_pods
 from streams.state.overrides import override_in_force
+from streams.state.rows import HpaRow
 from streams.state.samples import State
 from streams.state.timing import as_of
 
@@ -62,20 +67,25 @@ class Repeated(Struct, frozen=True, gc=False):
     history: History
     status: Status
     record: ShortDecision
+    part: PartObservation | None
+    """What the HPA in a cluster of a FleetHPA reports; None: it is of none."""
 
 
 def learn(subject: Subject, observed: Observed, evaluation: Evaluation, status: Status) -> Memo | None:
     """Give the memo of an evaluation that gave a short record; None: the one after it cannot take the fast path."""
     normalization, current, seen = evaluation.normalization, evaluation.current_replicas, observed.observation
-    if normalization is None or not current or evaluation.result is None or evaluation.result.error:
+    if not current or evaluation.desired_replicas != current or evaluation.result is None or evaluation.result.error:
         return None
     if observed.change or observed.restart or subject.ignores or subject.standing.shown or subject.follows_native:
         return None
     if not (isinstance(seen, Observation) and isinstance(seen.scale, Scale)):
         return None
-    reported = observed.status.get("currentReplicas", 0)
-    outcome = _outcome(reported, evaluation.metrics, evaluation.selected_metric, normalization, current)
-    if outcome is None or seen.ambiguous:
+    outcome = None
+    if normalization is not None:
+        reported = observed.status.get("currentReplicas", 0)
+        outcome = _outcome(reported, evaluation.metrics, evaluation.selected_metric, normalization, current)
+    share = _share_of(subject.hpa.row)
+    if seen.ambiguous or share == NO_SHARE or (outcome is None and evaluation.path != "belowMin"):
         return None
     return Memo(
         subject.autoscaler,
@@ -88,6 +98,7 @@ def learn(subject: Subject, observed: Observed, evaluation: Evaluation, status: 
         subject.hpa.row.full_decision,
         outcome,
         status,
+        share,
     )
 
 
@@ -102,6 +113,10 @@ def find(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, settings: Eff
         _read(spec, query, namespace, pods, settings, state.now_ms, now_ms)
         for spec, query in zip(autoscaler.metrics, hpa.queries, strict=True)
     ]
+    part = None if memo.share is None else summed_answers(autoscaler, scale, pods, read, controller, now_ms)
+    if memo.outcome is None:
+        record = records.short_record(state, name, memo.full_decision, (), None)
+        return Repeated(now_ms, (), row.history, memo.status, record, part)
     metrics = tuple(
         [
             evaluate_metric(spec, answer, scale, pods, band, controller, now_ms)
@@ -121,7 +136,13 @@ def find(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, settings: Eff
         History(recommendations, history.scale_up_events, history.scale_down_events),
         {**memo.status, "currentMetrics": list(map(status_of, metrics))},
         records.short_record(state, name, memo.full_decision, metrics, proposal),
+        part,
     )
+
+
+def _share_of(row: HpaRow) -> int | None:
+    """Give the share that a FleetHPA has allotted, as a memo keeps it."""
+    return None if row.share is None else row.share.replicas
 
 
 def _read(
@@ -144,6 +165,7 @@ def _reads_the_same(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, se
     row, scale, command = hpa.row, memo.scale, namespace.commands.get(hpa.id.name)
     return (
         row.status is memo.status
+        and _share_of(row) == memo.share
         and hpa.autoscaler is memo.autoscaler
         and settings is memo.settings
         and namespace.drivers is memo.drivers
@@ -165,9 +187,7 @@ def _reads_the_same(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, se
 def _outcome(
     reported: int, metrics: tuple[MetricEvaluation, ...], selected: str, normalization: Normalization, current: int
 ) -> EvaluationOutcome | None:
-    """Give the outcome of an evaluation; None: a metric has failed, or a write is wanted."""
-    if normalization.limited != current:
-        return None
+    """Give the outcome of an evaluation; None: a metric has failed."""
     parts: list[MetricOutcome] = []
     for metric in metrics:
         made = metric.calculation
@@ -194,7 +214,12 @@ def _direction(current: int, desired: int) -> int:
 
 
 def difference(
-    found: Repeated, record: Any, metrics: tuple[MetricEvaluation, ...], history: History, status: Any
+    found: Repeated,
+    record: Any,
+    metrics: tuple[MetricEvaluation, ...],
+    history: History,
+    status: Any,
+    part: PartObservation | None,
 ) -> str:
     """Compare with what the general path gave; empty: the same bytes."""
     pairs = (
@@ -202,6 +227,7 @@ def difference(
         ("metrics", [each.calculation for each in found.metrics], [each.calculation for each in metrics]),
         ("history", found.history, history),
         ("status", found.status, status),
+        ("part", found.part, part),
     )
     for what, fast, general in pairs:
         if encode(fast) != encode(general):

@@ -17,11 +17,11 @@ from schemas.observed import AutoscalerSet, FleetCluster
 from streams.across.allotments import Account, Allotment, MemberReport, allot, booked, obeyed, outstanding
 from streams.across.division import Divided, FleetMember, Placement, next_division
 from streams.across.spill import ROOM, MemberRoom, capped, caps_of, next_room
-from streams.hpa.autoscaler import Autoscaler, ControllerSettings
+from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import Evaluation, History, Pending
 from streams.hpa.metrics import JoinedObservation
-from streams.hpa.observation import Observation, PodCounts, Scale, ScaleFailure
-from streams.hpa.parts import added_up, fits, joined, read_part, recent, summed, within, written_part
+from streams.hpa.observation import PodCounts, Scale, ScaleFailure
+from streams.hpa.parts import PartObservation, added_up, fits, joined, read_part, within, written_part
 from streams.state.acrossrows import FleetRow, PartRow, ShareRow
 from streams.state.namespace import Namespace
 from streams.state.overrides import replaced_by
@@ -104,34 +104,21 @@ def is_seen(namespace: Namespace, now_ms: int) -> bool:
     return watch is None or now_ms - watch.reported_ms <= SILENCE_MS
 
 
-def report(
-    row: HpaRow,
-    autoscaler: Autoscaler,
-    seen: Observation,
-    history: History,
-    settings: ControllerSettings,
-    evaluated_ms: int,
-    now_ms: int,
-    wanted: Pending | None,
-) -> Message | None:
+def report(row: HpaRow, share: ShareRow, part: PartObservation, now_ms: int, wanted: Pending | None) -> Message | None:
     """Give what a member reports after an evaluation; None: it cannot say what it has.
 
     Args:
-        history: before this evaluation.
         wanted: the write that begins now.
     """
-    if row.share is None or not isinstance(seen.scale, Scale):
+    if not isinstance(part.scale, Scale):
         return None
-    had = seen.scale.spec_replicas
+    had = part.scale.spec_replicas
     after = had if wanted is None else wanted.desired_replicas
-    part = summed(autoscaler, seen, settings, evaluated_ms)
-    if row.share.replicas < 0:
-        part = structs.replace(part, recommended=recent(history.recommendations or ()))
     body = FleetReport(
         name=row.name,
         member=row.cluster,
         revision=row.revision,
-        obeys=row.share.number,
+        obeys=share.number,
         replicas=min(had, after),
         most=max(had, after),
         at=now_ms,

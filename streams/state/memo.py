@@ -53,8 +53,11 @@ class Memo(Struct, gc=False):
     promql: list[str]
     engine: int
     full_decision: str
-    outcome: EvaluationOutcome
+    outcome: EvaluationOutcome | None
+    """None: no metric decides, since the HPA of a FleetHPA has less than the minimum of the whole."""
     status: Status
+    share: int | None
+    """Replicas that a FleetHPA has allotted, and that there are; None: it is of no FleetHPA."""
 
 
 class FastPath:

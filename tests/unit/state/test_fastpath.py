@@ -1,7 +1,6 @@
 """The fast path of evaluations gives the bytes of the general one, and says so itself where it would not."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,9 +27,9 @@ from streams.state import memo as memos
 from streams.state.ledger import StateError
 from streams.state.memo import FastPath
 from streams.state.partition import Partition
+from tests.fastpath_kit import NEVER, checking, without_fast_path
 from tests.partition_kit import ENFORCING, NAMESPACE, LogBuilder, Record, cpu_answer, make_hpa, make_pod, scale
 
-NEVER = 2**40
 PERIOD_MS = 15_000
 BEHAVIOR = {
     "scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}], "stabilizationWindowSeconds": 0},
@@ -217,21 +216,6 @@ def calm_log(happenings: list[tuple[str, int, int]]) -> LogBuilder:
         fleet.happen(what, number)
         fleet.rest(periods)
     return fleet.log
-
-
-@contextmanager
-def checking(every: int) -> Iterator[pytest.MonkeyPatch]:
-    """Check one of so many evaluations on the fast path."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memos, "CHECK_EVERY", every)
-        yield patch
-
-
-@contextmanager
-def without_fast_path() -> Iterator[None]:
-    with checking(1) as patch:
-        patch.setattr("streams.state.fastpath.find", lambda *_: None)
-        yield
 
 
 def folded(records: list[Record], restarts: frozenset[int] = frozenset()) -> tuple[list[bytes], list[Any], int]:
