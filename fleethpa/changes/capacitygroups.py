@@ -149,11 +149,11 @@ def _invalid(manifest: FileManifest, cause: str) -> CommandError:
 def applied_groups(
     groups: Sequence[CapacityGroup], state: FleetState, revision: int, author: str, reason: str
 ) -> list[PlannedRecord]:
-    """Give the records that put CapacityGroups in force; none for one that is in force as it is."""
+    """Give the records that put CapacityGroups in force; none for one that is in force as it is, everywhere."""
     made = []
     for number, group in enumerate(groups):
         known = state.capacity_groups.get(group.name)
-        if known is not None and known.spec == group.spec:
+        if known is not None and known.spec == group.spec and group.name not in state.scattered_groups:
             continue
         body = CapacityGroupSet(
             name=group.name, revision=revision + number, spec=group.spec, author=author, reason=reason

@@ -206,6 +206,12 @@ def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
                 state.forgotten.add(hpa.id)
             else:
                 state.hpas[hpa.id] = _view(part, hpa, guardrails)
+    revisions = {(name, row.revision) for part in partitions for name, row in part.row.groups.items()}
+    state.scattered_groups = {
+        name
+        for name, revision in revisions
+        if any(name not in part.row.groups or part.row.groups[name].revision != revision for part in partitions)
+    }
     state.hpas = dict(sorted(state.hpas.items()))
     state.clusters = _clusters(state, partitions)
     state.paused = _paused([("", part.row.pauses.get(EVERY_CLUSTER, {})) for part in partitions], state.clock_ms)
