@@ -41,7 +41,7 @@ WINDOWS_S: Final = (8, 20)
 """Stabilization windows of scale-down, by turns."""
 MAX_REPLICAS: Final = 12
 
-_MANIFESTS: Final = """
+_WORKLOAD: Final = """
 apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -58,10 +58,11 @@ spec:
     metadata: {{labels: {{app: {name}}}}}
     spec:
       containers: [{{name: server, image: "app:1", resources: {{requests: {{cpu: 500m}}}}}}]
----
+"""
+_AUTOSCALER: Final = """
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
-metadata: {{name: {name}, namespace: {namespace}}}
+metadata: {{name: {name}, namespace: {namespace}, labels: {{space: {namespace}}}}}
 spec:
   scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {name}}}
   minReplicas: 2
@@ -111,10 +112,14 @@ class World:
         return int(live["spec"]["replicas"])
 
 
+def workload(namespace: str, name: str, period_s: int) -> str:
+    """A Deployment of 3 replicas under a load that swings."""
+    return _WORKLOAD.format(name=name, namespace=namespace, period=period_s)
+
+
 def _manifest(hpa: HpaId, window_s: int, period_s: int) -> str:
-    return _MANIFESTS.format(
-        name=hpa.name, namespace=hpa.namespace, window=window_s, period=period_s, most=MAX_REPLICAS
-    )
+    autoscaler = _AUTOSCALER.format(name=hpa.name, namespace=hpa.namespace, window=window_s, most=MAX_REPLICAS)
+    return f"{workload(hpa.namespace, hpa.name, period_s)}---{autoscaler}"
 
 
 class Part:

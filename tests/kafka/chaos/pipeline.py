@@ -3,7 +3,7 @@
 A simulated fleet on Apache Kafka under seeded faults in every part. Afterwards: the decisions (by the readers' rule)
 are what an offline fold of this run's log decides, byte for byte; every public record is in the log or rejected; no
 scale-down came before its window was over; every wanted write has ended; the clusters are where the last decisions say;
-and no FleetHPA ever had more than its maxReplicas.
+and no FleetHPA ever had more than its maxReplicas, nor the HPAs of a CapacityGroup more than its limit.
 """
 
 import argparse
@@ -27,6 +27,7 @@ from streams.decider.tail import Exit
 from streams.history.recorded import Recorded
 from tests.decider_process import Decider, wait_for_decisions
 from tests.kafka.broker import KafkaBroker
+from tests.kafka.chaos.ceiling import Ceiling
 from tests.kafka.chaos.fleetfaults import FAULTS, SHORT
 from tests.kafka.chaos.harness import Tally, deal, run_all
 from tests.kafka.chaos.wholes import Wholes
@@ -51,7 +52,7 @@ class PipelineRun:
 
     def __init__(self, rig: Rig, rng: random.Random, tally: Tally) -> None:
         self._rig, self._rng, self._tally = rig, rng, tally
-        self._wholes = Wholes(rig.world)
+        self._wholes, self._ceiling = Wholes(rig.world), Ceiling(rig.world)
 
     async def run(self, names: Sequence[str], minutes: float) -> None:
         """Inject the faults over at least this time, let the fleet settle, and compare.
@@ -63,6 +64,7 @@ class PipelineRun:
         rig.add_all()
         await self._recovered(READY_S)
         await self._wholes.apply(rig)
+        await self._ceiling.apply(rig)
         for number, name in enumerate(names, start=1):
             await self._inject(name)
             due = begun + minutes * 60 * number / len(names)
@@ -77,11 +79,15 @@ class PipelineRun:
         print(f"  {name}", flush=True)
         before = _refolded(self._rig)
         self._rig.harmed_until = 0.0
+        # Where the log was cut, state that is lost takes the group with it, in some partitions or all.
+        self._ceiling.is_in_force &= not name.startswith("changelog")
         await FAULTS[name][1](self._rig, self._rng)
         begun = self._rig.harmed_until or time.monotonic()
         self._heal()
         await self._recovered(RECOVER_S)
         self._tally.rows[name].add(time.monotonic() - begun, before, _refolded(self._rig))
+        if not self._ceiling.is_in_force:
+            await self._ceiling.apply(self._rig)
 
     def _heal(self) -> None:
         rig = self._rig
@@ -90,6 +96,7 @@ class PipelineRun:
                 raise AssertionError(f"{part.name} ended with {part.running.returncode}\n{part.tail()}")
         rig.heal()
         self._wholes.check()
+        self._ceiling.check()
 
     async def _recovered(self, limit_s: float) -> None:
         """Wait until every part has gone on with what came after now.
@@ -201,6 +208,7 @@ class PipelineRun:
         tally.totals.update(_totals(run))
         tally.totals["allotments to clusters of FleetHPAs"] += _allotments(run)
         tally.totals["moves of FleetHPAs' replicas"] += self._wholes.moves
+        tally.totals["additions that the CapacityGroup cut"] += _cut(run)
 
 
 def _totals(run: Run) -> dict[str, int]:
@@ -221,6 +229,10 @@ def _totals(run: Run) -> dict[str, int]:
 def _allotments(run: Run) -> int:
     found = [record for records in run.public[topics.REPORTS].values() for record in records]
     return sum(b'"allotment"' in record.value for record in found)
+
+
+def _cut(run: Run) -> int:
+    return sum("CapacityGroup" in one.decision.constraints_applied for one in run.recorded())
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 import asyncio
 import os
 import sys
-from asyncio.subprocess import PIPE, STDOUT
+from asyncio.subprocess import PIPE
 from collections.abc import Iterator
 from typing import Final
 
 from fleethpa.simulator.load import ConstantLoad
 from schemas.keys import HpaId
-from tests.kafka.fleet import Rig, World
+from tests.kafka.fleet import Rig, World, workload
 
 WHOLES: Final = (("n0", "whole0"), ("n1", "whole1"))
 """Namespace and name."""
@@ -17,24 +17,6 @@ MOST: Final = 14
 SETTLED: Final = 275.0
 """As in the other workloads: it asks for 4 replicas in each cluster."""
 
-_WORKLOAD: Final = """
-apiVersion: apps/v1
-kind: Deployment
-metadata:
-  name: {name}
-  namespace: {namespace}
-  annotations:
-    fleethpa.io/simulation: |
-      load: {{shape: sine, base: 300, amplitude: 250, period_s: {period}}}
-      pod: {{schedule_ms: 200, ready_ms: 1000, stop_ms: 500, cpu_milli_per_unit: 4, noise: 0.01}}
-spec:
-  replicas: 3
-  selector: {{matchLabels: {{app: {name}}}}}
-  template:
-    metadata: {{labels: {{app: {name}}}}}
-    spec:
-      containers: [{{name: server, image: "app:1", resources: {{requests: {{cpu: 500m}}}}}}]
-"""
 _WHOLE: Final = """
 apiVersion: fleethpa.io/v1alpha1
 kind: FleetHPA
@@ -62,7 +44,7 @@ class Wholes:
         self._seen: list[int] = []
         for number, cluster in enumerate(world.fleet.clusters.values()):
             for namespace, name in WHOLES:
-                cluster.apply_yaml(_WORKLOAD.format(name=name, namespace=namespace, period=31 + 9 * number))
+                cluster.apply_yaml(workload(namespace, name, period_s=31 + 9 * number))
 
     async def apply(self, rig: Rig) -> None:
         """Apply all of them, enforcing.
@@ -72,13 +54,7 @@ class Wholes:
         """
         clusters = ", ".join(f"{{name: {name}, minReplicas: 1}}" for name in self._world.fleet.clusters)
         text = "---".join(_WHOLE.format(name=n, namespace=ns, most=MOST, clusters=clusters) for ns, n in WHOLES)
-        command = [sys.executable, "-m", "fleethpa", "apply", "-f", "-", "--mode", "enforce", "--yes", "--brokers"]
-        environ = os.environ | {"FLEETHPA_CONFIG": "", "FLEETHPA_RUNTIME_DIR": os.devnull}
-        process = await asyncio.create_subprocess_exec(
-            *command, rig.settings.bootstrap_servers, stdin=PIPE, stdout=PIPE, stderr=STDOUT, env=environ
-        )
-        printed, _ = await process.communicate(text.encode())
-        assert process.returncode == 0, printed.decode()
+        await run_command(rig, "apply", "-f", "-", "--mode", "enforce", "--yes", stdin=text)
 
     def members(self) -> Iterator[HpaId]:
         """Their HPAs in the clusters."""
@@ -103,3 +79,17 @@ class Wholes:
         """From now on the load of each cluster is constant."""
         for hpa in self.members():
             self._world.fleet[hpa.cluster].set_load(hpa.namespace, hpa.name, ConstantLoad(SETTLED))
+
+
+async def run_command(rig: Rig, *words: str, stdin: str = "") -> str:
+    """Give what `fleethpa WORDS…` prints.
+
+    Raises:
+        AssertionError: the command fails; has what it printed.
+    """
+    command = [sys.executable, "-m", "fleethpa", *words, "--brokers", rig.settings.bootstrap_servers]
+    environ = os.environ | {"FLEETHPA_CONFIG": "", "FLEETHPA_RUNTIME_DIR": os.devnull}
+    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environ)
+    printed, errors = await process.communicate(stdin.encode())
+    assert process.returncode == 0, f"{' '.join(words)}: {(printed + errors).decode()}"
+    return printed.decode()
