@@ -119,7 +119,7 @@ def describe(session: Session, name: str) -> None:
     """
     (group,) = named_groups(session.run(fleet_now(session), brief=True), (name,))
     session.out(render(group_listing([group]), "wide", color=session.color))
-    session.lines(["", *layout(member_rows(group))])
+    session.lines(["", *layout(member_rows(group)), "", f"State: {group.state[0]}"])
     if group.held:
         session.note(f"Next: fleethpa explain {group.held[0]}")
 

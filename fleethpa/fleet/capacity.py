@@ -13,11 +13,12 @@ from fleethpa.frame.errors import CommandError, not_found
 from fleethpa.show.formats import Listing
 from fleethpa.show.table import Column
 from fleethpa.show.times import age, rfc3339
-from fleethpa.show.words import listed
+from fleethpa.show.words import counted, listed
 from schemas.capacity import CapacityLimit, CapacityMatch
 from schemas.keys import HpaId
 from schemas.observed import FLEET_API_VERSION
 from streams.across.capacity import CapacityMember, used
+from streams.state.capacity import SETTLES_MS
 from streams.state.partitionrow import GroupRow
 
 CAPACITY_KIND: Final = "CapacityGroup"
@@ -32,6 +33,8 @@ class GroupView:
     clock_ms: int
     hpas: list[HpaId]
     members: Mapping[str, CapacityMember] = field(default_factory=dict)
+    is_scattered: bool = False
+    """Whether some log partitions have another spec of it or none."""
 
     @property
     def limit(self) -> CapacityLimit:
@@ -52,6 +55,21 @@ class GroupView:
         """The members that want more than they may have."""
         return [name for name, each in self.members.items() if self.missing(each)]
 
+    @property
+    def state(self) -> tuple[str, str]:
+        """What it does now, in words, and the style of that (`held`, `trouble` or none)."""
+        if self.is_scattered:
+            put_back = f"fleethpa get capacitygroups {self.name} -o yaml | fleethpa apply -f - --yes"
+            return f"some log partitions have another spec of it or none. Next: {put_back}", "trouble"
+        unknown = "add nothing" if self.row.spec.when_unknown == "Hold" else "add what they want"
+        if self.clock_ms - self.row.taken_ms < SETTLES_MS:
+            return f"settling until {rfc3339(self.row.taken_ms + SETTLES_MS)}: HPAs {unknown}", "held"
+        if used(self.members) > self.limit.count:
+            return "above its limit: nothing is added until HPAs want fewer", "held"
+        if self.held:
+            return f"holds {counted(len(self.held), 'HPA')} back", "held"
+        return f"whenUnknown {self.row.spec.when_unknown}: without an allotment HPAs {unknown}", ""
+
 
 def members_of_group(hpas: Mapping[HpaId, HpaView], match: CapacityMatch) -> list[HpaId]:
     """Give the HPAs that a group bounds; a FleetHPA takes part with its HPAs in clusters."""
@@ -69,6 +87,7 @@ def groups_of(state: FleetState) -> dict[str, GroupView]:
             state.clock_ms,
             members_of_group(state.hpas, CapacityMatch(row.spec)),
             dict(sorted(state.capacity_members.get(name, {}).items())),
+            name in state.scattered_groups,
         )
         for name, row in sorted(state.capacity_groups.items())
     }

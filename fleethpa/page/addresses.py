@@ -26,6 +26,7 @@ LARGEST_FORM: Final = 256 * 1024
 VIEWS: Final = (
     "/",
     "/hpa/CLUSTER/NAMESPACE/NAME",
+    "/capacity/NAME",
     "/decision/ID",
     "/changes",
     "/clusters",
@@ -34,7 +35,7 @@ VIEWS: Final = (
     "/audit",
     "/upgrade",
 )
-SECTIONS: Final = {"hpa": "/", "decision": "/changes", "diff": "/changes", "rollout": "/rollouts"}
+SECTIONS: Final = {"hpa": "/", "capacity": "/", "decision": "/changes", "diff": "/changes", "rollout": "/rollouts"}
 """The view in the navigation to which the first word of an address belongs, where it is not one itself."""
 
 
@@ -72,7 +73,7 @@ def environment() -> Environment:
     """The templates of the page, with what only they ask for."""
     made = templates()
     made.filters |= {"time": rfc3339, "clock": clock, "heading": heading}
-    made.globals |= {"hpa_url": hpa_url, "decision_url": decision_url, "url": url}
+    made.globals |= {"hpa_url": hpa_url, "decision_url": decision_url, "group_url": group_url, "url": url}
     return made
 
 
@@ -100,6 +101,11 @@ def decision_url(id_: str, **query: Any) -> str:
     return url(f"/decision/{quote(id_, safe='')}", **query)
 
 
+def group_url(name: str, **query: Any) -> str:
+    """The address of a CapacityGroup's view."""
+    return url(f"/capacity/{quote(name, safe='')}", **query)
+
+
 def names_of(state: FleetState, text: str) -> list[HpaId]:
     """The HPAs whose name holds every word of a text, in order: the first MOST_NAMES of them."""
     words = text.lower().split()
@@ -114,6 +120,8 @@ def found_address(state: FleetState, text: str, at: str) -> str:
         return decision_url(text)
     if text in state.clusters:
         return url("/", q=f"cluster:{text}", at=at)
+    if text in state.capacity_groups:
+        return group_url(text, at=at)
     likely = names_of(state, text)
     exact = next((hpa for hpa in likely if str(hpa) == text), None)
     if exact is not None or len(likely) == 1:

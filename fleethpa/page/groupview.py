@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote
 
 from fleethpa.fleet.capacity import GroupView
 from fleethpa.fleet.views import FleetState
-from fleethpa.page.addresses import url
 from fleethpa.show.words import counted
 from schemas.keys import HpaId
 from streams.across.capacity import CapacityMember, used
@@ -27,7 +25,7 @@ class GroupBar(NamedTuple):
     limit_at: float
 
 
-class GroupRow(NamedTuple):
+class GroupUse(NamedTuple):
     """A CapacityGroup in the list of the fleet. `state` and `style`: as in `GroupView`."""
 
     name: str
@@ -37,7 +35,7 @@ class GroupRow(NamedTuple):
     style: str
 
 
-class MemberRow(NamedTuple):
+class ClaimantRow(NamedTuple):
     """A member as the template shows it; `has_at`, `may_have_at` and `wants_at` are places in a bar of 100."""
 
     hpa: HpaId
@@ -53,15 +51,10 @@ class MemberRow(NamedTuple):
     wants_at: float | None
 
 
-def group_url(name: str, **query: Any) -> str:
-    """The address of a CapacityGroup's view."""
-    return url(f"/capacity/{quote(name, safe='')}", **query)
-
-
-def group_row(group: GroupView) -> GroupRow:
+def group_row(group: GroupView) -> GroupUse:
     """What the list of the fleet shows of a group."""
     use = f"{group.limit.number(used(group.members)).normalize():f} of {group.limit.text()}"
-    return GroupRow(group.name, use, _bar(group), *group.state)
+    return GroupUse(group.name, use, _bar(group), *group.state)
 
 
 def group_view(group: GroupView, state: FleetState) -> dict[str, Any]:
@@ -85,7 +78,9 @@ def _title(group: GroupView) -> str:
     wanting = len(group.held)
     missing = sum([group.missing(each) for each in group.members.values()])
     verb = "wants" if wanting == 1 else "want"
-    more = f"{counted(wanting, 'HPA')} {verb} {counted(missing, 'replica')} more" if wanting else "all have what they want"
+    more = (
+        f"{counted(wanting, 'HPA')} {verb} {counted(missing, 'replica')} more" if wanting else "all have what they want"
+    )
     return f"{group_row(group).use} in {counted(len(group.hpas), 'HPA')}: {more}"
 
 
@@ -94,12 +89,12 @@ def _need(group: GroupView, member: CapacityMember | None) -> tuple[int, int, in
     return (1, 0, 0) if member is None else (-group.missing(member), -member.priority, -member.has)
 
 
-def _row(group: GroupView, hpa: HpaId, member: CapacityMember | None, state: FleetState, widest: int) -> MemberRow:
+def _row(group: GroupView, hpa: HpaId, member: CapacityMember | None, state: FleetState, widest: int) -> ClaimantRow:
     text, style = _state(group, hpa, member, state)
     if member is None:
-        return MemberRow(hpa, *["-"] * 5, text, style, 0.0, 0.0, None)
+        return ClaimantRow(hpa, "-", "-", "-", "-", "-", text, style, 0.0, 0.0, None)
     most = group.allotted(member)
-    return MemberRow(
+    return ClaimantRow(
         hpa,
         str(member.has),
         str(member.wants),

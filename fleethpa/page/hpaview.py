@@ -53,6 +53,7 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int) -> dict[
         "view": view,
         "can_try": view is not None and not view.revision,
         "division": division(view, now_ms) if view is not None and view.members else None,
+        "groups": [name for name, members in state.capacity_members.items() if str(hpa) in members],
         "more_replicas": view.spec["maxReplicas"] * 5 // 3 if view is not None else 0,
         "moves": list(reversed(view.moves)) if view is not None else [],
         "has_rivals": view is not None and any(move.writer != FLEETHPA for move in view.moves),

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from fleethpa.fleet.capacity import named_groups
 from fleethpa.fleet.finding import no_such_hpa
 from fleethpa.fleet.lists import cluster_listing
 from fleethpa.fleet.selection import Ref
@@ -45,6 +46,7 @@ from fleethpa.page.changesview import (
 )
 from fleethpa.page.decisionview import compared, decision_view, read_before, read_decision, read_spec_diff, receipt
 from fleethpa.page.fleetview import cluster_rows, fleet_view, verdict
+from fleethpa.page.groupview import group_view
 from fleethpa.page.guarding import COOKIE, Guard, middleware
 from fleethpa.page.hpapast import QUICK, WHOLE, Depth, KeptCharts, KeptPasts, read_decisions, read_hpa
 from fleethpa.page.hpaview import DEFAULT_SPAN, SPANS, charts, hpa_view, span_of
@@ -99,6 +101,7 @@ class PageServer:
                 web.get("/hpa/{cluster}/{namespace}/{name}", self.hpa),
                 web.get("/hpa/{cluster}/{namespace}/{name}/series", self.series),
                 web.get("/hpa/{cluster}/{namespace}/{name}/spec", self.spec),
+                web.get("/capacity/{name}", self.capacity),
                 web.get("/decision/{id}", self.decision),
                 web.get("/decision/{id}/verify", self.verify),
                 web.get("/diff", self.diff),
@@ -196,6 +199,14 @@ class PageServer:
             text = msgspec.json.encode(charts(decisions, whole_ms)).decode()
             self._charts.put(asked, clock_ms, text)
         return web.json_response(text=text)
+
+    async def capacity(self, request: web.Request) -> web.Response:
+        """One CapacityGroup and its members."""
+        at_ms, name = self._at(request), request.match_info["name"]
+        state = await self.reader.state_at(at_ms)
+        (group,) = named_groups(state, (name,))
+        command = f"capacity describe {name}{time_flag('--at', at_ms)}"
+        return self._html(request, "capacity.html", state, group_view(group, state), command=command)
 
     async def spec(self, request: web.Request) -> web.Response:
         """What a change of the spec changed, as a diff."""

@@ -11,9 +11,11 @@ from typing import Any, Final, NamedTuple
 from markupsafe import Markup
 from msgspec import Struct
 
+from fleethpa.fleet.capacity import groups_of
 from fleethpa.fleet.lists import cluster_listing
 from fleethpa.fleet.prices import cost_per_hour
 from fleethpa.fleet.views import ClusterView, FleetState, HpaView, Problem, by_cause
+from fleethpa.page.groupview import group_row
 from fleethpa.show.words import counted
 from schemas.keys import HpaId
 from streams.state.moves import KEPT_MOVES, Move
@@ -88,6 +90,7 @@ def strip_view(state: FleetState, rate: float | None) -> dict[str, Any]:
     return {
         "tiles": list(_tiles(state, views, sum(each.problem.waits and each.hpas > 0 for each in causes), rate)),
         "strip": _rows(state),
+        "groups": [group_row(group) for group in groups_of(state).values()],
         "density": next((name for most, name in DENSITIES if len(views) <= most), "dense"),
         "causes": causes[:CAUSES],
         "more_causes": max(0, len(causes) - CAUSES),

@@ -212,7 +212,13 @@ def short(name: str) -> str:
 
 def held_by(decision: Decision) -> str:
     """What held or cut the proposal, in words; empty where nothing did."""
-    return ", ".join(LIMITS.get(limit, limit) for limit in _holding(decision))
+    return ", ".join(limit_name(decision, limit) for limit in _holding(decision))
+
+
+def limit_name(decision: Decision, limit: str) -> str:
+    """A limit of a decision in words; a CapacityGroup with its name."""
+    groups = [step.detail["group"] for step in decision.steps if step.step == "capacity"]
+    return f"CapacityGroup {groups[0]}" if limit == "CapacityGroup" and groups else LIMITS.get(limit, limit)
 
 
 def why(decision: Decision) -> str:
@@ -255,7 +261,7 @@ def not_written(decision: Decision) -> str:
 def held(decision: Decision) -> str:
     """What keeps the count where it is, and the count that the metrics ask for; empty where nothing keeps it."""
     bounds = _bounds(decision)
-    others = [LIMITS.get(limit, limit) for limit in _holding(decision) if limit not in bounds]
+    others = [limit_name(decision, limit) for limit in _holding(decision) if limit not in bounds]
     if not (bounds or others):
         return ""
     parts = [*bounds.values(), *([f"held by {', '.join(others)}"] if others else [])]
@@ -269,7 +275,7 @@ _BRAKES: Final = frozenset(
 
 def braked(decision: Decision) -> str:
     """Which of fleethpa's own limits keeps the count, until when, and what the metrics ask for; empty: none does."""
-    by = [LIMITS[limit] for limit in decision.constraints_applied if limit in _BRAKES]
+    by = [limit_name(decision, limit) for limit in decision.constraints_applied if limit in _BRAKES]
     asked = decision.raw_desired_replicas
     if not by or asked in (None, decision.final_desired_replicas):
         return ""
@@ -289,7 +295,7 @@ def limited(decision: Decision) -> str:
 
 def _overridden(decision: Decision) -> str:
     """The override, what holds or cuts it, and what the metrics ask for."""
-    by = [LIMITS.get(limit, limit) for limit in _holding(decision) if limit != OVERRIDE]
+    by = [limit_name(decision, limit) for limit in _holding(decision) if limit != OVERRIDE]
     held_ = f"; held by {', '.join(by)}" if by else ""
     failed = f"; {failure(decision)}" if decision.error else ""
     return f"{decision.reason}{held_}{failed}{asked_for(decision)}"

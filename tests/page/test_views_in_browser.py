@@ -16,10 +16,12 @@ from playwright.sync_api import Browser, Page, expect
 from fleethpa.frame.configuration import Config
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.server import PageServer
+from schemas.capacity import CapacityPriority
 from schemas.observed import AutoscalerList, Command
 from tests.page.browsing import in_view, serving
 from tests.page.screenshots import views
 from tests.unit.cli_kit import Fleet, hpa
+from tests.unit.page.test_page_capacity import UnderCeiling
 from tests.unit.page_kit import LOCAL, over
 
 pytestmark = [pytest.mark.page, pytest.mark.timeout(300)]
@@ -279,6 +281,31 @@ def test_a_live_update_keeps_the_order_of_the_rows_and_says_what_moved(
         page.get_by_role("link", name="Sort them again").click()
         expect(rows.first).to_contain_text("INC-1")
         expect(page.locator("#moved")).to_be_hidden()
+        page.goto("about:blank")  # before the server goes: a lost connection is an error on the console
+
+
+@pytest.mark.parametrize("width", [1400, 768, 390])
+def test_a_capacity_group_is_one_click_from_the_fleet_and_from_the_hpa_that_it_holds(
+    page: Page, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    fleet = UnderCeiling(priorities=[CapacityPriority(selector={}, value=100)])
+    fleet.periods(8)
+    fleet.periods(4, usage_milli=600)
+    page.set_viewport_size({"width": width, "height": 844})
+    with served(fleet, monkeypatch) as address:
+        page.goto(address)
+        page.get_by_role("link", name="search", exact=True).click()
+        expect(page.locator("h1")).to_contain_text("CapacityGroup search")
+        row = page.locator(".members-of tbody tr").first
+        for text in ("east/shop/checkout", "100", "CapacityGroup search leaves no more: its limit is 8 replicas"):
+            expect(row.get_by_text(text).first).to_be_visible()
+        assert serious(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(SCROLLED_TABLES) == []
+        row.get_by_role("link").click()
+        expect(page.locator(".answer")).to_contain_text("held by CapacityGroup search")
+        page.get_by_role("link", name="under CapacityGroup search").click()
+        expect(page.locator("h1")).to_contain_text("CapacityGroup search")
         page.goto("about:blank")  # before the server goes: a lost connection is an error on the console
 
 
