@@ -10,8 +10,9 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from fleethpa.changes.manifests import HPA_KIND, FileManifest, check_hpa
+from fleethpa.changes.specs import changed_spec, checked
 from fleethpa.changes.writing import PlannedRecord, deleted_record
-from fleethpa.fleet.views import FleetState
+from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, CommandError, usage
 from fleethpa.frame.options import parse_duration_ms
 from schemas.keys import FLEET, HpaId
@@ -21,6 +22,7 @@ from schemas.limits import FLEET_CLUSTERS, MAX_WEIGHT
 from schemas.observed import FLEET_API_VERSION, AutoscalerSet, FleetCluster, FleetSpec, Mode
 from streams.across.division import UNLIMITED, FleetMember, Placement, Strategy, contradiction
 from streams.analysis.revisions import differences
+from streams.analysis.wholes import bounded
 
 _OWN: Final = ("clusters", "placement", "whenAway")
 """Fields of a FleetHPA's spec that an HPA has not."""
@@ -129,6 +131,21 @@ def members_of(state: FleetState, whole: HpaId) -> list[HpaId]:
     """The HPAs in the clusters of a FleetHPA, as far as they are known."""
     found = [hpa for hpa, view in state.hpas.items() if view.revision and hpa._replace(cluster=FLEET) == whole]
     return sorted([hpa for hpa in found if hpa != whole])
+
+
+def present_manifest(view: HpaView, fleet: FleetSpec, settings: tuple[str, ...] = ()) -> FleetManifest:
+    """The manifest of a FleetHPA that is there, with `--set`.
+
+    Raises CommandError: a change is none, or contradicts the bounds of the clusters (exit 2).
+    """
+    source = f"--set on {view.id}"
+    spec = checked(view.hpa, changed_spec(view.spec, settings), source) if settings else view.spec
+    clusters = bounded(fleet.clusters, view.spec["maxReplicas"], spec["maxReplicas"])
+    if problem := contradiction(clusters, spec["minReplicas"], spec["maxReplicas"]):
+        raise usage(f"{source}: the changed FleetHPA is invalid", cause=problem)
+    members = tuple([FleetMember(each.name, each.weight, each.min_replicas, each.max_replicas) for each in clusters])
+    placement = Placement(fleet.strategy, fleet.rebalance_after_ms, fleet.spill_after_ms, fleet.away_spill_after_ms)
+    return FleetManifest(str(view.id), view.hpa | {"spec": spec}, members, placement)
 
 
 def fleet_records(

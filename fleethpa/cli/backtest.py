@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import click
 from click.core import ParameterSource
 
-from fleethpa.changes.fleetmanifests import FleetManifest, fleet_manifest
+from fleethpa.changes.fleetmanifests import fleet_manifest, present_manifest
 from fleethpa.changes.manifests import (
     FieldValidation,
     FileManifest,
@@ -23,6 +23,7 @@ from fleethpa.changes.manifests import (
 from fleethpa.changes.schedules import SEASONS, TimedPolicy, parse_rule, parse_zone
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import closed_window
+from fleethpa.fleet.finding import chosen
 from fleethpa.fleet.prices import price_for, price_of
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
@@ -41,7 +42,7 @@ from fleethpa.questions.backtestreport import Reported, report
 from fleethpa.questions.backtests import BacktestRequest, requests, run_all
 from fleethpa.questions.fleetbacktests import fleet_report, run_fleets, tried
 from fleethpa.show.formats import to_yaml_documents
-from schemas.keys import HpaId
+from schemas.keys import FLEET, HpaId
 from schemas.observed import FLEET_KIND
 from streams.analysis.acrossclusters import FleetBacktest
 from streams.analysis.backtest import Backtest
@@ -110,8 +111,9 @@ def backtest(
 
     Two models. closed: the candidate scales, and the recorded total load is divided over its pods. open: samples and
     scale stay as recorded; the candidate's recommendations have no effect. --schedule and --forecast change settings
-    over time; `fleethpa schedule` applies a schedule. -f with a FleetHPA: one autoscaler over its clusters against the
-    separate HPAs of the recorded past, in the open loop. Exit 1 if a --fail-if condition is met, for use in CI.
+    over time; `fleethpa schedule` applies a schedule. -f with a FleetHPA, or @fleet/NAMESPACE/NAME, which may have
+    --set: one autoscaler over its clusters against what was recorded in each, in the open loop. Exit 1 if a --fail-if
+    condition is met, for use in CI.
     """
     given = parse_price(price)
     policy = _policy(rules, time_zone, forecast, model)
@@ -119,10 +121,13 @@ def backtest(
     gates = [parse_fail_if(text) for text in conditions]
     window = closed_window(since, until, session.now_ms())
     read = _manifests(session, files, validate)
-    if fleets := _fleets(read, selection, given=bool(settings or policy.changes or emit_yaml)):
-        whole, prices = session.run(_run_fleets(session, fleets, window, given))
+    fleets = _of_fleets(read) if read is not None else []
+    if fleets or any(ref.cluster == FLEET for ref in selection.refs):
+        _check_alone(read, selection, settings, given=bool(policy.changes or emit_yaml))
+        whole, prices = session.run(_run_fleets(session, fleets, selection, settings, window, given))
         failed = [text for result in whole for text in _failed(result.name, result.recorded, result.candidate, gates)]
-        session.publish(fleet_report(whole, failed, prices), output, html=html, plot=plot)
+        made = fleet_report(whole, failed, prices, settings, is_there=not fleets)
+        session.publish(made, output, html=html, plot=plot)
         return ANSWER_IS_NO if failed else OK
     if not (files or settings or policy.changes):
         raise usage("backtest what?", cause="Name a candidate.", next_step="-f hpa.yaml, or --set maxReplicas=16 NAME")
@@ -187,32 +192,40 @@ def _of_fleets(read: Input) -> list[FileManifest]:
     return [each for each in read.others if each.body["kind"] == FLEET_KIND]
 
 
-def _fleets(read: Input | None, selection: Selection, *, given: bool) -> list[FleetManifest]:
-    """The FleetHPAs that are tried. `given`: other candidates are named beside them.
+def _check_alone(read: Input | None, selection: Selection, settings: tuple[str, ...], *, given: bool) -> None:
+    """See that nothing else is to be tried beside FleetHPAs. `given`: other candidates are named.
 
-    Raises CommandError: one is invalid, or something else is to be tried in the same run (exit 2).
+    Raises CommandError: something else is to be tried in the same run (exit 2).
     """
-    found = _of_fleets(read) if read is not None else []
-    if not found or read is None:
-        return []
     model = click.get_current_context().get_parameter_source("model")
     if model is ParameterSource.COMMANDLINE and click.get_current_context().params["model"] == "closed":
         raise usage("a FleetHPA is tried in the open loop only", next_step="leave out --model closed")
-    if read.hpas or given or selection.refs:
+    others = any(ref.cluster != FLEET for ref in selection.refs)
+    if given or others or (read is not None and (read.hpas or settings or selection.refs)):
         raise usage(
             "a FleetHPA is tried by itself",
             cause="Its clusters and settings are in its manifest: names, --set, --schedule, --forecast, --emit-yaml "
-            "and HorizontalPodAutoscalers do not go with it.",
+            "and HorizontalPodAutoscalers do not go with it. Without a manifest, one that is there may have --set.",
+            next_step=f"fleethpa backtest {FLEET}/NAMESPACE/NAME --set cpu=50%",
         )
-    return [fleet_manifest(each, selection.namespace or "default") for each in found]
 
 
 async def _run_fleets(
-    session: Session, fleets: Sequence[FleetManifest], window: tuple[int, int], price: Decimal | None
+    session: Session,
+    manifests: Sequence[FileManifest],
+    selection: Selection,
+    settings: tuple[str, ...],
+    window: tuple[int, int],
+    price: Decimal | None,
 ) -> tuple[list[FleetBacktest], dict[str, Decimal | None]]:
-    """Try FleetHPAs; and give the price of a replica-hour in each of their clusters (`price`: in all)."""
+    """Try FleetHPAs, of manifests or those that are named; and give the price of a replica-hour in each of their
+    clusters (`price`: in all).
+    """
+    fleets = [fleet_manifest(each, selection.namespace or "default") for each in manifests]
     async with session.past() as past:
         state = await read_state(past)
+        named = [] if manifests else chosen(state, selection)
+        fleets += [present_manifest(view, view.fleet, settings) for view in named if view.fleet is not None]
         clusters = {member.name for each in fleets for member in each.members}
         prices = {name: price_of(state.settings, name) if price is None else price for name in clusters}
         return await run_fleets(past, [tried(each, state) for each in fleets], window), prices

@@ -19,12 +19,15 @@ from fleethpa.show import words
 from fleethpa.show.report import Grid, QuestionReport, Section, Sentences
 from fleethpa.show.times import UNKNOWN
 from fleethpa.show.words import one_line
+from schemas.keys import FLEET
 from streams.analysis.answer import Answer, answer
 from streams.analysis.candidate import CandidateError, candidate
+from streams.analysis.wholes import shares, with_spec
 from streams.history.evaluations import evaluation_of
 from streams.history.past import LogGoneError
 from streams.history.recorded import Recorded
 from streams.hpa.evaluation import MetricEvaluation
+from streams.state.fleet import CONSTRAINT as SHARE
 from streams.state.guards import left_its_type
 from streams.state.inputs import EvaluationInputs
 
@@ -67,7 +70,8 @@ def what_if(
     """Evaluate once more on the inputs of a decision, with another spec (-f, --set) or other metric values (--metric).
 
     Nothing is written. Earlier recommendations, pods and everything else are as they were for that decision. Of a
-    FleetHPA, --cluster-away says what the other clusters could have if one were lost now and its load went to them.
+    FleetHPA, --set changes the spec of the whole, and --cluster-away says what the other clusters could have if one
+    were lost now and its load went to them.
     """
     if cluster_away is not None:
         if files or settings or values:
@@ -80,12 +84,29 @@ def what_if(
     read = read_input(files, validate)
     warn_about_fields(session, read)
     recorded, inputs = session.run(_inputs(session, what, namespace))
+    if SHARE in recorded.decision.constraints_applied:
+        whole = recorded.hpa._replace(cluster=FLEET)
+        cause = f"Its replicas are the share that FleetHPA {whole} allots, whatever its own spec and metrics say."
+        raise usage(
+            f"{recorded.hpa} decides nothing by itself", cause=cause, next_step=f"fleethpa what-if {whole} --set …"
+        )
+    if inputs.fleet is not None and (files or values):
+        raise usage(
+            f"of FleetHPA {recorded.hpa} only the spec can be changed, with --set",
+            cause="It decides over the sums that its clusters report.",
+            next_step="fleethpa backtest -f tries a manifest of a FleetHPA on what was recorded",
+        )
     spec = _candidate(read, files, inputs) if files else inputs.spec
     changed, stated = _changed(inputs, spec, settings, values)
     stated = [*files, *settings, *stated]
 
     before, after = answer(inputs), answer(changed)
-    session.publish(_report(inputs, recorded, before, after, stated, {"set": settings, "metrics": values}), output)
+    asked: dict[str, Sequence[str]] = {"set": settings, "metrics": values}
+    made = _report(inputs, recorded, before, after, stated, asked)
+    if inputs.fleet is not None and changed.fleet is not None:
+        of_before, of_after = shares(inputs, inputs.fleet, before), shares(changed, changed.fleet, after)
+        made = _with_division(made, of_before, of_after)
+    session.publish(made, output)
 
 
 async def _inputs(session: Session, what: str, namespace: str | None) -> tuple[Recorded, EvaluationInputs]:
@@ -149,7 +170,8 @@ def _changed(
     elif spec is inputs.spec:
         return changed, stated
     try:
-        return candidate(inputs.hpa, spec).on(changed), stated
+        tried = candidate(inputs.hpa, spec)
+        return (tried.on(changed) if inputs.fleet is None else with_spec(inputs, inputs.fleet, tried)), stated
     except CandidateError as error:
         raise usage(str(error)) from error
 
@@ -186,6 +208,14 @@ def _report(
     metrics = Grid(rows) if len(rows) > 1 else Sentences([_UNASKED])
     head = Section(str(recorded.hpa), f"decision {recorded.decision.id}", [Sentences(facts)])
     return QuestionReport("What if", "WhatIf", document, [head, Section(parts=[metrics])])
+
+
+def _with_division(made: QuestionReport, before: dict[str, int], after: dict[str, int]) -> QuestionReport:
+    """Add what each cluster of a FleetHPA that is not away has of the total."""
+    rows = [("CLUSTER", "RECORDED", "WHAT IF"), *[(name, str(before[name]), str(after[name])) for name in before]]
+    clusters = {name: {"recorded": before[name], "whatIf": after[name]} for name in before}
+    sections = [*made.sections, Section(parts=[Grid(rows, numbers=True)])] if before else made.sections
+    return made._replace(document={**made.document, "clusters": clusters}, sections=sections)
 
 
 def _counts(made: Answer) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -13,7 +13,7 @@ from fleethpa.changes.fleetmanifests import FleetManifest
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.questions.backtestreport import measured, minutes
-from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences
+from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.times import rfc3339
 from fleethpa.show.words import counted
 from schemas.keys import HpaId
@@ -27,6 +27,19 @@ _UNKNOWN: Final = (
     "whether traffic follows replicas from one cluster to another: that is for whoever routes it",
     "pods that could not have been scheduled in a cluster",
 )
+
+
+class _Was(NamedTuple):
+    """How the report calls what was recorded. `had`: with the place of the replica-hours."""
+
+    head: str
+    short: str
+    who: str
+    had: str
+
+
+_SEPARATE: Final = _Was("separate HPAs", "HPA", "Separate HPAs", "the separate HPAs had {}")
+_AS_RECORDED: Final = _Was("recorded", "recorded", "HPAs in clusters", "{} were recorded")
 
 
 def tried(manifest: FleetManifest, state: FleetState) -> FleetTried:
@@ -97,50 +110,67 @@ async def _run(past: Past, fleet: FleetTried, window: tuple[int, int]) -> FleetB
 
 
 def fleet_report(
-    results: Sequence[FleetBacktest], failed: Sequence[str], prices: Mapping[str, Decimal | None]
+    results: Sequence[FleetBacktest],
+    failed: Sequence[str],
+    prices: Mapping[str, Decimal | None],
+    changes: Sequence[str] = (),
+    *,
+    is_there: bool = False,
 ) -> QuestionReport:
     """The report of some FleetHPAs.
 
     Args:
         failed: the conditions of `--fail-if` that are met.
         prices: of a replica-hour, by cluster; None: it has none.
+        changes: of the deployed specs.
+        is_there: they are deployed, so what was recorded in their clusters may be their own doing.
     """
+    was = _AS_RECORDED if is_there else _SEPARATE
+    verdicts = [verdict(_verdict(each, prices, changes, was, named=len(results) > 1)) for each in results]
     summary = [Section(parts=[Sentences([f"FAILED: {text}" for text in failed], "red")])] if failed else []
     return QuestionReport(
         "Backtest of FleetHPAs",
         "FleetBacktestList",
         {"items": [_document(each) for each in results], "failed": list(failed)},
-        [_section(each, prices) for each in results],
+        [*verdicts, *[_section(each, was) for each in results]],
         summary,
         [Notes("This model cannot know:", _UNKNOWN)],
     )
 
 
-def _section(result: FleetBacktest, prices: Mapping[str, Decimal | None]) -> Section:
+def _section(result: FleetBacktest, was: _Was) -> Section:
     return Section(
         f"FleetHPA {result.name}",
         f"{rfc3339(result.since_ms)} … {rfc3339(result.until_ms)}   {counted(result.periods, 'sync period')}",
         [
-            Sentences([*_verdict(result, prices), "model: open loop: samples, pods and scales stay as recorded"]),
-            measured(result.recorded, result.candidate, ("the whole", "separate HPAs", "FleetHPA", "change")),
-            _members(result),
-            _chart(result),
+            Sentences([*_details(result, was), "model: open loop: samples, pods and scales stay as recorded"]),
+            measured(result.recorded, result.candidate, ("the whole", was.head, "FleetHPA", "change")),
+            _members(result, was),
+            _chart(result, was),
         ],
     )
 
 
-def _verdict(result: FleetBacktest, prices: Mapping[str, Decimal | None]) -> list[str]:
+def _verdict(
+    result: FleetBacktest, prices: Mapping[str, Decimal | None], changes: Sequence[str], was: _Was, *, named: bool
+) -> str:
     had, has = result.recorded.replica_hours, result.candidate.replica_hours
     change = f"{(has / had - 1) * 100:+.1f} %" if had else ""
     count = counted(len(result.members), "cluster")
     noted = "; ".join(filter(None, (change, _money(result, prices))))
-    texts = [
-        f"One autoscaler over {count} would have wanted {has:,.2f} replica-hours; "
-        f"the separate HPAs had {had:,.2f}{f' ({noted})' if noted else ''}."
-    ]
+    who = f"{result.name}: one autoscaler" if named else "One autoscaler"
+    tried_ = f" with {', '.join(changes)}" if changes else ""
+    return (
+        f"{who} over {count}{tried_} would have wanted {has:,.2f} replica-hours; "
+        f"{was.had.format(f'{had:,.2f}')}{f' ({noted})' if noted else ''}."
+    )
+
+
+def _details(result: FleetBacktest, was: _Was) -> list[str]:
+    texts = []
     if blocked := [each for each in result.members if each.recorded_at_max_minutes]:
         named = ", ".join(f"{each.hpa.cluster} for {minutes(each.recorded_at_max_minutes)}" for each in blocked)
-        texts.append(f"Separate HPAs were at their own maxReplicas: {named}.")
+        texts.append(f"{was.who} were at their own maxReplicas: {named}.")
     if result.undecided:
         texts.append(f"In {counted(result.undecided, 'sync period')} no metric could be read, and nothing was decided.")
     return texts
@@ -160,8 +190,8 @@ def _money(result: FleetBacktest, prices: Mapping[str, Decimal | None]) -> str:
     return f"{abs(cost):,.2f} {'more' if cost > 0 else 'less'}"
 
 
-def _members(result: FleetBacktest) -> Grid:
-    head = ("cluster", "HPA: mean", "most", "at its maximum", "share: mean", "most", "changes", "away")
+def _members(result: FleetBacktest, was: _Was) -> Grid:
+    head = ("cluster", f"{was.short}: mean", "most", "at its maximum", "share: mean", "most", "changes", "away")
     rows = [
         (
             each.hpa.cluster,
@@ -178,11 +208,11 @@ def _members(result: FleetBacktest) -> Grid:
     return Grid([head, *rows], "by cluster", numbers=True)
 
 
-def _chart(result: FleetBacktest) -> Chart:
+def _chart(result: FleetBacktest, was: _Was) -> Chart:
     recorded = [(each.time_ms, each.replicas) for each in result.recorded_moments]
     whole = [(each.time_ms, each.replicas) for each in result.candidate_moments]
     top = max([1.0, *[float(count) for _, count in (*recorded, *whole)]])
-    curves = (Curve("separate HPAs", "recorded", recorded), Curve("FleetHPA", "candidate", whole))
+    curves = (Curve(was.head, "recorded", recorded), Curve("FleetHPA", "candidate", whole))
     label = f"replicas of all clusters over time of {result.name}"
     return Chart("Replicas", label, curves, result.since_ms, result.until_ms, top)
 

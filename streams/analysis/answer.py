@@ -36,9 +36,8 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 def answer(inputs: EvaluationInputs) -> Answer:
     """Evaluate and apply the guards, as the decider does."""
-    evaluation = decide(
-        inputs.autoscaler, inputs.status, inputs.observation, inputs.history, inputs.settings, inputs.now_ms
-    )
+    seen = inputs.observation if inputs.fleet is None else inputs.fleet.joined
+    evaluation = decide(inputs.autoscaler, inputs.status, seen, inputs.history, inputs.settings, inputs.now_ms)
     evaluation, fallback = with_fallback(evaluation, inputs.autoscaler, inputs.fallback, inputs.failures)
     evaluation, override = with_override(evaluation, inputs.autoscaler, inputs.override, inputs.status)
     made = constraints(evaluation)

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from schemas.decisions import log_offset_of
 from schemas.entries import Entry, LogRecord
-from schemas.keys import HpaId, partition_for, split_namespace_key
+from schemas.keys import FLEET, HpaId, partition_for, split_namespace_key
 from schemas.observed import AutoscalerList, AutoscalerSet, ScaleSet
 from streams.archive.segments import PlainRecord
 from streams.history.past import LogGoneError, Past
@@ -292,7 +292,8 @@ async def _by_hpa(
             async with aclosing(between) as events:
                 async for event in events:
                     hpa = hpa_of(event)
-                    if hpa not in found:  # left for later within its record
+                    # Left for later within its record; or a FleetHPA, which reads sums of clusters and no pods.
+                    if hpa not in found or hpa.cluster == FLEET:
                         continue
                     take(found[hpa], event)
                     counts[hpa] += 1

@@ -26,6 +26,7 @@ from streams.hpa.evaluation import (
     ScaleApplied,
     new_status,
 )
+from streams.hpa.metrics import JoinedObservation
 from streams.hpa.observation import NO_PODS, Observation, Scale
 from streams.hpa.parts import PartObservation, recent, summed
 from streams.hpa.status import Conditions
@@ -36,7 +37,7 @@ from streams.state.clustersettings import Effective
 from streams.state.drafts import Decided, DraftRecord, Limited, decision_id, record
 from streams.state.fastpath import Repeated
 from streams.state.hpastate import WRITE_TTL_MS, Hpa
-from streams.state.inputs import EvaluationInputs
+from streams.state.inputs import EvaluationInputs, FleetInputs
 from streams.state.ledger import Draft, StateError
 from streams.state.memo import Memo
 from streams.state.namespace import Namespace
@@ -75,7 +76,7 @@ def evaluate(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) 
     subject = subject_of(state, namespace, hpa, settings)
     observed = observe(subject)
     count_size(subject, observed)
-    if probe is not None and not subject.ignores and hpa.row.fleet is None:
+    if probe is not None and not subject.ignores:
         probe(probed(subject, observed))
     decided = decide(subject, observed)
     _register(subject, observed, decided.evaluation)
@@ -384,9 +385,11 @@ def _note(
 
 
 def probed(subject: Subject, observed: Observed) -> EvaluationInputs:
-    """Give what an evaluation reads, for a probe. Of a FleetHPA, whose pods are sums, that is the scale alone."""
-    seen = observed.observation
-    if not isinstance(seen, Observation):
+    """Give what an evaluation reads, for a probe."""
+    seen, whole = observed.observation, None
+    if isinstance(seen, JoinedObservation) and subject.hpa.row.fleet is not None:
+        whole = FleetInputs(seen, subject.hpa.row.fleet, subject.state.now_ms)
+    if isinstance(seen, JoinedObservation):
         seen = Observation(seen.scale, answers=(None,) * len(subject.autoscaler.metrics))
     state, hpa, row, settings = subject.state, subject.hpa, subject.hpa.row, subject.settings
     return EvaluationInputs(
@@ -417,4 +420,5 @@ def probed(subject: Subject, observed: Observed) -> EvaluationInputs:
         native_moves=row.native_moves,
         moves=observed.moves,
         follows_native=subject.follows_native,
+        fleet=whole,
     )

@@ -10,7 +10,9 @@ from schemas.observed import Mode, Origin
 from streams.across.capacity import CapacityLeft
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.evaluation import History
+from streams.hpa.metrics import JoinedObservation
 from streams.hpa.observation import Observation
+from streams.state.acrossrows import FleetRow
 from streams.state.budget import Left, Way
 from streams.state.overrides import Fallback, Override
 
@@ -38,6 +40,16 @@ class Guards(Struct, frozen=True, gc=False):
     def left(self, way: Way) -> Left | None:
         """What the budgets leave to removals or to additions; None: nothing bounds them."""
         return self.removal if way == "removal" else self.addition
+
+
+class FleetInputs(Struct, frozen=True, gc=False):
+    """What an evaluation of a FleetHPA reads: the parts that its clusters reported, added up, and what it knew of them
+    before it. `now_ms`: log time.
+    """
+
+    joined: JoinedObservation
+    row: FleetRow
+    now_ms: int
 
 
 class EvaluationInputs(Struct, frozen=True, kw_only=True):
@@ -76,6 +88,8 @@ class EvaluationInputs(Struct, frozen=True, kw_only=True):
     moves: tuple[tuple[int, int, int, str], ...] = ()
     follows_native: bool = False
     """In shadow beside a native controller, whose writes take the place of outcomes: its scale events are the HPA's."""
+    fleet: FleetInputs | None = None
+    """Of a FleetHPA, whose `observation` has the scale alone."""
 
 
 class WriteEnded(Struct, frozen=True, kw_only=True):
