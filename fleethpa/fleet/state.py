@@ -58,20 +58,8 @@ async def read_state(past: Past, partitions: Iterable[int] | None = None) -> Fle
     Raises CommandError: the log does not hold that time (exit 2 or 4). Raises ArchiveError, CoreError: the source
     cannot be read now.
     """
-    try:
-        with _no_collection():
-            folded = await past.fleet(partitions)
-    except (ArchiveError, CoreError) as error:
-        if past.at_ms is None:
-            raise
-        raise usage(str(error), next_step="fleethpa audit verify") from error
-    clock_ms = max((each.partition.clock_ms for each in folded), default=0)
-    ends = {each.partition.number: await past.last_ms(each.partition.number) for each in folded if each.behind}
-    if past.at_ms is not None and all(each.partition.applied_offset < 0 for each in folded):
-        older = "name a later time, or an archive that was begun earlier: --from DIR"
-        what = f"the log has nothing as old as {rfc3339(past.at_ms)}"
-        raise not_found(what, cause=await _begin(past), next_step=older)
-    state = _state(folded, clock_ms, ends)
+    with _no_collection():
+        state = await _folded(past, partitions)
     for name, cluster in state.clusters.items():
         if text := cut_off(name, cluster.clock_ms, cluster.troubles):
             _put(state, name, cut_off=text)
@@ -82,6 +70,22 @@ async def read_state(past: Past, partitions: Iterable[int] | None = None) -> Fle
     for text in state.remarks:
         past.remark(text)
     return state
+
+
+async def _folded(past: Past, partitions: Iterable[int] | None) -> FleetState:
+    try:
+        folded = await past.fleet(partitions)
+    except (ArchiveError, CoreError) as error:
+        if past.at_ms is None:
+            raise
+        raise usage(str(error), next_step="fleethpa audit verify") from error
+    clock_ms = max((each.partition.clock_ms for each in folded), default=0)
+    ends = {each.partition.number: await past.last_ms(each.partition.number) for each in folded if each.behind}
+    if past.at_ms is not None and all(each.partition.applied_offset < 0 for each in folded):
+        older = "name a later time, or an archive that was begun earlier: --from DIR"
+        what = f"the log has nothing as old as {rfc3339(past.at_ms)}"
+        raise not_found(what, cause=await _begin(past), next_step=older)
+    return _state(folded, clock_ms, ends)
 
 
 async def look_for_trouble(past: Past, partition: int | None = None) -> None:
@@ -303,10 +307,10 @@ def pause_text(scope: str, kind: str, pause: Pause) -> str:
 def _clusters(state: FleetState, partitions: Sequence[State]) -> dict[str, ClusterView]:
     found: dict[str, ClusterView] = {}
     # Silence counts from the newest record in the log: without ingest no report of an observer or reconciler arrives.
-    clock_ms = min(state.clock_ms, state.newest_ms + INGEST_EVERY_MS)
+    clock_ms, is_cut_off = min(state.clock_ms, state.newest_ms + INGEST_EVERY_MS), state.is_cut_off
 
     def view(name: str) -> ClusterView:
-        return found.setdefault(name, ClusterView(name, clock_ms=clock_ms, is_cut_off=state.is_cut_off))
+        return found.setdefault(name, ClusterView(name, clock_ms=clock_ms, is_cut_off=is_cut_off))
 
     for hpa in state.hpas.values():
         cluster = view(hpa.id.cluster)

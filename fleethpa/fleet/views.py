@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -140,6 +140,11 @@ class HpaView:
     def problems(self) -> tuple[Problem, ...]:
         """Everything that is wrong with it; empty: nothing."""
         return tuple(_problems(self))
+
+    @property
+    def weight(self) -> int:
+        """How early it is listed: 2: it waits for what it wants; 1: it has another problem; 0: it has none."""
+        return 2 if any(problem.waits for problem in self.problems) else 1 if self.problems else 0
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -351,6 +356,11 @@ class FleetState:
     """Processes that hang or do not run."""
     remarks: tuple[str, ...] = ()
     """Each reason why it is not of the moment that was asked for, or not whole, with the next step."""
+
+    @cached_property
+    def ordered(self) -> Sequence[HpaView]:
+        """All HPAs, those with problems first. It is sorted once: ask when the state is complete."""
+        return sorted(self.hpas.values(), key=lambda view: (-view.weight, view.id))
 
     @property
     def newest_ms(self) -> int:

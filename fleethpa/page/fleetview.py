@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import takewhile
 from typing import Any, Final, get_args
 
 from fleethpa.fleet.filters import DIRECTIONS, LIMITS
@@ -132,7 +133,7 @@ def _term(part: str, words: Sequence[str]) -> Term:
     return Term(word, value, negated)
 
 
-SHOWN: Final = 100
+SHOWN: Final = 50
 """Rows on one page."""
 SPARK_MS: Final = 3_600_000
 SPARK_WIDTH: Final = 90
@@ -144,7 +145,7 @@ LEFT_OUT: Final = frozenset({"NAMESPACE", "NAME", "CLUSTER", "AGE", "REFERENCE"}
 def fleet_view(state: FleetState, query: str, number: int, now_ms: int) -> dict[str, Any]:
     """What the template shows; `number`: of the page of rows, from 1 on; one that is not there is the nearest."""
     wanted, mistake = filter_of(query, FLEET_WORDS)
-    order = sorted(state.hpas.values(), key=lambda view: (-_weight(view), view.id))
+    order = state.ordered
     # Without a filter, clusters of a FleetHPA that have no problem of their own are in its row.
     found = [view for view in order if (wanted.fits(_words(view)) if wanted.terms else not _is_in_whole(view, state))]
     pages = max(1, -(-len(found) // SHOWN))
@@ -160,7 +161,6 @@ def fleet_view(state: FleetState, query: str, number: int, now_ms: int) -> dict[
         "flags": wanted.flags(FLEET_FLAGS),
         "columns": [column for column in listing.columns if not column.wide],
         "rows": rows,
-        "weight": _weight,
         "sparkline": lambda view: sparkline(replace(view, moves=moves_of_whole(view, state)) if view.members else view),
         "member_of": member_of,
         "in_wholes": 0 if wanted.terms else len(order) - len(found),
@@ -175,7 +175,7 @@ def fleet_view(state: FleetState, query: str, number: int, now_ms: int) -> dict[
 
 def verdict(state: FleetState) -> str:
     """The fleet in one sentence."""
-    troubled = sum(bool(view.problems) for view in state.hpas.values())
+    troubled = sum(1 for _ in takewhile(lambda view: view.weight, state.ordered))
     silent = [cluster.name for cluster in state.clusters.values() if cluster.hidden is not None]
     if not state.hpas:
         return "No HPA is known yet."
@@ -206,12 +206,6 @@ def cluster_rows(state: FleetState) -> list[dict[str, Any]]:
         }
         for view in listing.items
     ]
-
-
-def _weight(view: HpaView) -> int:
-    """How early a row comes: those that wait for what they want, then those with a remark, then the others."""
-    problems = view.problems
-    return 2 if any(problem.waits for problem in problems) else 1 if problems else 0
 
 
 def _words(view: HpaView) -> dict[str, Sequence[str]]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import groupby
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup
@@ -30,13 +31,34 @@ NAMED: Final = 3
 LATEST: Final = 6
 TOP_LEVEL: Final = 4
 """The level of an HPA that has all that it may have; 0: it has its least."""
-DENSITIES: Final = ((30, "sparse"), (600, "roomy"), (2_500, "close"))
-"""Up to so many HPAs the cells are this large; beyond they are the smallest."""
+BLOCK: Final = 10, 5
+"""Cells of a strip that are one picture: columns and rows. The pictures of a cluster wrap as words do; an element for
+each cell would take a browser longer than the rest of the view.
+"""
 HELD: Final = frozenset({"held", "paused"})
+MARKS: Final = frozenset({"bad", "kept"})
+"""Classes of what is drawn over a cell."""
 NO_TROUBLE: Final = HELD | {"off"}
 """Labels of problems that somebody or a brake wants."""
 SHAPES: Final = {"held": "held", "paused": "held", "off": "held", "at max": "up"}
 """Label of a problem -> the class of its colour and shape, where it is not trouble."""
+
+
+class Density(NamedTuple):
+    """How large cells are drawn up to a number of HPAs: their size, and the space between two of them, in pixels."""
+
+    most: float
+    name: str
+    cell: int
+    gap: int
+
+
+DENSITIES: Final = (
+    Density(30, "sparse", 22, 3),
+    Density(600, "roomy", 13, 3),
+    Density(2_500, "close", 10, 2),
+    Density(inf, "dense", 7, 1),
+)
 
 
 class Tile(NamedTuple):
@@ -87,11 +109,12 @@ def strip_view(state: FleetState, rate: float | None) -> dict[str, Any]:
     """What the template shows beside the list. `rate`: decisions per second; None: not known."""
     views = list(state.hpas.values())
     causes = [*_of_clusters(state.clusters.values()), *_causes(views)]
+    density = next(each for each in DENSITIES if len(views) <= each.most)
     return {
         "tiles": list(_tiles(state, views, sum(each.problem.waits and each.hpas > 0 for each in causes), rate)),
-        "strip": _rows(state),
+        "strip": _rows(state, density),
         "groups": [group_row(group) for group in groups_of(state).values()],
-        "density": next((name for most, name in DENSITIES if len(views) <= most), "dense"),
+        "density": density,
         "causes": causes[:CAUSES],
         "more_causes": max(0, len(causes) - CAUSES),
         "latest": nlargest(LATEST, _moves(views), key=lambda each: (each[1].time_ms, each[0])),
@@ -153,13 +176,13 @@ def _changes(state: FleetState, views: Sequence[HpaView]) -> Tile:
 # --- the strip --------------------------------------------------------------------------------------------------------
 
 
-def _rows(state: FleetState) -> list[StripRow]:
+def _rows(state: FleetState, density: Density) -> list[StripRow]:
     by_cluster = {name: list(found) for name, found in groupby(state.hpas.values(), key=lambda view: view.id.cluster)}
     listing = cluster_listing(list(state.clusters.values()))
-    return [_row(view, by_cluster.get(view.name, []), listing) for view in listing.items]
+    return [_row(view, by_cluster.get(view.name, []), listing, density) for view in listing.items]
 
 
-def _row(cluster: ClusterView, views: Sequence[HpaView], listing: Any) -> StripRow:
+def _row(cluster: ClusterView, views: Sequence[HpaView], listing: Any, density: Density) -> StripRow:
     cells = [_cell(view) for view in views]
     levels = Counter(cell.partition(" ")[0] for cell in cells)
     troubled = sum(" bad" in cell for cell in cells)
@@ -168,8 +191,33 @@ def _row(cluster: ClusterView, views: Sequence[HpaView], listing: Any) -> StripR
     )
     style = (listing.style(cluster) if listing.style else "") or "green"
     texts = {column.header: column.cell(cluster) for column in listing.columns}
+    at_once = BLOCK[0] * BLOCK[1]
+    picture = "".join(_block(cells[first : first + at_once], density) for first in range(0, len(cells), at_once))
     # The classes are words of this module; no name of the fleet is in the markup.
-    return StripRow(cluster.name, style, texts, label, Markup("".join(f'<i class="{cell}"></i>' for cell in cells)))
+    return StripRow(cluster.name, style, texts, label, Markup(picture))
+
+
+def _block(cells: Sequence[str], density: Density) -> str:
+    """Some cells as one picture (SVG): a path for each class, with a square for each of its cells."""
+    cell, step, columns = density.cell, density.cell + density.gap, BLOCK[0]
+    wide = round(cell * 0.3, 1)
+    dot = f"a{wide} {wide} 0 1 0 {2 * wide} 0a{wide} {wide} 0 1 0-{2 * wide} 0z"
+    paths: dict[str, list[str]] = {}
+    for number, classes in enumerate(cells):
+        x, y = step * (number % columns), step * (number // columns)
+        place, _, mark = classes.partition(" ")
+        paths.setdefault(place, []).append(f"M{x} {y}h{cell}v{cell}h-{cell}z")
+        if mark == "kept":  # drawn with a line of two pixels, within the edges of the cell
+            paths.setdefault(mark, []).append(f"M{x + 1} {y + 1}h{cell - 2}v{cell - 2}h-{cell - 2}z")
+        elif mark:
+            paths.setdefault(mark, []).append(f"M{x + cell / 2 - wide} {y + cell / 2}{dot}")
+    drawn = "".join(f'<path class="{each}" d="{"".join(paths[each])}"/>' for each in sorted(paths, key=_is_mark))
+    width, height = step * min(len(cells), columns), step * -(-len(cells) // columns)
+    return f'<svg width="{width}" height="{height}">{drawn}</svg>'
+
+
+def _is_mark(class_: str) -> bool:
+    return class_ in MARKS
 
 
 def _cell(view: HpaView) -> str:

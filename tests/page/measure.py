@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import itertools
 import multiprocessing
+import os
 import random
 import statistics
 import time
@@ -24,7 +25,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, CDPSession, sync_playwright
 
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState
@@ -240,6 +241,12 @@ class Served:
         self.process.join(20)
 
     @property
+    def cpu_s(self) -> float:
+        """CPU time that the server has used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
     def rss_mb(self) -> float:
         """Resident memory of the server."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
@@ -273,6 +280,27 @@ def paints(browser: Browser, address: str) -> list[float]:
         found.append(page.evaluate(FIRST_PAINT))
         context.close()
     return found
+
+
+def work(browser: Browser, address: str) -> list[float]:
+    """CPU time of the browser's main thread until a view is loaded, each in a fresh context (ms)."""
+    found = []
+    for _ in range(PAINTS):
+        context = browser.new_context(viewport={"width": 1280, "height": 800})
+        page = context.new_page()
+        session = context.new_cdp_session(page)
+        session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        before = _busy_s(session)
+        page.goto(address)
+        page.evaluate(FIRST_PAINT)
+        found.append(1_000 * (_busy_s(session) - before))
+        context.close()
+    return found
+
+
+def _busy_s(session: CDPSession) -> float:
+    metrics = session.send("Performance.getMetrics")["metrics"]
+    return float(next(each["value"] for each in metrics if each["name"] == "TaskDuration"))
 
 
 def chart(browser: Browser, address: str, span: str) -> tuple[float, float, int]:
@@ -406,11 +434,16 @@ async def memory(served: Served, browsers: int, minutes: float) -> None:
 
 def fleet_figures(browser: Browser, hpas: int) -> None:
     """Print how long the fleet takes."""
-    with Served(hpas) as large:
+    with Served(hpas, varied=True) as large:
         times(large.address, 3)
+        before_s = large.cpu_s
         found, size = times(large.address, REQUESTS)
         print(f"/ of {hpas:,} HPAs: {spread(found)}; {size / 1000:.0f} kB; server {large.rss_mb:.0f} MB")
-        print(f"first paint: {spread(paints(browser, large.address))}")
+        # No browser watches, so that the state is read again only once it is STALE_S old.
+        print(f"server: {1_000 * (large.cpu_s - before_s) / REQUESTS:.0f} ms of CPU each, with readings of the state")
+        for name, address in (("an empty page", f"{large.address}/login"), ("/", large.address)):
+            print(f"first paint of {name}: {spread(paints(browser, address))}")
+            print(f"CPU of the browser for {name}: {spread(work(browser, address))}")
 
 
 def chart_figures(browser: Browser, decisions: int) -> None:

@@ -29,15 +29,32 @@
     return !isWhole && moves.length && moves[0][0] > time ? null : count;
   };
 
+  // As BLOCK and `_block` in stripview.py: the cells of a cluster are pictures of so many columns and rows.
+  const COLUMNS = 10;
+  const CELLS = 50;
+  const size = () => ({ cell: Number(strip().dataset.cell), step: Number(strip().dataset.cell) + Number(strip().dataset.gap) });
+  const shownNow = new Map(); // picture -> its paths as of now, while another moment is shown
+
   const show = async () => {
     const { end, span, clusters } = await replay();
     const time = end - Math.round((span * (slider().max - slider().value)) / slider().max);
+    const { cell, step } = size();
     document.querySelectorAll(".cells").forEach((row) => {
       const hpas = clusters[row.dataset.cluster] || [];
-      [...row.children].forEach((cell, at) => {
-        const count = hpas[at] ? countAt(hpas[at], time) : null;
-        cell.dataset.now ??= cell.className;
-        cell.className = !isReplaying() ? cell.dataset.now : count === null ? "none" : `l${level(count, hpas[at][1], hpas[at][2])}`;
+      [...row.children].forEach((picture, block) => {
+        if (!shownNow.has(picture)) shownNow.set(picture, picture.innerHTML);
+        if (!isReplaying()) {
+          picture.innerHTML = shownNow.get(picture);
+          return;
+        }
+        const paths = {};
+        hpas.slice(CELLS * block, CELLS * (block + 1)).forEach((hpa, at) => {
+          const count = countAt(hpa, time);
+          const place = count === null ? "none" : `l${level(count, hpa[1], hpa[2])}`;
+          const square = `M${step * (at % COLUMNS)} ${step * Math.floor(at / COLUMNS)}h${cell}v${cell}h-${cell}z`;
+          paths[place] = (paths[place] || "") + square;
+        });
+        picture.innerHTML = Object.entries(paths).map(([place, drawn]) => `<path class="${place}" d="${drawn}"/>`).join("");
       });
     });
     const text = `${new Date(time * 1000).toISOString().slice(0, 19)}Z`;
@@ -67,27 +84,32 @@
         if (!isReplaying()) stop();
       }, FRAME_MS);
     }
-    const cell = event.target.closest?.(".cells > i");
-    if (cell?.title) {
-      const [name] = cell.title.split(" ");
+    const row = event.target.closest?.(".cells");
+    if (row?.title) {
+      const [name] = row.title.split(" ");
       location.assign(`/hpa/${name.split("/").map(encodeURIComponent).join("/")}${location.search.includes("at=") ? `?at=${encodeURIComponent(new URLSearchParams(location.search).get("at"))}` : ""}`);
     }
     return undefined;
   });
 
-  // A cell is named when it is pointed at: thousands of titles would double the page.
-  document.addEventListener("mouseover", async (event) => {
-    const cell = event.target.closest?.(".cells > i");
-    if (!cell || cell.title) return;
-    const { clusters } = await replay();
-    const row = cell.parentElement;
-    const hpa = (clusters[row.dataset.cluster] || [])[[...row.children].indexOf(cell)];
-    if (hpa) cell.title = `${row.dataset.cluster}/${hpa[0]} ${hpa[3] ?? "?"} of ${hpa[1]} to ${hpa[2]}`;
+  // The cell that is pointed at is named; a name in each of thousands of cells would double the page.
+  document.addEventListener("mousemove", async (event) => {
+    const picture = event.target.closest?.(".cells > svg");
+    if (!picture) return;
+    const row = picture.parentElement;
+    const { left, top } = picture.getBoundingClientRect();
+    const { step } = size();
+    const at = CELLS * [...row.children].indexOf(picture) + COLUMNS * Math.floor((event.clientY - top) / step) + Math.floor((event.clientX - left) / step);
+    const hpa = ((await replay()).clusters[row.dataset.cluster] || [])[at];
+    row.title = hpa ? `${row.dataset.cluster}/${hpa[0]} ${hpa[3] ?? "?"} of ${hpa[1]} to ${hpa[2]}` : "";
   });
 
   // While a moment of the past is shown, what comes in changes nothing; afterwards it is read anew.
   document.addEventListener("htmx:beforeRequest", (event) => {
     if (event.detail.elt.id === "fleet" && isReplaying()) event.preventDefault();
   });
-  document.addEventListener("htmx:afterSwap", () => { read = null; });
+  document.addEventListener("htmx:afterSwap", () => {
+    read = null;
+    shownNow.clear();
+  });
 })();
