@@ -34,7 +34,7 @@ from streams.state.namespace import Namespace
 from streams.state.overrides import override_in_force
 from streams.state.partitionrow import PartitionRow, ServedRow
 from streams.state.rowcodec import decode_row, partition_key
-from streams.state.rows import HpaRow, Pause
+from streams.state.rows import DirectoryKey, HpaRow, Pause
 
 if TYPE_CHECKING:
     from streams.history.past import Folded, Past
@@ -125,7 +125,7 @@ async def _find_hung(state: FleetState, past: Past) -> None:
 
 def _find_incomplete(state: FleetState) -> None:
     """Name the FleetHPAs of which only a part has the newest spec: the records of an `apply` or `delete` go to several
-    partitions, and some may not have arrived.
+    partitions, and some may not have arrived; and `adopt` and `release` go from cluster to cluster.
     """
     parts: dict[HpaId, dict[str, int]] = {}
     for hpa, view in state.hpas.items():
@@ -136,7 +136,13 @@ def _find_incomplete(state: FleetState) -> None:
         if view.fleet is not None:
             found, names = parts.get(hpa, {}), [each.name for each in view.fleet.clusters]
             wrong = [name for name in names if found.get(name) != view.revision] + sorted(found.keys() - set(names))
-            if wrong:
+            if view.mode == "enforce" and (own := [name for name in names if _has_own(state, hpa, name)]):
+                text = (
+                    f"{listed(own)} {'has an HPA of its' if len(own) == 1 else 'have HPAs of their'} own: a release or "
+                    f"an adopt has not ended. Next: fleethpa release {hpa}, or to keep it "
+                    f"fleethpa adopt {hpa} -C {','.join(names)}"
+                )
+            elif wrong:
                 text = (
                     f"{listed(wrong)} {'has' if len(wrong) == 1 else 'have'} another spec of it or none. "
                     f"Next: fleethpa get hpa {hpa} -o yaml | fleethpa apply -f -"
@@ -145,6 +151,12 @@ def _find_incomplete(state: FleetState) -> None:
             text = f"FleetHPA {view.whole}, which allots its share, is not there. Next: apply its manifest again"
         if text:
             state.hpas[hpa] = replace(view, incomplete=text)
+
+
+def _has_own(state: FleetState, whole: HpaId, cluster: str) -> bool:
+    """Whether a cluster of a FleetHPA has an HPA of its name that the cluster's own controller sees."""
+    namespace = state.namespaces.get((cluster, whole.namespace))
+    return namespace is not None and DirectoryKey(whole.name, "cluster") in namespace.directory
 
 
 def _put(state: FleetState, cluster: str, **changes: Any) -> None:

@@ -10,7 +10,7 @@ from click.testing import Result
 from fleethpa.changes import handover
 from fleethpa.frame.writer import SentRecord
 from reconciler.clusters.answers import UnreachableError
-from schemas.entries import WHOLE_PARTITION_KEY
+from schemas.entries import WHOLE_PARTITION_KEY, FleetAllotment
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerList, AutoscalerSet, Command, Target
 from schemas.observed import ScaleSet as Scale
@@ -154,11 +154,70 @@ def test_a_release_that_was_killed_is_ended_by_the_next_run(two: TwoClusters, ki
         two.run("release", WHOLE)
     two.killed_at = 0
     two.time_passes()
+    if "@fleet" in two.owners() and two.natives():
+        shown = " ".join(two.cli("describe", WHOLE).stdout.split())
+        assert f"a release or an adopt has not ended. Next: fleethpa release {WHOLE}" in shown
     result = two.run("release", WHOLE)
     assert result.exit_code == 0 or "there is no FleetHPA" in result.stderr, result.stderr
     two.time_passes()
     assert two.natives() == set(NAMES)
     assert two.owners() == {"east": "cluster shadow", "west": "cluster shadow"}
+
+
+@pytest.mark.parametrize("killed_at", [5, 8, 10])
+def test_a_release_that_was_killed_is_undone_by_adopt_as_describe_says(two: TwoClusters, killed_at: int) -> None:
+    two.have({"east": 6, "west": 3})
+    assert two.adopt().exit_code == 0
+    two.effects, two.killed_at = 0, killed_at
+    with pytest.raises(Killed):
+        two.run("release", WHOLE)
+    two.killed_at = 0
+    two.time_passes()
+    assert two.natives()
+    assert f"fleethpa adopt {WHOLE} -C east,west" in " ".join(two.cli("describe", WHOLE).stdout.split())
+    assert two.adopt().exit_code == 0
+    two.time_passes()
+    assert two.natives() == set()
+    assert "has not ended" not in two.cli("describe", WHOLE).stdout
+
+
+def _pause(two: TwoClusters, cluster: str) -> None:
+    two.fleet.append(Command(command="pause", name="web", author="eva"), key=f"{cluster}/shop")
+    two.fleet.checkpoint()
+
+
+@pytest.mark.parametrize("cluster", ["@fleet", "west"])
+def test_what_is_paused_is_released_only_if_that_is_asked_for_and_its_pause_ends_with_it(
+    two: TwoClusters, cluster: str
+) -> None:
+    two.have({"east": 6, "west": 3})
+    two.adopt()
+    _pause(two, cluster)
+    before = two.effects
+    refused = two.run("release", WHOLE)
+    assert (refused.exit_code, two.effects) == (1, before)
+    assert f"{cluster}/shop/web is not released (paused" in refused.stderr
+    made = two.run("release", WHOLE, "--include-held")
+    assert made.exit_code == 0, made.stderr
+    assert two.natives() == set(NAMES)
+    assert all(not pauses for space in two.state.namespaces.values() for _, pauses in space.commands.values())
+
+
+def test_nothing_of_fleethpa_writes_in_the_clusters_after_a_release(two: TwoClusters) -> None:
+    two.have({"east": 6, "west": 3})
+    two.adopt()
+    revision = next(each.row.revision for each in two.state.hpas.values() if each.row.fleet is not None)
+    assert two.run("release", WHOLE).exit_code == 0
+    count = len(two.fleet.values)
+    late = FleetAllotment(name="web", revision=revision, number=99, replicas=1, decision="0-1-x")
+    for name in NAMES:
+        two.fleet.append(late, key=f"{name}/shop")
+    for _ in range(40):
+        two.fleet.append(after_ms=1_000)
+    assert len(two.fleet.values) > count  # they are decided on in shadow
+    made = [each.decision for each in two.fleet.decisions()[count:]]
+    assert {(each.mode, each.wants) for each in made} == {("shadow", None)}
+    assert not two.fleet.partition.take_messages()
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
