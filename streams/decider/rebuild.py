@@ -107,8 +107,8 @@ TAIL_RECORDS = 20_000
 """How many records back the newest decision is looked for; a paused worker repeats at most what one take produced."""
 
 AFTERWARDS = (
-    "What only older records had is gone: give central HPAs, settings, modes and pauses again (`fleethpa settings "
-    "CLUSTER` shows what is in force), and restart the observers, so that they list everything"
+    "What only older records had is gone: give central HPAs, FleetHPAs, CapacityGroups, settings, modes and pauses "
+    "again (`fleethpa settings CLUSTER` shows what is in force), and restart the observers, so that they list all"
 )
 
 

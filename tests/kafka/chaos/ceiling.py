@@ -4,16 +4,12 @@ import asyncio
 import time
 from typing import Final
 
-import orjson
-
-from tests.kafka.chaos.wholes import run_command
+from tests.kafka.chaos.wholes import IN_FORCE_S, run_command, state_of
 from tests.kafka.fleet import Rig, World
 
 NAMESPACE: Final = "n0"
 LIMIT: Final = 26
 """Its HPAs want 12 to 48, and 24 (4 each) once the loads are constant."""
-IN_FORCE_S: Final = 180.0
-"""How long it may take until all have reported, and until their swinging loads have brought them below the limit."""
 
 _GROUP: Final = f"""
 apiVersion: fleethpa.io/v1alpha1
@@ -46,9 +42,9 @@ class Ceiling:
         deadline, reported = time.monotonic() + IN_FORCE_S, 0
         while reported < len(self._members) or self._total() > LIMIT:
             assert time.monotonic() < deadline, f"{reported} HPAs have reported, they have {self._total()} replicas"
+            rig.heal()
             await asyncio.sleep(0.5)
-            group = orjson.loads(await run_command(rig, "get", "capacitygroups", "ceiling", "-o", "json"))
-            reported = len(group["items"][0]["status"]["members"])
+            reported = len((await state_of(rig)).capacity_members.get("ceiling", {}))
         self.is_in_force = True
 
     def check(self) -> None:

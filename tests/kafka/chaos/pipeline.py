@@ -63,8 +63,7 @@ class PipelineRun:
         rig, begun = self._rig, time.monotonic()
         rig.add_all()
         await self._recovered(READY_S)
-        await self._wholes.apply(rig)
-        await self._ceiling.apply(rig)
+        await self._apply()
         for number, name in enumerate(names, start=1):
             await self._inject(name)
             due = begun + minutes * 60 * number / len(names)
@@ -79,15 +78,21 @@ class PipelineRun:
         print(f"  {name}", flush=True)
         before = _refolded(self._rig)
         self._rig.harmed_until = 0.0
-        # Where the log was cut, state that is lost takes the group with it, in some partitions or all.
-        self._ceiling.is_in_force &= not name.startswith("changelog")
+        # Where the log was cut, state that is lost takes with it what was applied and allotted, in some partitions.
+        if loses_state := name.startswith("changelog"):
+            self._wholes.are_in_force = self._ceiling.is_in_force = False
         await FAULTS[name][1](self._rig, self._rng)
         begun = self._rig.harmed_until or time.monotonic()
         self._heal()
         await self._recovered(RECOVER_S)
         self._tally.rows[name].add(time.monotonic() - begun, before, _refolded(self._rig))
-        if not self._ceiling.is_in_force:
-            await self._ceiling.apply(self._rig)
+        if loses_state:
+            await self._apply()
+
+    async def _apply(self) -> None:
+        """Apply the FleetHPAs and the CapacityGroup, as an operator does at the beginning and after a loss of state."""
+        await self._wholes.apply(self._rig)
+        await self._ceiling.apply(self._rig)
 
     def _heal(self) -> None:
         rig = self._rig

@@ -3,12 +3,16 @@
 import asyncio
 import os
 import sys
+import time
 from asyncio.subprocess import PIPE
 from collections.abc import Iterator
 from typing import Final
 
+from fleethpa.fleet.state import read_state
+from fleethpa.fleet.views import FleetState
+from fleethpa.frame.sources import open_past
 from fleethpa.simulator.load import ConstantLoad
-from schemas.keys import HpaId
+from schemas.keys import FLEET, HpaId
 from tests.kafka.fleet import Rig, World, workload
 
 WHOLES: Final = (("n0", "whole0"), ("n1", "whole1"))
@@ -17,6 +21,8 @@ MOST: Final = 14
 SETTLED: Final = 275.0
 """As in the other workloads: it asks for 4 replicas in each cluster."""
 
+IN_FORCE_S: Final = 180.0
+"""How long it may take until all have reported, and until no more is there than may be."""
 _WHOLE: Final = """
 apiVersion: fleethpa.io/v1alpha1
 kind: FleetHPA
@@ -41,20 +47,38 @@ class Wholes:
         self._world = world
         self.highest = dict.fromkeys(WHOLES, 0)
         self.moves = 0
+        self.are_in_force = False
         self._seen: list[int] = []
         for number, cluster in enumerate(world.fleet.clusters.values()):
             for namespace, name in WHOLES:
                 cluster.apply_yaml(workload(namespace, name, period_s=31 + 9 * number))
 
     async def apply(self, rig: Rig) -> None:
-        """Apply all of them, enforcing.
+        """Apply all of them, enforcing, and again where a part of the log was lost with what they had allotted; wait
+        until all clusters have reported: from then on none may have more than its maxReplicas.
 
         Raises:
-            AssertionError: the command fails; has what it printed.
+            AssertionError: the command fails (has what it printed), or not all report in time.
         """
+        self.are_in_force = False
         clusters = ", ".join(f"{{name: {name}, minReplicas: 1}}" for name in self._world.fleet.clusters)
         text = "---".join(_WHOLE.format(name=n, namespace=ns, most=MOST, clusters=clusters) for ns, n in WHOLES)
         await run_command(rig, "apply", "-f", "-", "--mode", "enforce", "--yes", stdin=text)
+        deadline = time.monotonic() + IN_FORCE_S
+        while silent := await self._silent(rig):
+            assert time.monotonic() < deadline, f"{silent} are not in force; replicas are {self._totals()}"
+            rig.heal()
+            await asyncio.sleep(0.5)
+        self.are_in_force = True
+
+    async def _silent(self, rig: Rig) -> list[str]:
+        """What is not as it was applied: members that have not reported under the newest spec, and totals."""
+        state = await state_of(rig)
+        views = [state.hpas.get(HpaId(FLEET, *whole)) for whole in WHOLES]
+        found = [str(whole) for whole, view in zip(WHOLES, views, strict=True) if view is None or view.incomplete]
+        members = [each for view in views if view is not None for each in view.members]
+        found += [each.cluster.name for each in members if each.has is None]
+        return found + [str(whole) for whole, total in self._totals().items() if total > MOST]
 
     def members(self) -> Iterator[HpaId]:
         """Their HPAs in the clusters."""
@@ -70,15 +94,26 @@ class Wholes:
         found = [self._world.replicas(hpa) for hpa in self.members()]
         self.moves += found != self._seen
         self._seen = found
-        for whole in WHOLES:
-            total = sum(self._world.replicas(hpa) for hpa in self.members() if tuple(hpa[1:]) == whole)
+        for whole, total in self._totals().items() if self.are_in_force else ():
             self.highest[whole] = max(self.highest[whole], total)
             assert total <= MOST, f"{whole} has {total} replicas of at most {MOST}: {found}"
+
+    def _totals(self) -> dict[tuple[str, str], int]:
+        return {
+            whole: sum(self._world.replicas(hpa) for hpa in self.members() if tuple(hpa[1:]) == whole)
+            for whole in WHOLES
+        }
 
     def settle(self) -> None:
         """From now on the load of each cluster is constant."""
         for hpa in self.members():
             self._world.fleet[hpa.cluster].set_load(hpa.namespace, hpa.name, ConstantLoad(SETTLED))
+
+
+async def state_of(rig: Rig) -> FleetState:
+    """The state of the fleet as read verbs show it."""
+    async with open_past("kafka", rig.config) as past:
+        return await read_state(past)
 
 
 async def run_command(rig: Rig, *words: str, stdin: str = "") -> str:
