@@ -11,8 +11,9 @@ from msgspec import Meta, Struct
 from fleethpa.changes.manifests import FileManifest, Input, read_input
 from fleethpa.changes.writing import Concern, PlannedRecord
 from fleethpa.fleet.capacity import CAPACITY_KIND, members_of_group
+from fleethpa.fleet.finding import unknown_cluster
 from fleethpa.fleet.views import FleetState
-from fleethpa.frame.errors import CommandError, usage
+from fleethpa.frame.errors import ANSWER_IS_NO, CommandError, usage
 from fleethpa.show.words import counted, listed
 from schemas import limits
 from schemas.capacity import (
@@ -31,6 +32,8 @@ from schemas.observed import FLEET_API_VERSION
 from streams.across.division import UNLIMITED
 from streams.state.capacity import SETTLES_MS
 from streams.state.clustersettings import effective
+from streams.state.held import encoded_size
+from streams.state.partitionrow import GroupRow
 
 _Name = Annotated[str, Meta(min_length=1, max_length=253)]
 
@@ -146,6 +149,34 @@ def _invalid(manifest: FileManifest, cause: str) -> CommandError:
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
+def refused_groups(groups: Sequence[CapacityGroup], state: FleetState) -> dict[str, CommandError]:
+    """Give the CapacityGroups that are not applied, by name: those that name a cluster that is not known, and those for
+    which log partitions have no room (`limits.ALL_GROUPS`, where the fold would refuse them).
+    """
+    made = {}
+    sizes = {name: encoded_size(row) for name, row in state.capacity_groups.items()}
+    for group in groups:
+        known = state.capacity_groups.get(group.name)
+        had = () if known is None else known.spec.clusters
+        names = [each for each in group.spec.clusters if not set(each) & set("*?[")]
+        later = "write its name with a *, such as {name}*"
+        problem = unknown_cluster(f"CapacityGroup {group.name}", names, state.clusters, later=later, kept=had)
+        size, before = encoded_size(GroupRow(state.clock_ms, group.spec, state.clock_ms)), sizes.get(group.name, 0)
+        if problem is None and size > before and sum(sizes.values()) - before + size > limits.ALL_GROUPS.most:
+            problem = CommandError(
+                f"CapacityGroup {group.name} is not applied: there is no room for its spec",
+                cause=f"The specs of all {len(sizes)} CapacityGroups have at most {limits.ALL_GROUPS.most:,} "
+                f"{limits.ALL_GROUPS.unit}; they take {sum(sizes.values()):,}, and this one {size:,}.",
+                next_step="fleethpa get capacitygroups, and fleethpa capacity delete those that nobody needs",
+                code=ANSWER_IS_NO,
+            )
+        if problem is None:
+            sizes[group.name] = size
+        else:
+            made[group.name] = problem
+    return made
+
+
 def applied_groups(
     groups: Sequence[CapacityGroup], state: FleetState, revision: int, author: str, reason: str
 ) -> list[PlannedRecord]:
@@ -192,11 +223,6 @@ def group_concerns(writes: Sequence[PlannedRecord], state: FleetState) -> Iterat
         if body.name not in state.capacity_groups and body.spec.when_unknown == "Hold":
             text += f". For the first {SETTLES_MS // 1000} s they add nothing"
         yield Concern(f"{text}.")
-        unknown = [each for each in body.spec.clusters if not set(each) & set("*?[") and each not in state.clusters]
-        if unknown:
-            yield Concern(
-                f"No cluster is known by the name {listed(unknown)}. Next: fleethpa get clusters", harmful=True
-            )
         unpriced = sorted({each.cluster for each in hpas if not effective(state.settings, each.cluster).price})
         if body.spec.limit.kind == "cost" and unpriced:
             named = listed(unpriced)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
@@ -12,6 +12,7 @@ from msgspec import Meta, Struct, structs
 from fleethpa.changes.manifests import HPA_KIND, FileManifest, check_hpa
 from fleethpa.changes.specs import changed_spec, checked
 from fleethpa.changes.writing import PlannedRecord, deleted_record
+from fleethpa.fleet.finding import unknown_cluster
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, CommandError, usage
 from fleethpa.frame.options import parse_duration_ms
@@ -146,6 +147,18 @@ def present_manifest(view: HpaView, fleet: FleetSpec, settings: tuple[str, ...] 
     members = tuple([FleetMember(each.name, each.weight, each.min_replicas, each.max_replicas) for each in clusters])
     placement = Placement(fleet.strategy, fleet.rebalance_after_ms, fleet.spill_after_ms, fleet.away_spill_after_ms)
     return FleetManifest(str(view.id), view.hpa | {"spec": spec}, members, placement)
+
+
+def unknown_member(manifest: FleetManifest, state: FleetState, contexts: Iterable[str]) -> CommandError | None:
+    """The error for a FleetHPA that names a cluster that is not known; None: it names none."""
+    metadata = manifest.body["metadata"]
+    whole = HpaId(FLEET, metadata["namespace"], metadata["name"])
+    return unknown_cluster(
+        f"FleetHPA {whole}",
+        [each.name for each in manifest.members],
+        {*state.clusters, *contexts},
+        later="take {name} out of spec.clusters, and apply it with {name} once fleethpa get clusters shows it",
+    )
 
 
 def fleet_records(

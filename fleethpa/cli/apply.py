@@ -13,8 +13,9 @@ from fleethpa.changes.capacitygroups import (
     capacity_groups,
     deleted_groups,
     group_concerns,
+    refused_groups,
 )
-from fleethpa.changes.fleetmanifests import fleet_manifest, fleet_records, members_of
+from fleethpa.changes.fleetmanifests import fleet_manifest, fleet_records, members_of, unknown_member
 from fleethpa.changes.foresight import Foresight, Present, concerns
 from fleethpa.changes.lintrules import fixed_replicas
 from fleethpa.changes.manifests import (
@@ -176,14 +177,20 @@ def apply(
             plan = _plan(session, read, state, targets, namespace, mode, written["reason"])
         for number, each in enumerate(fleets):
             made = fleet_manifest(each, namespace or DEFAULT_NAMESPACE)
+            if (problem := unknown_member(made, state, session.config.contexts)) is not None:
+                plan.problems.append(problem)
+                continue
             author, revision = session.config.author, session.now_ms() + number
             plan.writes += fleet_records(made, state, revision, mode or each.mode, author, written["reason"])
         foresight = _look_ahead(plan, present)
-        ceilings = applied_groups(groups, state, session.now_ms(), session.config.author, written["reason"])
+        refused = refused_groups(groups, state)
+        plan.problems += refused.values()
+        kept = [each for each in groups if each.name not in refused]
+        ceilings = applied_groups(kept, state, session.now_ms(), session.config.author, written["reason"])
         found = [*concerns("apply", foresight, plan.writes), *group_concerns(ceilings, state)]
         code = _report(session, plan)
         changed = {getattr(write.body, "name", "") for write in ceilings}
-        session.lines(f"capacitygroup {group.name} unchanged" for group in groups if group.name not in changed)
+        session.lines(f"capacitygroup {group.name} unchanged" for group in kept if group.name not in changed)
         code = await change(session, "apply", plan.writes + ceilings, found, written, code=code)
         if not written["dry_run"]:
             for text in foresight.handed_over():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -165,6 +165,23 @@ def no_such_cluster(name: str, state: FleetState) -> CommandError:
     """The error for a name that no cluster bears."""
     cause = nearest_cluster(name, state.clusters)
     return not_found(f"no cluster {name}", cause=cause, next_step="fleethpa get clusters")
+
+
+def unknown_cluster(
+    what: str, names: Iterable[str], known: Collection[str], *, later: str, kept: Collection[str] = ()
+) -> CommandError | None:
+    """The error for an object that names a cluster that nobody has reported; None: it names none.
+
+    Args:
+        later: what to type for a cluster that is added later; has `{name}` in it.
+        kept: clusters that the object had before, which it may go on naming.
+    """
+    for name in names:
+        if name not in known and name not in kept:
+            next_step = f"correct the name, or for a cluster that is added later {later.format(name=name)}"
+            cause = nearest_cluster(name, sorted(known))
+            return not_found(f"{what} names the cluster {name}, which is not known", cause=cause, next_step=next_step)
+    return None
 
 
 def nearest_cluster(name: str, known: Iterable[str]) -> str:

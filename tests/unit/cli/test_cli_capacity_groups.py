@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
 
 from fleethpa.changes.capacitygroups import deleted_groups
-from schemas.capacity import CapacityGroupSet
+from schemas import limits
+from schemas.capacity import CapacityGroupSet, CapacityLimit, CapacitySpec
 from schemas.entries import WHOLE_PARTITION_KEY
 from tests.published import fits
 from tests.unit.cli_kit import Broker, Cli, Fleet
@@ -32,6 +34,11 @@ def applied(fleet: Fleet, broker: Broker) -> CapacityGroupSet:
     fleet.append(body, key=WHOLE_PARTITION_KEY)
     fleet.checkpoint()
     return body
+
+
+def applied_names(broker: Broker) -> list[str]:
+    """Give the names of the groups that were written."""
+    return [body.name for _, _, body in broker.written if isinstance(body, CapacityGroupSet)]
 
 
 @pytest.mark.parametrize(
@@ -79,10 +86,35 @@ def test_a_limit_of_costs_names_clusters_without_a_price(run: Cli) -> None:
     assert "fleethpa settings east price=0.04/h" in result.stderr
 
 
-def test_a_cluster_that_nobody_knows_is_named(run: Cli) -> None:
-    result = run("apply", "-f", "-", "--dry-run", stdin=manifest(clusters=["east", "wst", "prod-*"]))
-    assert result.exit_code == 0
-    assert "No cluster is known by the name wst. Next: fleethpa get clusters" in result.stderr
+def test_a_group_that_names_a_cluster_that_nobody_knows_is_refused(run: Cli, broker: Broker) -> None:
+    result = run("apply", "-f", "-", "--yes", stdin=manifest(clusters=["east", "est", "prod-*"]))
+    assert (result.exit_code, broker.written) == (4, [])
+    assert "CapacityGroup shop names the cluster est, which is not known" in result.stderr
+    assert "Did you mean east? Known are east." in result.stderr
+    assert "for a cluster that is added later write its name with a *, such as est*" in result.stderr
+    result = run("apply", "-f", "-", "--yes", stdin=manifest(clusters=["east", "est*", "prod-*"]))
+    assert (result.exit_code, result.stdout) == (0, "capacitygroup shop created\n")
+
+
+def test_a_group_may_go_on_naming_a_cluster_that_is_gone(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    match = {"matchLabels": {"app": "checkout"}}
+    spec = CapacitySpec(selector=match, limit=CapacityLimit(count=8), clusters=["east", "old"])
+    fleet.append(CapacityGroupSet(name="shop", revision=1, spec=spec), key=WHOLE_PARTITION_KEY)
+    fleet.checkpoint()
+    result = run("apply", "-f", "-", "--yes", stdin=manifest(clusters=["east", "old"], limit={"replicas": 9}))
+    assert (result.exit_code, result.stdout) == (0, "capacitygroup shop configured\n")
+
+
+def test_a_group_for_which_there_is_no_room_is_refused_and_others_are_applied(
+    run: Cli, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "ALL_GROUPS", replace(limits.ALL_GROUPS, most=200))
+    large = manifest(clusters=["*" * 200]).replace("name: shop", "name: large")
+    result = run("apply", "-f", "-", "--yes", stdin=f"{large}---\n{manifest()}")
+    assert (result.exit_code, result.stdout) == (1, "capacitygroup shop created\n")
+    assert "CapacityGroup large is not applied: there is no room for its spec" in result.stderr
+    assert "fleethpa capacity delete" in result.stderr
+    assert applied_names(broker) == ["shop"]
 
 
 def test_a_group_says_what_its_members_have_want_and_may_have(run: Cli, fleet: Fleet, broker: Broker) -> None:
