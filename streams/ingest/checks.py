@@ -1,5 +1,6 @@
 """Checks of what is observed, which types cannot say: pods, answers of metrics APIs and pushed points."""
 
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TypeVar
@@ -20,7 +21,7 @@ from schemas.observed import (
     Samples,
 )
 from schemas.packed import pod_names
-from streams.ingest.values import check_namespace, check_object, check_text, check_time, is_object
+from streams.ingest.values import check_namespace, check_object, check_text, check_time
 
 
 def check_chunk(list_id: str, chunk: int, chunks: int) -> None:
@@ -111,6 +112,11 @@ def _answer(answer: MetricAnswer) -> None:
         _packed(answer, answer.packed)
 
 
+_PREFIX = re.compile("[a-z0-9][-a-z0-9]{0,99}")
+_NAMES = re.compile("[-a-z0-9]{0,99}[a-z0-9](?:,[-a-z0-9]{0,99}[a-z0-9])*")
+"""Parts of packed names that surely make DNS subdomains without dots."""
+
+
 def _packed(answer: MetricAnswer, pods: PackedPods) -> None:
     if answer.api not in ("resource", "pods") or answer.usages or answer.values:
         raise Refusal("invalid", "packed goes with api resource or pods, without usages and values")
@@ -119,8 +125,8 @@ def _packed(answer: MetricAnswer, pods: PackedPods) -> None:
         limits.check(limits.PACKED_PODS, count, f"an answer to {answer.metric[:80] or answer.api}")
     if len(pods.prefix) > limits.SCALE_NAME.most:
         raise Refusal("badName", f"the prefix of packed has {len(pods.prefix)} characters, a name at most 253")
-    for name in pod_names(pods):
-        if not is_object(name):
+    if not (_PREFIX.fullmatch(pods.prefix) and _NAMES.fullmatch(pods.names)):  # a fifth of the time, for nearly all
+        for name in pod_names(pods):
             check_object(name, "pod")
     if ages and (len(ages) != count or min(ages) < 0 or max(ages) > pods.time):
         raise Refusal("invalid", f"ages of packed: none, or one of 0 to {pods.time} for each of {count} pods")

@@ -6,6 +6,8 @@ from typing import Any
 import jsonschema
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from schemas import topics
 from schemas.codec import decode, encode
@@ -17,6 +19,7 @@ from streams.ingest.convert import convert
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import RawRecord
 from streams.ingest.preview import EXAMPLE_TIME_MS, check_record, example
+from streams.ingest.values import is_object
 from tests import publishedschemas
 from tests.published import checker
 
@@ -249,3 +252,16 @@ def test_impossible_bodies_are_refused(kind: str, changes: dict[str, Any], text:
     report = check_record(orjson.dumps(record))
     assert report.result == "rejected"
     assert text in report.reasons[0]
+
+
+NAME_PARTS = st.text("a0-._A,", max_size=3) | st.sampled_from(["w" * 100, "w" * 101, "w-" * 76, "web-", "é", "a\n"])
+
+
+@given(prefix=NAME_PARTS, names=st.lists(NAME_PARTS, min_size=1, max_size=3))
+def test_packed_names_are_good_if_each_of_them_is(prefix: str, names: list[str]) -> None:
+    rest = ",".join(names)
+    columns = (("app", "cpu", 1, (1,) * (rest.count(",") + 1)),)
+    record = orjson.loads((GOLDEN / "answers.json").read_bytes())
+    record["entries"][0]["items"] = [packed(prefix, rest, ages=(), columns=columns)]
+    is_good = all(is_object(prefix + name) for name in rest.split(","))
+    assert (check_record(orjson.dumps(record)).result == "ok") == is_good
