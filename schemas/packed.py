@@ -30,22 +30,25 @@ def packed(answer: MetricAnswer) -> MetricAnswer:
     usages, values = answer.usages, answer.values
     if answer.api == "resource" and usages:
         columns = columns_of([usage.containers for usage in usages])
-        pods = pack([(usage.pod, usage.time, usage.window_ms) for usage in usages], columns)
+        items: Sequence[PodUsage | PodValue] = usages
     elif answer.api == "pods" and values:
         columns = [("", "", [value.milli for value in values])]
-        pods = pack([(value.pod, value.time, value.window_ms) for value in values], columns)
+        items = values
     else:
         return answer
+    names, times, windows = zip(*[(item.pod, item.time, item.window_ms) for item in items], strict=True)
+    pods = pack(names, times, windows, columns)
     return answer if pods is None else structs.replace(answer, usages=[], values=[], packed=pods)
 
 
-def pack(items: Sequence[tuple[str, int, int]], columns: Sequence[PodColumn[int]]) -> PackedPods | None:
+def pack(
+    names: Sequence[str], times: Sequence[int], windows: Sequence[int], columns: Sequence[PodColumn[int]]
+) -> PackedPods | None:
     """Pack pods with the columns of their values; None: there are no columns, or the pods have different windows.
 
     Args:
-        items: name, time (Unix ms) and window (ms) of each pod; at least one.
+        names: of the pods, at least one; each with its time (Unix ms) and its window (ms).
     """
-    names, times, windows = zip(*items, strict=True)
     prefix = _common_prefix(min(names), max(names))
     rest = ",".join([name[len(prefix) :] for name in names])
     if not columns or rest.count(",") >= len(names) or windows.count(windows[0]) < len(windows):

@@ -7,12 +7,15 @@ When a namespace's metrics are asked for: on its own phase of the sync period, s
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from msgspec import UNSET, Struct, UnsetType, convert, structs
+import msgspec
+from msgspec import Raw, Struct, structs
 
 from reconciler.core.hpaobjects import Asking
+from schemas.codec import encode
 from schemas.keys import murmur2
 from schemas.kubernetes.gotimes import parse_duration_ms, time_ms
 from schemas.kubernetes.selectors import SelectorError, parse_selector
@@ -111,10 +114,10 @@ def failed(query: Query, error: str) -> MetricAnswer:
 
 
 class PodMetricsMetadata(Struct, frozen=True, gc=False):
-    """Whose metrics they are; `labels` are unset where the API does not give any."""
+    """Whose metrics they are; `labels` are as they came, and empty where the API does not give any."""
 
     name: str
-    labels: dict[str, str] | UnsetType | None = UNSET
+    labels: Raw = Raw()
 
 
 class ContainerMetrics(Struct, frozen=True, gc=False):
@@ -141,18 +144,18 @@ class PodMetricsList(Struct, frozen=True, gc=False):
 
 def has_labels(found: PodMetricsList) -> bool:
     """Whether PodMetrics carry their pods' labels, so that one list can be split by selectors."""
-    return all(item.metadata.labels is not UNSET for item in found.items or ())
+    return all([len(item.metadata.labels) for item in found.items or ()])
 
 
 def split_usages(asked: Sequence[Query], found: PodMetricsList) -> list[MetricAnswer]:
     """Answer several `resource` questions from one list of a namespace, by the labels of its items."""
     items = found.items or []
     table = _table(items)
-    # The pods of a workload have the same labels, which need be looked at only once.
-    groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
+    # The pods of a workload have the same labels, which need be read only once.
+    groups: dict[bytes, list[int]] = {}
     for number, item in enumerate(items):
-        groups.setdefault(tuple((item.metadata.labels or {}).items()), []).append(number)
-    by_labels = [(dict(labels), numbers) for labels, numbers in groups.items()]
+        groups.setdefault(bytes(item.metadata.labels), []).append(number)
+    by_labels = [(_LABELS.decode(labels) or {}, numbers) for labels, numbers in groups.items()]
     bearing: dict[tuple[str, str], list[_Group]] = {}
     for group in by_labels:
         for label in group[0].items():
@@ -160,6 +163,7 @@ def split_usages(asked: Sequence[Query], found: PodMetricsList) -> list[MetricAn
     return [_select(query, items, table, by_labels, bearing) for query in asked]
 
 
+_LABELS = msgspec.json.Decoder(dict[str, str] | None)
 _Group = tuple[dict[str, str], list[int]]
 """Labels, and the numbers of the items that have them."""
 
@@ -181,7 +185,8 @@ def _select(
     except SelectorError as error:
         return failed(query, str(error))
     candidates = min((bearing.get(label, ()) for label in selector.equalities), key=len, default=groups)
-    numbers = sorted(number for labels, numbers in candidates if selector.matches(labels) for number in numbers)
+    found = [numbers for labels, numbers in candidates if selector.matches(labels)]
+    numbers = found[0] if len(found) == 1 else sorted(chain.from_iterable(found))
     if table is None or not numbers or (pods := table.packed(numbers)) is None:
         return _answered(query, [items[number] for number in numbers])
     return structs.replace(query, packed=pods)
@@ -190,35 +195,55 @@ def _select(
 class _Table(Struct, frozen=True, gc=False):
     """The pods of a namespace as columns, each pod with one container: read in one go for all questions."""
 
-    pods: list[tuple[str, int, int]]
+    pods: tuple[list[str], list[int], list[int]]
+    """As `schemas.packed.pack` takes them."""
     containers: list[str]
     columns: list[tuple[str, list[int]]]
 
     def packed(self, numbers: Sequence[int]) -> PackedPods | None:
         """Pack the pods with these numbers; None: they differ in their container or their window."""
-        containers = [self.containers[number] for number in numbers]
+        first, end = numbers[0], numbers[-1] + 1
+        chosen = slice(first, end)
+        if end - first > len(numbers):  # seldom: APIs list pods by name, so those of a workload in a row
+            return self._of(numbers).packed(range(len(numbers)))
+        containers = self.containers[chosen]
         container = containers[0]
         if containers.count(container) < len(containers):
             return None
-        columns = [(container, name, [values[number] for number in numbers]) for name, values in self.columns]
-        return pack([self.pods[number] for number in numbers], columns)
+        names, times, windows = self.pods
+        columns = [(container, name, values[chosen]) for name, values in self.columns]
+        return pack(names[chosen], times[chosen], windows[chosen], columns)
+
+    def _of(self, numbers: Sequence[int]) -> "_Table":
+        """Only the pods with these numbers."""
+        names, times, windows = self.pods
+        return _Table(
+            ([names[n] for n in numbers], [times[n] for n in numbers], [windows[n] for n in numbers]),
+            [self.containers[n] for n in numbers],
+            [(name, [values[n] for n in numbers]) for name, values in self.columns],
+        )
 
 
 def _table(items: Sequence[PodMetrics]) -> _Table | None:
     """Give the table of a list; None: pods have several containers or none, or differ in their resources."""
-    used = [(item.containers[0].name, item.containers[0].usage) for item in items if item.containers]
-    amounts = [usage for _, usage in used if usage]
-    if not items or len(amounts) < len(items) or any([len(item.containers or ()) > 1 for item in items]):
+    used = [item.containers[0] for item in items if item.containers and len(item.containers) == 1]
+    amounts = [container.usage for container in used if container.usage]
+    if not items or len(amounts) < len(items):
         return None
     resources = [*map(tuple, amounts)]
     if resources.count(resources[0]) < len(resources):
         return None
     columns = [(name, json_millis([usage[name] for usage in amounts])) for name in resources[0]]
-    return _Table([_pod(item) for item in items], [name for name, _ in used], columns)
+    return _Table(_pods(items), [container.name for container in used], columns)
 
 
-def _pod(item: PodMetrics) -> tuple[str, int, int]:
-    return item.metadata.name, _time_ms(item.timestamp), _window_ms(item.window)
+def _pods(items: Sequence[PodMetrics]) -> tuple[list[str], list[int], list[int]]:
+    """Names, times (Unix ms) and windows (ms) of pods."""
+    return (
+        [item.metadata.name for item in items],
+        [_time_ms(item.timestamp) for item in items],
+        [_window_ms(item.window) for item in items],
+    )
 
 
 def fill(query: Query, body: JsonView) -> MetricAnswer:
@@ -229,7 +254,7 @@ def fill(query: Query, body: JsonView) -> MetricAnswer:
     items = body.get("items") or ()
     match query.api:
         case "resource":
-            return fill_usages(query, convert(body, PodMetricsList))
+            return fill_usages(query, msgspec.json.decode(encode(body), type=PodMetricsList))
         case "pods":
             return structs.replace(query, values=[_pod_value(item) for item in items])
         case "object":
@@ -258,16 +283,15 @@ def _answered(query: Query, items: Sequence[PodMetrics]) -> MetricAnswer:
     if not items:
         return query
     used = [[(each.name, each.usage or {}) for each in item.containers or ()] for item in items]
-    pods = list(map(_pod, items))
+    pods = _pods(items)
     columns = [(container, resource, json_millis(values)) for container, resource, values in columns_of(used)]
-    if (found := pack(pods, columns)) is not None:
+    if (found := pack(*pods, columns)) is not None:
         return structs.replace(query, packed=found)
-    usages = [
-        PodUsage(
-            *of, [(name, {each: json_milli(value) for each, value in usage.items()}) for name, usage in containers]
-        )
-        for of, containers in zip(pods, used, strict=True)
+    amounts = [
+        [(name, {each: json_milli(value) for each, value in usage.items()}) for name, usage in containers]
+        for containers in used
     ]
+    usages = list(map(PodUsage, *pods, amounts))
     return structs.replace(query, usages=usages)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from reconciler.clusters.answers import error_text
 from reconciler.core import metricanswers
 from reconciler.core.hpaobjects import Asking, asking_of
+from schemas.codec import encode
 from schemas.kubernetes.selectors import Selector, parse_selector
 from schemas.observed import MetricAnswer, Target
 from schemas.packed import unpacked
@@ -104,7 +105,7 @@ def usage(pod: str, **labels: str) -> dict[str, Any]:
 
 
 def pod_metrics(*items: dict[str, Any]) -> metricanswers.PodMetricsList:
-    return msgspec.convert({"items": items}, metricanswers.PodMetricsList)
+    return msgspec.json.decode(encode({"items": items}), type=metricanswers.PodMetricsList)
 
 
 def test_one_list_is_split_by_labels_and_no_match_is_an_empty_answer() -> None:
