@@ -1,6 +1,6 @@
 """A FleetHPA over simulated clusters, each in a log partition of its own, and the messages between them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from schemas.entries import Body, Outcome
@@ -8,7 +8,7 @@ from schemas.keys import FLEET
 from schemas.observed import Answers, AutoscalerDeleted, AutoscalerSet, Command, FleetCluster, FleetSpec, PodList
 from streams.state.fleet import Message
 from streams.state.rows import HpaRow
-from tests.partition_kit import LogBuilder, cpu_answer, make_hpa, make_pod, scale
+from tests.partition_kit import START_MS, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 NAME, NAMESPACE = "web", "shop"
 PERIOD_MS = 15_000
@@ -137,9 +137,7 @@ class Fleet:
             log.now_ms += PERIOD_MS
         for name in sorted(self.replicas):
             if name not in self.away:
-                each = load[name] // max(1, self._running(name))
-                usage = {f"{NAME}-{number}": each for number in range(self._running(name))}
-                self.add(name, Answers(items=[cpu_answer(NAME, usage, self.logs[name].now_ms)]))
+                self.measure(name, load[name])
         self.deliver_waiting()
         for name in self.logs:
             if name not in self.away:
@@ -149,6 +147,29 @@ class Fleet:
         for log in self.logs.values():
             log.now_ms = max(each.now_ms for each in self.logs.values()) - 8_000
         self.deliver_waiting()
+
+    def measure(self, name: str, load: int) -> None:
+        """Answer for a cluster whose pods use `load` together."""
+        each = load // max(1, self._running(name))
+        usage = {f"{NAME}-{number}": each for number in range(self._running(name))}
+        self.add(name, Answers(items=[cpu_answer(NAME, usage, self.logs[name].now_ms)]))
+
+    def seconds(self, count: int, load: Mapping[str, int], phases: Mapping[str, int]) -> Iterator[int]:
+        """Let log time pass by the second; each cluster is measured at its own second of the period. Gives each second
+        after which the whole has been evaluated.
+        """
+        for second in range(count):
+            before = len(self.decided[self.whole])
+            for log in self.logs.values():
+                log.now_ms += 1_000
+            for name, phase in phases.items():
+                if (self.logs[name].now_ms - START_MS) % PERIOD_MS == 1_000 * phase:
+                    self.measure(name, load[name])
+                self.add(name)
+            self.add(self.whole)
+            self.deliver_waiting()
+            if len(self.decided[self.whole]) > before:
+                yield second
 
     def last(self, name: str = FLEET) -> dict[str, Any]:
         """The newest full evaluation of the whole, or of a cluster's HPA."""

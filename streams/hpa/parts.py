@@ -5,6 +5,7 @@ whole (`python -m tests.conformance --split K`).
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
@@ -12,7 +13,7 @@ from msgspec import Struct, structs
 from schemas.limits import FLEET_RECOMMENDED, Count, TimeMs
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings, MetricSpec
-from streams.hpa.gofloat import MAX_INT32
+from streams.hpa.gofloat import MAX_INT32, wrap64
 from streams.hpa.grouping import Groups, join
 from streams.hpa.metrics import JoinedObservation, grouped
 from streams.hpa.normalize import Recommendations
@@ -180,6 +181,44 @@ def added_up(parts: Sequence[Recommendations]) -> Recommendations:
         highest[number], lowest[number] = max(highest[number], replicas), min(lowest[number], replicas)
         made += [(min(MAX_INT32, sum(each)), time_ms) for each in (highest, lowest)]
     return recent(made)
+
+
+def totals(parts: Iterable[PartObservation]) -> tuple[int, ...]:
+    """Give per metric what all parts together show of it: the values that change while nothing else does."""
+    return tuple(
+        [wrap64(sum(map(_total, readings))) for readings in zip(*[each.answers for each in parts], strict=False)]
+    )
+
+
+def changed(drift: tuple[int, ...], before: PartObservation, now: PartObservation) -> tuple[int, ...]:
+    """Give by how much `totals` has changed, after one part of them has."""
+    of_metrics = zip(drift, before.answers, now.answers, strict=False)
+    return tuple([wrap64(more + _total(new) - _total(old)) for more, old, new in of_metrics])
+
+
+def _total(reading: PartReading) -> int:
+    if isinstance(reading, Groups):
+        return reading.kept_milli
+    if isinstance(reading, ExternalSamples):
+        return sum(reading.values_milli)
+    return reading.value_milli if isinstance(reading, ObjectSample) else 0
+
+
+def differs(part: PartObservation, before: PartObservation) -> bool:
+    """Say whether a part shows anything else than before, but for values of metrics and their times."""
+    return (
+        part.scale != before.scale
+        or part.pods != before.pods
+        or part.ambiguous != before.ambiguous
+        or list(map(_but_values, part.answers)) != list(map(_but_values, before.answers))
+    )
+
+
+def _but_values(reading: PartReading) -> Any:
+    if isinstance(reading, Groups):
+        counts = reading.ready, reading.missing, reading.unready, reading.ignored, reading.strays
+        return counts, reading.ready_request, reading.missing_request, reading.unready_request, reading.request_error
+    return type(reading) if isinstance(reading, ObjectSample | ExternalSamples) else reading
 
 
 def within(autoscaler: Autoscaler, held: int, least: int) -> Autoscaler:

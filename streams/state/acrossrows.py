@@ -1,5 +1,6 @@
 """What is stored of FleetHPAs and CapacityGroups, and of the HPAs that belong to them."""
 
+from functools import cached_property
 from typing import Final
 
 from msgspec import Struct
@@ -7,6 +8,7 @@ from msgspec import Struct
 from schemas.observed import FleetSpec
 from streams.across.allotments import Account
 from streams.across.spill import MemberRoom
+from streams.hpa.parts import PartObservation, read_part
 
 NO_SHARE: Final = -1
 """The replicas of a share where nothing is allotted yet."""
@@ -43,18 +45,25 @@ class ClaimRow(Struct, array_like=True, frozen=True, gc=False):
     reported_ms: int = 0
 
 
-class PartRow(Struct, array_like=True, frozen=True, gc=False):
+class PartRow(Struct, array_like=True, frozen=True, dict=True):
     """The newest part that a cluster reported: when it came, and when it was made by the cluster's own log time."""
 
     taken_ms: int
     at_ms: int
     json: bytes
 
+    @cached_property
+    def part(self) -> PartObservation:
+        """The part, read once; a row cannot hold it, since its sums may have more than 64 bits."""
+        return read_part(self.json)
+
 
 class FleetRow(Struct, array_like=True, frozen=True, gc=False):
     """What a FleetHPA knows of its clusters. `taken_ms`: when its spec came. `accounts`: in the order of the spec.
 
-    `fresh`: who has reported since the last evaluation, the first at `first_ms` (0: nobody). `shares`: the newest
+    `fresh`: who has reported since the last evaluation, the first at `first_ms` (0: nobody), and the first that showed
+    something else than before at `moved_ms` (0: nobody). `totals`: what all together showed of each metric at the last
+    evaluation, and `drift`: by how much that has changed since. `shares`: the newest
     division, which has differed from the one that the spec asks for since `since_ms` (0: it does not). `rooms`: where
     pods have waited for a node. `begun`: whose recommendations are in the windows of the whole.
     """
@@ -69,3 +78,6 @@ class FleetRow(Struct, array_like=True, frozen=True, gc=False):
     since_ms: int = 0
     rooms: dict[str, MemberRoom] = {}
     begun: tuple[str, ...] = ()
+    moved_ms: int = 0
+    totals: tuple[int, ...] = ()
+    drift: tuple[int, ...] = ()

@@ -21,7 +21,7 @@ from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import Evaluation, History, Pending
 from streams.hpa.metrics import JoinedObservation
 from streams.hpa.observation import PodCounts, Scale, ScaleFailure
-from streams.hpa.parts import PartObservation, added_up, fits, joined, read_part, within, written_part
+from streams.hpa.parts import PartObservation, added_up, changed, differs, fits, joined, totals, within, written_part
 from streams.state.acrossrows import FleetRow, PartRow, ShareRow
 from streams.state.namespace import Namespace
 from streams.state.overrides import replaced_by
@@ -31,6 +31,10 @@ from streams.state.timing import Turn, slack_ms
 CONSTRAINT: Final = "FleetHPA"
 AWAY_PERIODS: Final = 2
 """A cluster that has not reported for so many sync periods is away."""
+MOVED_PERCENT: Final = 5
+"""Where what all clusters show of a metric has changed by more than this since the last evaluation, the next one does
+not wait for all of them.
+"""
 SILENCE_MS: Final = 30_000
 """A cluster whose scales were not seen for so long reports nothing, and so becomes away."""
 NO_REPORT: Final = "no cluster has reported on its replicas"
@@ -135,19 +139,44 @@ def take_report(fleet: FleetRow, revision: int, body: FleetReport, now_ms: int) 
     account = fleet.accounts.get(body.member)
     if account is None or body.revision != revision:
         return fleet
-    accounts = fleet.accounts | {body.member: booked(account, MemberReport(body.obeys, body.replicas, body.most))}
+    made = MemberReport(body.obeys, body.replicas, body.most)
+    accounts = fleet.accounts | {body.member: booked(account, made)}
     known = fleet.parts.get(body.member)
     if known is not None and body.at <= known.at_ms:
         return structs.replace(fleet, accounts=accounts)  # it came late, or again
-    parts = fleet.parts | {body.member: PartRow(now_ms, body.at, body.part.encode())}
-    fresh = tuple(sorted({*fleet.fresh, body.member}))
-    return structs.replace(fleet, accounts=accounts, parts=parts, fresh=fresh, first_ms=fleet.first_ms or now_ms)
+    row = PartRow(now_ms, body.at, body.part.encode())
+    parts = fleet.parts | {body.member: row}
+    moved_ms, drift = fleet.moved_ms, fleet.drift
+    if not moved_ms:
+        is_like = known is not None and account.report == made and not differs(row.part, known.part)
+        if known is not None and is_like:
+            drift = changed(drift, known.part, row.part)
+        if not is_like or _has_moved(fleet.totals, drift):
+            moved_ms = now_ms
+    return structs.replace(
+        fleet,
+        accounts=accounts,
+        parts=parts,
+        fresh=tuple(sorted({*fleet.fresh, body.member})),
+        first_ms=fleet.first_ms or now_ms,
+        moved_ms=moved_ms,
+        drift=drift,
+    )
+
+
+def _has_moved(before: tuple[int, ...], drift: tuple[int, ...]) -> bool:
+    """Say whether what all clusters show of a metric has changed by more than MOVED_PERCENT."""
+    return len(before) != len(drift) or any(
+        [100 * abs(more) > MOVED_PERCENT * abs(total) for total, more in zip(before, drift, strict=True)]
+    )
 
 
 def away(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
     """Name the clusters that have not reported for two sync periods, in the order of the spec."""
     since_ms = now_ms - _longest_ms(period_ms)
-    return [name for name in fleet.accounts if _reported_ms(fleet, name) < since_ms]
+    if fleet.taken_ms >= since_ms:
+        return []
+    return [name for name in fleet.accounts if (part := fleet.parts.get(name)) is None or part.taken_ms < since_ms]
 
 
 def spilled(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
@@ -166,7 +195,8 @@ def _reported_ms(fleet: FleetRow, name: str) -> int:
 
 def fleet_turn(fleet: FleetRow, evaluated_ms: int, now_ms: int, period_ms: int) -> Turn:
     """Say whether the whole is evaluated now: once all clusters that are not away have reported since the last time,
-    half a period after the first of them at the latest; without any report, every two periods.
+    a period after that at the latest; where one shows something else than before, half a period after the first
+    report at the latest; without any report, every two periods.
 
     The time depends on what was reported only, not on when this is asked, so that it is the same after a restart.
     """
@@ -174,7 +204,10 @@ def fleet_turn(fleet: FleetRow, evaluated_ms: int, now_ms: int, period_ms: int) 
     if fleet.fresh:
         missing = [name for name in fleet.accounts if name not in fleet.fresh]
         complete_ms = max([_reported_ms(fleet, name) + longest_ms for name in missing], default=0)
-        at_ms = min(fleet.first_ms + period_ms // 2, max(complete_ms, evaluated_ms + period_ms // 2))
+        latest_ms = evaluated_ms + period_ms + slack_ms(period_ms)
+        if fleet.moved_ms:
+            latest_ms = max(fleet.moved_ms, fleet.first_ms + period_ms // 2)
+        at_ms = min(latest_ms, max(complete_ms, evaluated_ms + period_ms // 2))
     else:
         at_ms = max(evaluated_ms, fleet.taken_ms) + longest_ms
     return Turn(True, now_ms + longest_ms, now_ms) if now_ms >= at_ms else Turn(False, at_ms, at_ms)
@@ -193,7 +226,7 @@ def seen_by(
     Each counts with what it has or is about to have, so that an allotment on its way is not decided once more.
     """
     gone = away(fleet, now_ms, period_ms)
-    read = {name: read_part(each.json) for name, each in fleet.parts.items() if name not in gone}
+    read = {name: each.part for name, each in fleet.parts.items() if name not in gone}
     names = [name for name in fleet.accounts if name in read and fits(read[name], autoscaler)]
     if not names:
         return JoinedObservation(ScaleFailure(NO_REPORT), PodCounts(), (None,) * len(autoscaler.metrics))
@@ -213,13 +246,14 @@ def begun(fleet: FleetRow, history: History, now_ms: int, period_ms: int) -> tup
 
     Source: upstream `recordInitialRecommendation`, v1.37.1, for one controller.
     """
-    gone = away(fleet, now_ms, period_ms)
-    names = [name for name in fleet.parts if name not in gone and name not in fleet.begun]
+    names = [name for name in fleet.parts if name not in fleet.begun]
+    gone = away(fleet, now_ms, period_ms) if names else []
+    names = [name for name in names if name not in gone]
     if not names:
         return history, fleet
     found = [history.recommendations] if fleet.begun and history.recommendations else []
     for name in names:
-        part = read_part(fleet.parts[name].json)
+        part = fleet.parts[name].part
         found.append(part.recommended or ((fleet.accounts[name].present, now_ms),))
     known = tuple(sorted({*fleet.begun, *names}))
     return structs.replace(history, recommendations=added_up(found)), structs.replace(fleet, begun=known)
@@ -258,7 +292,8 @@ def divided(
     """
     gone, left = away(fleet, now_ms, period_ms), spilled(fleet, now_ms, period_ms)
     rooms = _rooms(fleet, now_ms)
-    kept = structs.replace(fleet, fresh=(), first_ms=0, rooms=rooms)
+    seen = totals([each.part for each in fleet.parts.values()])
+    kept = structs.replace(fleet, fresh=(), first_ms=0, moved_ms=0, totals=seen, drift=(0,) * len(seen), rooms=rooms)
     members = [_member(each) for each in fleet.spec.clusters if each.name not in gone]
     if total is None or not members:
         return kept
@@ -278,7 +313,7 @@ def _rooms(fleet: FleetRow, now_ms: int) -> dict[str, MemberRoom]:
     """Give what is known of the room in clusters, by the reports since the last evaluation."""
     after_ms, rooms = fleet.spec.spill_after_ms, dict(fleet.rooms)
     for name in fleet.fresh if after_ms else ():
-        part = read_part(fleet.parts[name].json)
+        part = fleet.parts[name].part
         if isinstance(part.scale, Scale):
             replicas = part.scale.spec_replicas
             rooms[name] = next_room(rooms.get(name, ROOM), replicas, part.pods.waiting, after_ms, now_ms)

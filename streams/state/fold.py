@@ -286,7 +286,7 @@ class EntryFold(Folding):
         if hpa is None or hpa.row.fleet is None:
             return
         after = fleet.take_report(hpa.row.fleet, hpa.row.revision, body, self.now_ms)
-        if after != hpa.row.fleet:
+        if after is not hpa.row.fleet:
             hpa.row.fleet, hpa.dirty = after, True
             self.state.ready_or_due.add(hpa.id)
 

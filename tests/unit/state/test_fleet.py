@@ -1,5 +1,6 @@
 """A FleetHPA: reports, one total over all clusters, its division, and shares that clusters want."""
 
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -345,6 +346,38 @@ def test_more_clusters_give_the_same_total(of: int) -> None:
     for _ in range(3):
         run.period(dict.fromkeys(names, 300))
     assert run.total == 6 * of
+
+
+PHASES = {"east": 0, "north": 4, "west": 11}
+
+
+def _at_own_times() -> tuple[Fleet, dict[str, int]]:
+    """Three clusters that are measured at other moments of the period, at rest."""
+    run, load = Fleet(dict.fromkeys(PHASES, 4), 60), dict.fromkeys(PHASES, 200)
+    for _ in run.seconds(60, load, PHASES):
+        pass
+    return run, load
+
+
+def test_at_rest_the_whole_is_evaluated_once_per_period() -> None:
+    run, load = _at_own_times()
+    times = list(run.seconds(75, {**load, "north": 205}, PHASES))
+    assert [later - sooner for sooner, later in pairwise(times)] == [15, 15, 15, 15]
+
+
+def test_a_cluster_whose_reports_are_lost_is_waited_for_until_it_is_away() -> None:
+    run, load = _at_own_times()
+    run.deliver = lambda message: [] if getattr(message.body, "member", "") == "west" else [message]
+    times = list(run.seconds(120, load, PHASES))
+    assert run.last()["observed"]["clusters"]["west"]["away"] is True
+    assert all([4 < later - sooner <= 18 for sooner, later in pairwise(times)]), times
+
+
+@pytest.mark.parametrize("wait", range(15))
+def test_a_step_of_the_load_at_any_moment_is_written_half_a_period_after_its_report_at_the_latest(wait: int) -> None:
+    run, load = _at_own_times()
+    list(run.seconds(wait, load, PHASES))
+    assert any([run.total > 12 for _ in run.seconds(15 + 8, {**load, "east": 600}, PHASES)])
 
 
 def test_nothing_is_decided_before_all_clusters_that_are_not_away_have_reported() -> None:
