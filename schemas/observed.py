@@ -4,6 +4,7 @@ pushed samples, and the reports of observers and reconcilers about themselves.
 
 from typing import Annotated, Any, Final, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
 from schemas.kubernetes.quantity import wrap_i64
@@ -50,6 +51,21 @@ class FleetSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     rebalance_after_ms: TimeMs = 300_000
     spill_after_ms: TimeMs = 0
     away_spill_after_ms: TimeMs = 0
+
+    def fields(self) -> dict[str, Any]:
+        """Give the fields of a FleetHPA's spec that an HPA has not, as its manifest has them."""
+        placement = {"strategy": self.strategy, "rebalanceAfter": _duration(self.rebalance_after_ms)}
+        if self.spill_after_ms:
+            placement["spillAfter"] = _duration(self.spill_after_ms)
+        made: dict[str, Any] = {"clusters": msgspec.to_builtins(self.clusters), "placement": placement}
+        if self.away_spill_after_ms:
+            made["whenAway"] = {"policy": "Spill", "after": _duration(self.away_spill_after_ms)}
+        return made
+
+
+def _duration(time_ms: int) -> str:
+    """Write a duration as manifests have it."""
+    return f"{time_ms}ms" if time_ms % 1000 else f"{time_ms // 1000}s"
 
 
 class AutoscalerSet(EntryBody, frozen=True, kw_only=True):

@@ -140,7 +140,7 @@ def backtest(
     async def work() -> tuple[list[BacktestRequest], list[Backtest], Decimal | None]:
         async with session.past() as past:
             state = await read_state(past)
-            found = requests(read, settings, selection, state, policy)
+            found = requests(read, settings, selection, state, policy, session.note)
             used = price_for(session, given, state.settings, {each.hpa.cluster for each in found})
             return found, await run_all(past, found, window, model, keep), used
 

@@ -18,8 +18,9 @@ from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import Listing, machine, render
 from fleethpa.show.table import Column
 from fleethpa.show.times import shown
-from schemas.keys import HpaId
+from schemas.keys import FLEET, HpaId
 from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
+from schemas.observed import FLEET_API_VERSION, FLEET_KIND
 from streams.analysis.revisions import Revision, differences
 
 
@@ -64,6 +65,14 @@ def _central(state: FleetState, hpa: HpaId) -> HpaView:
             f"hpa {hpa} lives in its cluster",
             cause="fleethpa changes only HPAs that live in fleethpa.",
             next_step=f"{shown} | kubectl --context {hpa.cluster} apply -f -",
+            code=ANSWER_IS_NO,
+        )
+    if view.revision:
+        whole = view.whole or view.id
+        raise CommandError(
+            f"{hpa} is {'a FleetHPA' if view.whole is None else f'part of FleetHPA {whole}'}",
+            cause="A FleetHPA and the HPAs in its clusters change together.",
+            next_step=f"fleethpa history {whole} --revision N -o yaml | fleethpa apply -f -",
             code=ANSWER_IS_NO,
         )
     return view
@@ -121,6 +130,8 @@ def _manifest(session: Session, hpa: HpaId, found: list[Revision], number: int, 
     """A revision's manifest; for people with a line above it that says whose it is."""
     revision, spec = revision_of(found, number, hpa)
     manifest = manifest_of(hpa._asdict(), spec)
+    if hpa.cluster == FLEET:
+        manifest |= {"apiVersion": FLEET_API_VERSION, "kind": FLEET_KIND}
     if output not in ("table", "wide"):
         return machine(manifest, output)
     by = revision.author or revision.manager

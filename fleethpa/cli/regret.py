@@ -12,7 +12,7 @@ import msgspec
 
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import closed_window
-from fleethpa.fleet.finding import chosen
+from fleethpa.fleet.finding import alone, chosen
 from fleethpa.fleet.prices import price_for
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
@@ -70,7 +70,9 @@ async def _regrets(
     """The regrets, and the price of a replica-hour."""
     async with session.past() as past:
         state = await read_state(past)
-        views = chosen(state, selection)
+        views, left_out = alone(chosen(state, selection), "regret")
+        if left_out:
+            session.note(f"note: {left_out}")
         made: dict[object, Regret | None] = {}
         wanted = {view.id for view in views}
         async with aclosing(readers_by_hpa(past, wanted, window, RegretReader)) as parts:

@@ -12,7 +12,7 @@ import msgspec
 
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import closed_window
-from fleethpa.fleet.finding import chosen_some
+from fleethpa.fleet.finding import alone, chosen_some
 from fleethpa.fleet.prices import price_for
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
@@ -93,7 +93,9 @@ async def _tuned(
     """What was found, and the price of a replica-hour."""
     async with session.past() as past:
         state = await read_state(past)
-        views = chosen_some(state, selection)
+        views, left_out = alone(chosen_some(state, selection), "tune")
+        if left_out:
+            session.note(f"note: {left_out}")
         progress = Progress(len(views), sum(view.id in kept.known for view in views))
         if progress.done:
             session.note(f"{progress.done} of {progress.total} HPAs were tuned before; the period is the one of then")

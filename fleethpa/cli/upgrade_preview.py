@@ -11,7 +11,7 @@ import click
 from fleethpa.changes.versions import version_named
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import closed_window
-from fleethpa.fleet.finding import chosen
+from fleethpa.fleet.finding import alone, chosen
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import HpaView
@@ -71,7 +71,9 @@ def upgrade_preview(
 
 async def _previews(session: Session, selection: Selection, window: tuple[int, int], rules: Rules) -> list[Preview]:
     async with session.past() as past:
-        views = chosen(await read_state(past), selection)
+        views, left_out = alone(chosen(await read_state(past), selection), "upgrade-preview")
+        if left_out:
+            session.note(f"note: {left_out}")
         parts = await by_partition(session, past, previews, _tasks(past, views, window, rules))
         made = {hpa: preview for part in parts for hpa, preview in part.items()}
     found = [each for view in views if (each := made[view.id]).evaluations]

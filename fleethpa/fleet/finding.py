@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -21,6 +21,7 @@ from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.options import moment
 from fleethpa.frame.session import Session
 from fleethpa.show.times import rfc3339
+from fleethpa.show.words import counted
 from schemas.keys import HpaId, partition_for
 from streams.state.rowcodec import decode_row, row_kind
 from streams.state.rows import HpaRow
@@ -130,6 +131,28 @@ def chosen_some(state: FleetState, selection: Selection) -> list[HpaView]:
     if not (views := chosen(state, selection)):
         raise not_found(f"no HPA matches {selection}", next_step="fleethpa get hpa -A")
     return views
+
+
+def alone(views: Sequence[HpaView], verb: str) -> tuple[list[HpaView], str]:
+    """The HPAs that decide by themselves, and which were left out, in words (empty: none).
+
+    Raises CommandError: there are only others, of which `verb` would say nothing true (exit 2).
+    """
+    found = [view for view in views if view.fleet is None and view.whole is None]
+    left = [view for view in views if view.fleet is not None or view.whole is not None]
+    if not left:
+        return found, ""
+    whole = left[0].whole or left[0].id
+    step = f"fleethpa backtest {whole} --set cpu=50%"
+    if found:
+        return found, f"left out of {verb}: {counted(len(left), 'HPA')} of FleetHPAs. Next: {step}"
+    what = "is a FleetHPA" if left[0].fleet is not None else f"has the share that FleetHPA {whole} allots"
+    raise usage(
+        f"{verb} is for HPAs that decide by themselves, and {left[0].id} {what}",
+        cause="A FleetHPA decides over the pods of all its clusters, and the HPA in a cluster wants its share, "
+        "whatever its own metrics ask for.",
+        next_step=f"{step}, which tries other settings",
+    )
 
 
 def nothing_found(selection: Selection, state: FleetState, verb: str) -> str:

@@ -19,7 +19,7 @@ from fleethpa.show.times import age, rfc3339
 from fleethpa.show.words import one_line
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.shape import Json
-from schemas.observed import FLEET_API_VERSION, FLEET_KIND, FleetSpec
+from schemas.observed import FLEET_API_VERSION, FLEET_KIND
 from streams.hpa.rules import CURRENT_TEXT, NEWEST, OLDEST, UnknownRulesError, known_gates, minor_of, rules_text
 from streams.state.clustersettings import effective
 from streams.state.moves import Fight
@@ -268,7 +268,7 @@ def _fight(fight: Fight | None) -> dict[str, Any] | None:
 
 def _hpa_document(view: HpaView) -> dict[str, Any]:
     """An HPA as JSON: the object as kubectl has it, and what fleethpa knows beside."""
-    spec = view.spec if view.fleet is None else view.spec | _division(view.fleet)
+    spec = view.spec if view.fleet is None else view.spec | view.fleet.fields()
     return {
         "apiVersion": "autoscaling/v2" if view.fleet is None else FLEET_API_VERSION,
         "kind": "HorizontalPodAutoscaler" if view.fleet is None else FLEET_KIND,
@@ -289,19 +289,3 @@ def _hpa_document(view: HpaView) -> dict[str, Any]:
         "spec": spec,
         "status": view.status,
     } | ({} if view.whole is None else {"belongsTo": str(view.whole)})
-
-
-def _division(fleet: FleetSpec) -> Json:
-    """The fields of a FleetHPA's spec that an HPA has not, as its manifest has them."""
-    placement = {"strategy": fleet.strategy, "rebalanceAfter": _duration(fleet.rebalance_after_ms)}
-    if fleet.spill_after_ms:
-        placement["spillAfter"] = _duration(fleet.spill_after_ms)
-    made: Json = {"clusters": msgspec.to_builtins(fleet.clusters), "placement": placement}
-    if fleet.away_spill_after_ms:
-        made["whenAway"] = {"policy": "Spill", "after": _duration(fleet.away_spill_after_ms)}
-    return made
-
-
-def _duration(time_ms: int) -> str:
-    """Write a duration as manifests have it."""
-    return f"{time_ms}ms" if time_ms % 1000 else f"{time_ms // 1000}s"

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from fleethpa.changes.manifests import Input, valid_hpa
 from fleethpa.changes.schedules import TimedPolicy, forecast_rules, spec_under
 from fleethpa.changes.specs import changed_spec, checked
-from fleethpa.fleet.finding import chosen_some
+from fleethpa.fleet.finding import alone, chosen_some
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, not_found, usage
@@ -95,16 +95,26 @@ class BacktestRequest:
 
 
 def requests(
-    read: Input | None, settings: tuple[str, ...], selection: Selection, state: FleetState, policy: TimedPolicy
+    read: Input | None,
+    settings: tuple[str, ...],
+    selection: Selection,
+    state: FleetState,
+    policy: TimedPolicy,
+    note: Callable[[str], None],
 ) -> list[BacktestRequest]:
     """Pair manifests (`-f`; None: none), or the specs of selected HPAs, changed by `--set`, with the HPAs of the log.
+
+    `note`: is called with what was left out.
 
     Raises CommandError: a manifest is invalid (exit 2), or nothing of that name is known (exit 4).
     """
     if read:
         pairs = [(body, view, "--set") for body, view in _of_files(read, selection, state)]
     else:
-        pairs = [(view.hpa, view, f"--set on {view.id}") for view in chosen_some(state, selection)]
+        views, left_out = alone(chosen_some(state, selection), "backtest")
+        if left_out:
+            note(f"note: {left_out}")
+        pairs = [(view.hpa, view, f"--set on {view.id}") for view in views]
     return [
         BacktestRequest(
             view.id,
@@ -128,6 +138,7 @@ def _of_files(read: Input, selection: Selection, state: FleetState) -> list[tupl
                 cause="A candidate is tried on the recording of the HPA with its namespace and name.",
                 next_step="fleethpa get hpa -A",
             )
+        same, _ = alone(same, "backtest -f of an HPA")
         if twice := [view.id for view in same if any(view is other for _, other in found)]:
             raise usage(
                 f"{manifest.source}: a second candidate for {twice[0]}",

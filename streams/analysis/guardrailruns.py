@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from schemas.entries import BreakerCommand
 from schemas.guardrails import Guardrail
+from schemas.keys import FLEET
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.settings import SHORTEST_MS
 from streams.analysis.decisionreads import DecisionsTask, SeenDecision, full_evaluation, read_decisions
@@ -79,10 +80,10 @@ class EventReader:
 
     def take(self, value: bytes) -> Sequence[GuardedEvent]:
         """Read a decision record: what has changed with it, and which HPAs are gone by then. A short one changes
-        nothing.
+        nothing, nor does one of a FleetHPA, whose replicas are those of the HPAs in its clusters.
         """
         seen = full_evaluation(value)
-        if seen is None:
+        if seen is None or seen.cluster == FLEET:
             return ()
         gone = () if seen.time.startswith(self._looked) else self._gone(seen.time)
         hpa = seen.hpa

@@ -228,13 +228,15 @@ def _known(partition: Partition, hpa: HpaId) -> _Spec | None:
         return None
     row, state = known.row, partition.state
     asked = asked_mode(state.namespace(hpa.cluster, hpa.namespace), hpa.name, state.settings(hpa.cluster))
-    return _Spec(row.uid, row.generation, known.spec, row.author, row.change_reason, row.origin, asked)
+    spec = known.spec if row.fleet is None else known.spec | row.fleet.spec.fields()
+    return _Spec(row.uid, row.generation, spec, row.author, row.change_reason, row.origin, asked)
 
 
 def spec_of(partition: Partition, hpa: HpaId) -> dict[str, Any] | None:
-    """The spec of an HPA in the state of its log partition; None: there is no such HPA, or it was deleted."""
-    known = _known(partition, hpa)
-    return known.spec if known is not None else None
+    """The spec of an HPA (of a FleetHPA: of the whole) in the state of its log partition; None: there is no such HPA,
+    or it was deleted.
+    """
+    return None if _known(partition, hpa) is None else partition.state.hpas[hpa].spec
 
 
 def _revision(what: What, time_ms: int, offset: int, after: _Spec, changes: list[str]) -> Revision:
@@ -328,6 +330,9 @@ def flat(spec: dict[str, Any]) -> dict[str, Any]:
         if name == "metrics":
             for metric in value or ():
                 made[_metric_name(metric)] = _target(metric)
+        elif name == "clusters":  # of a FleetHPA
+            for cluster in value:
+                _flatten(f"clusters.{cluster['name']}", cluster, made)
         else:
             _flatten(name, value, made)
     return made

@@ -167,7 +167,8 @@ class Hpa:
             return int(entry.hpa["metadata"].get("generation") or 0)
         if born:
             return 1
-        return self.row.generation + int(entry.hpa["spec"] != self.spec)
+        known = None if self.row.fleet is None else self.row.fleet.spec
+        return self.row.generation + int(entry.hpa["spec"] != self.spec or (known is not None and entry.fleet != known))
 
     def _be_born(self, uid: str, hpa: dict[str, Any]) -> None:
         """Start a new object: it has its own status, but keeps the windows and scale events stored under its name."""

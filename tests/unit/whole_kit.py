@@ -36,10 +36,11 @@ class WholeFleet(Fleet):
         for each in self.partition.take_messages():
             self.append(each.body, key=f"{each.cluster}/{each.namespace}", after_ms=0)
 
-    def whole(self, *, mode: Mode = "enforce", maximum: int = 12, minimum: int = 4, **fleet: Any) -> None:
-        """Apply the FleetHPA, as the verb does."""
+    def whole(self, *names: str, mode: Mode = "enforce", maximum: int = 12, minimum: int = 4, **fleet: Any) -> None:
+        """Apply the FleetHPA, as the verb does. `names`: of its clusters; none: all."""
         self.revision += 1
-        clusters = [FleetCluster(name=name, max_replicas=maximum) for name in self.replicas]
+        names = names or tuple(self.replicas)
+        clusters = [FleetCluster(name=name, max_replicas=maximum) for name in names]
         spec = FleetSpec(clusters=clusters, **fleet)
         body = AutoscalerSet(
             hpa=hpa(maxReplicas=maximum, minReplicas=minimum),
@@ -49,7 +50,7 @@ class WholeFleet(Fleet):
             revision=self.revision,
         )
         self.append(body, key=f"{FLEET}/shop")
-        for name in self.replicas:
+        for name in names:
             self.append(AutoscalerDeleted(name="checkout", origin="cluster", uid=f"uid-{name}"), key=f"{name}/shop")
             member = hpa(maxReplicas=maximum, minReplicas=1)
             self.append(

@@ -156,6 +156,15 @@ def test_in_records_replicas_count_that_have_been_ready() -> None:
     assert found == [(10, 0), (100, 95)]
 
 
+def test_replicas_of_a_fleet_hpa_count_once_where_they_run() -> None:
+    where = {"namespace": "shop", "name": "web", "mode": "enforce", "time": print_time(MINUTE)}
+    reader = EventReader()
+    values = [
+        encode(where | {"cluster": name, "currentReplicas": count}) for name, count in (("@fleet", 9), ("east", 5))
+    ]
+    assert [event.cluster for value in values for event in reader.take(value)] == ["east"]
+
+
 @given(st.lists(st.tuples(st.integers(1, 3_600), st.integers(0, 10**6), st.integers(0, 10**6)), max_size=30))
 def test_no_namespace_trips_a_rule_for_the_others(steps: list[tuple[int, int, int]]) -> None:
     at_ms, events = 0, spread("east", 5)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.published import fits
 from tests.unit.cli_kit import Cli
@@ -110,3 +112,92 @@ def test_backtest_says_what_does_not_go_with_a_whole(
 ) -> None:
     made = ask("backtest", *arguments, *SINCE)
     assert (made.exit_code, text in made.stderr) == (code, True), made.output
+
+
+# --- every analysis ---------------------------------------------------------------------------------------------------
+
+MEMBER = "east/shop/checkout"
+RULES = """
+apiVersion: fleethpa.io/v1
+kind: Guardrails
+rules: [{name: wave, window: 2m, removedPercent: 20, leastRemoved: 2, pause: 10m}]
+"""
+ANALYSES = {
+    "history": ((), 0, 0),
+    "history --revision 1": ((), 0, 0),
+    "history --revision 1 -o yaml": ((), 0, 0),
+    "export decisions -o jsonl": ((), 0, 0),
+    "export bundle": (("--since", "2026-11-20T00:00:00Z", "--out", "bundle.tar"), 0, 0),
+    "decisions": (SINCE, 0, 0),
+    "explain": ((), 0, 0),
+    "describe": ((), 0, 0),
+    "backtest --set cpu=50%": (SINCE, 0, 2),
+    "what-if --set cpu=50%": ((), 0, 2),
+    "tune": (SINCE, 2, 2),
+    "regret": (SINCE, 2, 2),
+    "upgrade-preview --to 1.33": (SINCE, 2, 2),
+    "shadow-report": (SINCE, 4, 4),
+    "rollback": ((), 1, 1),
+}
+"""Verb -> what it needs beside, and its exit code for the whole and for the HPA in a cluster; 2: a refusal."""
+
+
+@pytest.mark.parametrize("verb", ANALYSES)
+@pytest.mark.parametrize("name", [WHOLE, MEMBER])
+def test_every_analysis_gives_an_answer_or_a_refusal_with_the_next_step(
+    ask: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verb: str, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    more, of_whole, of_member = ANALYSES[verb]
+    made = ask(*verb.split(), name, *more)
+    assert made.exit_code == (of_whole if name == WHOLE else of_member), made.output
+    assert "internal error" not in made.output
+    if made.exit_code:
+        assert "Next: fleethpa " in made.stderr
+    if made.exit_code == 2:
+        assert WHOLE in made.stderr.partition("Next: ")[2]
+
+
+@pytest.mark.parametrize("verb", ["tune", "regret", "upgrade-preview --to 1.33", "backtest --set cpu=50%"])
+def test_an_analysis_of_all_leaves_wholes_out_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, mixed: WholeFleet, verb: str
+) -> None:
+    made = Cli(monkeypatch, mixed)(*verb.split(), "-A", *SINCE)
+    assert made.exit_code == 0, made.output
+    assert "left out of" in made.stderr
+    assert f"3 HPAs of FleetHPAs. Next: fleethpa backtest {WHOLE}" in made.stderr
+    assert "north" in made.stdout or "1 HPA" in made.stdout
+    assert "@fleet" not in made.stdout
+
+
+@pytest.fixture(scope="module")
+def mixed() -> WholeFleet:
+    """A FleetHPA of two clusters, and an HPA by itself in a third."""
+    made = WholeFleet({"east": 3, "west": 3, "north": 3})
+    made.whole("east", "west")
+    for _ in range(4):
+        made.period(LOAD | {"north": 300})
+    made.checkpoint()
+    return made
+
+
+def test_guardrails_test_counts_the_replicas_of_a_whole_once(ask: Any, tmp_path: Path) -> None:
+    file = tmp_path / "guardrails.yaml"
+    file.write_text(RULES)
+    made = ask("guardrails", "test", "-f", str(file), *SINCE)
+    assert (made.exit_code, made.stdout) == (0, "wave: never tripped\n"), made.output
+
+
+def test_history_of_a_whole_shows_its_division_and_gives_its_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = WholeFleet({"east": 3, "west": 3})
+    fleet.whole()
+    fleet.whole(rebalance_after_ms=60_000)
+    fleet.checkpoint()
+    ask = Cli(monkeypatch, fleet)
+    shown = ask("history", WHOLE).stdout
+    assert "placement.rebalanceAfter 300s→60s" in shown
+    manifest = yaml.safe_load(ask("history", WHOLE, "--revision", "1", "-o", "yaml").stdout)
+    assert (manifest["kind"], manifest["spec"]["placement"]["rebalanceAfter"]) == ("FleetHPA", "300s")
+    assert [each["name"] for each in manifest["spec"]["clusters"]] == ["east", "west"]
+    back = ask("rollback", WHOLE)
+    assert f"fleethpa history {WHOLE} --revision N -o yaml | fleethpa apply -f -" in back.stderr
