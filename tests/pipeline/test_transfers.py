@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import gzip
+import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -15,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from kubernetes.aio.client import Configuration
 
 from fleethpa.simulator.cluster import Identity, _certificate, local_identity
+from reconciler.clusters import client as clusterclient
 from reconciler.clusters import credentials
 from reconciler.clusters.answers import ApiError, ConfigError, NoAnswerError, UnreachableError
 from reconciler.clusters.client import ClusterClient, ClusterConfig
@@ -59,11 +61,15 @@ class Server:
         self._serve = serve
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         self.connections = 0
+        self.certificates: list[int] = []
+        """Serial numbers of the certificates that clients showed, one for each connection."""
         self.goes_on = asyncio.Event()
         self.closed = asyncio.Event()
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        if shown := writer.get_extra_info("peercert"):
+            self.certificates.append(int(shown["serialNumber"], 16))
         connection = Connection(reader, writer)
         with suppress(asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
             await self._serve(self, connection)
@@ -87,11 +93,12 @@ async def served(
     identity: Identity | None = None,
     *,
     authority: bytes = b"",
-    user: dict[str, str] | None = None,
+    user: dict[str, Any] | None = None,
+    cluster: dict[str, str] | None = None,
 ) -> AsyncIterator[tuple[Server, ClusterClient]]:
     server, identity = Server(serve), identity or local_identity()
     listening = await asyncio.start_server(server.accept, "127.0.0.1", 0, ssl=identity.context)
-    client = client_of(listening.sockets[0].getsockname()[1], authority or identity.certificate_pem, user or {})
+    client = client_of(listening.sockets[0].getsockname()[1], authority or identity.certificate_pem, user, cluster)
     try:
         yield server, client
     finally:
@@ -99,16 +106,18 @@ async def served(
         listening.close()
 
 
-def client_of(port: int, authority: bytes, user: dict[str, str]) -> ClusterClient:
+def client_of(
+    port: int, authority: bytes, user: dict[str, Any] | None = None, cluster: dict[str, str] | None = None
+) -> ClusterClient:
     cluster = {
         "server": f"https://127.0.0.1:{port}",
         "certificate-authority-data": base64.b64encode(authority).decode(),
-    }
+    } | (cluster or {})
     document = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "east", "cluster": cluster}],
-        "users": [{"name": "east", "user": {"token": "t"} | user}],
+        "users": [{"name": "east", "user": user or {"token": "t"}}],
         "contexts": [{"name": "east", "context": {"cluster": "east", "user": "east"}}],
         "current-context": "east",
     }
@@ -310,7 +319,7 @@ async def test_a_request_that_runs_while_the_client_is_closed_ends() -> None:
 
 
 async def test_a_port_where_nobody_listens_was_not_connected() -> None:
-    client = client_of(1, local_identity().certificate_pem, {})
+    client = client_of(1, local_identity().certificate_pem)
     with pytest.raises(NoAnswerError, match="GET /pods: ") as found:
         await client.get("/pods")
     await client.close()
@@ -326,22 +335,111 @@ async def test_a_server_with_a_certificate_of_another_authority_is_not_asked() -
     assert not server.requests
 
 
-async def test_a_client_certificate_is_shown(tmp_path: Path) -> None:
-    key, certificate = ec.generate_private_key(ec.SECP256R1()), tmp_path / "client.pem"
-    certificate.write_bytes(_certificate(key).public_bytes(Encoding.PEM))
-    private = tmp_path / "client.key"
-    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+def client_certificate() -> tuple[bytes, bytes, int]:
+    """Make a certificate for clients: it and its key as PEM, and its serial number."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    made = _certificate(key)
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return made.public_bytes(Encoding.PEM), private, made.serial_number
+
+
+def asking_for(certificate: bytes) -> Identity:
     identity = local_identity.__wrapped__()
     identity.context.verify_mode = ssl.CERT_REQUIRED
-    identity.context.load_verify_locations(certificate)
-    user = {"client-certificate": str(certificate), "client-key": str(private)}
+    identity.context.load_verify_locations(cadata=certificate.decode())
+    return identity
+
+
+async def test_a_client_certificate_is_shown(tmp_path: Path) -> None:
+    certificate, private, serial = client_certificate()
+    (tmp_path / "pem").write_bytes(certificate)
+    (tmp_path / "key").write_bytes(private)
+    identity = asking_for(certificate)
+    user = {"client-certificate": str(tmp_path / "pem"), "client-key": str(tmp_path / "key")}
     async with served(answering, identity, user=user) as (server, client):
         assert await client.get("/pods") == {"metadata": {}}
-        assert len(server.requests) == 1
+        assert server.certificates == [serial]
     async with served(answering, identity) as (server, client):
         with pytest.raises(NoAnswerError):
             await client.get("/pods")
         assert not server.requests
+
+
+async def refusing_first(server: Server, connection: Connection) -> None:
+    """Refuse the first request with 401, and answer all others."""
+    while True:
+        await server.next(connection)
+        head = b"HTTP/1.1 401 Unauthorized\r\n" if len(server.requests) == 1 else OK
+        await connection.send(whole(b"{}", head))
+
+
+async def test_a_certificate_of_a_plugin_is_shown_and_after_a_401_the_plugin_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clusterclient, "_RELOAD_PAUSE_S", 0.0)
+    certificate, private, serial = client_certificate()
+    status = {"clientCertificateData": certificate.decode(), "clientKeyData": private.decode()}
+    script, runs = tmp_path / "plugin", tmp_path / "runs"
+    (tmp_path / "given").write_text(json.dumps({"kind": "ExecCredential", "status": status}))
+    script.write_text(f"#!/bin/sh\necho run >> {runs}\ncat {tmp_path / 'given'}\n")
+    script.chmod(0o700)
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script), "interactiveMode": "Never"}
+    async with served(refusing_first, asking_for(certificate), user={"exec": plugin}) as (server, client):
+        with pytest.raises(ApiError, match="credentials"):
+            await client.get("/pods")
+        assert await client.get("/pods") == {}
+    assert server.certificates == [serial, serial]
+    assert runs.read_text() == "run\n" * 2
+
+
+async def test_a_newer_token_is_used_on_the_same_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credentials, "TOKEN_PERIOD_S", 0.0)
+    token = tmp_path / "token"
+    async with served(answering, user={"tokenFile": str(token)}) as (server, client):
+        for each in ("old", "new"):
+            token.write_text(each)
+            await client.get("/pods")
+    assert [headers["authorization"] for _, headers, _ in server.requests] == ["Bearer old", "Bearer new"]
+    assert server.connections == 1
+
+
+async def test_an_answer_that_never_ends_is_given_up_in_time() -> None:
+    async def drips(server: Server, connection: Connection) -> None:
+        await server.next(connection)
+        await connection.send(OK + b"Content-Length: 1000000\r\n\r\n")
+        while True:
+            await connection.send(b" ")
+            await asyncio.sleep(0.01)  # a slow server
+
+    async with served(drips) as (_, client):
+        with pytest.raises(NoAnswerError, match=r"GET /pods: no answer within 0\.3 s") as found:
+            await client.get("/pods", timeout_s=0.3)
+    assert found.value.was_connected
+
+
+async def test_a_server_behind_the_proxy_of_its_kubeconfig_is_asked_through_it() -> None:
+    asked: list[str] = []
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                writer.write(data)
+        writer.close()
+
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readuntil(b"\r\n\r\n")).decode().partition(" HTTP")[0])
+        there, back = await asyncio.open_connection(*asked[-1].removeprefix("CONNECT ").split(":"))
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(forward(reader, back), forward(there, writer))
+
+    proxy = await asyncio.start_server(connect, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+    async with served(answering, cluster={"proxy-url": address}) as (server, client):
+        for _ in range(2):
+            assert await client.get("/pods") == {"metadata": {}}
+        assert [first for first, _, _ in server.requests] == ["GET /pods HTTP/1.1"] * 2
+        assert asked == [f"CONNECT {client._session._host.removeprefix('https://')}"]  # type: ignore[union-attr]
+    proxy.close()
 
 
 @pytest.mark.parametrize(
