@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
 from heapq import heappop, heappush
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -258,51 +258,60 @@ class BudgetBook:
             period_ms: the sync period.
         """
         self._advance(offset, hpa)
+        asking = _Asking(way, hpa, own, now_ms, period_ms)
         of_namespace, of_cluster = budgets.of(way, hpa.namespace)
         found: list[Left] = []
         if of_namespace is not None:
-            scope, name = self._namespaces[hpa.namespace_key], f"namespace {hpa.namespace_key}"
-            found.append(_left(scope, [], way, hpa, own, name, of_namespace, now_ms, period_ms))
+            scope = self._namespaces[hpa.namespace_key]
+            found.append(asking.left(scope, [], f"namespace {hpa.namespace_key}", of_namespace))
         if of_cluster is not None:
-            scope, name = self._clusters[hpa.cluster], f"cluster {hpa.cluster}"
+            scope = self._clusters[hpa.cluster]
             others = [part for other, part in self._parts[hpa.cluster].items() if other != hpa.namespace]
-            found.append(_left(scope, others, way, hpa, own, name, of_cluster, now_ms, period_ms))
+            found.append(asking.left(scope, others, f"cluster {hpa.cluster}", of_cluster))
         return min(found, key=lambda left: left.cap, default=None)
 
 
-def _left(
-    scope: _Scope,
-    others: list[_Scope],
-    way: Way,
-    hpa: HpaId,
-    own: tuple[BudgetEntry, ...],
-    name: str,
-    budget: Budget,
-    now_ms: int,
-    period_ms: int,
-) -> Left:
-    # One bucket more than the window has: what lies in the oldest one may be younger than the window.
-    first = (now_ms - budget.window_ms) // BUCKET_MS
-    base, used = _seen_from(scope, others, way, first)
-    base = max(1, base)
-    allowed = budget.allowed(base)
-    left = max(0, allowed - used)
-    own_used = sum(_count(entry, way) for entry in own if (entry.at_ms or entry.time_ms) // BUCKET_MS >= first)
-    size = scope.size_of(hpa)
-    weight = size + max(0, own_used) if way == "removal" else max(1, size)
-    share = max(1, -(-allowed * weight // base))
-    portion = max(0, share - own_used)
-    since_ms = now_ms - CLAIM_PERIODS * period_ms
-    claims = scope.claims[way]
-    if claims.get(hpa, -1) >= since_ms:
-        asking = sum(scope.size_of(each) for each, at in claims.items() if each != hpa and at >= since_ms)
-        portion = max(portion, -(-left * size // max(1, size + asking)))
-    cap = min(left, portion)
-    until_ms = now_ms + period_ms
-    oldest = scope.oldest(way, first)
-    if cap == left and oldest is not None:
-        until_ms = (oldest + 1) * BUCKET_MS + _whole_buckets(budget.window_ms)
-    return Left(cap, name, budget, allowed, used, share, until_ms)
+class _Asking(NamedTuple):
+    """An HPA that asks what it may change now; `own`: its own entries."""
+
+    way: Way
+    hpa: HpaId
+    own: tuple[BudgetEntry, ...]
+    now_ms: int
+    period_ms: int
+
+    def left(self, scope: _Scope, others: list[_Scope], name: str, budget: Budget) -> Left:
+        """Give what a budget leaves to the HPA. `others`: as for `_seen_from`."""
+        # One bucket more than the window has: what lies in the oldest one may be younger than the window.
+        first = (self.now_ms - budget.window_ms) // BUCKET_MS
+        base, used = _seen_from(scope, others, self.way, first)
+        base = max(1, base)
+        allowed = budget.allowed(base)
+        free = max(0, allowed - used)
+        own_used = self._own_used(first)
+        size = scope.size_of(self.hpa)
+        weight = size + max(0, own_used) if self.way == "removal" else max(1, size)
+        share = max(1, -(-allowed * weight // base))
+        cap = min(free, max(0, share - own_used, self._portion_of_claims(scope, free)))
+        oldest = scope.oldest(self.way, first)
+        until_ms = self.now_ms + self.period_ms
+        if cap == free and oldest is not None:
+            until_ms = (oldest + 1) * BUCKET_MS + _whole_buckets(budget.window_ms)
+        return Left(cap, name, budget, allowed, used, share, until_ms)
+
+    def _own_used(self, first: int) -> int:
+        return sum(
+            _count(entry, self.way) for entry in self.own if (entry.at_ms or entry.time_ms) // BUCKET_MS >= first
+        )
+
+    def _portion_of_claims(self, scope: _Scope, free: int) -> int:
+        """Give the HPA's part of what is free, among those that were cut and still ask; 0: it is none of them."""
+        claims, since_ms = scope.claims[self.way], self.now_ms - CLAIM_PERIODS * self.period_ms
+        if claims.get(self.hpa, -1) < since_ms:
+            return 0
+        size = scope.size_of(self.hpa)
+        asking = sum(scope.size_of(each) for each, at in claims.items() if each != self.hpa and at >= since_ms)
+        return -(-free * size // max(1, size + asking))
 
 
 def _whole_buckets(window_ms: int) -> int:

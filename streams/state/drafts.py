@@ -1,5 +1,7 @@
 """The record of an evaluation: what was decided, what fleethpa's own limits left of it, and the decision."""
 
+from typing import Any
+
 from msgspec import Struct
 
 from schemas import limits
@@ -65,10 +67,31 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
     if wanted is None and records.repeats(row, digest, state.now_ms):
         short = records.short_record(state, name, row.full_decision, evaluation.metrics, evaluation.proposal)
         return DraftRecord(Draft(name, subject.namespace.key, hpa.headers, short))
-    steps = records.steps_to(evaluation, final, limits_.brake)
+    decision = _decision(subject, observed, decided, limits_, facts, shown, name)
+    # The record of the end of a wanted write has the status and the events instead.
+    later = () if wanted is None else (result.status, result.events, result.events_after_write)
+    value = encode(decision)
+    limits.check(limits.DECISION, len(value) + len(encode(later)), f"HPA {hpa.id}")
+    return DraftRecord(Draft(name, subject.namespace.key, hpa.headers, decision, value), digest)
+
+
+def _decision(
+    subject: Subject,
+    observed: Observed,
+    decided: Decided,
+    limits_: Limited,
+    facts: records.Facts,
+    shown: dict[str, Any],
+    name: str,
+) -> Decision:
+    """Make a full record, field by field: one that is made of dictionaries (`records.identity`) takes three times as
+    long. `shown`: what was observed.
+    """
+    state, hpa, row = subject.state, subject.hpa, subject.hpa.row
+    evaluation, wanted = decided.evaluation, limits_.wanted
+    steps = records.steps_to(evaluation, facts.final_desired_replicas, limits_.brake)
     version = subject.scale_row.resource_version if subject.scale_row else ""
-    # Field by field: a record that is made of dictionaries (`records.identity`) takes three times as long.
-    decision = Decision(
+    return Decision(
         id=name,
         seq=0,
         prev="",
@@ -84,7 +107,7 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
         origin=row.origin,
         current_replicas=facts.current_replicas,
         raw_desired_replicas=evaluation.proposal,
-        final_desired_replicas=final,
+        final_desired_replicas=facts.final_desired_replicas,
         direction=facts.direction,
         reason=facts.reason,
         selected_metric=facts.selected_metric,
@@ -94,7 +117,7 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
         wants=facts.wants,
         expires=None if wanted is None else state.now_ms + WRITE_TTL_MS,
         observed=records.with_version(shown, version),
-        status=result.status if wanted is None else None,
+        status=limits_.result.status if wanted is None else None,
         events=facts.events,
         error=facts.error,
         labels=facts.labels,
@@ -108,13 +131,8 @@ def record(subject: Subject, observed: Observed, decided: Decided, limits_: Limi
         author=row.author,
         change_reason=row.change_reason,
         shows_refusal=facts.shows_refusal,
-        rules=rules,
+        rules=subject.settings.rules,
     )
-    # The record of the end of a wanted write has the status and the events instead.
-    later = () if wanted is None else (result.status, result.events, result.events_after_write)
-    value = encode(decision)
-    limits.check(limits.DECISION, len(value) + len(encode(later)), f"HPA {hpa.id}")
-    return DraftRecord(Draft(name, subject.namespace.key, hpa.headers, decision, value), digest)
 
 
 def decision_id(state: State, hpa: Hpa) -> str:

@@ -145,24 +145,12 @@ def look_at(state: State, hpa: Hpa) -> list[Draft]:
 
 def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
     settings, row = state.settings(hpa.id.cluster), hpa.row
-    is_due = state.now_ms >= row.next_due_ms
-    if row.deleted and is_due:
-        if row.budget:
-            leave_budget(state, hpa)
-        state.messages += capacity.leave(state, hpa)
-        hpa.forget(state.now_ms)
-        hpa.dirty = True
-        state.refresh(hpa)
-        return []
     if row.deleted or asked_mode(namespace, hpa.id.name, settings) == "off":
-        if not is_due:
+        if state.now_ms >= row.next_due_ms:
+            _leave(state, hpa)
+        else:
             state.unpark(hpa)
             state.schedule.plan(hpa)
-            return []
-        state.park(hpa)
-        if row.budget:
-            leave_budget(state, hpa)
-        state.messages += capacity.leave(state, hpa)
         return []
     if row.fleet is not None:
         its = fleet_turn(row.fleet, row.evaluated_ms, state.now_ms, settings.sync_period_ms)
@@ -179,6 +167,19 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
     else:
         state.schedule.at(hpa, min(its.look_ms, row.early_ms) if row.early_ms else its.look_ms)
     return drafts
+
+
+def _leave(state: State, hpa: Hpa) -> None:
+    """End the evaluations of an HPA that is deleted, or off for now; nothing bounds others for it any more."""
+    if not hpa.row.deleted:
+        state.park(hpa)
+    if hpa.row.budget:
+        leave_budget(state, hpa)
+    state.messages += capacity.leave(state, hpa)
+    if hpa.row.deleted:
+        hpa.forget(state.now_ms)
+        hpa.dirty = True
+        state.refresh(hpa)
 
 
 def _or_early(its: Turn, hpa: Hpa, now_ms: int, settings: Effective) -> Turn:

@@ -142,28 +142,39 @@ def forget_watermarks(state: State, cluster: str) -> None:
 
 def _forget_clusters(fold: Folding) -> None:
     """Forget sessions and agents that have long been silent or away, and the HPAs that they were the last to report."""
-    state, sessions, agents = fold.state, fold.state.row.sessions, fold.state.row.agents
-    old = {key for key, known in sessions.items() if state.now_ms - known.reported_ms >= LONG_MS}
-    followed = {key.rpartition("/")[0] for key in sessions if key not in old}
-    left = {cluster for cluster, _, watch in (key.rpartition("/") for key in old) if watch == "autoscalers"}
-    for cluster, agent in list(agents.items()):
-        if agent.left and state.now_ms - agent.left_ms >= LONG_MS:
-            del agents[cluster]
-            forget_watermarks(state, cluster)
-            left |= {cluster} - followed
-    for namespace in [each for each in state.namespaces.values() if each.cluster in left]:
+    state, row = fold.state, fold.state.row
+    old = {key for key, known in row.sessions.items() if state.now_ms - known.reported_ms >= LONG_MS}
+    followed = {key.rpartition("/")[0] for key in row.sessions if key not in old}
+    unwatched = {cluster for cluster, _, watch in (key.rpartition("/") for key in old) if watch == "autoscalers"}
+    _forget_native(fold, unwatched | (_forget_agents(state) - followed))
+    for key in old:
+        del row.sessions[key]
+    for cluster in [each for each in row.kubernetes if each not in followed]:
+        state.drop_bounded(limits.ALL_VERSIONS, row.kubernetes, cluster)
+    for cluster, hands in list(row.hands.items()):
+        newest_ms = max((each[0] for each in hands.changes), default=0)
+        if cluster not in followed and state.now_ms - newest_ms >= LONG_MS:
+            state.drop_bounded(limits.ALL_HANDS, row.hands, cluster)
+
+
+def _forget_agents(state: State) -> set[str]:
+    """Forget the agents that left long ago; returns their clusters."""
+    agents = state.row.agents
+    left = {name for name, agent in agents.items() if agent.left and state.now_ms - agent.left_ms >= LONG_MS}
+    for cluster in left:
+        del agents[cluster]
+        forget_watermarks(state, cluster)
+    return left
+
+
+def _forget_native(fold: Folding, clusters: set[str]) -> None:
+    """Forget the HPAs that live in these clusters, in each namespace that an observer has listed."""
+    state = fold.state
+    for namespace in [each for each in state.namespaces.values() if each.cluster in clusters]:
         fold.namespace = state.namespace(namespace.cluster, namespace.name)
         if namespace.listed.get("autoscalers"):
             for name in sorted(key.name for key in namespace.directory if key.origin == "cluster"):
                 forget_hpa(fold, name)
-    for key in old:
-        del sessions[key]
-    for cluster in [each for each in state.row.kubernetes if each not in followed]:
-        state.drop_bounded(limits.ALL_VERSIONS, state.row.kubernetes, cluster)
-    for cluster, hands in list(state.row.hands.items()):
-        newest_ms = max((each[0] for each in hands.changes), default=0)
-        if cluster not in followed and state.now_ms - newest_ms >= LONG_MS:
-            state.drop_bounded(limits.ALL_HANDS, state.row.hands, cluster)
 
 
 def _forget_scales(state: State, namespace: Namespace) -> None:

@@ -5,19 +5,20 @@ half an hour at most. It is read from the namespace alone (HPA rows may be ahead
 the log only. Counts are pods or answers, totals are metric values in milli, times are log time in Unix milliseconds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct, structs
 
 from schemas import limits
 from schemas.decisions import Step
+from schemas.observed import MetricAnswer
 from streams.hpa.evaluation import Pending
 from streams.hpa.observation import PodRow
 from streams.state.membership import canonical_selector, is_selector
 from streams.state.namespace import Namespace
 from streams.state.rates import in_force, joined
-from streams.state.rows import SeenRow, ViewRow
+from streams.state.rows import SampleRow, SeenRow, ViewRow
 
 PERIODS = 4
 """Sync periods whose observations say what should be there."""
@@ -143,29 +144,34 @@ def _answered(namespace: Namespace, groups: dict[str, frozenset[str]], oldest_ms
             continue
         answer = joined(parts)
         name = _SEPARATOR.join((query[0], *query[2:]))
+        ready = groups.get(query[1])
         if query[0] in ("object", "external"):
             values = [milli for milli, _ in answer.items] if query[0] == "external" else [answer.milli]
-            known = answer.error is None and bool(values)
-            yield _Sight(
-                _METRICS, name.replace(_SEPARATOR, "|"), "", int(known), 1, sum(values) if known else None, time_ms
-            )
-            continue
-        ready = groups.get(query[1])
-        if ready is None:
-            continue
-        totals: dict[str, int] = {}
-        count = 0
-        for usage in answer.usages:
-            count += usage.pod in ready
-            for _, resources in usage.containers:
-                for resource, milli in resources.items():
-                    totals[resource] = totals.get(resource, 0) + milli
-        for value in answer.values:
-            count += value.pod in ready
-            totals[""] = totals.get("", 0) + value.milli
-        yield _Sight(_METRICS, query[1], name, count, len(ready), None, time_ms)
-        for resource, total in totals.items():
-            yield _Sight("total", query[1], f"{name}{_SEPARATOR}{resource}", 0, 0, total, time_ms)
+            yield _of_no_pods(name, [] if answer.error is not None else values, time_ms)
+        elif ready is not None:
+            count = sum([each.pod in ready for each in answer.usages])
+            count += sum([each.pod in ready for each in answer.values])
+            yield _Sight(_METRICS, query[1], name, count, len(ready), None, time_ms)
+            for resource, total in _totals(answer).items():
+                yield _Sight("total", query[1], f"{name}{_SEPARATOR}{resource}", 0, 0, total, time_ms)
+
+
+def _totals(answer: MetricAnswer) -> dict[str, int]:
+    """The sum of an answer's values over all pods, by resource; of a metric that is no resource under an empty name."""
+    totals: dict[str, int] = {}
+    for usage in answer.usages:
+        for _, resources in usage.containers:
+            for resource, milli in resources.items():
+                totals[resource] = totals.get(resource, 0) + milli
+    for value in answer.values:
+        totals[""] = totals.get("", 0) + value.milli
+    return totals
+
+
+def _of_no_pods(name: str, values: Sequence[int], time_ms: int) -> _Sight:
+    """A metric of an object, or an external one. `values`: empty where none is known."""
+    total = sum(values) if values else None
+    return _Sight(_METRICS, name.replace(_SEPARATOR, "|"), "", int(bool(values)), 1, total, time_ms)
 
 
 def _pushed(namespace: Namespace, groups: dict[str, frozenset[str]], oldest_ms: int) -> Iterator[_Sight]:
@@ -173,15 +179,16 @@ def _pushed(namespace: Namespace, groups: dict[str, frozenset[str]], oldest_ms: 
         name = _SEPARATOR.join(key)
         if key[0] in ("Object", "External"):
             fresh = [row for row in samples.values() if row.time_ms >= oldest_ms and row.milli is not None]
-            total, newest = sum(row.milli or 0 for row in fresh), max((row.time_ms for row in fresh), default=0)
-            yield _Sight(
-                _METRICS, name.replace(_SEPARATOR, "|"), "", int(bool(fresh)), 1, total if fresh else None, newest
-            )
+            yield _of_no_pods(name, [row.milli or 0 for row in fresh], _newest_ms(fresh))
             continue
         for group, ready in groups.items():
             own = [row for pod in ready if (row := samples.get(pod)) is not None and row.time_ms >= oldest_ms]
-            total, newest = sum(row.milli or 0 for row in own), max((row.time_ms for row in own), default=0)
-            yield _Sight(_METRICS, group, name, len(own), len(ready), total if own else None, newest)
+            total = sum([row.milli or 0 for row in own]) if own else None
+            yield _Sight(_METRICS, group, name, len(own), len(ready), total, _newest_ms(own))
+
+
+def _newest_ms(samples: Sequence[SampleRow]) -> int:
+    return max([row.time_ms for row in samples], default=0)
 
 
 def _with(known: list[SeenRow], sight: _Sight, now_ms: int, period_ms: int) -> list[SeenRow]:
