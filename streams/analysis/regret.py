@@ -10,8 +10,8 @@ replica-milliseconds.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, get_args
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, get_args
 
 from msgspec import Struct
 
@@ -194,57 +194,63 @@ def _asked_by(made: Answer) -> Cause:
 # --- a period ---------------------------------------------------------------------------------------------------------
 
 
+class _Judged(NamedTuple):
+    """A step at which the load is known: what the oracle runs then (`need`), and who answers for what differs from it.
+
+    `is_carried`: the load is that of an earlier step. The parts are replicas.
+    """
+
+    step: RegretStep
+    span_ms: int
+    need: int
+    is_carried: bool
+    too_many: list[tuple[Cause, int]]
+    too_few: list[tuple[Cause, int]]
+
+
 def regret(hpa: HpaId, steps: Sequence[RegretStep], start_up: StartUp) -> Regret:
     """Judge evaluations of one HPA, oldest first, at least one."""
-    period_ms = steps[-1].period_ms
-    loads = _loads(steps)
-    at_capacity = _moments(steps, loads, _capacities(steps))
-    at_target = _moments(steps, loads, {})
-    now = oracle(at_capacity, 1, MAX_INT32)
-    early = oracle(at_capacity, 1, MAX_INT32, start_up.ms)
-    wanted = oracle(at_target, 1, MAX_INT32, start_up.ms)
-    many, few, few_ms = (dict.fromkeys(CAUSES, 0) for _ in range(3))
-    ran = ideal = known_ms = carried_ms = unknown_ms = missing = surplus = short_ms = 0
-    in_force = steps[0].levels
-    spans = spans_ms([each.time_ms for each in steps], period_ms)
-    for index, (step, span) in enumerate(zip(steps, spans, strict=True)):
-        need = now[index]
-        if need is None:
-            unknown_ms += span
-            in_force = step.levels
-            continue
-        known_ms += span
-        carried_ms += 0 if loads[index] is step else span
-        ran += step.replicas * span
-        ideal += need * span
-        way = [Level("startUp", early[index] or need), Level("target", wanted[index] or need), *in_force]
-        if step.replicas > need:
-            surplus += (step.replicas - need) * span
-            for cause, part in divided(need, step.replicas, way):
-                many[cause] += part * span
-        if step.ready < need:
-            missing += (need - step.ready) * span
-            short_ms += span
-            way = [*way[1:], Level("otherWriters", step.replicas)]
-            parts = divided(need, step.ready, way)
-            for cause, part in parts:
-                few[cause] += part * span
-            few_ms[_main(parts)] += span
-        in_force = step.levels
+    spans = spans_ms([each.time_ms for each in steps], steps[-1].period_ms)
+    judged = list(_judged(steps, spans, start_up))
+    known_ms = sum(each.span_ms for each in judged)
     return Regret(
         hpa=hpa,
         since_ms=steps[0].time_ms,
         until_ms=steps[-1].time_ms,
         known_ms=known_ms,
-        carried_ms=carried_ms,
-        unknown_ms=unknown_ms,
-        ran=ran,
-        oracle=ideal,
-        too_many=Parts(whole=surplus, parts=many),
-        too_few=Parts(whole=missing, parts=few),
-        too_few_ms=Parts(whole=short_ms, parts=few_ms),
+        carried_ms=sum(each.span_ms for each in judged if each.is_carried),
+        unknown_ms=sum(spans) - known_ms,
+        ran=sum(each.step.replicas * each.span_ms for each in judged),
+        oracle=sum(each.need * each.span_ms for each in judged),
+        too_many=_summed((cause, part * each.span_ms) for each in judged for cause, part in each.too_many),
+        too_few=_summed((cause, part * each.span_ms) for each in judged for cause, part in each.too_few),
+        too_few_ms=_summed((_main(each.too_few), each.span_ms) for each in judged if each.too_few),
         start_up=start_up,
     )
+
+
+def _judged(steps: Sequence[RegretStep], spans: Sequence[int], start_up: StartUp) -> Iterator[_Judged]:
+    loads = _loads(steps)
+    at_capacity, at_target = _moments(steps, loads, _capacities(steps)), _moments(steps, loads, {})
+    now, early = oracle(at_capacity, 1, MAX_INT32), oracle(at_capacity, 1, MAX_INT32, start_up.ms)
+    wanted = oracle(at_target, 1, MAX_INT32, start_up.ms)
+    in_force = steps[0].levels
+    for index, (step, span_ms) in enumerate(zip(steps, spans, strict=True)):
+        need = now[index]
+        if need is not None:
+            late, target = Level("startUp", early[index] or need), Level("target", wanted[index] or need)
+            running = Level("otherWriters", step.replicas)
+            too_many = divided(need, step.replicas, [late, target, *in_force]) if step.replicas > need else []
+            too_few = divided(need, step.ready, [target, *in_force, running]) if step.ready < need else []
+            yield _Judged(step, span_ms, need, loads[index] is not step, too_many, too_few)
+        in_force = step.levels
+
+
+def _summed(found: Iterable[tuple[Cause, int]]) -> Parts:
+    parts = dict.fromkeys(CAUSES, 0)
+    for cause, part in found:
+        parts[cause] += part
+    return Parts(whole=sum(parts.values()), parts=parts)
 
 
 def divided(begin: int, end: int, way: Iterable[Level]) -> list[tuple[Cause, int]]:

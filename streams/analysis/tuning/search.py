@@ -6,7 +6,10 @@ capacity for every spec: 100 % of the request for a utilization, else the highes
 to be usual. Nothing is random: the same recording gives the same proposal.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
@@ -165,18 +168,14 @@ class SpecSearch:
 
     def _grid(self, targets: list[float], windows: list[int], least: list[int], most: list[int]) -> None:
         ends: list[tuple[TriedSpec, int, SearchLine]] = []
-        for window_s in windows:
-            for fewest in least:
-                for largest in most:
-                    for policies in (None, DEFAULT_DOWN, SLOW_DOWN):
-                        if policies is SLOW_DOWN and window_s > 120:
-                            continue  # a long window already holds what slow steps would
-                        if policies is not None and policies == self.variants.own_policies():
-                            continue
-                        line = SearchLine(window_s, fewest, largest, policies, Variation())
-                        end = self._end(targets, line)
-                        if end is not None:
-                            ends.append((self._try(targets[end], line), end, line))
+        for window_s, fewest, largest, policies in product(windows, least, most, (None, DEFAULT_DOWN, SLOW_DOWN)):
+            if policies is SLOW_DOWN and window_s > 120:
+                continue  # a long window already holds what slow steps would
+            if policies is not None and policies == self.variants.own_policies():
+                continue
+            line = SearchLine(window_s, fewest, largest, policies, Variation())
+            if (end := self._end(targets, line)) is not None:
+                ends.append((self._try(targets[end], line), end, line))
         # The targets before the end of the best lines: what a finalist with more reserve can be taken from.
         ends.sort(key=lambda each: self.judge.rank(each[0]))
         for _, end, line in ends[:_LINES_REFINED]:
@@ -203,20 +202,15 @@ class SpecSearch:
 
     def _relieve(self, targets: list[float]) -> None:
         """For safety: the highest targets that spare half of the overload, at more cost where that must be."""
-        for window_s in self.variants.windows():
-            for fewest in self.variants.least_replicas():
-                line = self._deployed_line()._replace(window_s=window_s, fewest=fewest)
-                low, high = 0, len(targets)
-                while low < high:
-                    middle = (low + high) // 2
-                    tried = self._try(targets[middle], line)
-                    if self.judge.relieves(tried.plain, self.base.plain):
-                        low = middle + 1
-                    else:
-                        high = middle
-                for back in _STEPS_BACK:
-                    if 0 <= low - 1 - back < len(targets):
-                        self._try(targets[low - 1 - back], line)
+        for window_s, fewest in product(self.variants.windows(), self.variants.least_replicas()):
+            line = self._deployed_line()._replace(window_s=window_s, fewest=fewest)
+            end = _first(targets, partial(self._spares_too_little, line)) - 1
+            for back in _STEPS_BACK:
+                if 0 <= end - back < len(targets):
+                    self._try(targets[end - back], line)
+
+    def _spares_too_little(self, line: SearchLine, target: float) -> bool:
+        return not self.judge.relieves(self._try(target, line).plain, self.base.plain)
 
     def _walk(self, targets: list[float], line: SearchLine, near: int) -> None:
         """Try targets from `near` on, upwards while they are allowed, else downwards until one is."""
@@ -236,21 +230,12 @@ class SpecSearch:
 
     def _end(self, targets: list[float], line: SearchLine) -> int | None:
         """The end of what is allowed among rising targets, by halving: cost falls and overload rises with them."""
-        low, high = 0, len(targets)
-        while low < high:
-            middle = (low + high) // 2
-            tried = self._try(targets[middle], line)
-            if self.objective == "safety":
-                # Lower targets cost more: the lowest that costs no more than the deployed spec.
-                if tried.plain.replica_hours <= self.base.plain.replica_hours:
-                    high = middle
-                else:
-                    low = middle + 1
-            elif self.judge.allowed(tried):
-                low = middle + 1
-            else:
-                high = middle
-        end = low if self.objective == "safety" else low - 1
+        if self.objective == "safety":
+            # Lower targets cost more: the lowest that costs no more than the deployed spec.
+            most = self.base.plain.replica_hours
+            end = _first(targets, lambda each: self._try(each, line).plain.replica_hours <= most)
+        else:
+            end = _first(targets, lambda each: not self.judge.allowed(self._try(each, line))) - 1
         return end if 0 <= end < len(targets) else None
 
     def _try(self, target: float, line: SearchLine) -> TriedSpec:
@@ -385,3 +370,8 @@ def _side(world: TunedPast, tried: Candidate, moments: list[Moment], begin: int,
         scale_events=made.scale_events,
         scores=scores(same, world.inputs[-1].period_ms, least, most, world.start_up.ms),
     )
+
+
+def _first(targets: Sequence[float], holds: Callable[[float], bool]) -> int:
+    """The place of the first target for which a condition holds, as it does for all after it; by halving."""
+    return bisect_left(targets, True, key=holds)

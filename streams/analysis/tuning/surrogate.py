@@ -98,26 +98,17 @@ def play(
     return outcome_of(series, lived(series, knobs, start_up_ms, growth), capacity, growth, block_ms)
 
 
-def lived(series: LoadSeries, knobs: Knobs, start_up_ms: int, growth: float = 1.0) -> list[Moment]:  # noqa: C901
+def lived(series: LoadSeries, knobs: Knobs, start_up_ms: int, growth: float = 1.0) -> list[Moment]:
     """Let a spec live through a load: what runs and is ready at each entry; `need` is at the deployed target.
 
-    Arguments as for `play`. A search spends its time in this loop, and calls within it would double that.
+    Arguments as for `play`. A search spends its time in this loop.
     """
-    spec = knobs.autoscaler
-    up, down = spec.scale_up, spec.scale_down
+    spec, lag_ms, factor = knobs.autoscaler, series.lag_ms, knobs.factor
     least, most = spec.min_replicas, spec.max_replicas
     low, high = tolerance_band(spec, knobs.settings)
-    down_window_ms = knobs.settings.downscale_stabilization_ms
-    if down is not None and down.window_ms is not None:
-        down_window_ms = down.window_ms
-    up_window_ms = (up.window_ms or 0) if up is not None else 0
-    # One more millisecond: without `behavior`, an entry exactly at the cutoff still counts.
-    down_keep_ms = down_window_ms + (1 if down is None else 0)
-    lag_ms, factor = series.lag_ms, knobs.factor
+    stabilized = _Windows(knobs).stabilized
     replicas = ready = series.replicas
     starting: deque[tuple[int, int]] = deque()
-    highest: deque[tuple[int, int]] = deque()
-    lowest: deque[tuple[int, int]] = deque()
     history: History = EMPTY_HISTORY
     moments: list[Moment] = []
     for now_ms, tuned, other in zip(series.times_ms, series.tuned, series.others, strict=True):
@@ -126,40 +117,18 @@ def lived(series: LoadSeries, knobs: Knobs, start_up_ms: int, growth: float = 1.
         if tuned is None:
             moments.append(Moment(now_ms, replicas, ready, None, replicas >= most))
             continue
-        tuned *= growth
-        rest = (other or 0.0) * growth
-        moments.append(Moment(now_ms, replicas, ready, tuned if tuned > rest else rest, replicas >= most))
+        own, rest = tuned * growth, (other or 0.0) * growth
+        moments.append(Moment(now_ms, replicas, ready, own if own > rest else rest, replicas >= most))
         if replicas == 0 and least > 0:
             continue
-        own = tuned / factor
-        need = own if own > rest else rest
         # Source: upstream `reconcileAutoscaler`: outside of its bounds the count is set, and no metric is asked.
-        if replicas > most or replicas < least:
-            wanted = most if replicas > most else least
-        else:
-            proposal = _proposal(need, ready, replicas, low, high)
-            cutoff_ms = now_ms - down_keep_ms
-            while highest and highest[-1][1] <= proposal:
-                highest.pop()
-            highest.append((now_ms, proposal))
-            while highest[0][0] <= cutoff_ms and len(highest) > 1:
-                highest.popleft()
-            if up is None or down is None:
-                wanted = min(highest[0][1], max(2 * replicas, 4), most)
-                wanted = max(wanted, least)
-            else:
-                while lowest and lowest[-1][1] >= proposal:
-                    lowest.pop()
-                lowest.append((now_ms, proposal))
-                while lowest[0][0] <= now_ms - up_window_ms and len(lowest) > 1:
-                    lowest.popleft()
-                wanted = min(max(replicas, lowest[0][1]), highest[0][1])
-                if wanted > replicas:
-                    limit, _ = scale_up_limit(up, replicas, history, now_ms)
-                    wanted = min(wanted, max(limit, replicas), most)
-                elif wanted < replicas:
-                    limit, _ = scale_down_limit(down, replicas, history, now_ms)
-                    wanted = max(wanted, min(limit, replicas), least)
+        wanted = most if replicas > most else least if replicas < least else replicas
+        if wanted == replicas:
+            own /= factor
+            proposal = _proposal(own if own > rest else rest, ready, replicas, low, high)
+            wanted = stabilized(replicas, proposal, now_ms)
+            if wanted != replicas:
+                wanted = _limited(spec, replicas, wanted, history, now_ms)
         change = wanted - replicas
         if not change:
             continue
@@ -170,6 +139,52 @@ def lived(series: LoadSeries, knobs: Knobs, start_up_ms: int, growth: float = 1.
             ready -= _stopped(starting, -change)
         replicas = wanted
     return moments
+
+
+class _Windows:
+    """The stabilization windows: the highest and the lowest proposals within them, newest last."""
+
+    def __init__(self, knobs: Knobs) -> None:
+        up, down = knobs.autoscaler.scale_up, knobs.autoscaler.scale_down
+        down_ms = knobs.settings.downscale_stabilization_ms
+        if down is not None and down.window_ms is not None:
+            down_ms = down.window_ms
+        self._has_rules = up is not None and down is not None
+        self._up_ms = (up.window_ms or 0) if up is not None else 0
+        # One more millisecond: without `behavior`, an entry exactly at the cutoff still counts.
+        self._down_ms = down_ms + (1 if down is None else 0)
+        self._highest: deque[tuple[int, int]] = deque()
+        self._lowest: deque[tuple[int, int]] = deque()
+
+    def stabilized(self, replicas: int, proposal: int, now_ms: int) -> int:
+        """Note a proposal, and give what the windows make of it."""
+        highest = self._highest
+        while highest and highest[-1][1] <= proposal:
+            highest.pop()
+        highest.append((now_ms, proposal))
+        while highest[0][0] <= now_ms - self._down_ms and len(highest) > 1:
+            highest.popleft()
+        if not self._has_rules:
+            return highest[0][1]
+        lowest = self._lowest
+        while lowest and lowest[-1][1] >= proposal:
+            lowest.pop()
+        lowest.append((now_ms, proposal))
+        while lowest[0][0] <= now_ms - self._up_ms and len(lowest) > 1:
+            lowest.popleft()
+        return min(max(replicas, lowest[0][1]), highest[0][1])
+
+
+def _limited(spec: Autoscaler, replicas: int, wanted: int, history: History, now_ms: int) -> int:
+    """Keep a change within the policies (without `behavior`: at most double, or 4) and the bounds."""
+    up, down = spec.scale_up, spec.scale_down
+    if up is None or down is None:
+        return max(min(wanted, max(2 * replicas, 4), spec.max_replicas), spec.min_replicas)
+    if wanted > replicas:
+        limit, _ = scale_up_limit(up, replicas, history, now_ms)
+        return min(wanted, max(limit, replicas), spec.max_replicas)
+    limit, _ = scale_down_limit(down, replicas, history, now_ms)
+    return max(wanted, min(limit, replicas), spec.min_replicas)
 
 
 def _proposal(need: float, ready: int, replicas: int, low: float, high: float) -> int:
