@@ -185,17 +185,25 @@ def fleet_records(
     )
     made = [PlannedRecord(f"fleethpa {whole} {words}", body, FLEET, namespace)]
     for each in manifest.members:
-        bounds = {"minReplicas": max(1, each.min_replicas), "maxReplicas": max(1, each.max_replicas)}
-        hpa = manifest.body | {"spec": manifest.body["spec"] | bounds}
-        view = state.hpas.get(HpaId(each.name, namespace, name))
-        joined = view is None or view.whole is None
-        entry = structs.replace(body, hpa=hpa, mode="enforce" if joined else None, fleet=None)
-        kept = "" if view is None or joined or view.refused or view.mode == "enforce" else view.mode
-        subject = f"hpa {each.name}/{namespace}/{name} {words}" + (f" (mode {kept}: it takes no share)" if kept else "")
-        made.append(PlannedRecord(subject, entry, each.name, namespace))
+        hpa = whole._replace(cluster=each.name)
+        made.append(_member_record(hpa, words, body, each, state.hpas.get(hpa)))
     names = {each.name for each in manifest.members}
     left = [hpa for hpa in members_of(state, whole) if hpa.cluster not in names]
     return made + [deleted_record(hpa, author, reason) for hpa in left]
+
+
+def _member_record(
+    hpa: HpaId, words: str, whole: AutoscalerSet, member: FleetMember, known: HpaView | None
+) -> PlannedRecord:
+    """The record that makes an HPA the member of a whole. `known`: the HPA as it is; None: there is none."""
+    bounds = {"minReplicas": max(1, member.min_replicas), "maxReplicas": max(1, member.max_replicas)}
+    body = structs.replace(whole, hpa=whole.hpa | {"spec": whole.hpa["spec"] | bounds}, fleet=None)
+    subject = f"hpa {hpa} {words}"
+    if known is None or known.whole is None:
+        return PlannedRecord(subject, structs.replace(body, mode="enforce"), hpa.cluster, hpa.namespace)
+    if known.mode != "enforce" and not known.refused:
+        subject += f" (mode {known.mode}: it takes no share)"
+    return PlannedRecord(subject, structs.replace(body, mode=None), hpa.cluster, hpa.namespace)
 
 
 def whole_of(whole: HpaId, objects: Mapping[str, Json]) -> FleetManifest:

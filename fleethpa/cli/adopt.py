@@ -27,7 +27,7 @@ from fleethpa.changes.foresight import Foresight, Present, concerns, refusal_err
 from fleethpa.changes.handover import HandOver, Place, Plan, about, native_hpas, native_objects, place_options
 from fleethpa.changes.writing import Concern, PlannedRecord, confirm, write_all, write_options
 from fleethpa.fleet.state import read_state
-from fleethpa.fleet.views import FleetState
+from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import to_yaml
@@ -82,14 +82,7 @@ async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Any, 
 
     Nothing is done where one of the clusters cannot take part.
     """
-    whole = HpaId(FLEET, place.namespace, place.name)
-    if not place.clusters:
-        raise usage(f"adopt {whole} of which clusters?", next_step=f"fleethpa adopt {whole} -C EAST,WEST --dry-run")
-    if mode == "shadow":
-        raise usage(
-            f"adopt {whole} in shadow would leave nothing that scales",
-            next_step="fleethpa backtest -f with its manifest tries it on what was recorded",
-        )
+    whole = _named_whole(place, mode)
     async with AsyncExitStack() as opened:
         clients = {name: await opened.enter_async_context(native_hpas(session, name)) for name in place.clusters}
         async with session.past() as past:
@@ -98,42 +91,60 @@ async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Any, 
         if code := _report_problems(session, plans):
             return code
         records = _records_of(session, state, whole, objects, mode, written)
-        starts = {HpaId(each.cluster, each.namespace, whole.name): each for each in records}
-        at_once = [each for hpa, each in starts.items() if hpa.cluster not in plans or not plans[hpa.cluster].moved]
-        known = state.hpas.get(whole)
-        if known is not None and not known.incomplete and not any(each.moved or each.gone for each in plans.values()):
+        if _is_adopted(state.hpas.get(whole), plans):
             session.out(f"{whole}: nothing to adopt")
             return OK
-        places = {name: Place(name, whole.namespace, whole.name) for name in plans}
+        starts = {HpaId(each.cluster, each.namespace, whole.name): each for each in records}
         sure = written | {"yes": True}
         ladders = {
-            name: _Adoption(session, place, clients[name], state, sure, folder=folder, mode=mode, starts=starts)
-            for name, place in places.items()
+            name: _Adoption(
+                session, Place(name, *whole[1:]), client, state, sure, folder=folder, mode=mode, starts=starts
+            )
+            for name, client in clients.items()
         }
-        _refuse(
-            present,
-            records,
-            [
-                ladder.deletion(hpa, _uid(native))
-                for name, ladder in ladders.items()
-                for hpa, native in plans[name].moved.items()
-            ],
-        )
-        if written["dry_run"]:
-            for each in at_once:
-                session.out(f"{each.subject} (dry run)")
-        else:
-            count = counted(sum([len(plan.moved) for plan in plans.values()]), "native HPA")
-            text = f"adopt deletes {count} and makes {whole} of the HPAs in {', '.join(sorted(objects))}"
-            confirm(session, [Concern(text)], written["yes"], f"adopt {whole}")
-            async with session.writer() as writer:
-                code = await write_all(session, writer, at_once, written["wait"], must_arrive=True)
+        moved = {hpa: native for plan in plans.values() for hpa, native in plan.moved.items()}
+        _refuse(present, records, [ladders[hpa.cluster].deletion(hpa, _uid(native)) for hpa, native in moved.items()])
+        begun = {hpa.cluster for hpa in moved}  # there the ladder writes the record
+        at_once = [each for each in records if each.cluster not in begun]
+        count, clusters = counted(len(moved), "native HPA"), ", ".join(sorted(plans))
+        text = f"adopt deletes {count} and makes {whole} of the HPAs in {clusters}"
+        code = await _begin_whole(session, f"adopt {whole}", at_once, Concern(text), written)
         for name, ladder in ladders.items():
             code = code or await ladder.climb(plans[name])
         if code == OK and not written["dry_run"]:
             session.note(f"Next: fleethpa describe {whole}")
             session.note(f"Back: fleethpa release {whole}")
         return code
+
+
+def _named_whole(place: Place, mode: Any) -> HpaId:
+    """The FleetHPA that is made. Raises CommandError: no clusters are named, or nothing would scale (exit 2)."""
+    whole = HpaId(FLEET, place.namespace, place.name)
+    if not place.clusters:
+        raise usage(f"adopt {whole} of which clusters?", next_step=f"fleethpa adopt {whole} -C EAST,WEST --dry-run")
+    if mode == "shadow":
+        raise usage(
+            f"adopt {whole} in shadow would leave nothing that scales",
+            next_step="fleethpa backtest -f with its manifest tries it on what was recorded",
+        )
+    return whole
+
+
+def _is_adopted(known: HpaView | None, plans: Mapping[str, Plan[Json]]) -> bool:
+    is_whole = known is not None and not known.incomplete
+    return is_whole and not any(each.moved or each.gone for each in plans.values())
+
+
+async def _begin_whole(
+    session: Session, what: str, records: list[PlannedRecord], concern: Concern, written: dict[str, Any]
+) -> int:
+    """Write the records of the whole and of clusters where no native HPA is deleted; returns the exit code."""
+    if written["dry_run"]:
+        session.lines(f"{each.subject} (dry run)" for each in records)
+        return OK
+    confirm(session, [concern], written["yes"], what)
+    async with session.writer() as writer:
+        return await write_all(session, writer, records, written["wait"], must_arrive=True)
 
 
 async def _fleet_plans(
@@ -146,34 +157,36 @@ async def _fleet_plans(
         hpa = whole._replace(cluster=name)
         natives = await native_objects(client, Place(name, whole.namespace))
         own = {each: native for each, native in natives.items() if each == hpa}
-        plan = plans[name] = adopt_plan(state, Place(name, whole.namespace, whole.name), own, "enforce", whole)
-        view, cluster = state.hpas.get(hpa), state.clusters.get(name)
+        plan = plans[name] = adopt_plan(state, Place(*hpa), own, "enforce", whole)
+        view = state.hpas.get(hpa)
         held = plan.moved.get(hpa) or (view.hpa if view is not None and view.origin == "central" else None)
         if held is not None:
             objects[name] = held
         elif not plan.problems:
-            plan.problems.append(
-                not_found(f"cluster {name} has no HPA {hpa.namespace}/{hpa.name}", next_step="fleethpa get hpa -A")
-            )
-        if cluster is not None and cluster.hidden is not None:
-            plan.problems.append(
-                CommandError(
-                    f"{whole} is not made: cluster {name} is away ({cluster.hidden.text})",
-                    next_step=f"fleethpa get clusters {name}",
-                    code=ANSWER_IS_NO,
-                )
-            )
-        target = None if held is None else target_of(held)
-        rivals = [each for each, native in natives.items() if each != hpa and target_of(native) == target]
-        plan.problems += [
-            CommandError(
+            where = f"cluster {name} has no HPA {hpa.namespace}/{hpa.name}"
+            plan.problems.append(not_found(where, next_step="fleethpa get hpa -A"))
+        plan.problems += _hindrances(state, whole, name, natives, None if held is None else target_of(held))
+    return plans, objects
+
+
+def _hindrances(
+    state: FleetState, whole: HpaId, name: str, natives: Mapping[HpaId, Json], target: object
+) -> Iterator[CommandError]:
+    """Why no FleetHPA is made with this cluster: it is away, or another HPA there drives the target."""
+    cluster = state.clusters.get(name)
+    if cluster is not None and cluster.hidden is not None:
+        yield CommandError(
+            f"{whole} is not made: cluster {name} is away ({cluster.hidden.text})",
+            next_step=f"fleethpa get clusters {name}",
+            code=ANSWER_IS_NO,
+        )
+    for each, native in natives.items():
+        if each.name != whole.name and target_of(native) == target:
+            yield CommandError(
                 f"{whole} is not made: HPA {each} of cluster {name} drives its target",
                 next_step=f"kubectl --context {name} delete hpa {each.name} -n {each.namespace}",
                 code=ANSWER_IS_NO,
             )
-            for each in rivals
-        ]
-    return plans, objects
 
 
 def _report_problems(session: Session, plans: Mapping[str, Plan[Json]]) -> int:

@@ -131,29 +131,28 @@ async def _release_fleet(
     if whole not in state.hpas:
         raise not_found(f"there is no FleetHPA {whole}", next_step="fleethpa get hpa -A")
     async with AsyncExitStack() as opened:
-        plans: dict[HpaId, tuple[NativeHpas, ReleasePlan]] = {}
+        ladders: list[_Release] = []
         for hpa in members_of(state, whole):
             hpas = await opened.enter_async_context(handover.native_hpas(session, hpa.cluster))
-            plans[hpa] = hpas, await _planned(state, _place_of(hpa), [state.hpas[hpa]], hpas, include_held, whole)
+            plan = await _planned(state, _place_of(hpa), [state.hpas[hpa]], hpas, include_held, whole)
+            ladders.append(_Release(session, _place_of(hpa), hpas, state, written, plan=plan, native_s=native_s))
+        plans = [each.plan for each in ladders]
         held = held_whole(state, whole, include_held)
-        problems = [*([held] if held else []), *[each for _, plan in plans.values() for each in plan.problems]]
+        problems = [*([held] if held else []), *[each for plan in plans for each in plan.problems]]
         for problem in problems:
             session.report(problem)
         if problems:
             return max(each.code for each in problems)
-        found = [concern for _, plan in plans.values() for concern in plan.concerns]
-        found += _of_whole(state.hpas[whole], [state.hpas[hpa] for hpa in plans])
+        found = [concern for plan in plans for concern in plan.concerns]
+        found += _of_whole(state.hpas[whole], [state.hpas[hpa] for hpa in members_of(state, whole)])
         if written["dry_run"]:
             show(session, found)
         else:
             confirm(session, found, written["yes"], f"release {whole}")
-        code = OK
-        for hpa, (hpas, plan) in plans.items():
-            plan.concerns = []
-            ladder = _Release(session, _place_of(hpa), hpas, state, written, plan=plan, native_s=native_s)
-            code = code or await ladder.climb(plan)
-        if code != OK:
-            return code
+        for ladder in ladders:
+            ladder.plan.concerns = []
+            if (code := await ladder.climb(ladder.plan)) != OK:
+                return code
         gone = deleted_record(whole, session.config.author, written["reason"] or _Release.because)
         return await change(session, "release", [gone], [], written)
 
@@ -221,12 +220,12 @@ class _Release(handover.HandOver["HpaView"]):
     def __init__(self, *common: Any, plan: ReleasePlan, native_s: float) -> None:
         """`native_s`: how long to wait for the first status of the native controller."""
         super().__init__(*common)
-        self._plan, self._native_s = plan, native_s
+        self.plan, self._native_s = plan, native_s
         self._stopped: set[HpaId] = set()
 
     def described(self, plan: handover.Plan[HpaView]) -> Iterator[str]:
         for hpa in plan.moved:
-            first = "the native HPA is there already" if hpa in self._plan.natives else "create the native HPA"
+            first = "the native HPA is there already" if hpa in self.plan.natives else "create the native HPA"
             yield f"hpa {hpa}: {first}, wait for its first status, end the central HPA"
 
     def afterwards(self) -> Iterator[str]:
@@ -275,7 +274,7 @@ class _Release(handover.HandOver["HpaView"]):
 
     async def _stop(self, group: Mapping[HpaId, HpaView]) -> int:
         """Pause those that write, and wait until no write of them is on its way any more."""
-        writing = [view for hpa, view in group.items() if hpa not in self._plan.natives and hpa not in self._plan.held]
+        writing = [view for hpa, view in group.items() if hpa not in self.plan.natives and hpa not in self.plan.held]
         code = await self._record([self._pause(view) for view in writing])
         self._stopped |= {view.id for view in writing}
         ends = time.monotonic() + _ENDED_S
@@ -306,7 +305,7 @@ class _Release(handover.HandOver["HpaView"]):
     async def _create(self, group: Mapping[HpaId, HpaView], natives: dict[HpaId, Json], stopped_at: float) -> None:
         """Create the native HPAs that are not there yet; all of them end up in `natives`."""
         for hpa, view in group.items():
-            native = self._plan.natives.get(hpa)
+            native = self.plan.natives.get(hpa)
             if native is None:
                 if time.monotonic() - stopped_at > STOPPED_MS / 1000 - 2 * REQUEST_S:
                     raise CommandError(
@@ -367,7 +366,7 @@ class _Release(handover.HandOver["HpaView"]):
         reason = "no native controller looked at it"
         writes = []
         for hpa in unseen:
-            if hpa in self._plan.kept:
+            if hpa in self.plan.kept:
                 continue
             uid = natives[hpa]["metadata"]["uid"]
             await self.delete(hpa, uid)
@@ -379,7 +378,7 @@ class _Release(handover.HandOver["HpaView"]):
 
     def _taken_back(self, hpas: Collection[HpaId]) -> str:
         """What became of native HPAs that `_take_back` was called for, in words."""
-        kept = [str(hpa) for hpa in hpas if hpa in self._plan.kept]
+        kept = [str(hpa) for hpa in hpas if hpa in self.plan.kept]
         texts = []
         if len(kept) < len(hpas):
             texts.append("The native HPAs that fleethpa created were deleted again, and the central ones continue.")
