@@ -24,6 +24,7 @@ from fleethpa.show.table import layout
 from fleethpa.show.times import rfc3339
 from fleethpa.show.words import counted, listed
 from schemas.capacity import UNITS_ANNOTATION, CapacityLimit
+from schemas.keys import HpaId
 from streams.analysis.capacityruns import CapacityTest, CeilingMember, run_ceiling, wanted_replicas
 from streams.analysis.decisionreads import DecisionsTask
 from streams.archive.layout import DECISIONS
@@ -74,38 +75,44 @@ def test(
 async def _tested(session: Session, group: CapacityGroup, window: tuple[int, int]) -> CapacityTest:
     async with session.past() as past:
         state = await read_state(past)
-        views, members = [], {}
-        for id_, view in state.hpas.items():
-            priority = group.match.priority(id_.cluster, view.hpa["metadata"].get("labels") or {})
-            if priority is not None and view.fleet is None:
-                views.append(view)
-                members[str(id_)] = CeilingMember(priority, _weight(state, view, group.spec.limit))
-        if not members:
-            raise not_found(
-                f"no HPA is of the CapacityGroup {group.name}",
-                cause="Its selector and clusters match none that the log knows.",
-                next_step="fleethpa get hpa -A -o yaml, to see their labels",
-            )
-        if not any(each.weight for each in members.values()):
-            cause, next_step = _WITHOUT_USE[group.spec.limit.kind]
-            raise not_found(
-                f"no HPA of the CapacityGroup {group.name} uses anything of its limit, {group.spec.limit.text()}",
-                cause=cause,
-                next_step=next_step,
-            )
-        numbers = sorted({view.partition for view in views})
+        members = _members(group, state)
+        numbers = sorted({state.hpas[hpa].partition for hpa in members})
         tasks = [DecisionsTask(past, number, *window) for number in numbers]
         # What is held back at the end of the log is not held back until now.
         until_ms = min(window[1], max([await past.last_ms(number) for number in numbers]))
         parts = await by_partition(session, past, wanted_replicas, tasks, DECISIONS)
     events = [event for found, _ in parts for event in found]
-    result = run_ceiling(group.spec.limit.count, events, members, until_ms)
+    by_name = {str(hpa): member for hpa, member in members.items()}
+    result = run_ceiling(group.spec.limit.count, events, by_name, until_ms)
     if result is None:
         raise not_found(
             f"no HPA of the CapacityGroup {group.name} was evaluated in this window",
             next_step="fleethpa decisions -A --since 30d, to see when there are some",
         )
     return result
+
+
+def _members(group: CapacityGroup, state: FleetState) -> dict[HpaId, CeilingMember]:
+    """The HPAs of a group, as they are at the end. Raises CommandError: none is, or none uses of its limit (exit 4)."""
+    members: dict[HpaId, CeilingMember] = {}
+    for hpa, view in state.hpas.items():
+        priority = group.match.priority(hpa.cluster, view.labels)
+        if priority is not None and view.fleet is None:
+            members[hpa] = CeilingMember(priority, _weight(state, view, group.spec.limit))
+    if not members:
+        raise not_found(
+            f"no HPA is of the CapacityGroup {group.name}",
+            cause="Its selector and clusters match none that the log knows.",
+            next_step="fleethpa get hpa -A -o yaml, to see their labels",
+        )
+    if not any(each.weight for each in members.values()):
+        cause, next_step = _WITHOUT_USE[group.spec.limit.kind]
+        raise not_found(
+            f"no HPA of the CapacityGroup {group.name} uses anything of its limit, {group.spec.limit.text()}",
+            cause=cause,
+            next_step=next_step,
+        )
+    return members
 
 
 @capacity.command("describe")

@@ -282,8 +282,8 @@ def no_such_hpa(ref: Ref, known: Iterable[HpaId], namespace: str | None) -> Comm
     if "@" in ref.name:
         cause = "NAME@TIME is read by explain and what-if; get and describe have --at TIME."
         return not_found(f"no HPA {ref}{where}", cause=cause)
-    listed = list(known)
-    same = sorted(hpa for hpa in listed if hpa.name == ref.name)
+    listed = sorted(known)
+    same = [hpa for hpa in listed if hpa.name == ref.name]
     if same:
         near = difflib.get_close_matches(ref.cluster or "", {hpa.cluster for hpa in same}, n=1, cutoff=_NEAR)
         # A name in another cluster is never suggested alone: what is typed next may write there.
@@ -296,21 +296,20 @@ def no_such_hpa(ref: Ref, known: Iterable[HpaId], namespace: str | None) -> Comm
     if ref.cluster and ref.cluster not in clusters:
         cause = f"No cluster {ref.cluster} is known; known are {', '.join(clusters) or 'none'}."
         return not_found(f"no HPA {ref}", cause=cause, next_step="fleethpa get clusters")
-    within = [hpa for hpa in listed if ref.cluster in (None, hpa.cluster)]
-    names = difflib.get_close_matches(ref.name, [hpa.name for hpa in within], n=1)
-    likely = sorted(hpa for hpa in within if hpa.name in names)
-    if len(likely) == 1:
-        cause = f"Did you mean {likely[0]}?"
-    elif likely:
-        cause = f"HPAs of the name {names[0]} are {', '.join(map(str, likely[:_MOST_NAMED]))}."
-    else:
-        cause = _with_that_in_it(ref.name, within)
+    cause = _alike(ref.name, [hpa for hpa in listed if ref.cluster in (None, hpa.cluster)])
     return not_found(f"no HPA {ref}{where}", cause=cause, next_step="fleethpa get hpa -A")
 
 
-def _with_that_in_it(text: str, known: Iterable[HpaId]) -> str:
-    """The HPAs of a namespace of that name, or those that have it in their names; empty: there are none."""
-    listed = sorted(known)
+def _alike(text: str, listed: Sequence[HpaId]) -> str:
+    """The HPAs with the nearest name, those of a namespace of that name, or those that have it in their names; empty:
+    there are none.
+    """
+    names = difflib.get_close_matches(text, [hpa.name for hpa in listed], n=1)
+    likely = [hpa for hpa in listed if hpa.name in names]
+    if len(likely) == 1:
+        return f"Did you mean {likely[0]}?"
+    if likely:
+        return f"HPAs of the name {names[0]} are {', '.join(map(str, likely[:_MOST_NAMED]))}."
     if inside := [hpa for hpa in listed if hpa.namespace == text]:
         return f"{text} is a namespace; its HPAs are {', '.join(map(str, inside[:_MOST_NAMED]))}."
     alike = [hpa for hpa in listed if text in hpa.name]
@@ -354,41 +353,54 @@ async def find_decision(
                 cause="--change selects one of an HPA's decisions, and this ID is one decision already.",
             )
         return await _by_id(past, asked)
-    ref = parse_ref(what)
-    scope = ref.namespace or namespace or DEFAULT_NAMESPACE
-
-    def is_named(hpa: HpaId) -> bool:
-        return hpa.name == ref.name and hpa.namespace == scope and ref.cluster in (None, hpa.cluster)
-
-    def fits(recorded: Recorded) -> bool:
-        if not is_named(recorded.hpa) or recorded.head.kind != "evaluation":
-            return False
-        if at_ms is not None and recorded.time_ms > at_ms:
-            return False
-        return not change or recorded.outline.final_desired_replicas != recorded.outline.current_replicas
-
-    count = await past.partitions()
-    state = await read_state(past, [partition_for(f"{ref.cluster}/{scope}", count)] if ref.cluster else None)
-    living, forgotten = ([hpa for hpa in known if is_named(hpa)] for known in (state.hpas, state.forgotten))
-    if not living and not forgotten:
-        raise no_such_hpa(ref, await names_known(past) if ref.cluster else state.hpas, scope)
-    everything: list[Recorded] = []
-    fitting: list[Recorded] = []
-    for names in filter(None, (living, forgotten)):
-        numbers = sorted({partition_for(hpa.namespace_key, count) for hpa in names})
-        tails = await past.tail(lambda _, decisions: any(map(fits, decisions)), numbers, at_ms)
-        everything = [recorded for tail in tails.values() for recorded in tail]
-        if fitting := [recorded for recorded in everything if fits(recorded)]:
-            break
-    if not fitting:
-        decided = any(state.hpas[hpa].last_decision for hpa in living)
-        raise _none_fits(ref, scope, at_ms, change, unrecorded=decided and not everything)
+    asked_hpa = _AskedHpa(ref := parse_ref(what), ref.namespace or namespace or DEFAULT_NAMESPACE, at_ms, change)
+    everything, fitting = await _latest(past, asked_hpa)
     named = sorted({str(recorded.hpa) for recorded in fitting})
     if len(named) > 1:
         cause = f"They are {', '.join(named[:5])}."
         raise usage(f"{what} matches {len(named)} HPAs", cause=cause, next_step=f"fleethpa explain {named[0]}")
     found = max(fitting, key=lambda recorded: (recorded.time_ms, recorded.head.seq))
     return found, _ending(found, everything)
+
+
+class _AskedHpa(NamedTuple):
+    """The evaluations of which the newest is asked for; the other fields as for `find_decision`."""
+
+    ref: Ref
+    scope: str
+    at_ms: int | None
+    change: bool
+
+    def names(self, hpa: HpaId) -> bool:
+        return hpa.name == self.ref.name and hpa.namespace == self.scope and self.ref.cluster in (None, hpa.cluster)
+
+    def fits(self, recorded: Recorded) -> bool:
+        if not self.names(recorded.hpa) or recorded.head.kind != "evaluation":
+            return False
+        if self.at_ms is not None and recorded.time_ms > self.at_ms:
+            return False
+        return not self.change or recorded.outline.final_desired_replicas != recorded.outline.current_replicas
+
+
+async def _latest(past: Past, asked: _AskedHpa) -> tuple[list[Recorded], list[Recorded]]:
+    """The newest decisions of the HPAs of a name, and those of them that fit: of the living first, else of the deleted.
+
+    Raises CommandError: there is no such HPA, or it has no decision that fits (exit 4).
+    """
+    ref, count = asked.ref, await past.partitions()
+    state = await read_state(past, [partition_for(f"{ref.cluster}/{asked.scope}", count)] if ref.cluster else None)
+    living, forgotten = ([hpa for hpa in known if asked.names(hpa)] for known in (state.hpas, state.forgotten))
+    if not living and not forgotten:
+        raise no_such_hpa(ref, await names_known(past) if ref.cluster else state.hpas, asked.scope)
+    everything: list[Recorded] = []
+    for names in filter(None, (living, forgotten)):
+        numbers = sorted({partition_for(hpa.namespace_key, count) for hpa in names})
+        tails = await past.tail(lambda _, decisions: any(map(asked.fits, decisions)), numbers, asked.at_ms)
+        everything = [recorded for tail in tails.values() for recorded in tail]
+        if fitting := [recorded for recorded in everything if asked.fits(recorded)]:
+            return everything, fitting
+    decided = any(state.hpas[hpa].last_decision for hpa in living)
+    raise _none_fits(asked, unrecorded=decided and not everything)
 
 
 async def _by_id(past: Past, asked: AskedId) -> tuple[Recorded, Recorded | None]:
@@ -414,12 +426,14 @@ def _ending(found: Recorded, all_: Iterable[Recorded]) -> Recorded | None:
     return next((recorded for recorded in all_ if recorded.head.completes == found.head.id), None)
 
 
-def _none_fits(ref: Ref, scope: str, at_ms: int | None, change: bool, *, unrecorded: bool) -> CommandError:
-    asked = f" at or before {rfc3339(at_ms)}" if at_ms is not None else " that changed the replicas" if change else ""
-    if unrecorded and not asked:
+def _none_fits(asked: _AskedHpa, *, unrecorded: bool) -> CommandError:
+    ref, at_ms = asked.ref, asked.at_ms
+    when = f" at or before {rfc3339(at_ms)}" if at_ms is not None else ""
+    when = when or (" that changed the replicas" if asked.change else "")
+    if unrecorded and not when:
         cause = "The log already holds what it will be decided from, but the decider has not recorded a decision yet."
         return not_found(f"{ref} has no recorded decision", cause=cause, next_step="fleethpa doctor")
-    if not asked:
+    if not when:
         cause = "It is decided when its scale, its pods and an answer of its metrics have been reported."
         return not_found(f"{ref} has no decision yet", cause=cause, next_step="fleethpa doctor")
-    return not_found(f"{ref} has no decision{asked}", next_step=f"fleethpa decisions {ref} -n {scope}")
+    return not_found(f"{ref} has no decision{when}", next_step=f"fleethpa decisions {ref} -n {asked.scope}")

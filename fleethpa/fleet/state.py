@@ -7,6 +7,7 @@ import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -200,41 +201,41 @@ def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
     guardrails: GuardrailPauses = {}
     partitions = [each.partition.state for each in folded]
     for each in folded:
-        stored = each.stored.get(partition_key(each.partition.number))
-        row = decode_row(partition_key(each.partition.number), stored) if stored else None
+        number = each.partition.number
+        stored = each.stored.get(partition_key(number))
+        row = decode_row(partition_key(number), stored) if stored else None
         if isinstance(row, PartitionRow):
-            state.partitions[row.number] = row
+            state.partitions[number] = row
         now = each.partition.state.row
         checkpoint_ms = row.clock_ms if isinstance(row, PartitionRow) else 0
-        state.decided_ms[now.number] = max(now.ticked_ms, checkpoint_ms)
+        state.decided_ms[number] = max(now.ticked_ms, checkpoint_ms)
         # Where the decider does not work, nobody but ingest has appended what was not folded.
-        state.ingested_ms[now.number] = ends.get(now.number, now.ingested_ms)
+        state.ingested_ms[number] = ends.get(number, now.ingested_ms)
     for part in partitions:
         guardrails |= part.row.guardrail_pauses
         state.settings |= part.row.settings
         state.capacity_groups |= part.row.groups
         state.capacity_members |= {name: each.members for name, each in part.row.ceilings.items()}
-        for namespace in part.namespaces.values():
-            state.namespaces[namespace.cluster, namespace.name] = namespace
-    for part in partitions:
-        for hpa in part.hpas.values():
-            if hpa.row.gone or hpa.row.deleted:
-                state.forgotten.add(hpa.id)
-            else:
-                state.hpas[hpa.id] = _view(part, hpa, guardrails)
+        state.namespaces |= {(each.cluster, each.name): each for each in part.namespaces.values()}
+    hpas = [(part, hpa) for part in partitions for hpa in part.hpas.values()]
+    state.forgotten |= {hpa.id for _, hpa in hpas if _is_gone(hpa)}
+    state.hpas = dict(sorted((hpa.id, _view(part, hpa, guardrails)) for part, hpa in hpas if not _is_gone(hpa)))
     revisions = {(name, row.revision) for part in partitions for name, row in part.row.groups.items()}
     state.scattered_groups = {
         name
         for name, revision in revisions
         if any(name not in part.row.groups or part.row.groups[name].revision != revision for part in partitions)
     }
-    state.hpas = dict(sorted(state.hpas.items()))
     state.clusters = _clusters(state, partitions)
-    state.paused = _paused([("", part.row.pauses.get(EVERY_CLUSTER, {})) for part in partitions], state.clock_ms)
+    state.paused = _paused_whole(partitions, EVERY_CLUSTER, state.clock_ms)
     for name, view in state.clusters.items():
         view.guardrail = guardrail_in_force(guardrails, name, clock_ms)
         view.guarded = list(guarded_namespaces(guardrails, name, clock_ms).values())
     return state
+
+
+def _is_gone(hpa: Hpa) -> bool:
+    return hpa.row.gone or hpa.row.deleted
 
 
 def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:
@@ -304,6 +305,11 @@ def _paused(scopes: Iterable[tuple[str, Mapping[str, Pause]]], now_ms: int) -> s
     return next(in_force, "")
 
 
+def _paused_whole(partitions: Iterable[State], cluster: str, now_ms: int) -> str:
+    """As `_paused`, of a whole cluster or of all."""
+    return _paused([("", part.row.pauses.get(cluster, {})) for part in partitions], now_ms)
+
+
 def pause_text(scope: str, kind: str, pause: Pause) -> str:
     """A pause in words."""
     parts = [
@@ -317,60 +323,58 @@ def pause_text(scope: str, kind: str, pause: Pause) -> str:
 
 
 def _clusters(state: FleetState, partitions: Sequence[State]) -> dict[str, ClusterView]:
-    found: dict[str, ClusterView] = {}
     # Silence counts from the newest record in the log: without ingest no report of an observer or reconciler arrives.
     clock_ms, is_cut_off = min(state.clock_ms, state.newest_ms + INGEST_EVERY_MS), state.is_cut_off
-
-    def view(name: str) -> ClusterView:
-        return found.setdefault(name, ClusterView(name, clock_ms=clock_ms, is_cut_off=is_cut_off))
-
+    reported = dict(sorted(_received(partitions, state.namespaces.values()), key=itemgetter(1)))
+    agents = {name: agent for part in partitions for name, agent in part.row.agents.items()}
+    names = {hpa.cluster for hpa in state.hpas} | {cluster for cluster, _ in state.namespaces} | reported.keys()
+    names |= state.settings.keys() | {name for name, agent in agents.items() if not agent.left}
+    found = {
+        name: ClusterView(
+            name,
+            clock_ms=clock_ms,
+            is_cut_off=is_cut_off,
+            reported_ms=reported.get(name),
+            agent=agents.get(name),
+            settings=settings_of(state.settings, name),
+            paused=_paused_whole(partitions, name, state.clock_ms),
+        )
+        for name in sorted(names - {ALL, FLEET})  # the whole of a FleetHPA is in no cluster
+    }
     for hpa in state.hpas.values():
-        cluster = view(hpa.id.cluster)
-        cluster.hpas += 1
-        cluster.modes[hpa.mode] = cluster.modes.get(hpa.mode, 0) + 1
+        if (cluster := found.get(hpa.id.cluster)) is not None:
+            cluster.hpas += 1
+            cluster.modes[hpa.mode] = cluster.modes.get(hpa.mode, 0) + 1
     for namespace in state.namespaces.values():
-        cluster = view(namespace.cluster)
-        cluster.namespaces += 1
-        for watch, reported in namespace.watches.items():
-            if reported.problem:
-                cluster.problems[f"{namespace.name}/{watch}"] = reported.problem
-        for rows in namespace.held.refused.values():
-            cluster.refused |= {f"{what} in namespace {namespace.name}": row for what, row in rows.items()}
-    for name, reported_ms in _received(partitions, state.namespaces.values()):
-        cluster = view(name)
-        cluster.reported_ms = max(cluster.reported_ms or 0, reported_ms)
-    agents = {name for part in partitions for name, agent in part.row.agents.items() if not agent.left}
-    for name in (*state.settings, *agents):
-        if name != ALL:
-            view(name)
+        if (cluster := found.get(namespace.cluster)) is not None:
+            _take_namespace(cluster, namespace)
     for part in partitions:
         _take_reports(found, part.row)
-    found.pop(FLEET, None)  # the whole of a FleetHPA, which is not a cluster
-    for name, cluster in found.items():
-        cluster.settings = settings_of(state.settings, name)
-        cluster.paused = _paused([("", part.row.pauses.get(name, {})) for part in partitions], state.clock_ms)
-    return dict(sorted(found.items()))
+    return found
+
+
+def _take_namespace(cluster: ClusterView, namespace: Namespace) -> None:
+    cluster.namespaces += 1
+    for watch, reported in namespace.watches.items():
+        if reported.problem:
+            cluster.problems[f"{namespace.name}/{watch}"] = reported.problem
+    for rows in namespace.held.refused.values():
+        cluster.refused |= {f"{what} in namespace {namespace.name}": row for what, row in rows.items()}
 
 
 def _take_reports(found: Mapping[str, ClusterView], row: PartitionRow) -> None:
     """Take in the reports of observers and reconcilers on whole clusters."""
     for report in row.reports.values():
-        found[report.cluster].reports.append(report)
-    for name, refused in row.refused.items():
-        if name in found:
-            found[name].refused |= refused
-    for name, agent in row.agents.items():
-        if name in found:
-            found[name].agent = agent
-    for name, version in row.kubernetes.items():
-        if name in found:
-            found[name].kubernetes = version.version
-    for name, hands in row.hands.items():
-        if name in found:
-            found[name].hands = hands
-    for name, served in row.served.items():
-        if name in found and (found[name].served or ServedRow()).reported_ms <= served.reported_ms:
-            found[name].served = served
+        if (cluster := found.get(report.cluster)) is not None:
+            cluster.reports.append(report)
+    for name, cluster in found.items():
+        cluster.refused |= row.refused.get(name, {})
+        cluster.hands = row.hands.get(name, cluster.hands)
+        if (version := row.kubernetes.get(name)) is not None:
+            cluster.kubernetes = version.version
+        served = row.served.get(name)
+        if served is not None and (cluster.served or ServedRow()).reported_ms <= served.reported_ms:
+            cluster.served = served
 
 
 def _received(partitions: Iterable[State], namespaces: Iterable[Namespace]) -> Iterator[tuple[str, int]]:

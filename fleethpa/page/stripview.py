@@ -15,7 +15,7 @@ from msgspec import Struct
 from fleethpa.fleet.capacity import groups_of
 from fleethpa.fleet.lists import cluster_listing
 from fleethpa.fleet.prices import cost_per_hour
-from fleethpa.fleet.views import ClusterView, FleetState, HpaView, Problem, by_cause
+from fleethpa.fleet.views import ClusterView, FleetState, HpaView, Problem, Shared, by_cause
 from fleethpa.page.groupview import group_row
 from fleethpa.show.words import counted
 from schemas.keys import HpaId
@@ -131,13 +131,7 @@ def _tiles(state: FleetState, views: Sequence[HpaView], causes: int, rate: float
     modes = Counter(view.mode for view in views)
     others = ", ".join(f"{modes[mode]:,} {mode}" for mode in ("enforce", "shadow", "off") if modes[mode])
     yield Tile("HPAs", f"{len(views):,}", others)
-    statuses = [view.status for view in views if view.fleet is None]  # a FleetHPA's replicas are in its clusters
-    current: list[int] = [status.get("currentReplicas") or 0 for status in statuses]
-    wanted: list[int] = [status.get("desiredReplicas") or 0 for status in statuses]
-    more = sum(max(0, after - before) for before, after in zip(current, wanted, strict=True) if after)
-    fewer = sum(max(0, before - after) for before, after in zip(current, wanted, strict=True) if after)
-    asked = f"{more:,} more wanted" if more else f"{fewer:,} fewer wanted" if fewer else "as wanted"
-    yield Tile("Replicas", f"{sum(current):,}", asked, "up" if more else "down" if fewer else "")
+    yield _replicas(views)
     yield _changes(state, views)
     at_max = sum(view.at_max for view in views)
     yield Tile("At max", f"{at_max:,}", "they may need more" if at_max else "none", "", 'problem:"at max"')
@@ -145,14 +139,30 @@ def _tiles(state: FleetState, views: Sequence[HpaView], causes: int, rate: float
     waiting = sum(any(problem.waits for problem in view.problems) for view in views)
     about = f"in {counted(causes, 'cause')}" if waiting else "none"
     yield Tile("Problems", f"{waiting:,}", about, "trouble" if waiting else "", "problem:any")
-    away = [name for name, cluster in state.clusters.items() if cluster.hidden is not None]
-    about = f"{', '.join(away[:2])}{' …' if len(away) > 2 else ''} away" if away else "up"
-    up = f"{len(state.clusters) - len(away)}/{len(state.clusters)}" if away else str(len(state.clusters))
-    yield Tile("Clusters", up, about, "trouble" if away else "")
+    yield _clusters(state)
     if (cost := cost_per_hour(state)) is not None:
         yield Tile("Cost", f"{cost:,.2f}", "per hour")
     if rate is not None:
         yield Tile("Decisions", f"{rate:.1f}" if rate < 10 else f"{rate:,.0f}", "per second")
+
+
+def _replicas(views: Sequence[HpaView]) -> Tile:
+    statuses = [view.status for view in views if view.fleet is None]  # a FleetHPA's replicas are in its clusters
+    current: list[int] = [status.get("currentReplicas") or 0 for status in statuses]
+    wanted: list[int] = [status.get("desiredReplicas") or 0 for status in statuses]
+    moves = [after - before for before, after in zip(current, wanted, strict=True) if after]
+    more, fewer = sum(move for move in moves if move > 0), -sum(move for move in moves if move < 0)
+    asked = f"{more:,} more wanted" if more else f"{fewer:,} fewer wanted" if fewer else "as wanted"
+    return Tile("Replicas", f"{sum(current):,}", asked, "up" if more else "down" if fewer else "")
+
+
+def _clusters(state: FleetState) -> Tile:
+    known = len(state.clusters)
+    away = [name for name, cluster in state.clusters.items() if cluster.hidden is not None]
+    if not away:
+        return Tile("Clusters", str(known), "up")
+    names = f"{', '.join(away[:2])}{' …' if len(away) > 2 else ''}"
+    return Tile("Clusters", f"{known - len(away)}/{known}", f"{names} away", "trouble")
 
 
 def _held(labels: Sequence[set[str]]) -> Tile:
@@ -308,22 +318,27 @@ def _causes(views: Sequence[HpaView]) -> Iterator[FleetCause]:
     groups = [(problems[each.text], each) for each in shared]
     groups.sort(key=lambda each: (_is_kept(each[0]), -len(each[1].views), each[1].cluster, each[1].text))
     alone = [(problem, hpa) for hpa, found in own.items() for problem in found]
-    singles = Counter(problem.label for problem, _ in alone)
-    calm = Counter(problem.label for problem, _ in groups if _is_kept(problem))
-    summed = {label for label, count in singles.items() if count > ALIKE}
-    summed |= {label for label, count in calm.items() if count > NAMED}
-    counts = Counter({label: singles[label] for label in summed})
+    summed = _summed(groups, alone)
     for problem, group in groups:
-        if not _is_kept(problem) or problem.label not in summed:
+        if not (_is_kept(problem) and problem.label in summed):
             yield _cause(problem, len(group.views), group.cluster)
-        else:
-            counts[problem.label] += len(group.views)
-    by_label = {problem.label: problem for problem in (*(each for each, _ in groups), *(each for each, _ in alone))}
-    for label, count in counts.most_common():
+    by_label = {problem.label: problem for problem, _ in (*groups, *alone)}
+    for label, count in summed.most_common():
         yield _cause(by_label[label]._replace(text=label), count)
     for problem, hpa in sorted(alone, key=lambda each: (not each[0].waits, each[1])):
         if problem.label not in summed:
             yield _cause(problem, 1, hpa.cluster, hpa)
+
+
+def _summed(groups: Sequence[tuple[Problem, Shared]], alone: Sequence[tuple[Problem, HpaId]]) -> Counter[str]:
+    """The labels that are one line each, and how many HPAs have them."""
+    kept = [(problem.label, len(group.views)) for problem, group in groups if _is_kept(problem)]
+    singles, calm = Counter(problem.label for problem, _ in alone), Counter(label for label, _ in kept)
+    summed = {label: singles[label] for label in (singles | calm) if singles[label] > ALIKE or calm[label] > NAMED}
+    for label, hpas in kept:
+        if label in summed:
+            summed[label] += hpas
+    return Counter(summed)
 
 
 def _is_kept(problem: Problem) -> bool:
