@@ -72,24 +72,32 @@ class WaveReading:
         if of != self._of:
             self._of, self._read, self.before, self.after = of, {}, {}, {}
         for number in sorted({rollout.views[hpa].partition for hpa in marks}):
-            seq, time_ms = self._read.get(number, (0, since_ms))
-            if time_ms >= ends_ms:
-                continue
-            # Past the end of the wave, so that it is known to be whole.
-            async with aclosing(past.decisions(number, time_ms)) as decisions:
-                async for recorded in decisions:
-                    decision = recorded.decision
-                    if decision.seq <= seq:
-                        continue
-                    seq, time_ms = decision.seq, recorded.time_ms
-                    if time_ms >= ends_ms:
-                        break
-                    if recorded.hpa in marks and decision.kind == "evaluation":
-                        side = self.after if decision.generation >= generations[recorded.hpa] else self.before
-                        side.setdefault(recorded.hpa, []).append(moment_of(decision, time_ms))
-            self._read[number] = seq, time_ms
+            begin = self._read.get(number, (0, since_ms))
+            if begin[1] < ends_ms:
+                self._read[number] = await self._take(past, number, begin, ends_ms, generations)
         for side in (self.before, self.after):
             side.update({hpa: condensed(found) for hpa, found in side.items()})
+
+    async def _take(
+        self, past: Past, number: int, begin: tuple[int, int], ends_ms: int, generations: Mapping[HpaId, int]
+    ) -> tuple[int, int]:
+        """Take the decisions of a partition after one (its number and log time); returns the last one that was read.
+
+        It reads past the end of the wave, so that the wave is known to be whole.
+        """
+        seq, time_ms = begin
+        async with aclosing(past.decisions(number, time_ms)) as decisions:
+            async for recorded in decisions:
+                decision = recorded.decision
+                if decision.seq <= seq:
+                    continue
+                seq, time_ms = decision.seq, recorded.time_ms
+                if time_ms >= ends_ms:
+                    break
+                if recorded.hpa in generations and decision.kind == "evaluation":
+                    side = self.after if decision.generation >= generations[recorded.hpa] else self.before
+                    side.setdefault(recorded.hpa, []).append(moment_of(decision, time_ms))
+        return seq, time_ms
 
 
 async def measured(
@@ -295,15 +303,8 @@ class WaveDrive:
                 assert rollout is not None
                 before, now = await measured(past, rollout, wave, gates, reading)
             over = state.clock_ms >= rollout.ends_ms(wave) or self._session.now_ms() >= rollout.ends_ms(wave) + LATE_MS
-            counting = [gate for gate in gates if over or (gate.measure in CUMULATIVE and gate.compare in (">", ">="))]
-            met = [gate for gate in counting if gate.holds(before, now)]
-            if met:
-                return WaveResult(stated(now), failed="; ".join(condition_met(gate, before, now) for gate in met))
-            if over and now.unevaluated:
-                lacking = f"{now.unevaluated} of {counted(now.hpas, 'HPA')}"
-                return WaveResult("", stopped=f"{lacking} of wave {wave} have no decision under the new spec")
-            if over:
-                return WaveResult(stated(now))
+            if result := _result(wave, gates, before, now, over=over):
+                return result
             if stated(now) != reported:
                 reported = stated(now)
                 left = span(max(0, rollout.ends_ms(wave) - state.clock_ms) // 1000 * 1000)
@@ -321,6 +322,19 @@ class WaveDrive:
         step = f"fleethpa rollout status {self._plan.id}, or to end it: fleethpa rollout abort {self._plan.id}"
         cause = "No further wave begins, and nothing is reverted."
         return CommandError(f"rollout {self._plan.id} stops: {result.stopped}", cause=cause, next_step=step)
+
+
+def _result(
+    wave: int, gates: Sequence[FailIf], before: WaveMeasures, now: WaveMeasures, *, over: bool
+) -> WaveResult | None:
+    """How a wave ended; None: it has not. `over`: its time has passed. Before that only what can but grow counts."""
+    counting = [gate for gate in gates if over or (gate.measure in CUMULATIVE and gate.compare in (">", ">="))]
+    if met := [gate for gate in counting if gate.holds(before, now)]:
+        return WaveResult(stated(now), failed="; ".join(condition_met(gate, before, now) for gate in met))
+    if over and now.unevaluated:
+        lacking = f"{now.unevaluated} of {counted(now.hpas, 'HPA')}"
+        return WaveResult("", stopped=f"{lacking} of wave {wave} have no decision under the new spec")
+    return WaveResult(stated(now)) if over else None
 
 
 async def rest(seconds: float) -> None:

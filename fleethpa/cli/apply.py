@@ -169,12 +169,8 @@ def apply(
     async def work() -> int:
         async with session.past() as past:
             state, present = await read_state(past), await Present.read(past)
-        plan = ApplyPlan()
-        if read.hpas:
-            whole = all(each.cluster for each in read.hpas)
-            listed = ",".join(sorted({each.cluster for each in read.hpas})) if whole else None
-            targets = _clusters(state, listed if clusters is None else clusters, session.config.contexts)
-            plan = _plan(session, read, state, targets, namespace, mode, written["reason"])
+        targets = _targets(state, read, clusters, session.config.contexts)
+        plan = _plan(session, read, state, targets, namespace, mode, written["reason"])
         for number, each in enumerate(fleets):
             made = fleet_manifest(each, namespace or DEFAULT_NAMESPACE)
             if (problem := unknown_member(made, state, session.config.contexts)) is not None:
@@ -201,8 +197,14 @@ def apply(
     return session.run(work())
 
 
-def _clusters(state: FleetState, globs: str | None, contexts: tuple[str, ...]) -> list[str]:
-    named = cluster_globs(globs)
+def _targets(state: FleetState, read: Input, globs: str | None, contexts: tuple[str, ...]) -> list[str]:
+    """The clusters of the HPAs that are read: those of `-C`, else those that every one of them names, else the only
+    one. Raises CommandError: none is known, or there are several (exit 2).
+    """
+    if not read.hpas:
+        return []
+    own = {each.cluster for each in read.hpas}
+    named = cluster_globs(",".join(sorted(own)) if globs is None and all(own) else globs)
     found = matching_clusters(state, named, contexts)
     if named or len(found) == 1:
         return found
