@@ -7,7 +7,7 @@ import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -219,7 +219,8 @@ def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
         state.namespaces |= {(each.cluster, each.name): each for each in part.namespaces.values()}
     hpas = [(part, hpa) for part in partitions for hpa in part.hpas.values()]
     state.forgotten |= {hpa.id for _, hpa in hpas if _is_gone(hpa)}
-    state.hpas = dict(sorted((hpa.id, _view(part, hpa, guardrails)) for part, hpa in hpas if not _is_gone(hpa)))
+    views = [_view(part, hpa, guardrails) for part, hpa in hpas if not _is_gone(hpa)]
+    state.hpas = {view.id: view for view in sorted(views, key=attrgetter("id"))}
     revisions = {(name, row.revision) for part in partitions for name, row in part.row.groups.items()}
     state.scattered_groups = {
         name
