@@ -110,7 +110,9 @@ def across(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         of_agent = folder / "east.token"
         of_agent.write_text(sites["east"].plane.kubectl("create", "token", AGENT, "-n", HOME))
         AgentReplicas(hub, EAST, write_kubeconfig(folder / "of-agent", {of_agent: sites["east"]})).start()
-        until(lambda: {each["state"] for each in hub.items("get", "clusters")} == {"up"}, "both clusters are up", 90.0)
+        until(
+            lambda: [each["state"] for each in hub.items("get", "clusters")] == ["up"] * 2, "both clusters are up", 90.0
+        )
         (folder / "fleet.json").write_text(json.dumps(FLEET))
         hub.run("apply", "-f", str(folder / "fleet.json"), "--mode", "enforce", "--yes", "--wait", "30s")
         yield made

@@ -1,4 +1,6 @@
-"""A CapacityGroup over two simulated clusters under all parts of fleethpa: what both add stays within its limit."""
+"""A CapacityGroup over two simulated clusters under all parts of fleethpa: what both add stays within its limit, as two
+HPAs and as one FleetHPA.
+"""
 
 import asyncio
 import time
@@ -9,7 +11,7 @@ import orjson
 import pytest
 
 from fleethpa.demo.stack import Stack, StackPlan
-from tests.slow.test_region_lost import SETTINGS, Region, ask
+from tests.slow.test_region_lost import SETTINGS, WHOLE, Region, ask, until_clusters_are_known
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -36,21 +38,14 @@ spec:
 """
 
 
-async def until_clusters_are_known(stack: Stack) -> None:
-    """Wait until the observer has reported both."""
-    deadline = time.monotonic() + 60
-    while len(found := orjson.loads(await ask(stack, "get", "clusters", "-o", "json"))["items"]) < 2:
-        assert time.monotonic() < deadline, found
-        await asyncio.sleep(0.2)
-
-
 async def until_both_are_held(stack: Stack) -> None:
     """Wait until the group has cut the newest decision of each HPA because its limit is used up."""
     deadline = time.monotonic() + 60
     while True:
         items = orjson.loads(await ask(stack, "get", "hpa", "-n", "shop", "-o", "json"))["items"]
         texts = [" ".join(each["problems"]) for each in items]
-        if len(texts) == 2 and all("CapacityGroup search leaves no more" in text for text in texts):
+        held = [text for text in texts if "CapacityGroup search leaves no more" in text]
+        if len(held) == 2:
             return
         assert time.monotonic() < deadline, texts
         await asyncio.sleep(0.2)
@@ -77,3 +72,30 @@ async def test_what_two_hpas_add_stays_within_the_limit_until_the_group_is_delet
 
         await ask(stack, "capacity", "delete", "search", "--yes")
         await region.until(lambda found: found == (WANTED, WANTED), "both have what they want")
+
+
+async def test_the_clusters_of_a_fleet_hpa_share_what_the_limit_leaves(tmp_path: Path) -> None:
+    region = Region()
+    whole = WHOLE.replace("namespace: shop}", "namespace: shop, labels: {team: search}}")
+    async with Stack(StackPlan(tmp_path, fleet=region.fleet, settings=SETTINGS)) as stack:
+        await until_clusters_are_known(stack)
+        await ask(stack, "apply", "-f", "-", "--mode", "enforce", "--yes", stdin=f"{whole}---{GROUP}")
+
+        region.load(600, 150)  # 750 units need 10 replicas, 5 in each cluster
+        await region.until(lambda found: sum(found) == LIMIT, "the limit is used", timeout_s=150)
+        assert min(region.replicas) >= LIMIT // 2, "both clusters have their part of it"
+        await until_both_are_held(stack)
+        why = await ask(stack, "explain", "@fleet/shop/cart")
+        assert "has 3" in why, why
+        assert "has 4" in why, why
+        assert region.highest == LIMIT
+
+        region.load(150, 150)  # 300 units need 4 replicas
+        await region.until(lambda found: found == (2, 2), "divided by the weights")
+        region.load(750, 0)
+        await region.until(lambda found: sum(found) == LIMIT, "the limit is used again")
+        assert min(region.replicas) >= LIMIT // 2, "additions are divided although the load is in one cluster"
+        assert region.highest == LIMIT
+
+        await ask(stack, "capacity", "delete", "search", "--yes")
+        await region.until(lambda found: found == (5, 5), "both have their share")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import orjson
 import pytest
 from msgspec import structs
 
@@ -98,6 +99,14 @@ async def ask(stack: Stack, *words: str, stdin: str = "") -> str:
     return out.decode()
 
 
+async def until_clusters_are_known(stack: Stack) -> None:
+    """Wait until the observer has reported both."""
+    deadline = time.monotonic() + 60
+    while len(found := orjson.loads(await ask(stack, "get", "clusters", "-o", "json"))["items"]) < 2:
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(0.2)
+
+
 async def until_shown(stack: Stack, pattern: str) -> re.Match[str]:
     """Ask for the page of the whole until it has this."""
     deadline = time.monotonic() + 60
@@ -109,6 +118,7 @@ async def until_shown(stack: Stack, pattern: str) -> re.Match[str]:
 async def test_a_region_is_lost_and_the_other_takes_over_within_the_maximum(tmp_path: Path) -> None:
     region = Region()
     async with Stack(StackPlan(tmp_path, fleet=region.fleet, settings=SETTINGS)) as stack:
+        await until_clusters_are_known(stack)
         await ask(stack, "apply", "-f", "-", "--mode", "enforce", "--yes", stdin=WHOLE)
 
         region.load(600, 150)  # 750 units need 10 pods: the load of one cluster makes replicas in both
