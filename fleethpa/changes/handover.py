@@ -22,7 +22,7 @@ from fleethpa.changes.foresight import Present, concerns
 from fleethpa.changes.writing import Concern, PlannedRecord, confirm, show, write_all
 from fleethpa.fleet.finding import no_such_cluster
 from fleethpa.fleet.members import member_clusters
-from fleethpa.fleet.selection import DEFAULT_NAMESPACE, named_namespace, parse_ref
+from fleethpa.fleet.selection import DEFAULT_NAMESPACE, Ref, named_namespace, parse_ref
 from fleethpa.fleet.state import hpa_names, read_state
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, unreachable, usage
@@ -95,15 +95,18 @@ def place_of(verb: str, name: str | None, cluster: str | None, namespace: str | 
         raise usage("-n and -A exclude each other")
     if cluster is not None and not cluster.strip():
         raise usage("-C is empty", cause="Name a cluster.")
-    if name is None:
-        if cluster and (namespace or all_namespaces):
-            return Place(cluster, namespace or "")
-        raise usage(
-            f"{verb} what?",
-            cause="Name an HPA, CLUSTER/NAMESPACE/NAME, or a cluster with -C and a namespace with -n or all with -A.",
-            next_step=f"fleethpa {verb} -C {cluster or 'CLUSTER'} -n NAMESPACE --dry-run",
-        )
-    ref = parse_ref(name)
+    if name is not None:
+        return _one_hpa(verb, parse_ref(name), cluster, namespace, all_namespaces)
+    if cluster and (namespace or all_namespaces):
+        return Place(cluster, namespace or "")
+    raise usage(
+        f"{verb} what?",
+        cause="Name an HPA, CLUSTER/NAMESPACE/NAME, or a cluster with -C and a namespace with -n or all with -A.",
+        next_step=f"fleethpa {verb} -C {cluster or 'CLUSTER'} -n NAMESPACE --dry-run",
+    )
+
+
+def _one_hpa(verb: str, ref: Ref, cluster: str | None, namespace: str | None, all_namespaces: bool) -> Place:
     if ref.cluster == FLEET:
         namespace = ref.namespace or namespace or DEFAULT_NAMESPACE
         return Place(FLEET, namespace, ref.name, tuple(filter(None, (cluster or "").split(","))))
