@@ -141,6 +141,39 @@ def get() -> None:
     """List HPAs, clusters or CapacityGroups."""
 
 
+class _HpaTable:
+    """HPAs in the format that is asked for. Under -w later lines stay under the first ones, so all have their columns.
+
+    `by_cause`: only problems are asked for, so that those of several HPAs share a line.
+    """
+
+    def __init__(self, session: Session, output: str, by_cause: bool, *, namespaces: bool) -> None:
+        self._session, self._output, self._by_cause, self._namespaces = session, output, by_cause, namespaces
+        self._widths = Widths()
+        self._left_out: frozenset[str] | None = None
+        self.is_plain = output in ("table", "wide")
+
+    def text(self, views: list[HpaView], *, headers: bool) -> str:
+        """The lines of some HPAs, and those of problems that several of them share."""
+        alone = {view.id: list(view.problems) for view in views}
+        own, shared = by_cause(views) if self._by_cause and self._output == "table" else (alone, [])
+        listed, now_ms = [view for view in views if view.id in own], self._session.now_ms()
+
+        def problems(view: HpaView) -> list[str]:
+            return [each.text if self._by_cause or self._output != "table" else each.label for each in own[view.id]]
+
+        if self._left_out is None:
+            width = self._session.width if self._output == "table" else None
+            self._left_out = beyond(listed, now_ms, width, namespaces=self._namespaces, problems=problems)
+        text = ""
+        if listed or not self.is_plain:
+            listing = hpa_listing(
+                listed, now_ms, namespaces=self._namespaces, left_out=self._left_out, problems=problems
+            )
+            text = render(listing, self._output, headers=headers, color=self._session.color, widths=self._widths)
+        return "\n".join(filter(None, [text, *[clean(f"{group.name}: {group.text}") for group in shared]]))
+
+
 @get.command("hpa")
 @selecting.options()
 @click.option("-w", "--watch", is_flag=True, help="Keep running and print the HPAs that change.")
@@ -172,28 +205,7 @@ def get_hpa(
         views = chosen(state, selection)
         return [view for view in views if view.problems] if problem else views
 
-    plain, namespaces = output in ("table", "wide"), selection.namespace is None or bool(selection.refs)
-    whole = problem or output != "table"
-    # Under -w later lines stay under the first ones, so all of them have the same columns.
-    widths, left_out = Widths(), list[frozenset[str]]()
-
-    def show(views: list[HpaView], headers: bool) -> str:
-        alone = {view.id: list(view.problems) for view in views}
-        own, shared = by_cause(views) if problem and output == "table" else (alone, [])
-        listed = [view for view in views if view.id in own]
-        now_ms = session.now_ms()
-
-        def problems(view: HpaView) -> list[str]:
-            return [each.text if whole else each.label for each in own[view.id]]
-
-        if not left_out:
-            width = session.width if output == "table" else None
-            left_out.append(beyond(listed, now_ms, width, namespaces=namespaces, problems=problems))
-        listing = hpa_listing(listed, now_ms, namespaces=namespaces, left_out=left_out[0], problems=problems)
-        text = (
-            render(listing, output, headers=headers, color=session.color, widths=widths) if listed or not plain else ""
-        )
-        return "\n".join(filter(None, [text, *[clean(f"{group.name}: {group.text}") for group in shared]]))
+    table = _HpaTable(session, output, problem, namespaces=selection.namespace is None or bool(selection.refs))
 
     async def work() -> int:
         async with session.past(watching=watch) as past:
@@ -201,25 +213,21 @@ def get_hpa(
             views = pick(state)
             if problem or output in ("wide", "csv"):
                 views = await decided(past, views)
-            if not views and plain:
+            if not views and table.is_plain:
                 healthy = problem and chosen(state, selection)
                 session.note("No HPA has a problem." if healthy else nothing_found(selection, state, "get hpa"))
             else:
-                session.out(show(views, not no_headers))
+                session.out(table.text(views, headers=not no_headers))
             code = _cluster_troubles(session, state, views)
             if watch:
-                await _watch(session, past, pick, lambda v: show(v, False), views)
+                await _watch(session, past, pick, table, views)
             return code
 
     return session.run(work(), brief=not watch, follows=watch)
 
 
 async def _watch(
-    session: Session,
-    past: Past,
-    pick: Callable[[FleetState], list[HpaView]],
-    show: Callable[[list[HpaView]], str],
-    before: list[HpaView],
+    session: Session, past: Past, pick: Callable[[FleetState], list[HpaView]], table: _HpaTable, before: list[HpaView]
 ) -> None:
     seen = {view.id: visible(view) for view in before}
     while True:
@@ -230,7 +238,7 @@ async def _watch(
                 seen[view.id] = visible(view)
                 changed.append(view)
         if changed:
-            session.out(show(changed))
+            session.out(table.text(changed, headers=False))
         await asyncio.sleep(max(0.0, WATCH_EVERY_S - (time.monotonic() - started)))
 
 
