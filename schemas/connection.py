@@ -277,12 +277,16 @@ def _jaas_options(jaas: str) -> dict[str, str]:
     module = module.rpartition(".")[2]
     if module == "IAMLoginModule":
         return {}
-    if module != "OAuthBearerLoginModule":
-        for name in ("username", "password"):
-            if name not in options:
-                expected = '`... required username="…" password="…";`'
-                raise SettingsError(f"sasl.jaas.config has no {name}: expected {expected}")
-        return {name: options[name] for name in ("username", "password")}
+    if module == "OAuthBearerLoginModule":
+        return _oauth_options(options)
+    for name in ("username", "password"):
+        if name not in options:
+            expected = '`... required username="…" password="…";`'
+            raise SettingsError(f"sasl.jaas.config has no {name}: expected {expected}")
+    return {name: options[name] for name in ("username", "password")}
+
+
+def _oauth_options(options: Mapping[str, str]) -> dict[str, str]:
     names = {"clientId": "username", "clientSecret": "password", "scope": "scope"}
     given = {field: options[name] for name, field in names.items() if name in options}
     prefix = "extension_"

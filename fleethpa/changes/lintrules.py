@@ -56,17 +56,23 @@ def lint(read: Input, namespace: str, version: VersionRules | None = None) -> li
             both = f"{owners[target]} scales {target[4]}/{target[5]} too: the two would undo each other"
             found.append(Finding("error", "same-target", *place, both))
         owners.setdefault(target, f"HPA {manifest.name} ({manifest.source})")
-        reported = [each for check in _RULES for each in check(body["spec"])]
-        if version is not None:
-            found += [Finding("error", "version", *place, error) for error in version_errors(body["spec"], version)]
-            reported += [("version", text) for text in version_warnings(body["spec"], version)]
-        reported += _target_rules(read, body, place[0])
-        reported += _annotations(body["metadata"].get("annotations") or {})
-        found += [Finding("warning", rule, *place, message) for rule, message in reported]
+        refused = [] if version is None else version_errors(body["spec"], version)
+        found += [Finding("error", "version", *place, error) for error in refused]
+        warnings = _warnings(read, body, place[0], version)
+        found += [Finding("warning", rule, *place, message) for rule, message in warnings]
         found += [
             Finding("error", "too-large", *place, f"fleethpa ignores it: {e}") for e in over_limits(body, place[0])
         ]
     return found
+
+
+def _warnings(read: Input, body: Json, namespace: str, version: VersionRules | None) -> RuleMessages:
+    for check in _RULES:
+        yield from check(body["spec"])
+    if version is not None:
+        yield from (("version", text) for text in version_warnings(body["spec"], version))
+    yield from _target_rules(read, body, namespace)
+    yield from _annotations(body["metadata"].get("annotations") or {})
 
 
 def _target(body: Json) -> tuple[str, str, str]:

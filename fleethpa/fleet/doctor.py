@@ -90,30 +90,36 @@ async def examine(session: Session, areas: tuple[str, ...], options: Mapping[str
     """
     state: FleetState | None = None
     if set(areas) - {"access"}:
-        began = time.monotonic()
-        try:
-            async with session.past(remarks=False) as past:
-                state = await read_state(past)
-        except CommandError as error:
-            asked = session.config.servers if session.source == "kafka" else session.source
-            yield CheckResult("failure", "kafka", asked, error.what, error.next_step)
-        except CoreError as error:
-            newer = isinstance(error, UnknownEngineError)
-            step = "run a newer release of fleethpa" if newer else "fleethpa audit verify"
-            yield CheckResult("failure", "log", "fold", str(error), step)
-        else:
-            took = span(round((time.monotonic() - began) * 1000))
-            checks = [CheckResult("ok", "kafka", past.name, f"{await past.partitions()} partitions, read in {took}")]
+        read, state = await _read(session)
+        checks = [read]
+        if state is not None:
             if session.source == "kafka":
                 checks += await _topics(session) if "topics" in areas else []
                 checks += await _processes(session, state) if "log" in areas else []
             checks += [*_clusters(state), *_hpas(state)]
-            for check in checks:
-                if check.area in areas:
-                    yield check
+        for check in checks:
+            if state is None or check.area in areas:
+                yield check
     if "access" in areas:
         async for check in _access(session, state, options):
             yield check
+
+
+async def _read(session: Session) -> tuple[CheckResult, FleetState | None]:
+    """Whether the state can be read; and the state, None where it cannot."""
+    began = time.monotonic()
+    try:
+        async with session.past(remarks=False) as past:
+            state, partitions = await read_state(past), await past.partitions()
+    except CommandError as error:
+        asked = session.config.servers if session.source == "kafka" else session.source
+        return CheckResult("failure", "kafka", asked, error.what, error.next_step), None
+    except CoreError as error:
+        newer = isinstance(error, UnknownEngineError)
+        step = "run a newer release of fleethpa" if newer else "fleethpa audit verify"
+        return CheckResult("failure", "log", "fold", str(error), step), None
+    took = span(round((time.monotonic() - began) * 1000))
+    return CheckResult("ok", "kafka", past.name, f"{partitions} partitions, read in {took}"), state
 
 
 async def _processes(session: Session, state: FleetState) -> list[CheckResult]:

@@ -243,13 +243,16 @@ class Breaker:
         async with aclosing(past.arriving(positions)) as arriving:
             async for number, record in arriving:
                 for event in _events(readers[number], number, record):
-                    self._metrics.newest.set(event.time_ms / 1000)
-                    known = self._run.knows(event.cluster)
-                    trips = self._run.take(event)
-                    if not known:
-                        self._look_for_budgets()
-                    for trip in trips:
-                        await self._tripped(trip, publish)
+                    await self._take(event, publish)
+
+    async def _take(self, event: GuardedEvent, publish: Publish | None) -> None:
+        self._metrics.newest.set(event.time_ms / 1000)
+        known = self._run.knows(event.cluster)
+        trips = self._run.take(event)
+        if not known:
+            self._look_for_budgets()
+        for trip in trips:
+            await self._tripped(trip, publish)
 
     def _catch_up(self, events: list[GuardedEvent]) -> None:
         """Bring the run to the present by what happened in the last hour, in order of time."""

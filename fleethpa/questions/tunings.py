@@ -202,6 +202,15 @@ async def run(past: Past, hpas: Iterable[HpaId], kept: Kept, progress: Progress,
                 progress.done += 1
 
 
+async def _recordings(past: Past, wanted: set[HpaId], asked: Asked) -> AsyncGenerator[Condensed, None]:
+    """The recordings one by one. What was given is let go of here; its key stays, as it shows that the HPA was read."""
+    async with aclosing(readers_by_hpa(past, wanted, (asked.since_ms, asked.until_ms), Condensed)) as parts:
+        async for part in parts:
+            for hpa in list(part):
+                recorded, part[hpa] = part[hpa], Condensed(hpa)
+                yield recorded
+
+
 async def _findings(
     past: Past, wanted: set[HpaId], asked: Asked, pool: Executor, jobs: int
 ) -> AsyncGenerator[TuneFinding, None]:
@@ -209,19 +218,15 @@ async def _findings(
     loop = asyncio.get_running_loop()
     running: set[asyncio.Future[TuneFinding]] = set()
     try:
-        window = (asked.since_ms, asked.until_ms)
-        async with aclosing(readers_by_hpa(past, wanted, window, Condensed)) as parts:
-            async for part in parts:
-                for hpa in list(part):
-                    while len(running) > jobs:
-                        done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                        for each in done:
-                            yield each.result()
-                    # What is sent to a core is let go here; the key says that it was read.
-                    task = _Task(part[hpa], asked.objective, asked.within)
-                    part[hpa] = Condensed(hpa)
-                    alone = len(wanted) == 1 or len(wanted) * len(task.recorded) <= SMALL
-                    running.add(loop.run_in_executor(None if alone else pool, found_for, task))
+        async with aclosing(_recordings(past, wanted, asked)) as recordings:
+            async for recorded in recordings:
+                while len(running) > jobs:
+                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    for each in done:
+                        yield each.result()
+                alone = len(wanted) == 1 or len(wanted) * len(recorded) <= SMALL
+                task = _Task(recorded, asked.objective, asked.within)
+                running.add(loop.run_in_executor(None if alone else pool, found_for, task))
         for next_one in asyncio.as_completed(running):
             yield await next_one
     finally:

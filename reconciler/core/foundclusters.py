@@ -349,6 +349,20 @@ def from_cluster_profile(profile: JsonView, providers: Sequence[AccessProvider])
     """
     origin, name = _origin("ClusterProfile", profile), profile["metadata"]["name"]
     status = profile.get("status") or {}
+    provider, cluster = _first_offered(status, providers, origin)
+    extensions = {each["name"]: each.get("extension") for each in cluster.get("extensions") or ()}
+    plugin = _plugin(provider, extensions, origin)
+    kept = ("server", "certificate-authority-data", "proxy-url", "tls-server-name")
+    reached = _given({key: cluster.get(key) for key in kept})
+    if (settings := extensions.get(_EXEC_CONFIG)) is not None:
+        reached["extensions"] = [{"name": _EXEC_CONFIG, "extension": settings}]
+    return [_member(name, origin, _kubeconfig(name, reached, {"exec": plugin}), _trouble(status))]
+
+
+def _first_offered(
+    status: JsonView, providers: Sequence[AccessProvider], origin: str
+) -> tuple[AccessProvider, JsonView]:
+    """The first provider of the file that a profile has, and the cluster as that profile describes it there."""
     # The deprecated field first, so that one in `accessProviders` of the same name counts.
     offered = {each["name"]: each for each in status.get("credentialProviders") or ()}
     offered |= {each["name"]: each for each in status.get("accessProviders") or ()}
@@ -359,13 +373,7 @@ def from_cluster_profile(profile: JsonView, providers: Sequence[AccessProvider])
     cluster = offered[provider.name].get("cluster") or {}
     if not cluster.get("server"):
         raise FindingError(f"{origin}: status.accessProviders: {provider.name}: cluster.server: Required value")
-    extensions = {each["name"]: each.get("extension") for each in cluster.get("extensions") or ()}
-    plugin = _plugin(provider, extensions, origin)
-    kept = ("server", "certificate-authority-data", "proxy-url", "tls-server-name")
-    reached = _given({key: cluster.get(key) for key in kept})
-    if (settings := extensions.get(_EXEC_CONFIG)) is not None:
-        reached["extensions"] = [{"name": _EXEC_CONFIG, "extension": settings}]
-    return [_member(name, origin, _kubeconfig(name, reached, {"exec": plugin}), _trouble(status))]
+    return provider, cluster
 
 
 def _plugin(provider: AccessProvider, extensions: Mapping[str, Any], origin: str) -> Json:

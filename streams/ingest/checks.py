@@ -120,7 +120,7 @@ _NAMES = re.compile("[-a-z0-9]{0,99}[a-z0-9](?:,[-a-z0-9]{0,99}[a-z0-9])*")
 def _packed(answer: MetricAnswer, pods: PackedPods) -> None:
     if answer.api not in ("resource", "pods") or answer.usages or answer.values:
         raise Refusal("invalid", "packed goes with api resource or pods, without usages and values")
-    count, ages, columns = pods.names.count(",") + 1, pods.ages, pods.columns
+    count, ages = pods.names.count(",") + 1, pods.ages
     if count > limits.PACKED_PODS.most:
         limits.check(limits.PACKED_PODS, count, f"an answer to {answer.metric[:80] or answer.api}")
     if len(pods.prefix) > limits.SCALE_NAME.most:
@@ -130,9 +130,12 @@ def _packed(answer: MetricAnswer, pods: PackedPods) -> None:
             check_object(name, "pod")
     if ages and (len(ages) != count or min(ages) < 0 or max(ages) > pods.time):
         raise Refusal("invalid", f"ages of packed: none, or one of 0 to {pods.time} for each of {count} pods")
-    if len(columns) != 1 and (
-        not columns or answer.api == "pods" or len({column[:2] for column in columns}) < len(columns)
-    ):
+    _check_columns(answer.api, pods.columns, count)
+
+
+def _check_columns(api: str, columns: list[tuple[str, str, int, list[int]]], count: int) -> None:
+    is_repeated = len({column[:2] for column in columns}) < len(columns)
+    if not columns or is_repeated or (api == "pods" and len(columns) > 1):
         raise Refusal("invalid", "columns of packed: one of a custom metric, else one per resource of a container")
     for container, resource, factor, values in columns:
         if len(values) != count:

@@ -193,17 +193,7 @@ def tuned_past(hpa: HpaId, recorded: Sequence[EvaluationInputs] | Condensed) -> 
     asked = [needs(deployed.autoscaler, deployed.answers(each), each.observation.pods) for each in inputs]
     index = _tuned_metric(asked)
     series = _series(inputs, deployed, asked, index, begin.ms)
-    known = sum(each is not None for each in series.tuned)
-    if known < FEWEST:
-        raise RefusedError(
-            f"the load is known at {known} evaluations only; at least {FEWEST} are needed (half an hour of one "
-            "every 15 s): tune again when more has been recorded, or choose an earlier --since"
-        )
-    if last.autoscaler.min_replicas == 0:
-        raise RefusedError(
-            "minReplicas is 0: what starting from nothing costs is not in the recording; set minReplicas to 1, "
-            "and tune when that has been recorded"
-        )
+    _check_known(series, last)
     split = round(len(inputs) * FIRST_PART)
     high = tolerance_band(last.autoscaler, last.settings)[1]
     ratios = [next((each.ratio for each in row if each.index == index), None) for row in asked]
@@ -227,6 +217,20 @@ def tuned_past(hpa: HpaId, recorded: Sequence[EvaluationInputs] | Condensed) -> 
     _check_saturated(world, sorted(carried), high)
     _check_cycle(world)
     return world
+
+
+def _check_known(series: LoadSeries, last: EvaluationInputs) -> None:
+    known = sum(each is not None for each in series.tuned)
+    if known < FEWEST:
+        raise RefusedError(
+            f"the load is known at {known} evaluations only; at least {FEWEST} are needed (half an hour of one "
+            "every 15 s): tune again when more has been recorded, or choose an earlier --since"
+        )
+    if last.autoscaler.min_replicas == 0:
+        raise RefusedError(
+            "minReplicas is 0: what starting from nothing costs is not in the recording; set minReplicas to 1, "
+            "and tune when that has been recorded"
+        )
 
 
 def _tuned_metric(asked: Sequence[Sequence[MetricNeed]]) -> int:
