@@ -38,8 +38,8 @@ test-pythons: setup  ## The fast tier on each further Python, 3.11 to 3.14, that
 test-pythons-short: setup  ## The same with a part of the tests, in less than four minutes; .ci/run runs this
 	$(BIN)/python -m tests.pythons --short --limit-s 150
 
-test-slow: setup  ## What is too slow for the fast tier: random damage to archives, closed-loop scores, long laws
-	$(BIN)/pytest -q -m "slow and not kafka and not kubernetes and not page" -n 3 --dist loadfile
+test-slow: setup  ## What is too slow for the fast tier: random damage to archives, closed-loop scores; all laws with all examples
+	$(BIN)/pytest -q --hypothesis-profile whole -m "(slow or hypothesis) and not kafka and not kubernetes and not page" -n 3 --dist loadfile
 
 test-kafka: setup  ## The tests that need a real Apache Kafka (from Maven Central; needs a JDK and mvn), a short chaos run among them
 	$(BIN)/pytest -q -m "kafka and not hostile" tests/kafka -n 2 --dist loadfile
@@ -81,11 +81,13 @@ chaos: setup  ## Kills, pauses, rebalances and broker faults against Apache Kafk
 mutate: setup  ## Mutation testing of the algorithm and of quantities: a seeded sample (python -m tests.mutation --full for all)
 	$(BIN)/python -m tests.mutation --sample 200 --minutes 10
 
-check: setup  ## Format, lint, types and import contracts
+check: setup  ## Format, lint, types, import contracts; the tests of further tiers are planned: they import, and have their fixtures
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@mkdir -p build
+	$(BIN)/pytest -qq --setup-plan -p no:cacheprovider tests/kafka tests/kubernetes tests/page tests/slow >build/plan.txt 2>&1 || { cat build/plan.txt; exit 1; }
 
 format: setup  ## Rewrite the code in the project's format
 	$(BIN)/ruff format .

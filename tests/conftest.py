@@ -5,13 +5,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from streams.state import memo
+from tests.laws import register_profiles
 
-# A time limit for one example would measure the machine; pytest's time-out bounds every test as a whole.
-settings.register_profile("fleethpa", deadline=None)
-settings.load_profile("fleethpa")
+register_profiles()
 
 SLOW_TIMEOUT_S = 900
 GC_THRESHOLDS = (50_000, 20, 20)

@@ -160,15 +160,15 @@ class RecordedDay:
     def _elapsed_ms(self) -> int:
         return self.world.now_ms - START_MS
 
-    def run(self, report: Callable[[int], None], hours: int = HOURS) -> None:
+    def run(self, report: Callable[[int], None], hours: float = HOURS) -> None:
         """Live through the day; `report` gets each hour that is over."""
         self._begin()
-        for hour in range(hours):
-            for _ in range(HOUR_MS // PERIOD_MS):
-                self._events()
-                self.world.live(self._look)
-            self._archiver.flush()
-            report(hour + 1)
+        for period in range(1, round(hours * HOUR_MS) // PERIOD_MS + 1):
+            self._events()
+            self.world.live(self._look)
+            if period * PERIOD_MS % HOUR_MS == 0:
+                self._archiver.flush()
+                report(period * PERIOD_MS // HOUR_MS)
         self._archiver.finish()
 
     def _begin(self) -> None:
@@ -294,7 +294,7 @@ class DayRollout:
         self._world.add(hpa.namespace_key, AutoscalerSet(hpa=body, origin="central", author="ines", reason=reason))
 
 
-def write_day(folder: Path, report: Callable[[int], None], hours: int = HOURS) -> RecordedDay:
+def write_day(folder: Path, report: Callable[[int], None], hours: float = HOURS) -> RecordedDay:
     """Write the archive of the day into `folder`/archive, and the guardrails beside it.
 
     What an earlier run wrote is replaced. `hours`: only so many of the day. Raises OSError: it cannot be written.

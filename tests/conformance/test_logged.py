@@ -84,14 +84,14 @@ def reported(case: dict[str, Any], scenario: LoggedScenario) -> None:
 @pytest.mark.parametrize(
     ("mode", "restored", "every"),
     [
-        pytest.param("enforce", False, 3, id="enforced"),
-        pytest.param("enforce", True, 12, id="enforced, read back from its rows after each record"),
-        pytest.param("shadow", False, 6, id="in shadow beside the native controller"),
+        pytest.param("enforce", False, 6, id="enforced"),
+        pytest.param("enforce", True, 24, id="enforced, read back from its rows after each record"),
+        pytest.param("shadow", False, 12, id="in shadow beside the native controller"),
     ],
 )
 @pytest.mark.parametrize(
     "finer",
-    [pytest.param(1, id="a part of the cases"), pytest.param(3, id="three times as many", marks=pytest.mark.slow)],
+    [pytest.param(1, id="a part of the cases"), pytest.param(6, id="six times as many", marks=pytest.mark.slow)],
 )
 def test_every_decision_of_the_log_is_upstreams(
     finer: int, mode: str, restored: bool, every: int, name: str, asked: set[str]

@@ -102,6 +102,8 @@ class Log:
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer
         self.records: list[ConsumerRecord] = []
+        self._decoded = 0
+        self._entries: list[tuple[ConsumerRecord, Entry]] = []
 
     async def until(self, done: Any, timeout_s: float = 180.0) -> None:
         """Read until `done(self)`; a test that waits in vain fails here."""
@@ -111,7 +113,11 @@ class Log:
                     self.records += records
 
     def entries(self) -> list[tuple[ConsumerRecord, Entry]]:
-        return [(record, entry) for record in self.records for entry in decode(record.value, LogRecord).entries]
+        """Those of all records; each is decoded once, since this is asked after every fetch."""
+        new = self.records[self._decoded :]
+        self._decoded = len(self.records)
+        self._entries += [(record, entry) for record in new for entry in decode(record.value, LogRecord).entries]
+        return self._entries
 
     def values(self) -> set[int]:
         points = [point for _, entry in self.entries() for point in getattr(entry.body, "points", [])]

@@ -37,18 +37,25 @@ def decider(broker: KafkaSettings, folder: Path, *arguments: str, crash_at: str 
     return Decider(broker.bootstrap_servers, folder / "decider.txt", *arguments, crash_at=crash_at)
 
 
+@pytest.mark.parametrize(
+    ("steps", "minutes"),
+    [
+        pytest.param(["after-publish"], 2, id="one"),
+        pytest.param(["after-publish", "checkpoint-row:4*2"], 5, id="two", marks=pytest.mark.slow),
+    ],
+)
 async def test_a_decider_killed_at_marked_steps_decides_what_an_undisturbed_fold_does(
-    broker: KafkaSettings, tmp_path: Path
+    broker: KafkaSettings, tmp_path: Path, steps: list[str], minutes: int
 ) -> None:
-    log = make_log(partitions=PARTITIONS, minutes=5, hpas=24, seed=7)
+    log = make_log(partitions=PARTITIONS, minutes=minutes, hpas=24, seed=7)
     want = fold(log)
     await load_log(broker, log)
-    for step in ("after-publish", "checkpoint-row:4*2"):
+    for step in steps:
         with decider(broker, tmp_path, "--playback", crash_at=step) as doomed:
             assert await asyncio.to_thread(doomed.process.wait, 60) == -9, doomed.tail()
     with decider(broker, tmp_path, "--playback") as running:
         async with asyncio.timeout(60):  # the others may have published all decisions before this one started
-            while running.output.read_text(errors="replace").count("owning log partitions") < 3:
+            while running.output.read_text(errors="replace").count("owning log partitions") <= len(steps):
                 await asyncio.sleep(0.1)
         got = await wait_for_decisions(broker, want, [running])
         assert await asyncio.to_thread(running.terminate) == 0, running.tail()

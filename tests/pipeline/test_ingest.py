@@ -28,8 +28,11 @@ def broker() -> Iterator[KafkaSettings]:
         yield KafkaSettings(bootstrap_servers=running.bootstrap)
 
 
-async def test_a_process_that_is_killed_loses_nothing_and_its_duplicates_can_be_dropped(broker: KafkaSettings) -> None:
-    total = 3_000
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
+async def test_a_process_that_is_killed_loses_nothing_and_its_duplicates_can_be_dropped(
+    broker: KafkaSettings, kills: int
+) -> None:
+    total = kills * 1_000
     async with producer(broker) as out, reading(broker, topics.LOG) as log:
 
         async def send() -> None:
@@ -41,7 +44,7 @@ async def test_a_process_that_is_killed_loses_nothing_and_its_duplicates_can_be_
             await out.flush()
 
         sending = asyncio.create_task(send())
-        for kill in range(3):
+        for kill in range(kills):
             with Process(broker) as process:
                 await process.port()
                 await log.until(lambda log, least=kill * 600: len(log.values()) > least)

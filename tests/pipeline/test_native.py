@@ -116,21 +116,25 @@ def begun() -> tuple[Tape, list[Observed]]:
     return tape, observed(tape)
 
 
+@pytest.fixture(scope="module")
+def decided(begun: tuple[Tape, list[Observed]]) -> list[bytes]:
+    return fold(begun[1], partition_of(begun[0].namespace)).decisions
+
+
 def unexplained(tape: Tape, records: list[Observed], decisions: list[bytes]) -> int:
     return sum(finding.why == UNEXPLAINED for finding in compare(tape, records, decisions))
 
 
-def test_the_first_minutes_have_nothing_unexplained(begun: tuple[Tape, list[Observed]]) -> None:
-    tape, records = begun
-    assert unexplained(tape, records, fold(records, partition_of(tape.namespace)).decisions) == 0
+def test_the_first_minutes_have_nothing_unexplained(begun: tuple[Tape, list[Observed]], decided: list[bytes]) -> None:
+    assert unexplained(*begun, decided) == 0
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
         pytest.param({"tolerance": "0.4"}, id="a tolerance of 0.4"),
-        pytest.param({"downscale_stabilization_ms": 0}, id="no downscale stabilization"),
-        pytest.param({"cpu_initialization_period_ms": 300_000}, id="a long CPU initialization"),
+        pytest.param({"downscale_stabilization_ms": 0}, id="no downscale stabilization", marks=pytest.mark.slow),
+        pytest.param({"cpu_initialization_period_ms": 300_000}, id="a long CPU initialization", marks=pytest.mark.slow),
     ],
 )
 def test_settings_that_are_not_the_recordings_are_not_explained_away(
@@ -141,9 +145,9 @@ def test_settings_that_are_not_the_recordings_are_not_explained_away(
     assert unexplained(tape, records, fold(records, partition_of(tape.namespace)).decisions) > 0
 
 
-def test_a_count_that_is_wrong_once_is_found(begun: tuple[Tape, list[Observed]]) -> None:
+def test_a_count_that_is_wrong_once_is_found(begun: tuple[Tape, list[Observed]], decided: list[bytes]) -> None:
     tape, records = begun
-    decisions = fold(records, partition_of(tape.namespace)).decisions
+    decisions = list(decided)
     index = next(
         i for i, value in enumerate(decisions) if b'"currentReplicas":4,' in value and b'"name":"web"' in value
     )

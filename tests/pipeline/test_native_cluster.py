@@ -72,6 +72,7 @@ async def mode(stack: Stack) -> tuple[str, str]:
     return view.origin, view.mode
 
 
+@pytest.mark.slow  # many processes; the fast tier has the controller alone, and each step of adopt and release
 async def test_a_native_hpa_scales_is_adopted_and_is_given_back(tmp_path: Path) -> None:
     cluster = SimulatedCluster("south", sample_ms=1_000, native=QUICK)
     cluster.apply(deployment("web", 2, simulation=f"load: 150\n{POD}"))

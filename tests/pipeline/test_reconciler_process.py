@@ -14,7 +14,7 @@ KUBECONFIG = {
 }
 
 
-@pytest.mark.parametrize("part", ["observer", "reconciler"])
+@pytest.mark.parametrize("part", [pytest.param("observer", marks=pytest.mark.slow), "reconciler"])
 @pytest.mark.parametrize(
     ("brokers", "kubeconfig", "code", "says"),
     [

@@ -22,7 +22,7 @@ from tests.pipeline.tape import SETTINGS, Tape, observed
 
 DATA = Path(__file__).parent / "data"
 WHOLE_S = 1_690
-PART_S = 620
+PART_S = 350
 """Into this fall edits and faults of metrics APIs; the whole recording is played in the slow tier."""
 
 

@@ -6,10 +6,18 @@ from tests.across_model.ceiling import CAPACITY_BEGINNINGS, CAPACITY_MUTATIONS, 
 from tests.across_model.world import BEGINNINGS, MUTATIONS, world
 from tests.exploring import explore, walk
 
+LONG = ("nothing-added-above-the-maximum", "writes-in-flight")
+"""Mechanisms whose lack shows only in the slow tier: many states come before."""
+
 
 @pytest.mark.parametrize(
     ("begin", "changes", "faults", "states"),
-    [("settled", 1, 1, 2_500), ("full", 0, 1, 250), ("settled", 0, 0, 1), ("spilled", 0, 1, 2_000)],
+    [
+        pytest.param("settled", 1, 1, 2_500, marks=pytest.mark.slow),
+        ("full", 0, 1, 250),
+        ("settled", 0, 0, 1),
+        pytest.param("spilled", 0, 1, 2_000, marks=pytest.mark.slow),
+    ],
 )
 def test_every_invariant_holds(begin: str, changes: int, faults: int, states: int) -> None:
     found = explore(world(BEGINNINGS[begin](changes, faults)))
@@ -19,15 +27,17 @@ def test_every_invariant_holds(begin: str, changes: int, faults: int, states: in
 
 
 @pytest.mark.parametrize("begin", sorted(BEGINNINGS))
-def test_every_invariant_holds_in_the_states_that_come_first(begin: str) -> None:
-    found = explore(world(BEGINNINGS[begin](1, 1)), most=1_000)
-    assert found.states >= 1_000
+@pytest.mark.parametrize("most", [300, pytest.param(1_000, marks=pytest.mark.slow)])
+def test_every_invariant_holds_in_the_states_that_come_first(begin: str, most: int) -> None:
+    found = explore(world(BEGINNINGS[begin](1, 1)), most=most)
+    assert found.states >= most
     assert not found.broken, found.path
 
 
 @pytest.mark.parametrize("begin", ["full", "again", "spilled"])
-def test_every_invariant_holds_far_from_the_beginning(begin: str) -> None:
-    found = walk(world(BEGINNINGS[begin](3, 2)), most=1_500)
+@pytest.mark.parametrize("most", [400, pytest.param(1_500, marks=pytest.mark.slow)])
+def test_every_invariant_holds_far_from_the_beginning(begin: str, most: int) -> None:
+    found = walk(world(BEGINNINGS[begin](3, 2)), most=most)
     assert not found.broken, found.path
 
 
@@ -38,7 +48,9 @@ def test_every_invariant_holds_in_many_states() -> None:
     assert not found.broken, found.path
 
 
-@pytest.mark.parametrize("name", sorted(MUTATIONS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[pytest.mark.slow] * (each in LONG)) for each in sorted(MUTATIONS)]
+)
 def test_no_mechanism_is_for_nothing(name: str) -> None:
     if name == "writes-in-flight":  # breadth first, the shortest schedule that breaks it is the 31,414th
         assert walk(world(BEGINNINGS["full"](1, 0), MUTATIONS[name]), most=10_000).broken
@@ -48,11 +60,12 @@ def test_no_mechanism_is_for_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("begin", sorted(CAPACITY_BEGINNINGS))
-def test_a_ceiling_holds_in_the_states_that_come_first_and_far_from_the_beginning(begin: str) -> None:
-    found = explore(capacity_world(CAPACITY_BEGINNINGS[begin](1, 1)), most=500)
-    assert found.states >= 500
+@pytest.mark.parametrize("most", [200, pytest.param(800, marks=pytest.mark.slow)])
+def test_a_ceiling_holds_in_the_states_that_come_first_and_far_from_the_beginning(begin: str, most: int) -> None:
+    found = explore(capacity_world(CAPACITY_BEGINNINGS[begin](1, 1)), most=most)
+    assert found.states >= most
     assert not found.broken, found.path
-    found = walk(capacity_world(CAPACITY_BEGINNINGS[begin](3, 2)), most=800)
+    found = walk(capacity_world(CAPACITY_BEGINNINGS[begin](3, 2)), most=most)
     assert not found.broken, found.path
 
 

@@ -17,6 +17,7 @@ from streams.analysis.candidate import MOST_RULES, Forecast, Scheduled, TimedRul
 from streams.analysis.closedloop import ClosedLoop
 from streams.state.inputs import EvaluationInputs
 from tests.bench.simulated_hpa import HPA, START_MS, live, spec
+from tests.laws import examples
 
 BERLIN = ZoneInfo("Europe/Berlin")
 DAY_MS = 86_400_000
@@ -31,7 +32,7 @@ def test_times_of_the_week_are_read_as_they_are_written(days: frozenset[int], be
         assert parse_weekly(times.text) == times
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(
     st.lists(st.integers(1, 12), min_size=24, max_size=24),
     st.sampled_from(["UTC", "Europe/Berlin", "Asia/Kolkata"]),

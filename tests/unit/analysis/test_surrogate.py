@@ -17,6 +17,7 @@ from streams.analysis.tuning.search import tune
 from streams.analysis.tuning.surrogate import Knobs, LoadSeries, lived, outcome_of, play
 from streams.hpa.autoscaler import ControllerSettings
 from tests.bench.simulated_hpa import HPA, live, spec
+from tests.laws import examples
 
 PERIOD_MS = 15_000
 
@@ -84,7 +85,7 @@ def test_time_without_known_load_counts_nowhere() -> None:
 LOADS = st.lists(st.one_of(st.none(), st.floats(0, 60)), min_size=1, max_size=80)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(LOADS, st.integers(1, 8), st.integers(0, 12), st.integers(0, 120), st.sampled_from([0, 60, 300]))
 def test_the_sums_are_those_of_the_moments_and_bounds_hold(
     loads: list[float | None], least: int, width: int, start_up_s: int, window_s: int

@@ -15,7 +15,7 @@ from schemas.kubernetes.validation import validate_create
 from streams.analysis.candidate import candidate
 from streams.analysis.load import cycle_ms
 from streams.analysis.tuning.recording import RefusedError, Within, tuned_past
-from streams.analysis.tuning.search import SpecSearch, tune
+from streams.analysis.tuning.search import SpecSearch, Tuning, tune
 from streams.analysis.tuning.variants import SearchLine, Variants, Variation
 from streams.state.inputs import EvaluationInputs
 from tests.bench.simulated_hpa import HPA, PROFILE, live, spec
@@ -36,8 +36,13 @@ def wave() -> list[EvaluationInputs]:
     return recorded(WAVE, spec(40, 2, 40))
 
 
-def test_a_cautious_spec_gets_a_cheaper_one_with_no_more_overload_on_both_parts(wave: list[EvaluationInputs]) -> None:
-    found = tune(HPA, wave)
+@pytest.fixture(scope="module")
+def balanced(wave: list[EvaluationInputs]) -> Tuning:
+    return tune(HPA, wave)
+
+
+def test_a_cautious_spec_gets_a_cheaper_one_with_no_more_overload_on_both_parts(balanced: Tuning) -> None:
+    found = balanced
 
     assert found.changed
     for was, own in (found.chosen_on, found.unseen):
@@ -73,8 +78,8 @@ def test_what_is_tried_next_has_a_little_more_reserve_and_costs_a_little_more(wa
         assert 1.0 <= after.plain.replica_hours / before.plain.replica_hours <= 1.15
 
 
-def test_the_same_recording_gives_the_same_proposal(wave: list[EvaluationInputs]) -> None:
-    assert tune(HPA, wave) == tune(HPA, wave)
+def test_the_same_recording_gives_the_same_proposal(wave: list[EvaluationInputs], balanced: Tuning) -> None:
+    assert tune(HPA, wave) == balanced
 
 
 def test_a_proposal_keeps_within_what_is_asked(wave: list[EvaluationInputs]) -> None:
@@ -95,8 +100,8 @@ def test_nothing_is_proposed_where_nothing_may_change(wave: list[EvaluationInput
     assert found.unseen[0] == found.unseen[1]
 
 
-def test_cost_is_never_dearer_than_balanced(wave: list[EvaluationInputs]) -> None:
-    cost, balanced = tune(HPA, wave, "cost"), tune(HPA, wave)
+def test_cost_is_never_dearer_than_balanced(wave: list[EvaluationInputs], balanced: Tuning) -> None:
+    cost = tune(HPA, wave, "cost")
 
     assert cost.chosen_on[1].replica_hours <= balanced.chosen_on[1].replica_hours * 1.001
 

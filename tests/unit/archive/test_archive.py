@@ -14,6 +14,7 @@ from streams.archive.segmentreader import PartitionReader, SegmentManifest
 from streams.archive.segments import GENESIS, ArchivedRecord, ArchiveError, archived_record
 from streams.history.archivepast import ArchivePast
 from tests.archive_kit import SMALL, topics_of, write_archive
+from tests.laws import examples
 
 
 def record(offset: int) -> ArchivedRecord:
@@ -118,7 +119,7 @@ def test_the_records_of_a_close_cut_short_are_read(tmp_path: Path, left: str) ->
 
 
 @given(cut=st.integers(min_value=0, max_value=200))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_torn_open_segment_is_cut_at_a_whole_frame(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     root = tmp_path_factory.mktemp("torn")
     write(root, range(4), close_every=100)

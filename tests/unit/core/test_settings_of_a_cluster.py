@@ -13,6 +13,7 @@ from schemas.settings import ClusterSettings, SettingsSet
 from streams.state.partition import Partition
 from streams.state.samples import State
 from tests.generated_log import Fleet, partition_log
+from tests.laws import examples
 
 OFF: Mode = "off"
 CHANGES = [
@@ -47,7 +48,7 @@ def decisions_of(log: list[tuple[int, int, bytes]]) -> list[bytes]:
     return [decision.value for record in log for decision in partition.apply(*record)]
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(seed=st.integers(0, 100_000))
 def test_looking_at_all_hpas_decides_the_same(seed: int) -> None:
     log = log_with_changes(seed)

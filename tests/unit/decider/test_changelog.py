@@ -47,7 +47,17 @@ def _oldest(rows: Rows, number: int, least: int) -> dict[bytes, bytes]:
 
 
 def _folded_on(records: list[TopicRecord], number: int, rows: dict[bytes, bytes]) -> tuple[int, list[bytes]]:
-    """How many records the checkpoint saves, and the decisions that follow from it."""
+    """How many records the checkpoint saves, and the decisions that follow from it. Each checkpoint is folded once."""
+    place = (id(records), number, tuple(sorted(rows.items())))
+    if place not in _FOLDED:
+        _FOLDED[place] = _fold_on(records, number, rows)
+    return _FOLDED[place]
+
+
+_FOLDED: dict[tuple[int, int, tuple[tuple[bytes, bytes], ...]], tuple[int, list[bytes]]] = {}
+
+
+def _fold_on(records: list[TopicRecord], number: int, rows: dict[bytes, bytes]) -> tuple[int, list[bytes]]:
     partition = Partition.restore(number, rows)
     first = partition.applied_offset + 1
     log = _of(records, LOG, number)

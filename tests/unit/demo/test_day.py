@@ -11,23 +11,31 @@ from streams.history.parallel import ReplayPool
 from streams.history.verify import verify, verify_partition
 
 
+@pytest.fixture(
+    scope="module", params=[pytest.param(0.2, id="a part"), pytest.param(1, id="an hour", marks=pytest.mark.slow)]
+)
+def hours(request: pytest.FixtureRequest) -> float:
+    found: float = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
-def hour(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def morning(hours: float, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("day")
-    write_day(folder, lambda _: None, hours=1)
+    write_day(folder, lambda _: None, hours)
     return folder
 
 
-def test_the_same_day_has_the_same_bytes(hour: Path, tmp_path: Path) -> None:
-    write_day(tmp_path, lambda _: None, hours=1)
-    assert _files(tmp_path) == _files(hour)
+def test_the_same_day_has_the_same_bytes(morning: Path, hours: float, tmp_path: Path) -> None:
+    write_day(tmp_path, lambda _: None, hours)
+    assert _files(tmp_path) == _files(morning)
 
 
-async def test_every_decision_of_it_follows_from_its_log(hour: Path) -> None:
+async def test_every_decision_of_it_follows_from_its_log(morning: Path, hours: float) -> None:
     pool = ReplayPool(verify_partition, 1)
-    reports = [report async for report in verify(ArchivePast(hour / "archive"), None, [], pool)]
+    reports = [report async for report in verify(ArchivePast(morning / "archive"), None, [], pool)]
     assert [report.fault for report in reports if report.fault] == []
-    assert sum(report.decisions for report in reports) > 2_000
+    assert sum(report.decisions for report in reports) > 2_000 * hours
 
 
 def test_its_fleet_has_what_every_question_is_about() -> None:

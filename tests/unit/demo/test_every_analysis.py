@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from click.testing import Result
@@ -19,7 +19,6 @@ from streams.archive.archiver import Archiver, SegmentLimits
 from tests.documented import ROOT
 from tests.unit.cli_kit import Cli
 
-MINUTES = 63
 PARTITIONS = 2
 WHOLE = spec("whole", down_s=60)
 ABSENT = (
@@ -47,9 +46,19 @@ def without(path: tuple[str, ...]) -> dict[str, Any]:
     return made
 
 
-def _apps() -> Iterator[DayApp]:
+class Size(NamedTuple):
+    """How much is analysed: the first of these absent fields, and for how long the fleet lives."""
+
+    absent: int
+    minutes: int
+
+
+FEW, ALL = Size(3, 21), Size(len(ABSENT), 63)
+
+
+def _apps(absent: int) -> Iterator[DayApp]:
     profile = PodProfile(schedule_ms=1_000, ready_ms=14_000)
-    for number, path in enumerate(((), *ABSENT)):
+    for number, path in enumerate(((), *ABSENT[:absent])):
         made = without(path) if path else copy.deepcopy(WHOLE)
         name = "-".join(("no", *path)).lower() if path else "whole"
         made["scaleTargetRef"]["name"] = name
@@ -58,18 +67,26 @@ def _apps() -> Iterator[DayApp]:
             yield DayApp(HpaId(cluster, f"ns{number % 3}", name), made, load, profile, native=cluster == "north")
 
 
+@pytest.fixture(
+    scope="module", params=[pytest.param(FEW, id="few"), pytest.param(ALL, id="all", marks=pytest.mark.slow)]
+)
+def size(request: pytest.FixtureRequest) -> Size:
+    found: Size = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def archive(size: Size, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("archive")
-    archiver = Archiver(root, PARTITIONS, SegmentLimits(segment_ms=MINUTES * 60_000))
-    world = DayWorld(list(_apps()), PARTITIONS, START_MS, archiver.append)
+    archiver = Archiver(root, PARTITIONS, SegmentLimits(segment_ms=size.minutes * 60_000))
+    world = DayWorld(list(_apps(size.absent)), PARTITIONS, START_MS, archiver.append)
     world.broadcast(
         SettingsSet(cluster="*", settings=ClusterSettings(sync_period_ms=PERIOD_MS)),
         SettingsSet(cluster="east", settings=ClusterSettings(default_mode="enforce", native_controller="absent")),
         SettingsSet(cluster="north", settings=ClusterSettings(default_mode="shadow", native_controller="present")),
     )
     world.begin()
-    for _ in range(MINUTES * 60_000 // PERIOD_MS):
+    for _ in range(size.minutes * 60_000 // PERIOD_MS):
         world.live()
     archiver.finish()
     return root
@@ -95,8 +112,8 @@ def ask(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     return made
 
 
-NAMES = [str(app.id) for app in _apps()]
-EAST = [name for name in NAMES if name.startswith("east/")]
+def names(size: Size, cluster: str) -> list[str]:
+    return [str(app.id) for app in _apps(size.absent) if app.id.cluster == cluster]
 
 
 @pytest.mark.parametrize(
@@ -108,34 +125,32 @@ EAST = [name for name in NAMES if name.startswith("east/")]
     ],
     ids=" ".join,
 )
-def test_an_analysis_of_the_fleet_answers_for_every_hpa(ask: Ask, arguments: tuple[str, ...]) -> None:
+def test_an_analysis_of_the_fleet_answers_for_every_hpa(ask: Ask, size: Size, arguments: tuple[str, ...]) -> None:
     done = ask(*arguments)
     assert done.exit_code == 0, done.output
     # An HPA is named by its name alone in a list that has its namespace and cluster in columns.
-    lacking = [name for name in EAST if name.rpartition("/")[2] not in done.stdout]
+    lacking = [name for name in names(size, "east") if name.rpartition("/")[2] not in done.stdout]
     assert lacking == []
 
 
-def test_tune_searches_for_every_hpa(ask: Ask) -> None:
+@pytest.mark.parametrize("size", [ALL], indirect=True, ids=["all"])
+@pytest.mark.slow  # an hour has to be recorded
+def test_tune_searches_for_every_hpa(ask: Ask, size: Size) -> None:
     stated = ask("tune", "-A", "-C", "east").stdout
-    assert f"{len(EAST)} HPAs: " in stated
+    assert f"{len(names(size, 'east'))} HPAs: " in stated
     assert " 0 that cannot be tuned" in stated
 
 
-def test_guardrails_and_the_shadow_report_answer(ask: Ask) -> None:
+def test_guardrails_and_the_shadow_report_answer(ask: Ask, size: Size) -> None:
     assert ask("guardrails", "test", "-f", str(ROOT / "examples/guardrails.yaml")).exit_code in (0, 1)
     done = ask("shadow-report", "-A", "-C", "north", "-o", "wide")
     assert done.exit_code in (0, 1), done.output
-    assert [name for name in NAMES if name.startswith("north/") and name.rpartition("/")[2] not in done.stdout] == []
+    assert [name for name in names(size, "north") if name.rpartition("/")[2] not in done.stdout] == []
 
 
-@pytest.mark.parametrize("hpa", EAST)
-def test_the_questions_about_one_hpa_are_answered(ask: Ask, hpa: str) -> None:
-    for arguments in (
-        ("explain", hpa),
-        ("history", hpa),
-        ("describe", hpa),
-        ("what-if", hpa, "--set", "maxReplicas=9"),
-    ):
-        done = ask(*arguments)
-        assert done.exit_code == 0, (arguments, done.output)
+@pytest.mark.parametrize("question", ["explain", "history", "describe", "what-if --set maxReplicas=9"])
+def test_the_questions_about_one_hpa_are_answered(ask: Ask, size: Size, question: str) -> None:
+    for hpa in names(size, "east"):
+        verb, *options = question.split()
+        done = ask(verb, hpa, *options)
+        assert done.exit_code == 0, (hpa, done.output)

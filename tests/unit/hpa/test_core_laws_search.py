@@ -25,6 +25,7 @@ from tests.hpa_kit import (
     wanting,
     world,
 )
+from tests.laws import examples
 
 QUEUE = external_metric(average=1000)
 Json = dict[str, Any]
@@ -147,7 +148,7 @@ def test_a_larger_object_or_external_value_never_asks_for_less(one: int, other: 
 # --- losing a sample --------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(pods_alike, min_size=1, max_size=3), others, missing, percents, st.integers(1, 16))
 def test_with_a_missing_pod_the_proposal_goes_the_way_of_the_measured_ratio_or_stays(
     counted: Any, others: Any, missing: Any, target: int, current: int
@@ -203,7 +204,7 @@ def test_a_hot_pod_that_is_lost_may_let_the_count_fall() -> None:
 # --- behavior ---------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(any_rules, st.booleans(), syncs)
 def test_disabled_never_moves_in_its_direction(rules: Json, up: bool, steps: list[tuple[int, int]]) -> None:
     """`selectPolicy: Disabled` keeps the count from moving that way, in every step of any run.
@@ -245,7 +246,7 @@ def allowed(rules: Json, counts: list[tuple[int, int]], now_ms: int, *, up: bool
     return (max if (rules["selectPolicy"] == "Max") is up else min)(limits)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(moving, moving, far)
 def test_the_limits_of_policies_hold_over_any_window_of_a_run(up: Json, down: Json, steps: Any) -> None:
     """After each step, the count is within what the policies allow from the counts at the starts of their periods.
@@ -268,7 +269,7 @@ def test_the_limits_of_policies_hold_over_any_window_of_a_run(up: Json, down: Js
         now_ms += seconds * 1000
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(behaviors, syncs)
 def test_a_stabilized_number_lies_between_the_proposal_and_what_was_recommended(rules: Any, steps: Any) -> None:
     """With `behavior` it lies between the proposal and the current count; without, never below the proposal."""
@@ -295,7 +296,7 @@ def turned(value: Any) -> Any:
     return [turned(each) for each in value] if isinstance(value, list) else value
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(behaviors, st.lists(pods_alike, min_size=1, max_size=3), others, syncs)
 def test_the_order_of_keys_changes_nothing(rules: Any, counted: Any, others: Any, steps: Any) -> None:
     """Keys of the spec, of the status and of the samples may come in any order: status and memory are equal."""
@@ -317,7 +318,7 @@ def test_the_order_of_keys_changes_nothing(rules: Any, counted: Any, others: Any
 factors = st.integers(2, 10**6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(pods_alike, min_size=1, max_size=3), others, missing, percents, st.integers(1, 16), factors)
 def test_a_common_factor_of_usage_and_request_changes_no_utilization(
     counted: Any, others: Any, missing: Any, target: int, current: int, factor: int

@@ -15,6 +15,7 @@ from streams.ingest.logwriter import log_entries, rejected
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import Conversion, RawRecord
 from streams.ingest.preview import EXAMPLE_TIME_MS, example
+from tests.laws import examples
 
 RESOLVER = Resolver(Mapping())
 PROTO = example(messageformats.OTLP_PROTO)
@@ -272,13 +273,13 @@ def test_what_a_rival_holds_beside_its_name_and_target_is_not_logged_however_dee
         ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.binary(max_size=200), st.sampled_from(topics.PUBLIC_TOPICS))
 def test_random_bytes_never_raise(value: bytes, topic: str) -> None:
     check_all_is_accounted_for(value, topic)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(JSON, st.sampled_from(topics.PUBLIC_TOPICS), st.booleans())
 def test_random_json_never_raises(document: Any, topic: str, is_ours: bool) -> None:
     body = document if isinstance(document, dict) else {"entries": document}
@@ -294,7 +295,7 @@ def _fits(value: Any) -> bool:
     return True
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.sampled_from(messageformats.FORMATS), st.data())
 def test_damaged_messages_never_raise(format_: str, data: st.DataObject) -> None:
     value = bytearray(example(format_))

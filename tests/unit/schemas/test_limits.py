@@ -34,6 +34,7 @@ from streams.decider import app
 from streams.decider.recordbatches import BatchWriter, RecordTooLargeError, write_all
 from streams.decider.tail import Exit
 from streams.decider.takes import Takes
+from tests.laws import examples
 from tests.limits_kit import LENGTHS, OBJECTS, SENT, Make, Pipeline, check_all, external, huge_hpa, text
 from tests.limitsreference import page
 from tests.partition_kit import ENFORCING, cpu_answer, make_hpa, make_pod
@@ -108,7 +109,7 @@ def test_no_object_makes_a_record_that_is_too_large(make: Make, is_in_log: bool)
 
 
 @given(st.lists(SENT, min_size=1, max_size=4), st.booleans())
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 def test_no_objects_together_make_a_record_that_is_too_large(
     sent: list[tuple[Make, int, int]], is_in_log: bool
 ) -> None:
@@ -116,7 +117,7 @@ def test_no_objects_together_make_a_record_that_is_too_large(
 
 
 @given(st.text(max_size=40), LENGTHS, st.sampled_from([limits.ERROR, limits.PROBLEM, limits.TEXT]))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_a_text_is_cut_to_the_limit_of_its_json_and_never_otherwise(
     part: str, length: int, limit: limits.Limit
 ) -> None:

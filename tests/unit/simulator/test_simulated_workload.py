@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fleethpa.simulator.load import ConstantLoad, parse_load
 from fleethpa.simulator.model import PodProfile, SimulatedWorkload
+from tests.laws import examples
 
 START_MS = 1_000_000_000_000
 PROFILE = PodProfile(schedule_ms=500, ready_ms=2_000, stop_ms=1_000, idle_cpu_milli=10, cpu_milli_per_unit=5)
@@ -165,7 +166,7 @@ def test_absence_is_not_zero_without_pods_there_is_no_usage() -> None:
     assert (model.samples[-1].pods, model.samples[-1].total_load) == ({}, 100)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(1, 20_000)), max_size=6), st.integers(97, 7_000))
 def test_the_size_of_steps_does_not_change_what_happens(changes: list[tuple[int, int]], step_ms: int) -> None:
     """A law: one leap and many small steps see the same pods and samples."""
@@ -180,7 +181,7 @@ def test_the_size_of_steps_does_not_change_what_happens(changes: list[tuple[int,
     assert list(walking.samples) == list(leaping.samples)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(0, 40), st.integers(0, 40))
 def test_the_count_settles_at_what_is_wanted(first: int, second: int) -> None:
     model = workload(replicas=first)

@@ -33,6 +33,7 @@ from schemas.decisions import Decision, InputPosition
 from schemas.entries import HandsChanged, LeftNative, Outcome
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.topics import MAX_LOG_RECORD_BYTES
+from tests.laws import examples
 
 Json = dict[str, Any]
 HUB = "hub/main/1"
@@ -433,7 +434,7 @@ async def _through_trouble(world: World) -> None:
 SEEDS, TROUBLE = st.integers(0, 1 << 32), st.sampled_from([0.05, 0.2, 0.4])
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(seed=SEEDS, trouble=TROUBLE)
 def test_never_two_in_charge_and_in_the_end_the_right_one(seed: int, trouble: float) -> None:
     played(seed, trouble, _through_trouble)

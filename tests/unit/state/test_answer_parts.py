@@ -22,6 +22,7 @@ from streams.state.ledger import LogError
 from streams.state.log import FoldedBody
 from streams.state.partition import Partition
 from streams.state.rates import in_force, joined
+from tests.laws import examples
 from tests.partition_kit import KEY, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]
@@ -110,7 +111,7 @@ def random_log(seed: int) -> LogBuilder:
     return log
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(seed=st.integers(0, 1_000_000), crashes=st.integers(0, 1_000_000), spread=st.booleans())
 def test_crashes_between_and_inside_checkpoints_change_no_byte(seed: int, crashes: int, spread: bool) -> None:
     log, pick = random_log(seed), random.Random(crashes)

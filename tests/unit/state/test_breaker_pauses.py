@@ -19,6 +19,7 @@ from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import RawRecord
 from streams.state.guards import GuardrailPauses, after_breaker, after_person, guardrail_in_force
 from tests.brakes_kit import MINUTE, World, after
+from tests.laws import examples
 from tests.partition_kit import START_MS, LogBuilder, disturbed_log, fold
 
 WAITS = BreakerCommand(command="pause", cluster="eu", guardrail="wave", removed=130, replicas=500, window_ms=5 * MINUTE)
@@ -170,7 +171,7 @@ def test_neither_the_breaker_nor_a_person_touches_the_others_pauses(bodies: list
     assert (row.pauses, row.guardrail_pauses) == (persons.pauses, guardrails.guardrail_pauses)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.one_of(BREAKER, ENDING), max_size=12), st.integers(0, 1 << 12), st.integers(0, 90))
 def test_who_follows_the_topics_in_any_order_knows_what_the_log_says(
     bodies: list[BreakerCommand | GuardrailResume], order: int, later_s: int

@@ -17,6 +17,7 @@ from streams.state.budget import BUCKET_MS
 from streams.state.partition import Partition
 from tests.brakes_kit import MINUTE, SECOND, World, after, whole
 from tests.generated_log import Fleet, partition_log
+from tests.laws import examples
 from tests.partition_kit import START_MS, Record, disturbed_log, fold, make_hpa, make_pod, scale
 from tests.unit.state.test_partition_laws import Crashing
 
@@ -237,7 +238,7 @@ BRAKING = st.sampled_from(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(seed=SEEDS, crashes=st.integers(0, 1_000_000), braking=BRAKING)
 def test_crashes_inside_checkpoints_change_no_byte(seed: int, crashes: int, braking: ClusterSettings) -> None:
     log = disturbed_log(seed, braking=braking)
@@ -245,7 +246,7 @@ def test_crashes_inside_checkpoints_change_no_byte(seed: int, crashes: int, brak
     assert Crashing(log.records, crashes).run() == expected
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(seed=SEEDS, at=st.integers(1, 120), braking=BRAKING)
 def test_every_prefix_of_a_checkpoint_can_be_restored_from(seed: int, at: int, braking: ClusterSettings) -> None:
     log = disturbed_log(seed, braking=braking)
@@ -265,7 +266,7 @@ def test_every_prefix_of_a_checkpoint_can_be_restored_from(seed: int, at: int, b
         assert late == [each.value for rec in records for each in restored.apply(*rec, topic.get(rec.offset, {}))]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(seed=SEEDS, count=st.integers(1, 6), minutes=st.integers(1, 5))
 def test_never_more_is_removed_in_any_window_than_the_budget_allows(seed: int, count: int, minutes: int) -> None:
     log = disturbed_log(
@@ -277,7 +278,7 @@ def test_never_more_is_removed_in_any_window_than_the_budget_allows(seed: int, c
         assert sum(each for at, each in removed if end - window_ms < at <= end) <= count
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(seed=SEEDS, percent=st.integers(1, 60))
 def test_never_more_than_the_percentage_of_the_most_that_was_there(seed: int, percent: int) -> None:
     log = disturbed_log(seed, braking=ClusterSettings(downscale_stabilization_ms=0, removal_budget=f"{percent}%/2m"))
@@ -346,7 +347,7 @@ def fleet_log(seed: int, braking: ClusterSettings) -> list[Record]:
     return [Record(*each) for each in partition_log(fleet)]
 
 
-@settings(max_examples=4)
+@settings(max_examples=examples(4))
 @given(seed=SEEDS, crashes=st.integers(0, 1_000_000), braking=BRAKING)
 def test_crashes_change_no_byte_where_a_budget_spans_namespaces(
     seed: int, crashes: int, braking: ClusterSettings

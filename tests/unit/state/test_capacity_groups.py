@@ -16,6 +16,7 @@ from streams.state.fleet import Message
 from streams.state.partition import Partition
 from tests.capacity_kit import GROUP, Ceiling, priority
 from tests.fleet_kit import NAME, everything_arrives
+from tests.laws import examples
 from tests.partition_kit import make_hpa
 
 AT_REST = {"east": 200, "west": 200}
@@ -209,7 +210,7 @@ def _disturbed(random: Random, run: Ceiling, periods: int) -> None:
         run.period({"east": random.randint(50, 900), "west": random.randint(50, 900)})
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_limit_holds_whatever_becomes_of_messages_and_is_used_then(seed: int) -> None:
     run = _begun(12)
@@ -220,7 +221,7 @@ def test_the_limit_holds_whatever_becomes_of_messages_and_is_used_then(seed: int
     assert run.total == 12 == run.most
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_same_log_gives_the_same_bytes_and_messages_also_after_a_restart(seed: int) -> None:
     random, run = Random(seed), _begun(12)

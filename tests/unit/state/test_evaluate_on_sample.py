@@ -12,6 +12,7 @@ from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
+from tests.laws import examples
 from tests.pushed_kit import ON, SECOND, Pushed, moving_samples
 from tests.unit.state.test_partition_laws import Crashing
 
@@ -100,14 +101,14 @@ def test_a_setting_that_is_taken_away_ends_what_was_planned() -> None:
     assert after_ms > 5 * SECOND
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(seed=st.integers(0, 10_000), crashes=st.integers(0, 1_000_000))
 def test_crashes_inside_checkpoints_change_no_byte(seed: int, crashes: int) -> None:
     log = moving_samples(seed)
     assert Crashing(log.records, crashes).run() == [decision.value for decision in log.decisions]
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(seed=st.integers(0, 10_000))
 def test_a_restore_after_every_record_changes_no_byte(seed: int) -> None:
     log = moving_samples(seed)

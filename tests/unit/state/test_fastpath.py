@@ -28,6 +28,7 @@ from streams.state.ledger import StateError
 from streams.state.memo import FastPath
 from streams.state.partition import Partition
 from tests.fastpath_kit import NEVER, checking, without_fast_path
+from tests.laws import examples
 from tests.partition_kit import ENFORCING, NAMESPACE, LogBuilder, Record, cpu_answer, make_hpa, make_pod, scale
 
 PERIOD_MS = 15_000
@@ -235,7 +236,7 @@ def folded(records: list[Record], restarts: frozenset[int] = frozenset()) -> tup
     return made, [*written, *partition.checkpoint()], fast + partition.state.fast.found
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(happenings=HAPPENINGS, restarts=st.frozensets(st.integers(0, 20), max_size=4))
 def test_decisions_and_rows_are_the_same_with_and_without_the_fast_path(
     happenings: list[tuple[str, int, int]], restarts: frozenset[int]

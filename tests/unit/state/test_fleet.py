@@ -15,6 +15,7 @@ from streams.state.fleet import Message
 from streams.state.partition import Partition
 from tests.fastpath_kit import NEVER, checking, without_fast_path
 from tests.fleet_kit import NAME, Fleet, everything_arrives
+from tests.laws import examples
 from tests.partition_kit import scale
 
 AT_REST = {"east": 200, "west": 200}
@@ -258,7 +259,7 @@ def _disturbed(random: Random, run: Fleet, periods: int) -> None:
         run.period({"east": random.randint(50, 900), "west": random.randint(50, 900)})
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_maximum_holds_whatever_becomes_of_messages_and_the_division_is_reached_then(seed: int) -> None:
     run = _begun(maximum=12, rebalance_after_ms=0)
@@ -271,14 +272,14 @@ def test_the_maximum_holds_whatever_becomes_of_messages_and_the_division_is_reac
     assert run.most <= 12
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @example(37462785)  # a cluster becomes away while the others have reported
 @given(st.integers(0, 2**32))
 def test_the_same_log_gives_the_same_bytes_and_messages_also_after_a_restart(seed: int) -> None:
     _is_the_same_after_a_restart(Random(seed), _begun(maximum=12))
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_restart_changes_nothing_either_while_replicas_spill(seed: int) -> None:
     random, run = Random(seed), _begun(maximum=12, spill_after_ms=15_000, away_spill_after_ms=40_000)

@@ -1,5 +1,6 @@
 """What is gone is forgotten by log time, the same at every fold, and its rows leave the changelog."""
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from streams.state.ledger import StateError
 from streams.state.partition import Partition
 from streams.state.rowcodec import DELETED, applied_offset, merge_row, merge_rows
 from tests.bench.year import Churn, churned
+from tests.laws import examples
 from tests.partition_kit import KEY, LogBuilder, Record, fold, make_hpa, make_pod, scale
 from tests.unit.state.test_partition_laws import Crashing
 
@@ -183,20 +185,28 @@ def test_samples_are_taken_once_the_namespace_is_known(known: Any) -> None:
 CHURN = Churn(days=3, previews=4, names=3, steady=1, rename_days=1, renamed_hpas=1)
 
 
+@cache
 def churn_log() -> list[Record]:
     return list(churned(CHURN))
 
 
-@settings(max_examples=4)
+@cache
+def churn_decisions() -> list[bytes]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rowindex, "MOST_NAMES", 6)
+        return fold(churn_log())[1]
+
+
+@settings(max_examples=examples(4))
 @given(crashes=st.integers(0, 1_000_000))
 def test_crashes_change_no_byte_while_names_come_and_go(crashes: int) -> None:
     records = churn_log()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rowindex, "MOST_NAMES", 6)
-        assert Crashing(records, crashes).run() == fold(records)[1]
+        assert Crashing(records, crashes).run() == churn_decisions()
 
 
-@settings(max_examples=4)
+@settings(max_examples=examples(4))
 @given(at=st.integers(30, 64), gap=st.integers(1, 12))
 def test_every_prefix_of_a_checkpoint_that_forgets_gives_the_same_decisions(at: int, gap: int) -> None:
     """Of three checkpoints: rows, index, partition row, and the deletions of what the one before no longer counts."""
@@ -223,7 +233,7 @@ def test_every_prefix_of_a_checkpoint_that_forgets_gives_the_same_decisions(at: 
             assert again == [value for offset in range(reached + 1, at + 8) for value in topic[offset].values()]
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(data=st.data())
 def test_a_live_row_that_is_missing_or_old_is_noticed(data: st.DataObject) -> None:
     rows, older = Rows(), dict[bytes, list[bytes]]()

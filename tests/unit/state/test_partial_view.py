@@ -10,6 +10,7 @@ from schemas.observed import Answers, PodDeleted, PodSet
 from schemas.settings import ClusterSettings
 from streams.state.partialview import partial_view
 from tests.brakes_kit import MINUTE, SECOND, World, after
+from tests.laws import examples
 from tests.partition_kit import cpu_answer, disturbed_log, make_pod, scale
 from tests.unit.state.test_partition_laws import Crashing
 
@@ -132,7 +133,7 @@ def test_off_is_upstreams_answer() -> None:
 BRAKING = ClusterSettings(downscale_stabilization_ms=0, partial_view=True, removal_budgets={"*": "3/2m"})
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(seed=st.integers(0, 10_000), crashes=st.integers(0, 1_000_000))
 def test_crashes_inside_checkpoints_change_no_byte(seed: int, crashes: int) -> None:
     log = disturbed_log(seed, braking=BRAKING)

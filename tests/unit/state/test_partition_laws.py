@@ -32,6 +32,7 @@ from streams.state.partition import Partition
 from streams.state.rowcodec import applied_offset, merge_row, merge_rows
 from tests.central_kit import central_log
 from tests.generated_log import Fleet, partition_log
+from tests.laws import examples
 from tests.partition_kit import (
     ENFORCING,
     LogBuilder,
@@ -112,7 +113,7 @@ class Crashing:
 
 
 @pytest.mark.parametrize("largest_row", [MAX_ROW_BYTES, 0], ids=["two rows a namespace", "64 rows a namespace"])
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
 @example(seed=19, crashes=1)
 @example(seed=8, crashes=1)
@@ -124,7 +125,7 @@ def test_crashes_inside_checkpoints_change_no_byte(largest_row: int, seed: int, 
         assert Crashing(log.records, crashes).run() == expected
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
 def test_crashes_change_no_byte_while_central_hpas_come_and_go(seed: int, crashes: int) -> None:
     log = central_log(seed)
@@ -133,7 +134,7 @@ def test_crashes_change_no_byte_while_central_hpas_come_and_go(seed: int, crashe
     assert Crashing(log.records, crashes).run() == expected
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(seed=SEEDS, at=st.integers(1, 120))
 def test_every_prefix_of_a_checkpoint_can_be_restored_from(seed: int, at: int) -> None:
     log = disturbed_log(seed)
@@ -158,7 +159,7 @@ def test_every_prefix_of_a_checkpoint_can_be_restored_from(seed: int, at: int) -
         assert (restored.seq, restored.prev) == (log.partition.seq, log.partition.prev)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(seed=SEEDS)
 def test_restored_rows_are_the_rows_that_were_never_stored(seed: int) -> None:
     log = disturbed_log(seed, 80)
@@ -264,7 +265,7 @@ def sums_of(records: list[Record]) -> dict[int, Any]:
 
 
 @pytest.mark.parametrize("largest_row", [MAX_ROW_BYTES, 0], ids=["two rows a namespace", "64 rows a namespace"])
-@settings(max_examples=10, phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=examples(10), phases=(Phase.explicit, Phase.generate))
 @given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
 @example(seed=564, crashes=2911)
 def test_what_is_over_a_limit_does_not_depend_on_checkpoints_and_crashes(
@@ -326,7 +327,7 @@ def without_position(value: bytes) -> dict[str, Any]:
     return decision
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(seed=SEEDS, repeats=st.integers(0, 1_000_000))
 def test_a_batch_that_comes_twice_changes_no_decision(seed: int, repeats: int) -> None:
     """In shadow, since outcomes name decision ids, which hold offsets."""
@@ -359,7 +360,7 @@ def _enforces(body: Any) -> bool:
     return kind in ("Outcome", "Command") or (kind == "SettingsSet" and body.settings.default_mode == "enforce")
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(seed=SEEDS, cuts=st.integers(0, 1_000_000))
 def test_a_poll_may_come_in_one_record_or_in_several(seed: int, cuts: int) -> None:
     """Pod changes, heartbeat and answers of one moment, in this order, cut anywhere."""
@@ -394,7 +395,7 @@ def steady(decision: Decision) -> dict[str, Any]:
     return fields
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(seed=SEEDS)
 def test_an_expanded_short_record_is_the_full_one(seed: int) -> None:
     log = disturbed_log(seed)

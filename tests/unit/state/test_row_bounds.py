@@ -2,6 +2,8 @@
 
 from random import Random
 
+import pytest
+
 from schemas import limits
 from schemas.entries import WHOLE_PARTITION_KEY, Entry
 from schemas.observed import ClusterReport, Command, PodSet, Point, Samples
@@ -46,6 +48,7 @@ def test_every_cluster_can_be_paused_and_reasons_are_left_out_where_there_is_no_
     assert partition_row(log) < BROKER_BYTES // 2
 
 
+@pytest.mark.slow  # the row of each other kind is looked at in the fast tier
 def test_the_row_of_three_thousand_clusters_fits() -> None:
     log, random = LogBuilder(), Random(2)
     for number in range(3_000):

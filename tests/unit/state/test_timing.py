@@ -18,6 +18,7 @@ from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
 from streams.state.rows import Arrival
 from streams.state.timing import as_of, note_arrival, turn
+from tests.laws import examples
 from tests.partition_kit import ENFORCING, START_MS, make_hpa, make_pod, scale
 
 PERIOD_MS = 15_000
@@ -226,7 +227,7 @@ class Fleet:
         return found
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(
     seed=st.integers(0, 10_000),
     jitter_ms=st.integers(0, 950),
@@ -247,7 +248,7 @@ def test_each_answer_brings_one_evaluation_and_nothing_else_does(
     assert all(PERIOD_MS - jitter_ms <= each <= PERIOD_MS + jitter_ms for each in steady)
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(seed=st.integers(0, 10_000), load=st.sampled_from([20, ENDLESS]))
 def test_late_answers_neither_lose_a_period_nor_shift_the_next_ones(seed: int, load: int) -> None:
     fleet = Fleet(seed, namespaces=3, each=1, jitter_ms=200, late=0.2)
@@ -257,7 +258,7 @@ def test_late_answers_neither_lose_a_period_nor_shift_the_next_ones(seed: int, l
         assert times[-13:] == [came for came, _ in fleet.given[name]][-13:]
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(seed=st.integers(0, 10_000), jitter_ms=st.integers(0, 300))
 def test_under_load_a_target_doubles_in_every_period_as_upstreams_does(seed: int, jitter_ms: int) -> None:
     fleet = Fleet(seed, namespaces=1, each=1, jitter_ms=jitter_ms)
