@@ -1,6 +1,10 @@
 """Archives of generated fleets: the log as the generator makes it, the decisions as the core makes them of it."""
 
+import atexit
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from schemas.settings import ClusterSettings
@@ -35,7 +39,12 @@ def as_record(offset: int, timestamp_ms: int, decision: DecisionRecord) -> Archi
 
 
 def topics_of(fleet: Fleet) -> Topics:
-    """Both topics of a generated fleet."""
+    """Both topics of a generated fleet, decided once in a run of tests. The lists are the caller's own."""
+    return {place: list(records) for place, records in _topics_of(fleet).items()}
+
+
+@cache
+def _topics_of(fleet: Fleet) -> Topics:
     found: Topics = {(topic, number): [] for topic in (LOG, DECISIONS) for number in range(fleet.partitions)}
     for topic, number, record in decided(generate(fleet), fleet.partitions):
         found[topic, number].append(record)
@@ -67,9 +76,32 @@ def write_archive(
 ) -> Path:
     """Write an archive of a generated fleet, or of these topics; some segments per partition.
 
-    Each flush waits for the disk: a large archive has to flush seldom.
+    Each flush waits for the disk: a large archive has to flush seldom. What is asked for again is copied.
     """
-    made = topics if topics is not None else topics_of(fleet)
+    if topics is not None or checkpoints is not None:
+        made = topics_of(fleet) if topics is None else topics
+        return _write(root, fleet, segment_ms, finish, checkpoints, made, sign_every, flush_every)
+    shutil.copytree(_written(fleet, segment_ms, finish, sign_every, flush_every), root, dirs_exist_ok=True)
+    return root
+
+
+@cache
+def _written(fleet: Fleet, segment_ms: int, finish: bool, sign_every: int, flush_every: int) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="fleethpa-archive-"))
+    atexit.register(shutil.rmtree, folder)
+    return _write(folder, fleet, segment_ms, finish, None, topics_of(fleet), sign_every, flush_every)
+
+
+def _write(
+    root: Path,
+    fleet: Fleet,
+    segment_ms: int,
+    finish: bool,
+    checkpoints: CheckpointWriter | None,
+    made: Mapping[tuple[str, int], list[ArchivedRecord]],
+    sign_every: int,
+    flush_every: int,
+) -> Path:
     archiver = Archiver(root, fleet.partitions, SegmentLimits(segment_ms=segment_ms), checkpoints)
     everything = in_order(made)
     for count, (topic, number, record) in enumerate(everything):

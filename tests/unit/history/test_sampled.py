@@ -33,7 +33,7 @@ def topics() -> Topics:
     return made
 
 
-@pytest.fixture(scope="module", params=["memory", "archive"])
+@pytest.fixture(scope="module", params=["memory", pytest.param("archive", marks=pytest.mark.slow)])
 def past(request: pytest.FixtureRequest, topics: Topics, tmp_path_factory: pytest.TempPathFactory) -> Past:
     if request.param == "memory":
         return MemoryPast(topics)
