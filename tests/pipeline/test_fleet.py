@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import msgspec
+import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from fleethpa.simulator.broker import PARTITIONS, EmbeddedBroker
@@ -90,17 +91,20 @@ class Clusters:
         await self.report(decision.cluster)
 
 
-async def test_two_clusters_follow_one_load_within_the_maximum(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "loads", [pytest.param(1, id="one load"), pytest.param(3, id="three loads", marks=pytest.mark.slow)]
+)
+async def test_two_clusters_follow_one_load_within_the_maximum(tmp_path: Path, loads: int) -> None:
     with EmbeddedBroker() as broker:
         broker.ensure_topics(ALL_TOPICS)
         kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
         parts = [TopicPartition(topics.DECISIONS, number) for number in range(PARTITIONS)]
         with Process(kafka), Decider(broker.bootstrap, tmp_path / "decider.txt"):
             async with strict_producer(kafka) as producer, reader(kafka, parts) as consumer:
-                await _two_clusters(Clusters(Publisher(producer), consumer))
+                await _two_clusters(Clusters(Publisher(producer), consumer), loads)
 
 
-async def _two_clusters(run: Clusters) -> None:
+async def _two_clusters(run: Clusters, loads: int) -> None:
     short = ClusterSettings(sync_period_ms=int(PERIOD_S * 1_000), native_controller="absent")
     await run.say(topics.SETTINGS, "*", SettingsSet(cluster="*", settings=short))
     behavior = {"scaleDown": {"stabilizationWindowSeconds": 0}}
@@ -113,10 +117,8 @@ async def _two_clusters(run: Clusters) -> None:
         await run.say(topics.SPECS, cluster, member)
         await run.report(cluster)
 
-    run.load = {"east": 300, "west": 100}
-    await run.until({"east": 4, "west": 4})  # 400 milli-CPU at a target of 50 for each
-    run.load = {"east": 900, "west": 100}
-    await run.until({"east": 5, "west": 5})
-    run.load = {"east": 50, "west": 150}
-    await run.until({"east": 2, "west": 2})
+    # At a target of 50 milli-CPU for each replica; the first wants more than the maximum.
+    for east, west, replicas in ((900, 100, 5), (300, 100, 4), (50, 150, 2))[:loads]:
+        run.load = {"east": east, "west": west}
+        await run.until({"east": replicas, "west": replicas})
     assert run.most == MAXIMUM

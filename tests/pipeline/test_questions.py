@@ -484,7 +484,7 @@ class Tail:
         return self.process.returncode, reported
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("source", ["broker", pytest.param("archive", marks=pytest.mark.slow)])
 def test_tail_follows_new_decisions_of_both(records: list[TopicRecord], tmp_path: Path, source: str) -> None:
     made = [each for each in records if each.topic == topics.DECISIONS]
     wanted = [str(orjson.loads(each.value)["id"]) for each in made]

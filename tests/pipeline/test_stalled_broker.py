@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,7 +23,7 @@ from schemas.codec import decode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
 from schemas.observed import Heartbeat
-from schemas.topics import LOG, SCALES
+from schemas.topics import LOG, PODS, SCALES
 from streams.ingest.logwriter import Batch, LogWriter
 
 TIMEOUT_MS, BATCH_BYTES, RECORDS = 300, 2_048, 64
@@ -53,20 +53,23 @@ class StallingBroker:
             return await working
 
 
-@pytest.fixture
-async def broker(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StallingBroker]:
-    command = [sys.executable, "-m", "tests.kit.simulated", "broker", "--topics", f"{SCALES},{LOG}"]
-    with (
-        caplog.at_level(logging.WARNING, "runtime.kafkaclients"),
-        subprocess.Popen(command, stdout=subprocess.PIPE) as process,
-    ):
+@pytest.fixture(scope="module")
+def started() -> Iterator[tuple[int, KafkaSettings]]:
+    """A broker's process, one for all tests: each has a topic of its own."""
+    command = [sys.executable, "-m", "tests.kit.simulated", "broker", "--topics", f"{SCALES},{LOG},{PODS}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
-            line = await asyncio.to_thread(process.stdout.readline)
-            kafka = KafkaSettings(bootstrap_servers=json.loads(line)["bootstrap"])
-            yield StallingBroker(process.pid, kafka, lambda: caplog.messages)
+            line = process.stdout.readline()
+            yield process.pid, KafkaSettings(bootstrap_servers=json.loads(line)["bootstrap"])
         finally:
             process.kill()
+
+
+@pytest.fixture
+def broker(started: tuple[int, KafkaSettings], caplog: pytest.LogCaptureFixture) -> Iterator[StallingBroker]:
+    with caplog.at_level(logging.WARNING, "runtime.kafkaclients"):
+        yield StallingBroker(*started, lambda: caplog.messages)
 
 
 @asynccontextmanager
@@ -115,9 +118,9 @@ async def test_the_log_waits_for_a_broker_that_stands_still_and_keeps_its_order(
 
 
 async def test_ends_are_asked_for_until_a_broker_answers(broker: StallingBroker) -> None:
-    part = TopicPartition(SCALES, 0)
+    part = TopicPartition(PODS, 0)
     async with running_producer(broker.kafka) as producer, reader(broker.kafka, [part]) as consumer:
-        await producer.send_and_wait(SCALES, b"one", partition=0)
+        await producer.send_and_wait(PODS, b"one", partition=0)
         assert isinstance(consumer, AIOKafkaConsumer)
         consumer._request_timeout_ms = TIMEOUT_MS
         assert await broker.stall_until_noticed(lambda: ends_of(consumer)) == {part: 1}

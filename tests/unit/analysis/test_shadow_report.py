@@ -63,14 +63,17 @@ def test_beside_the_same_algorithm_it_agrees_and_is_ready() -> None:
     ],
 )
 def test_each_difference_has_its_class(world: dict[str, Any], kind: str) -> None:
-    made = report(ShadowWorld(**world).run(25))
+    made = report(ShadowWorld(**world).run(12))
     assert made.counts[kind] > 0, made.counts
     assert kind == "semantics" or not made.counts["semantics"], made.counts
     assert not made.ready
     assert made.reasons
 
 
-@pytest.mark.parametrize("window_s", [300, 290], ids=["the same window", "another window"])
+@pytest.mark.parametrize(
+    "window_s",
+    [pytest.param(300, id="the same window", marks=pytest.mark.slow), pytest.param(290, id="another window")],
+)
 def test_what_only_moved_windows_explain_is_timing_and_proves_nothing(window_s: int) -> None:
     """A window that is shorter by less than a sync period looks the same as one of another moment."""
     up = [{"type": "Percent", "value": 100, "periodSeconds": 15}, {"type": "Pods", "value": 4, "periodSeconds": 15}]
@@ -117,10 +120,10 @@ def test_an_enforced_hpa_has_no_report() -> None:
 
 
 def test_an_hpa_that_was_never_scaled_is_not_called_ready_without_saying_so() -> None:
-    made = report(ShadowWorld(StepLoad(240, 240, 60)).run(40))
+    made = report(ShadowWorld(StepLoad(240, 240, 60)).run(25))
     assert (made.rescales, made.ready) == (0, True), made.reasons
     assert made.not_seen[0].startswith("a rescale under the present spec that fleethpa gives too")
-    assert made.not_seen[1] == "a whole day: the comparison covers 40 minutes of the present spec"
+    assert made.not_seen[1] == "a whole day: the comparison covers 25 minutes of the present spec"
 
 
 def test_a_spec_that_was_changed_is_compared_anew() -> None:

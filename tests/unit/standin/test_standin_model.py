@@ -8,7 +8,7 @@ from tests.standin_model.explore import explore, walk
 from tests.standin_model.mutations import MUTATIONS
 from tests.standin_model.world import ALONE, Rules, State, first, stood_in, switched_off
 
-_LONG = {"compare-and-set"}
+_LONG = {"closing", "compare-and-set"}
 
 
 @pytest.mark.parametrize(

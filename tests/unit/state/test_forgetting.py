@@ -223,7 +223,7 @@ def test_every_prefix_of_a_checkpoint_that_forgets_gives_the_same_decisions(at: 
                     prefixes.append((dict(rows), record.offset))
                     merge_row(rows, key, value)
                 prefixes.append((dict(rows), record.offset))
-        for some, reached in prefixes[:: max(1, len(prefixes) // 12)]:
+        for some, reached in prefixes[:: max(1, len(prefixes) // 8)]:
             restored = Partition.restore(0, some)
             again = [
                 decision.value

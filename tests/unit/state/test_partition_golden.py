@@ -31,6 +31,7 @@ def test_another_hash_seed_gives_the_same_bytes(seed: str) -> None:
     assert _digest(sys.executable, seed) == _digest_here()
 
 
+@pytest.mark.slow  # `make test-pythons` does the same with those that it finds
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_same_log_gives_the_same_bytes_on_every_python(version: str) -> None:
     """Of decisions and state rows, folded by a process of that version in the environment of `make test-pythons`."""
