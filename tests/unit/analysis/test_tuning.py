@@ -14,8 +14,8 @@ from fleethpa.simulator.model import PodProfile
 from schemas.kubernetes.validation import validate_create
 from streams.analysis.candidate import candidate
 from streams.analysis.load import cycle_ms
-from streams.analysis.tuning.recording import RefusedError, Within, tuned_past
-from streams.analysis.tuning.search import SpecSearch, Tuning, tune
+from streams.analysis.tuning.recording import RefusedError, Tuning, Within, tuned_past
+from streams.analysis.tuning.search import SpecSearch, tune
 from streams.analysis.tuning.variants import SearchLine, Variants, Variation
 from streams.state.inputs import EvaluationInputs
 from tests.bench.simulated_hpa import HPA, PROFILE, live, spec

@@ -314,7 +314,7 @@ def test_clusters_at_rest_take_the_fast_path_while_the_share_is_the_same(minimum
     assert run.last("west")["finalDesiredReplicas"] == 8
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(st.integers(0, 2**32))
 def test_decisions_messages_and_rows_are_the_same_with_and_without_the_fast_path(seed: int) -> None:
     random = Random(seed)
