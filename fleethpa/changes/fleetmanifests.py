@@ -13,11 +13,12 @@ from fleethpa.changes.manifests import HPA_KIND, FileManifest, check_hpa
 from fleethpa.changes.specs import changed_spec, checked
 from fleethpa.changes.writing import PlannedRecord, deleted_record
 from fleethpa.fleet.finding import unknown_cluster
+from fleethpa.fleet.state import has_own
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, CommandError, usage
 from fleethpa.frame.options import parse_duration_ms
 from schemas.keys import FLEET, HpaId
-from schemas.kubernetes.hpa import semantically_equal_spec
+from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
 from schemas.kubernetes.shape import Json
 from schemas.limits import FLEET_CLUSTERS, MAX_WEIGHT
 from schemas.observed import FLEET_API_VERSION, AutoscalerSet, FleetCluster, FleetSpec, Mode
@@ -146,7 +147,8 @@ def present_manifest(view: HpaView, fleet: FleetSpec, settings: tuple[str, ...] 
         raise usage(f"{source}: the changed FleetHPA is invalid", cause=problem)
     members = tuple([FleetMember(each.name, each.weight, each.min_replicas, each.max_replicas) for each in clusters])
     placement = Placement(fleet.strategy, fleet.rebalance_after_ms, fleet.spill_after_ms, fleet.away_spill_after_ms)
-    return FleetManifest(str(view.id), view.hpa | {"spec": spec}, members, placement)
+    metadata = view.id._asdict() | {"labels": view.labels, "annotations": view.annotations}
+    return FleetManifest(str(view.id), manifest_of(metadata, spec), members, placement)
 
 
 def unknown_member(manifest: FleetManifest, state: FleetState, contexts: Iterable[str]) -> CommandError | None:
@@ -169,7 +171,8 @@ def fleet_records(
     Args:
         revision: another one than that of any `apply` before.
         mode: of the whole; None: it stays. An HPA that joins enforces, as it wants only what the whole allots; one that
-            belongs to the whole already keeps its mode.
+            belongs to the whole already keeps its mode. Where the cluster has an HPA of its own, both are in shadow
+            with the whole.
     """
     namespace, name = manifest.body["metadata"]["namespace"], manifest.body["metadata"]["name"]
     whole = HpaId(FLEET, namespace, name)
@@ -186,24 +189,35 @@ def fleet_records(
     made = [PlannedRecord(f"fleethpa {whole} {words}", body, FLEET, namespace)]
     for each in manifest.members:
         hpa = whole._replace(cluster=each.name)
-        made.append(_member_record(hpa, words, body, each, state.hpas.get(hpa)))
+        joined = hpa not in state.hpas or state.hpas[hpa].whole is None
+        asked = _member_mode(state, whole, each.name, mode, joined=joined)
+        made.append(_member_record(hpa, words, structs.replace(body, mode=asked), each, state.hpas.get(hpa)))
     names = {each.name for each in manifest.members}
     left = [hpa for hpa in members_of(state, whole) if hpa.cluster not in names]
     return made + [deleted_record(hpa, author, reason) for hpa in left]
 
 
+def _member_mode(state: FleetState, whole: HpaId, cluster: str, mode: Mode | None, *, joined: bool) -> Mode | None:
+    """The mode that the HPA in a cluster gets with an `apply`; None: it stays."""
+    known = state.hpas.get(whole)
+    asked = mode or (known.mode if known is not None else None)
+    if asked in ("shadow", "enforce") and has_own(state, whole, cluster):
+        return asked
+    return "enforce" if joined else None
+
+
 def _member_record(
     hpa: HpaId, words: str, whole: AutoscalerSet, member: FleetMember, known: HpaView | None
 ) -> PlannedRecord:
-    """The record that makes an HPA the member of a whole. `known`: the HPA as it is; None: there is none."""
+    """The record that makes an HPA the member of a whole. `whole`: with the mode that it gets. `known`: the HPA as it
+    is; None: there is none.
+    """
     bounds = {"minReplicas": max(1, member.min_replicas), "maxReplicas": max(1, member.max_replicas)}
     body = structs.replace(whole, hpa=whole.hpa | {"spec": whole.hpa["spec"] | bounds}, fleet=None)
     subject = f"hpa {hpa} {words}"
-    if known is None or known.whole is None:
-        return PlannedRecord(subject, structs.replace(body, mode="enforce"), hpa.cluster, hpa.namespace)
-    if known.mode != "enforce" and not known.refused:
+    if body.mode is None and known is not None and known.mode != "enforce" and not known.refused:
         subject += f" (mode {known.mode}: it takes no share)"
-    return PlannedRecord(subject, structs.replace(body, mode=None), hpa.cluster, hpa.namespace)
+    return PlannedRecord(subject, body, hpa.cluster, hpa.namespace)
 
 
 def whole_of(whole: HpaId, objects: Mapping[str, Json]) -> FleetManifest:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleethpa.changes.adoption import adopt_plan
-from fleethpa.changes.fleetmanifests import fleet_records, whole_of
+from fleethpa.changes.fleetmanifests import fleet_records, present_manifest, whole_of
 from fleethpa.changes.foresight import Foresight, Present, concerns, refusal_errors
 from fleethpa.changes.handover import HandOver, Place, Plan, about, native_hpas, native_objects, place_options
 from fleethpa.changes.writing import Concern, PlannedRecord, confirm, write_all, write_options
@@ -201,10 +201,13 @@ def _records_of(
     session: Session, state: FleetState, whole: HpaId, objects: Mapping[str, Json], mode: Any, written: dict[str, Any]
 ) -> list[PlannedRecord]:
     reason = written["reason"] or _Adoption.because
-    made = fleet_records(whole_of(whole, objects), state, session.now_ms(), mode, session.config.author, reason)
     known = state.hpas.get(whole)
-    if known is None or known.fleet is None or {each.name for each in known.fleet.clusters} == objects.keys():
-        return made
+    if known is None or known.fleet is None:
+        return fleet_records(whole_of(whole, objects), state, session.now_ms(), mode, session.config.author, reason)
+    if {each.name for each in known.fleet.clusters} == objects.keys():
+        # It was applied in shadow, or an earlier run has made it: it stays as it is.
+        manifest = present_manifest(known, known.fleet)
+        return fleet_records(manifest, state, session.now_ms(), mode, session.config.author, reason)
     listed = ", ".join(each.name for each in known.fleet.clusters)
     raise CommandError(
         f"{whole} is there already, of the clusters {listed}",

@@ -14,17 +14,17 @@ from fleethpa.changes.scopes import Scope, named_clusters, scope_options, writes
 from fleethpa.changes.settings import SETTINGS, Changes, parse_changes, remarks, settings_in, written_settings
 from fleethpa.changes.writing import Concern, PlannedRecord, change, write_options
 from fleethpa.fleet.finding import nearest_cluster, no_such_cluster
-from fleethpa.fleet.state import fleet_now, read_state
+from fleethpa.fleet.state import fleet_now, has_own, read_state
 from fleethpa.fleet.views import FleetState
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found, usage
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
 from fleethpa.frame.options import output_option, parse_duration_ms
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import one
 from fleethpa.show.table import layout
 from fleethpa.show.times import LATEST_MS
-from fleethpa.show.words import counted
+from fleethpa.show.words import counted, listed
 from schemas.entries import GuardrailResume
-from schemas.keys import EVERY_CLUSTER, HpaId
+from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet, settings_of
 
@@ -207,6 +207,29 @@ def _overridden(state: FleetState, command: Command, writes: list[PlannedRecord]
             yield f"hpa {view.id} is paused, which holds the override: {view.paused}"
 
 
+def _beside_own(
+    state: FleetState, command: Command, writes: list[PlannedRecord]
+) -> list[tuple[PlannedRecord, CommandError]]:
+    """The FleetHPAs whose clusters have HPAs of their own: enforced, they would allot shares that nothing wants."""
+    found = []
+    for write in writes:
+        name = command.name or getattr(write.body, "name", "")
+        view = state.hpas.get(HpaId(write.cluster, write.namespace, name))
+        if view is None or view.fleet is None:
+            continue
+        names = [each.name for each in view.fleet.clusters]
+        if own := [each for each in names if has_own(state, view.id, each)]:
+            problem = CommandError(
+                f"{view.id} cannot be enforced, and nothing was changed: {listed(own)} "
+                f"{'has an HPA of its' if len(own) == 1 else 'have HPAs of their'} own",
+                cause="Both would write the same replicas.",
+                next_step=f"fleethpa shadow-report {view.id}, then fleethpa adopt {view.id} -C {','.join(names)}",
+                code=ANSWER_IS_NO,
+            )
+            found.append((write, problem))
+    return found
+
+
 async def _looked_ahead(
     session: Session, scope: Scope, command: Command, writes: list[PlannedRecord]
 ) -> tuple[int, list[PlannedRecord], list[Concern]]:
@@ -216,11 +239,17 @@ async def _looked_ahead(
     if command.command == "resume":
         for cluster, text in sorted(present.guardrails(write.cluster for write in writes).items()):
             session.warn(f"cluster {cluster}: {text}. It stays. Next: fleethpa resume -C {cluster} --guardrails")
+    code = OK
+    if command.mode == "enforce" and any(write.cluster == FLEET for write in writes):
+        for write, problem in _beside_own(await fleet_now(session), command, writes):
+            session.report(problem)
+            writes.remove(write)
+            code = ANSWER_IS_NO
     foresight = present.foresee(writes)
     touched = foresight.touched(writes)
     refused = foresight.refusals(touched) if command.mode == "enforce" else {}
     if not refused:
-        return OK, writes, concerns(command.command, foresight, writes)
+        return code, writes, concerns(command.command, foresight, writes)
     if scope.names:
         # Of HPAs that are named, those that would be refused keep their mode.
         writes = [write for write in writes if not refused.keys() & set(foresight.touched([write]))]

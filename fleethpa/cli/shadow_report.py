@@ -13,16 +13,18 @@ from fleethpa.fleet.filters import closed_window
 from fleethpa.fleet.finding import chosen
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
+from fleethpa.questions.wholeshadow import whole_report, whole_reports
 from fleethpa.show.formats import Listing, render
 from fleethpa.show.report import Grid, QuestionReport, Section, Sentences, report_lines, verdict
 from fleethpa.show.table import Column
 from fleethpa.show.times import rfc3339
-from schemas.keys import HpaId
+from schemas.keys import FLEET, HpaId
 from streams.analysis.shadowreport import ShadowReport
 from streams.analysis.shadowreport import shadow_report as compare
+from streams.analysis.wholeshadow import WholeShadowReport
 from streams.history.evaluations import events_by_hpa
 
 _SHOWN: Final = 10
@@ -42,14 +44,34 @@ def shadow_report(
 
     Every difference is classified and explained: timing (the two evaluate at other moments), metric (the native
     controller had other values), limit (a limit held back one of the two), semantics (nothing explains it: report it).
+    Of a FleetHPA in shadow (@fleet/NAMESPACE/NAME), total and division are compared with the HPAs of its clusters.
     """
     window = closed_window(since, until, session.now_ms())
+    if any(ref.cluster == FLEET for ref in selection.refs):
+        return _of_wholes(session, selection, window, output)
     found = session.run(_reports(session, selection, window))
     if output == "table":
         session.lines(report_lines(_report(found, differences), color=session.color))
     else:
         session.out(render(_listing(found), output, color=session.color))
     return OK if all(each.ready for each in found) else ANSWER_IS_NO
+
+
+def _of_wholes(session: Session, selection: Selection, window: tuple[int, int], output: str) -> int:
+    """Report on FleetHPAs. Raises CommandError: others are named beside them, or a format that has no rows for them."""
+    if any(ref.cluster != FLEET for ref in selection.refs):
+        raise usage("a FleetHPA is compared by itself", next_step=f"fleethpa shadow-report {FLEET}/NAMESPACE/NAME")
+    if output not in ("table", "json", "yaml"):
+        raise usage(f"the report of a FleetHPA has no {output}", next_step="-o json")
+
+    async def work() -> list[tuple[HpaId, WholeShadowReport]]:
+        async with session.past() as past:
+            state = await read_state(past)
+            return await whole_reports(past, state, chosen(state, selection), window)
+
+    found = session.run(work())
+    session.publish(whole_report(found), output)
+    return OK if all(report.ready for _, report in found) else ANSWER_IS_NO
 
 
 async def _reports(session: Session, selection: Selection, window: tuple[int, int]) -> list[ShadowReport]:

@@ -137,7 +137,7 @@ def _find_incomplete(state: FleetState) -> None:
         if view.fleet is not None:
             found, names = parts.get(hpa, {}), [each.name for each in view.fleet.clusters]
             wrong = [name for name in names if found.get(name) != view.revision] + sorted(found.keys() - set(names))
-            if view.mode == "enforce" and (own := [name for name in names if _has_own(state, hpa, name)]):
+            if view.mode == "enforce" and (own := [name for name in names if has_own(state, hpa, name)]):
                 text = (
                     f"{listed(own)} {'has an HPA of its' if len(own) == 1 else 'have HPAs of their'} own: a release or "
                     f"an adopt has not ended. Next: fleethpa release {hpa}, or to keep it "
@@ -154,7 +154,7 @@ def _find_incomplete(state: FleetState) -> None:
             state.hpas[hpa] = replace(view, incomplete=text)
 
 
-def _has_own(state: FleetState, whole: HpaId, cluster: str) -> bool:
+def has_own(state: FleetState, whole: HpaId, cluster: str) -> bool:
     """Whether a cluster of a FleetHPA has an HPA of its name that the cluster's own controller sees."""
     namespace = state.namespaces.get((cluster, whole.namespace))
     return namespace is not None and DirectoryKey(whole.name, "cluster") in namespace.directory

@@ -36,8 +36,19 @@ class WholeFleet(Fleet):
         for each in self.partition.take_messages():
             self.append(each.body, key=f"{each.cluster}/{each.namespace}", after_ms=0)
 
-    def whole(self, *names: str, mode: Mode = "enforce", maximum: int = 12, minimum: int = 4, **fleet: Any) -> None:
-        """Apply the FleetHPA, as the verb does. `names`: of its clusters; none: all."""
+    def whole(
+        self,
+        *names: str,
+        beside: bool = False,
+        mode: Mode = "enforce",
+        maximum: int = 12,
+        minimum: int = 4,
+        **fleet: Any,
+    ) -> None:
+        """Apply the FleetHPA, as the verb does.
+
+        `names`: of its clusters; none: all. `beside`: the clusters keep their own HPAs.
+        """
         self.revision += 1
         names = names or tuple(self.replicas)
         clusters = [FleetCluster(name=name, max_replicas=maximum) for name in names]
@@ -51,10 +62,15 @@ class WholeFleet(Fleet):
         )
         self.append(body, key=f"{FLEET}/shop")
         for name in names:
-            self.append(AutoscalerDeleted(name="checkout", origin="cluster", uid=f"uid-{name}"), key=f"{name}/shop")
+            if not beside:
+                gone = AutoscalerDeleted(name="checkout", origin="cluster", uid=f"uid-{name}")
+                self.append(gone, key=f"{name}/shop")
             member = hpa(maxReplicas=maximum, minReplicas=1)
             self.append(
-                AutoscalerSet(hpa=member, origin="central", mode="enforce", revision=self.revision), key=f"{name}/shop"
+                AutoscalerSet(
+                    hpa=member, origin="central", mode="shadow" if beside else "enforce", revision=self.revision
+                ),
+                key=f"{name}/shop",
             )
 
     def period(self, usage_milli: Mapping[str, int]) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import Result
 
 from fleethpa.changes import handover
@@ -310,3 +311,58 @@ def test_where_no_native_controller_runs_nothing_is_released(two: TwoClusters) -
     result = two.run("release", WHOLE)
     assert (result.exit_code, two.effects) == (1, before)
     assert "cluster west has no native HPA controller" in result.stderr
+
+
+# --- in shadow beside the clusters' own HPAs --------------------------------------------------------------------------
+
+
+def _applied_in_shadow(two: TwoClusters) -> None:
+    two.have({"east": 6, "west": 3})
+    spec = hpa("web")["spec"] | {
+        "minReplicas": 4,
+        "maxReplicas": 30,
+        "clusters": [{"name": "east", "weight": 3}, {"name": "west"}],
+    }
+    metadata = {"namespace": "shop", "name": "web"}
+    manifest = {"apiVersion": "fleethpa.io/v1alpha1", "kind": "FleetHPA", "metadata": metadata, "spec": spec}
+    file = two.folder / "fleethpa.yaml"
+    file.write_text(yaml.safe_dump(manifest))
+    refused = two.run("apply", "-f", str(file), "--mode", "enforce")
+    assert (refused.exit_code, "--mode shadow" in refused.stderr) == (1, True), refused.output
+    made = two.run("apply", "-f", str(file), "--mode", "shadow")
+    assert made.exit_code == 0, made.output
+
+
+def test_in_shadow_it_is_applied_beside_the_own_hpas_of_its_clusters(two: TwoClusters) -> None:
+    _applied_in_shadow(two)
+    assert two.natives() == set(NAMES)
+    assert two.owners() == {"@fleet": "central shadow", "east": "central shadow", "west": "central shadow"}
+    shown = two.cli("describe", WHOLE)
+    assert "has not ended" not in shown.stdout
+    two.time_passes()
+    assert all(each.decision.wants is None for each in two.fleet.decisions())
+
+
+def test_it_is_not_enforced_beside_them_and_adopt_takes_it_as_it_was_applied(two: TwoClusters) -> None:
+    _applied_in_shadow(two)
+    refused = two.run("mode", "enforce", WHOLE)
+    assert refused.exit_code == 1
+    assert f"{WHOLE} cannot be enforced, and nothing was changed: east, west have HPAs of their own" in refused.stderr
+    assert f"fleethpa adopt {WHOLE} -C east,west" in refused.stderr
+    assert two.owners()["@fleet"] == "central shadow"
+
+    made = two.adopt()
+    assert made.exit_code == 0, made.output
+    two.time_passes()
+    assert two.natives() == set()
+    assert two.owners() == {"@fleet": "central enforce", "east": "central enforce", "west": "central enforce"}
+    (whole,) = [each for each in two.state.hpas.values() if each.row.fleet is not None]
+    assert (whole.spec["maxReplicas"], [each.weight for each in whole.row.fleet.spec.clusters]) == (30, [3, 1])
+
+
+def test_one_in_shadow_that_is_deleted_leaves_the_own_hpas_as_they_were(two: TwoClusters) -> None:
+    _applied_in_shadow(two)
+    assert two.run("delete", WHOLE).exit_code == 0
+    two.time_passes()
+    assert two.natives() == set(NAMES)
+    assert two.owners() == {"east": "cluster shadow", "west": "cluster shadow"}

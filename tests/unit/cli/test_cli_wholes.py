@@ -201,3 +201,67 @@ def test_history_of_a_whole_shows_its_division_and_gives_its_manifest(monkeypatc
     assert [each["name"] for each in manifest["spec"]["clusters"]] == ["east", "west"]
     back = ask("rollback", WHOLE)
     assert f"fleethpa history {WHOLE} --revision N -o yaml | fleethpa apply -f -" in back.stderr
+
+
+# --- in shadow beside the clusters' own HPAs --------------------------------------------------------------------------
+
+
+def _in_shadow(periods: int, load: dict[str, int] = LOAD, **natives: int) -> WholeFleet:
+    """A FleetHPA in shadow; `natives`: what the cluster's own controllers make of it after ten periods."""
+    made = WholeFleet({"east": 3, "west": 3})
+    made.whole(beside=True, mode="shadow", minimum=2)
+    for number in range(periods):
+        if number == 10:
+            made.replicas |= natives
+        made.period(load)
+    made.checkpoint()
+    return made
+
+
+def test_a_whole_in_shadow_that_agrees_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Cli(monkeypatch, _in_shadow(45))("shadow-report", WHOLE, *SINCE)
+    assert made.exit_code == 0, made.output
+    shown = " ".join(made.stdout.split())
+    assert shown.startswith(f"READY: the total of {WHOLE} was that of the HPAs of 2 clusters in 100.0% of")
+    assert "at most 0 below and 0 above; enforced now it would change nothing." in shown
+    assert f"Next: fleethpa adopt {WHOLE} -C east,west --dry-run" in shown
+
+
+def test_a_whole_in_shadow_that_wants_fewer_than_the_separate_hpas_is_not_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """East alone is busy: its own HPA has eight, and all pods together would do with fewer."""
+    fleet = _in_shadow(80, {"east": 300, "west": 60}, east=6)
+    ask = Cli(monkeypatch, fleet)
+    made = ask("shadow-report", WHOLE, *SINCE)
+    assert made.exit_code == 1, made.output
+    assert made.stdout.startswith("NOT READY")
+    assert "wanted fewer than the separate HPAs had" in " ".join(made.stdout.split())
+    document = fits("WholeShadowReportList", ask("shadow-report", WHOLE, *SINCE, "-o", "json").stdout)
+    (item,) = document["items"]
+    assert (item["ready"], item["mostBelow"] > 1, item["members"][0]["nativeNow"]) == (False, True, 6)
+
+
+def test_a_whole_that_is_new_or_has_nothing_beside_it_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = Cli(monkeypatch, _in_shadow(5))("shadow-report", WHOLE, *SINCE)
+    assert (few.exit_code, "40 are needed" in few.stdout) == (1, True), few.output
+    fleet = WholeFleet({"east": 3, "west": 3})
+    fleet.whole(mode="shadow")
+    for _ in range(45):
+        fleet.period(LOAD)
+    fleet.checkpoint()
+    made = Cli(monkeypatch, fleet)("shadow-report", WHOLE, *SINCE)
+    assert "cluster east has no HPA of its own to compare with" in " ".join(made.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        ((WHOLE,), 4, "was not decided on in shadow"),
+        ((WHOLE, "east/shop/checkout"), 2, "by itself"),
+        ((WHOLE, "-o", "csv"), 2, "has no csv"),
+    ],
+)
+def test_shadow_report_says_what_it_needs(ask: Any, arguments: tuple[str, ...], code: int, text: str) -> None:
+    made = ask("shadow-report", *arguments, *SINCE)
+    assert (made.exit_code, text in made.stderr) == (code, True), made.output
