@@ -164,7 +164,7 @@ class LogGenerator:
             bodies: list[tuple[str, Body]] = []
             for workload in workloads:
                 workload.pods = [self._pod(workload) for _ in range(workload.replicas)]
-                bodies.append((AUTOSCALERS, AutoscalerSet(hpa=hpa(workload, self.fleet), session=_SESSION)))
+                bodies.append((AUTOSCALERS, AutoscalerSet(hpa=self._hpa(workload), session=_SESSION)))
                 bodies.append((SCALES, self._scale(workload)))
             pods = [pod for workload in workloads for pod in workload.pods]
             chunks = [pods[at : at + 500] for at in range(0, len(pods), 500)]
@@ -174,6 +174,9 @@ class LogGenerator:
                 )
             for at in range(0, len(bodies), 200):
                 yield self._batch(key, bodies[at : at + 200])
+
+    def _hpa(self, workload: GeneratedWorkload) -> dict[str, Any]:
+        return hpa(workload, self.fleet)
 
     def _round(self, key: str) -> Iterator[GeneratedRecord]:
         """One poll of a namespace: a heartbeat, some pod changes, and the answers."""

@@ -1,8 +1,8 @@
-"""What FleetHPAs cost in the core: HPAs that are members of groups, against as many that are by themselves.
+"""What FleetHPAs and CapacityGroups cost in the core: HPAs that are members, against as many that are by themselves.
 
-Both logs have the same clusters, workloads and loads, made in closed loop; those of FleetHPAs have the reports and
-allotments, too, which are delivered within a second. `python -m tests.bench.across [--hpas N]` takes
-about seven minutes with 5,000.
+All logs have the same clusters, workloads and loads, made in closed loop; those with members have the reports and
+allotments, too, which are delivered within a second. `python -m tests.bench.across [--hpas N] [KIND…]` takes
+about seven minutes with 5,000 and one kind of members.
 """
 
 import argparse
@@ -10,10 +10,12 @@ import gc
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from schemas.capacity import CapacityGroupSet, CapacityLimit, CapacitySpec
 from schemas.codec import encode
+from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.keys import FLEET, namespace_key
 from schemas.observed import AutoscalerSet, Command, FleetCluster, FleetSpec
 from schemas.topics import REPORTS, SPECS
@@ -24,17 +26,21 @@ from tests.generated_log import Fleet, GeneratedRecord, GeneratedWorkload, hpa
 
 HPAS: Final = 5_000
 MEMBERS: Final = 10
-"""Of each group, one in each cluster."""
+"""Of each FleetHPA, one in each cluster."""
+UNDER_CEILING: Final = 100
+"""HPAs of each CapacityGroup, which leaves room for what all of them want."""
+ALONE: Final = "alone"
+KINDS: Final = ("fleets", "ceilings")
 WARM_MINUTES: Final = 3.0
 MINUTES: Final = 2.0
 RUNS: Final = 3
 
 
 class Grouped(ClosedLoop):
-    """HPAs of the same name in MEMBERS clusters. `whole`: they are members of FleetHPAs."""
+    """HPAs of the same name in MEMBERS clusters: by themselves, of FleetHPAs or of CapacityGroups."""
 
-    def __init__(self, fleet: Fleet, *, whole: bool) -> None:
-        self.whole = whole
+    def __init__(self, fleet: Fleet, kind: str) -> None:
+        self.kind = kind
         self.waiting: list[Message] = []
         super().__init__(fleet)
 
@@ -47,9 +53,18 @@ class Grouped(ClosedLoop):
 
     def _inventory(self) -> Iterator[GeneratedRecord]:
         yield from super()._inventory()
-        if self.whole:
+        if self.kind == "ceilings":
+            names = sorted({_ceiling_of(each) for each in self.workloads})
+            groups = [self._entry(WHOLE, SPECS, _ceiling(name, self.fleet), 0) for name in names]
+            yield self._record(0, groups)
+        if self.kind == "fleets":
             for at in range(0, len(self.workloads), MEMBERS):
                 yield from self._applied(self.workloads[at : at + MEMBERS])
+
+    def _hpa(self, workload: GeneratedWorkload) -> dict[str, Any]:
+        made = super()._hpa(workload)
+        made["metadata"]["labels"] = {"ceiling": _ceiling_of(workload)}
+        return made
 
     def _applied(self, members: list[GeneratedWorkload]) -> Iterator[GeneratedRecord]:
         """What `fleethpa apply` writes for a FleetHPA: the whole, and the HPA in each cluster."""
@@ -74,7 +89,18 @@ class Grouped(ClosedLoop):
         yield from super()._ticks()
 
 
-def grouped_log(hpas: int, *, whole: bool) -> list[Record]:
+def _ceiling_of(workload: GeneratedWorkload) -> str:
+    return f"group{int(workload.name.removeprefix('app')) // (UNDER_CEILING // MEMBERS)}"
+
+
+def _ceiling(name: str, fleet: Fleet) -> CapacityGroupSet:
+    limit = CapacityLimit(count=UNDER_CEILING * (2 * fleet.pods + 2))
+    return CapacityGroupSet(
+        name=name, revision=1, spec=CapacitySpec(selector={"matchLabels": {"ceiling": name}}, limit=limit)
+    )
+
+
+def grouped_log(hpas: int, kind: str) -> list[Record]:
     """The log of a fleet that is measured."""
     fleet = Fleet(
         hpas=hpas,
@@ -85,7 +111,7 @@ def grouped_log(hpas: int, *, whole: bool) -> list[Record]:
         settings=ENFORCED,
         clusters=MEMBERS,
     )
-    return Grouped(fleet, whole=whole).log()
+    return Grouped(fleet, kind).log()
 
 
 def measured(log: list[Record]) -> tuple[list[int], Counter[str]]:
@@ -115,9 +141,9 @@ def lowest(runs: list[list[int]]) -> float:
     return total / 1e9
 
 
-def across_clusters(hpas: int) -> Iterator[tuple[str, float, str]]:
-    """CPU per evaluation of HPAs in groups, relative to as many by themselves; runs by turns."""
-    logs = {name: grouped_log(hpas, whole=name == "groups") for name in ("alone", "groups")}
+def across_clusters(hpas: int, kinds: Sequence[str]) -> Iterator[tuple[str, float, str]]:
+    """CPU per evaluation of HPAs that are members, relative to as many by themselves; runs by turns."""
+    logs = {name: grouped_log(hpas, name) for name in (ALONE, *kinds)}
     runs: dict[str, list[list[int]]] = {name: [] for name in logs}
     counts: dict[str, Counter[str]] = {}
     for _ in range(RUNS):
@@ -135,19 +161,21 @@ def across_clusters(hpas: int) -> Iterator[tuple[str, float, str]]:
         yield f"{text}: evaluations of wholes", done["of wholes"], ""
         yield f"{text}: messages", done["messages"], ""
         yield f"{text}: short records", 100 * done["short"] / evaluations, "%"
-    yield "groups to alone, per evaluation", 100 * each["groups"] / each["alone"], "%"
-    yield "groups to alone, per evaluation of an HPA", 100 * per_hpa["groups"] / per_hpa["alone"], "%"
+    for name in kinds:
+        yield f"{name} to alone, per evaluation", 100 * each[name] / each[ALONE], "%"
+        yield f"{name} to alone, per evaluation of an HPA", 100 * per_hpa[name] / per_hpa[ALONE], "%"
 
 
 def main() -> int:
     """Print the figures."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.across", description=__doc__)
     parser.add_argument("--hpas", type=int, default=HPAS)
+    parser.add_argument("kinds", nargs="*", choices=KINDS, default=KINDS, metavar="KIND", help=", ".join(KINDS))
     given = parser.parse_args()
     # As a worker runs: what was loaded is not walked again and again.
     gc.freeze()
     gc.set_threshold(100_000, 50, 1000)
-    for what, value, unit in across_clusters(given.hpas):
+    for what, value, unit in across_clusters(given.hpas, given.kinds):
         sys.stdout.write(f"{what:<58} {value:>12,.0f} {unit}\n")
         sys.stdout.flush()
     return 0
