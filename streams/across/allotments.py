@@ -46,8 +46,10 @@ class Account(Struct, frozen=True):
     @property
     def counted(self) -> int:
         """The most that the member can have until it reports again."""
-        reported = [] if self.report is None else [self.report.most]
-        return max([*reported, *[each.replicas for each in self.allotted]], default=0)
+        most = 0 if self.report is None else self.report.most
+        for each in self.allotted:
+            most = max(most, each.replicas)
+        return most
 
     @property
     def certain(self) -> int:

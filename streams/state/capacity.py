@@ -205,7 +205,8 @@ def report(
         claim = claims.get(name, ClaimRow(group.revision))
         if claim.revision != group.revision:
             claim = ClaimRow(group.revision, claim.number)
-        claim = structs.replace(claim, waits=cut is not None, is_new=False)
+        if claim.is_new or claim.waits != (cut is not None):
+            claim = structs.replace(claim, waits=cut is not None, is_new=False)
         is_fresh = _is_fresh(claim, now_ms)
         most = max(has, claim.replicas if is_fresh else 0)
         what = (claim.number, not is_fresh, has, most, wants, weight(hpa, group.spec.limit, settings, pods), priority)
@@ -287,25 +288,38 @@ def take_report(state: State, body: CapacityReport) -> None:
     )
     if member is known:
         return
-    members = ceiling.members | {key: member}
-    if body.has_left:
+    members, size = ceiling.members | {key: member}, ceiling.size
+    if known is None:
+        size += _size(key)
+    elif body.has_left:
         del members[key]
-    row.ceilings[name] = structs.replace(ceiling, members=members, first_ms=ceiling.first_ms or state.now_ms)
+        size -= _size(key)
+    first_ms = ceiling.first_ms
+    if not first_ms and (known is None or body.has_left or body.has_ended or _asks(member) != _asks(known)):
+        first_ms = state.now_ms
+    row.ceilings[name] = structs.replace(ceiling, members=members, first_ms=first_ms, size=size)
     state.capacity_due_ms = min(state.capacity_due_ms, _due_ms(row.ceilings[name]))
+
+
+def _asks(member: CapacityMember) -> tuple[int, ...]:
+    """Give what a division reads of a member: while it is the same, allotments are only made anew in time."""
+    return member.account.counted, member.has, member.wants, member.weight, member.priority
 
 
 def _has_room(state: State, name: str, key: str) -> bool:
     ceilings = state.row.ceilings
     own = ceilings.get(name, CeilingRow()).members
-    size = sum([len(each) + _MEMBER_BYTES for ceiling in ceilings.values() for each in ceiling.members])
-    for limit, held, more in (
-        (limits.CAPACITY_MEMBERS, len(own), 1),
-        (limits.ALL_MEMBERS, size, len(key) + _MEMBER_BYTES),
-    ):
+    size = sum([each.size for each in ceilings.values()])
+    for limit, held, more in ((limits.CAPACITY_MEMBERS, len(own), 1), (limits.ALL_MEMBERS, size, _size(key))):
         if held + more > limit.most:
             state.refuse(parse_hpa_id(key).cluster, limit, key)
             return False
     return True
+
+
+def _size(key: str) -> int:
+    """Give what a member takes, in bytes."""
+    return len(key) + _MEMBER_BYTES
 
 
 def capacity_turns(state: State) -> list[Message]:
@@ -333,7 +347,8 @@ def _divide(state: State, name: str) -> Iterator[Message]:
     after = before
     if now_ms - group.taken_ms >= SETTLES_MS:
         after = allot_capacity(group.spec.limit.count, before, now_ms=now_ms, lasts_ms=LASTS_MS)
-    row.ceilings[name] = CeilingRow(after, 0, now_ms if repeats else ceiling.sent_ms)
+    size = ceiling.size if len(after) == len(ceiling.members) else sum(map(_size, after))
+    row.ceilings[name] = CeilingRow(after, 0, now_ms if repeats else ceiling.sent_ms, size)
     whole = used(after)
     for key, allotment in outstanding({key: each.account for key, each in after.items()}):
         member = after[key]

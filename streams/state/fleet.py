@@ -140,7 +140,8 @@ def take_report(fleet: FleetRow, revision: int, body: FleetReport, now_ms: int) 
     if account is None or body.revision != revision:
         return fleet
     made = MemberReport(body.obeys, body.replicas, body.most)
-    accounts = fleet.accounts | {body.member: booked(account, made)}
+    after = booked(account, made)
+    accounts = fleet.accounts if after == account else fleet.accounts | {body.member: after}
     known = fleet.parts.get(body.member)
     if known is not None and body.at <= known.at_ms:
         return structs.replace(fleet, accounts=accounts)  # it came late, or again

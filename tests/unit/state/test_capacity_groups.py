@@ -1,11 +1,13 @@
 """A CapacityGroup: reports, additions within its limit, and what a member does without a fresh allotment."""
 
+import copy
 from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from schemas import limits
 from schemas.capacity import CAPACITY, CapacityAllotment, CapacityLimit, CapacityReport
@@ -15,7 +17,7 @@ from streams.state.capacity import FORGETS_MS, LASTS_MS
 from streams.state.fleet import Message
 from streams.state.partition import Partition
 from tests.capacity_kit import GROUP, Ceiling, priority
-from tests.fleet_kit import NAME, everything_arrives
+from tests.fleet_kit import NAME, NAMESPACE, everything_arrives
 from tests.laws import examples
 from tests.partition_kit import make_hpa
 
@@ -190,6 +192,45 @@ def test_more_members_than_a_group_may_have_get_nothing(monkeypatch: pytest.Monk
     run.period(HIGH)
     assert run.total == 12
     assert len(run.ceiling.members) == 1
+
+
+def test_the_place_of_a_member_that_leaves_or_is_forgotten_is_free_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = len("east/shop/web") + 160
+    monkeypatch.setattr(limits, "ALL_MEMBERS", limits.Limit("HPAs of all groups", room, "bytes", "fold", ""))
+    run = _begun(20)
+    assert list(run.ceiling.members) == ["east/shop/web"]
+    run.add("east", AutoscalerDeleted(name=NAME, origin="central"))
+    run.rest(AT_REST)
+    assert list(run.ceiling.members) == ["west/shop/web"]
+    run.away.add("west")
+    run.rest(AT_REST, FORGETS_MS + LASTS_MS)
+    assert (run.ceiling.members, run.ceiling.size) == ({}, 0)
+
+
+def test_a_report_brings_a_division_only_where_something_changed() -> None:
+    run = _begun(20)
+    east = run.ceiling.members["east/shop/web"]
+    same = CapacityReport(
+        group=GROUP,
+        cluster="east",
+        namespace=NAMESPACE,
+        name=NAME,
+        revision=run.revision,
+        at=east.at + 1,
+        obeys=east.account.newest.number,
+        has_ended=False,
+        has=4,
+        most=4,
+        wants=4,
+        weight=1,
+        priority=0,
+    )
+    run.add(CAPACITY, same)
+    assert (run.ceiling.members["east/shop/web"].at, run.ceiling.first_ms) == (east.at + 1, 0)
+    for changed in ({"wants": 5}, {"has": 3, "most": 3}, {"priority": 1}, {"has_ended": True}, {"has_left": True}):
+        one = copy.deepcopy(run)
+        one.add(CAPACITY, structs.replace(same, at=east.at + 2, **changed))
+        assert one.ceiling.first_ms > 0, changed
 
 
 # --- laws -------------------------------------------------------------------------------------------------------------
