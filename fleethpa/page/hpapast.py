@@ -49,7 +49,8 @@ class Depth:
     `most_read`: decisions of its partition, of all its HPAs; of a longer span only samples are. `least_ms`: so much is
     read whole, however many decisions that are. `samples`: evaluations that a chart has of what is not read whole, at
     equal distances, and `further` as many more at most where something changed between two of them. `most_folded`:
-    records of the log that are read for its changes, and decisions that are made again to explain one; None: all.
+    records of the log that are read for its changes; None: all. `most_again`: those that are folded to explain a
+    decision, and decisions that are made again for it.
     """
 
     most_read: int
@@ -57,10 +58,11 @@ class Depth:
     samples: int
     further: int
     most_folded: int | None = None
+    most_again: int = 25_000
 
 
 WHOLE: Final = Depth(most_read=125_000, least_ms=900_000, samples=120, further=120)
-QUICK: Final = Depth(most_read=10_000, least_ms=120_000, samples=60, further=0, most_folded=3_000)
+QUICK: Final = Depth(most_read=10_000, least_ms=120_000, samples=60, further=0, most_folded=3_000, most_again=3_000)
 """What is read before the view is shown first. The rest follows, where there is more."""
 TIMELINE: Final = 200
 """Lines of the timeline at most."""
@@ -241,11 +243,17 @@ async def read_hpa(
     except CommandError as error:
         note = "\n".join(filter(None, (error.what, error.cause)))
         return HpaPast(**found, note=note, next_step=error.next_step)
-    again = await kept.evaluations.of(past, newest, depth.most_folded)
-    found["has_more"] |= again.is_far
-    note = f"What would have changed the answer cannot be found out: {again.lacking}" if again.lacking else ""
+    again = await kept.evaluations.of(past, newest, depth.most_again)
+    found["has_more"] |= again.is_far and depth != WHOLE
+    note, next_step = (
+        f"What would have changed the answer cannot be found out: {again.lacking}" if again.lacking else "",
+        "",
+    )
+    if again.is_far and depth == WHOLE:
+        note = "What would have changed the answer takes many decisions of other HPAs to be made again."
+        next_step = f"fleethpa explain {newest.head.id}"
     troubles = await troubles_of(past, newest, ending, now_ms)
-    return HpaPast(**found, again=again, ending=ending, troubles=troubles, note=note)
+    return HpaPast(**found, again=again, ending=ending, troubles=troubles, note=note, next_step=next_step)
 
 
 async def read_timeline(

@@ -131,7 +131,7 @@ class Again:
 async def evaluated_again(past: Past, found: Recorded, most: int | None = None) -> Again:
     """Evaluate a decision again: all steps of a short record, and what would have changed the answer.
 
-    `most`: decisions that may be made again for it, of all HPAs of the partition; None: any number.
+    `most`: as of `evaluation_of`.
 
     A FleetHPA decides over reports, and the HPA in one of its clusters wants its share, whatever its metrics ask for:
     other values of their metrics would show nothing.

@@ -5,12 +5,12 @@ Those of many HPAs are read some at a time, so that memory stays bounded.
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import structs
 
-from schemas.decisions import log_offset_of
+from schemas.decisions import links_of, log_offset_of
 from schemas.entries import Entry, LogRecord
 from schemas.keys import FLEET, HpaId, partition_for, split_namespace_key
 from schemas.observed import AutoscalerList, AutoscalerSet, ScaleSet
@@ -134,10 +134,12 @@ def events(
     records: Iterable[PlainRecord],
     wanted: Callable[[HpaId], bool],
     traces: NativeTraces | None = None,
+    only: HpaId | None = None,
 ) -> Iterator[HpaEvent]:
     """Fold `records` onto `partition` and give what became of the wanted HPAs, in the order of the log.
 
-    `traces`: gives the syncs of the clusters' own controllers, too, each before the record that shows it.
+    `traces`: gives the syncs of the clusters' own controllers, too, each before the record that shows it. `only`: as of
+    `Partition.apply`.
     """
     reported: list[EvaluationInputs | WriteEnded] = []
 
@@ -149,7 +151,7 @@ def events(
         if traces is not None:
             yield from traces.before(partition, (offset, timestamp_ms, value))
         reported.clear()
-        decisions = partition.apply(offset, timestamp_ms, value, probe=probe)
+        decisions = partition.apply(offset, timestamp_ms, value, probe=probe, only=only)
         if not reported:
             continue
         values = {decision.id: decision.value for decision in decisions}
@@ -161,24 +163,65 @@ class FarStateError(LogGoneError):
     """The nearest stored state before a decision is further away than a question may cost."""
 
 
+FEW: Final = 500
+"""Decisions of a partition that are made again at once (50 ms). Of more, those of the one HPA are made first."""
+
+
 async def evaluation_of(past: Past, recorded: Recorded, most: int | None = None) -> Evaluated:
     """Return the inputs of a decision, after checking that the log gives exactly that decision again.
 
+    Where the stored state before it is far away, only its own HPA is evaluated since then. That gives another record,
+    or bounds that other HPAs have in common with it, where it depends on what they decided: then all of the partition
+    are.
+
+    Args:
+        most: log records that may be folded for it, and decisions that may be made again; None: any number.
+
     Raises:
-        FarStateError: more than `most` decisions lie between it and the stored state before it.
+        FarStateError: there are more between it and the stored state before it.
         LogGoneError: the log does not hold them any more, or gives another decision.
     """
-    id_ = recorded.decision.id
-    offset = log_offset_of(id_)
+    offset = log_offset_of(recorded.decision.id)
     partition = await past.restored(recorded.partition, below=offset)
-    if most is not None and recorded.head.seq - partition.seq > most:
-        raise FarStateError(f"{recorded.head.seq - partition.seq} decisions would have to be made again for it")
-    async with aclosing(past.following(partition, upto=offset)) as records:
+    decisions = recorded.head.seq - partition.seq
+    if decisions > FEW:
+        if most is not None and offset - partition.applied_offset > most:
+            raise FarStateError(f"{offset - partition.applied_offset} log records would have to be folded for it")
+        alone = await _evaluation_in(past, partition, recorded, recorded.hpa)
+        if alone is not None and _is_same(alone, recorded.value) and not _depends_on_others(alone.inputs):
+            return alone._replace(value=recorded.value)
+        if most is not None and decisions > most:
+            raise FarStateError(f"{decisions} decisions would have to be made again for it")
+        partition = await past.restored(recorded.partition, below=offset)
+    found = await _evaluation_in(past, partition, recorded)
+    if found is None:
+        raise LogGoneError(f"the log holds no evaluation {recorded.decision.id}")
+    return _checked(found, recorded)
+
+
+async def _evaluation_in(
+    past: Past, partition: Partition, recorded: Recorded, only: HpaId | None = None
+) -> Evaluated | None:
+    id_ = recorded.decision.id
+    async with aclosing(past.following(partition, upto=log_offset_of(id_))) as records:
         async for record in records:
-            for each in events(partition, [record.plain], lambda _: True):
+            for each in events(partition, [record.plain], lambda _: True, only=only):
                 if isinstance(each, Evaluated) and each.inputs.decision == id_:
-                    return _checked(each, recorded)
-    raise LogGoneError(f"the log holds no evaluation {id_}")
+                    return each
+    return None
+
+
+def _is_same(found: Evaluated, value: bytes) -> bool:
+    """Whether an evaluation gives a record, but for its place among the decisions of other HPAs."""
+    one, other = links_of(found.value), links_of(value)
+    placed = b'"seq":%d,"prev":"%s"'
+    here, there = placed % (one.seq, one.prev.encode()), placed % (other.seq, other.prev.encode())
+    return found.value.replace(here, there, 1) == value
+
+
+def _depends_on_others(inputs: EvaluationInputs) -> bool:
+    guards = inputs.guards
+    return (guards.removal, guards.addition, guards.capacity) != (None, None, None)
 
 
 def _checked(found: Evaluated, recorded: Recorded) -> Evaluated:

@@ -124,6 +124,7 @@ class Partition:
         value: bytes,
         standing: Mapping[str, bytes] = _NOTHING_STANDS,
         probe: Probe | None = None,
+        only: HpaId | None = None,
     ) -> list[DecisionRecord]:
         """Fold one record and evaluate what is due, in key order.
 
@@ -133,6 +134,8 @@ class Partition:
             value: of the record.
             standing: id -> value of the decisions of this record that are already on the decisions topic.
             probe: is called with the inputs of every evaluation of this record and with the end of every write.
+            only: the HPA that is evaluated; None: every one that is due. Of the partition, only this HPA is true after
+                it, as far as it does not depend on what others decide.
 
         Returns:
             The decisions to publish, in order of `seq`: those that are not published yet.
@@ -158,7 +161,7 @@ class Partition:
                 state.look_at_views()
             if state.sampled:
                 plan_sampled(state)
-        decisions = self._evaluate(standing)
+        decisions = self._evaluate(standing, only)
         state.settle()
         state.row.offset = offset
         self._since_checkpoint += 1
@@ -195,10 +198,12 @@ class Partition:
         row.clock_ms = max(row.clock_ms, timestamp_ms)
         self.state.now_ms = row.clock_ms
 
-    def _evaluate(self, standing: Mapping[str, bytes]) -> list[DecisionRecord]:
+    def _evaluate(self, standing: Mapping[str, bytes], only: HpaId | None) -> list[DecisionRecord]:
         state = self.state
         for hpa in state.schedule.pop(state.now_ms, state.hpas):
             state.ready_or_due.add(hpa.id)
+        if only is not None:
+            state.ready_or_due &= {only}
         ledger = Ledger(state.row.seq, state.row.prev, standing, self._is_ahead)
         decisions = []
         for name in sorted(state.ready_or_due):

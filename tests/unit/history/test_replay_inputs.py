@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec import structs
 
+from schemas.settings import ClusterSettings
 from streams.analysis.answer import answer
+from streams.analysis.counterfactual import counterfactuals
 from streams.archive.layout import LOG
-from streams.archive.segments import archived_record
-from streams.history.evaluations import Evaluated, evaluation_of, events
+from streams.archive.segments import PlainRecord, archived_record
+from streams.history import evaluations
+from streams.history.evaluations import Evaluated, FarStateError, evaluation_of, events
 from streams.history.past import LogGoneError
 from streams.history.recorded import Recorded, expanded
 from streams.state.inputs import EvaluationInputs, WriteEnded
@@ -71,3 +75,51 @@ async def test_an_evaluation_is_found_by_its_decision() -> None:
     unknown = structs.replace(recorded.decision, id="0-999999-x")
     with pytest.raises(LogGoneError, match="no evaluation"):
         await evaluation_of(past, recorded.explained_by(unknown))
+
+
+def _evaluated(records: Sequence[PlainRecord]) -> tuple[MemoryPast, list[Recorded]]:
+    past = MemoryPast({(LOG, 0): [archived_record(at, time_ms, b"", (), value) for at, time_ms, value in records]})
+    partition = Partition.empty(0)
+    values = [each.value for record in records for each in partition.apply(*record)]
+    return past, [each for each in expanded(0, enumerate(values))[1] if each.decision.kind == "evaluation"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_where_the_stored_state_is_far_away_an_evaluation_is_the_same(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past, recorded = _evaluated(disturbed_log(seed, 250).records)
+    assert len(recorded) > 20
+    for each in recorded[::5]:
+        near = await evaluation_of(past, each)
+        with monkeypatch.context() as changed:
+            changed.setattr(evaluations, "FEW", 0)
+            far = await evaluation_of(past, each)
+        assert far.value == near.value == each.value
+        assert answer(far.inputs) == answer(near.inputs)
+        assert counterfactuals(far.inputs) == counterfactuals(near.inputs)
+
+
+def _forty(**settings: Any) -> tuple[MemoryPast, list[Recorded]]:
+    enforced = ClusterSettings(default_mode="enforce", native_controller="absent", **settings)
+    return _evaluated(partition_log(Fleet(hpas=40, namespaces=1, minutes=3, settings=enforced)))
+
+
+async def test_only_its_own_hpa_is_evaluated_where_the_stored_state_is_far_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    past, recorded = _forty()
+    monkeypatch.setattr(evaluations, "FEW", 100)
+    most = recorded[-1].head.seq - 1  # of all HPAs, the decisions would be too many
+    assert (await evaluation_of(past, recorded[-1], most)).value == recorded[-1].value
+    with pytest.raises(FarStateError, match="log records would have to be folded"):
+        await evaluation_of(past, recorded[-1], 100)
+
+
+async def test_where_hpas_share_a_budget_all_of_them_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    past, recorded = _forty(removal_budget="30%/10m")
+    monkeypatch.setattr(evaluations, "FEW", 100)
+    seq = recorded[-1].head.seq
+    with pytest.raises(FarStateError, match=f"{seq} decisions would have to be made again"):
+        await evaluation_of(past, recorded[-1], seq - 1)
+    assert (await evaluation_of(past, recorded[-1], seq)).value == recorded[-1].value

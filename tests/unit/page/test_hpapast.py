@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
 from fleethpa.page import hpapast
-from fleethpa.page.hpapast import Depth, KeptPasts, follow_changes, read_decisions, read_hpa, read_timeline
+from fleethpa.page.hpapast import WHOLE, Depth, KeptPasts, follow_changes, read_decisions, read_hpa, read_timeline
 from fleethpa.page.hpaview import charts
 from schemas.keys import HpaId
 from streams.archive.layout import DECISIONS, LOG
@@ -142,7 +143,7 @@ async def test_changes_are_read_from_the_newest_stored_state_on_where_the_log_si
 
 
 async def test_a_view_that_is_shown_quickly_has_a_part_and_says_that_there_is_more(topics: Topics) -> None:
-    quick = Depth(most_read=100, least_ms=60_000, samples=10, further=0, most_folded=50)
+    quick = Depth(most_read=100, least_ms=60_000, samples=10, further=0, most_folded=50, most_again=50)
     past, kept, span_ms = Growing(topics, END_MS), KeptPasts(), 20 * 60_000
     past.at_ms = END_MS
     first = await read_hpa(past, HPA, None, END_MS, span_ms, kept, quick)
@@ -160,6 +161,19 @@ async def test_a_view_that_is_shown_quickly_has_a_part_and_says_that_there_is_mo
     assert whole.again is not None
     assert (first.again.is_far, first.again.would, whole.again.is_far) == (True, None, False)
     assert whole.again.would is not None
+
+
+async def test_what_would_have_changed_it_is_left_to_a_command_where_that_costs_too_much(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hpapast, "WHOLE", replace(WHOLE, most_again=50))
+    past = Growing(topics, END_MS)
+    past.at_ms = END_MS
+    found = await read_hpa(past, HPA, None, END_MS, 20 * 60_000, KeptPasts(), hpapast.WHOLE)
+    assert found.again is not None
+    assert found.again.is_far
+    assert not found.has_more
+    assert found.next_step == f"fleethpa explain {found.again.recorded.decision.id}"
 
 
 async def test_what_is_little_is_shown_whole_at_once(topics: Topics) -> None:

@@ -881,7 +881,7 @@ async def test_what_is_much_to_read_is_shown_in_part_and_asks_for_the_rest(
 
     address = "/hpa/east/shop/checkout"
     monkeypatch.setattr(
-        "fleethpa.page.server.QUICK", Depth(most_read=1, least_ms=1, samples=1, further=0, most_folded=0)
+        "fleethpa.page.server.QUICK", Depth(most_read=1, least_ms=1, samples=1, further=0, most_folded=0, most_again=0)
     )
     async with browsing() as client:
         first = late(await (await client.get(f"{address}?span=15m")).text())
