@@ -5,8 +5,10 @@ groups; a member reports after its evaluations to the partition of `@capacity/NA
 fresh allotment adds nothing (`Hold`) or what it wants (`Open`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
@@ -34,7 +36,9 @@ from streams.state.fleet import Message, is_seen
 from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
 from streams.state.namespace import Namespace
 from streams.state.partitionrow import CeilingRow, GroupRow
-from streams.state.samples import State
+
+if TYPE_CHECKING:
+    from streams.state.samples import State
 
 LASTS_MS: Final = 60_000
 """How long an allotment lasts, in log time."""
