@@ -22,21 +22,13 @@ from fleethpa.changes.manifests import (
 )
 from fleethpa.changes.schedules import SEASONS, TimedPolicy, parse_rule, parse_zone
 from fleethpa.fleet import selection as selecting
-from fleethpa.fleet.filters import closed_window
+from fleethpa.fleet.filters import AskedPeriod, period_options
 from fleethpa.fleet.finding import chosen
 from fleethpa.fleet.prices import price_for, price_of
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, usage
-from fleethpa.frame.options import (
-    FailIf,
-    html_option,
-    output_option,
-    parse_duration_ms,
-    parse_fail_if,
-    parse_price,
-    price_option,
-)
+from fleethpa.frame.options import FailIf, html_option, output_option, parse_duration_ms, parse_fail_if, price_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.questions.backtestreport import Reported, report
 from fleethpa.questions.backtests import BacktestRequest, requests, run_all
@@ -73,8 +65,7 @@ from streams.history.evaluations import HpaEvent
     is_flag=True,
     help="Print the forecast for the coming season to stdout, as commands that create schedules; the report to stderr.",
 )
-@click.option("--since", default="1d", metavar="7d|TIME", help="Start at this time.")
-@click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
+@period_options("1d")
 @click.option(
     "--model", type=click.Choice(["closed", "open"]), default="closed", help="How the candidate is tried; see above."
 )
@@ -97,14 +88,13 @@ def backtest(
     time_zone: str,
     forecast: str | None,
     emit_schedule: bool,
-    since: str,
-    until: str | None,
+    period: AskedPeriod,
     model: Any,
     plot: bool,
     html: str | None,
     emit_yaml: bool,
     conditions: tuple[str, ...],
-    price: str | None,
+    price: Decimal | None,
     output: str,
 ) -> int:
     """Try other specs on the recorded past and compare: manifests (-f), or changes (--set) of the HPAs named.
@@ -115,16 +105,15 @@ def backtest(
     --set: one autoscaler over its clusters against what was recorded in each, in the open loop. Exit 1 if a --fail-if
     condition is met, for use in CI.
     """
-    given = parse_price(price)
     policy = _policy(rules, time_zone, forecast, model)
     zone = _emission(policy, time_zone, output, also=emit_yaml) if emit_schedule else None
     gates = [parse_fail_if(text) for text in conditions]
-    window = closed_window(since, until, session.now_ms())
+    window = period.window(session.now_ms())
     read = _manifests(session, files, validate)
     fleets = _of_fleets(read) if read is not None else []
     if fleets or any(ref.cluster == FLEET for ref in selection.refs):
         _check_alone(read, selection, settings, given=bool(policy.changes or emit_yaml))
-        whole, prices = session.run(_run_fleets(session, fleets, selection, settings, window, given))
+        whole, prices = session.run(_run_fleets(session, fleets, selection, settings, window, price))
         failed = [text for result in whole for text in _failed(result.name, result.recorded, result.candidate, gates)]
         made = fleet_report(whole, failed, prices, settings, is_there=not fleets)
         session.publish(made, output, html=html, plot=plot)
@@ -141,7 +130,7 @@ def backtest(
         async with session.past() as past:
             state = await read_state(past)
             found = requests(read, settings, selection, state, policy, session.note)
-            used = price_for(session, given, state.settings, {each.hpa.cluster for each in found})
+            used = price_for(session, price, state.settings, {each.hpa.cluster for each in found})
             return found, await run_all(past, found, window, model, keep), used
 
     found, results, used = session.run(work())

@@ -11,7 +11,7 @@ import msgspec
 from fleethpa.changes.capacitygroups import CapacityGroup, deleted_groups, group_concerns, read_capacity_group
 from fleethpa.changes.writing import change, write_options
 from fleethpa.fleet.capacity import group_listing, member_rows, named_groups
-from fleethpa.fleet.filters import closed_window
+from fleethpa.fleet.filters import AskedPeriod, period_options
 from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, not_found
 from fleethpa.frame.options import ConditionMeasure, html_option, output_option, parse_fail_if
@@ -50,14 +50,13 @@ def capacity() -> None:
 
 @capacity.command("test")
 @click.option("-f", "--filename", "file", required=True, metavar="FILE", help="Manifest of a CapacityGroup, or -.")
-@click.option("--since", default="7d", metavar="7d|TIME", help="Start at this time.")
-@click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
+@period_options("7d")
 @click.option("--fail-if", metavar="TEST", help="Exit 1 if this is true: 'held>0' (HPAs), 'time_held>30m'.")
 @html_option
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
 def test(
-    session: Session, /, file: str, since: str, until: str | None, fail_if: str | None, html: str | None, output: str
+    session: Session, /, file: str, period: AskedPeriod, fail_if: str | None, html: str | None, output: str
 ) -> int:
     """Run a ceiling over recorded decisions: how often it would have held additions back, of whom, and for how long.
 
@@ -66,7 +65,7 @@ def test(
     """
     gate = None if fail_if is None else parse_fail_if(fail_if, _MEASURES)
     group = read_capacity_group(file)
-    result = session.run(_tested(session, group, closed_window(since, until, session.now_ms())))
+    result = session.run(_tested(session, group, period.window(session.now_ms())))
     session.publish(report(group.name, group.spec.limit, result), output, html=html)
     held = _Held(len(result.held), result.minutes)
     return ANSWER_IS_NO if gate is not None and gate.holds(_Held(0, 0.0), held) else OK

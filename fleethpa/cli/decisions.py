@@ -16,7 +16,7 @@ from fleethpa.fleet import filters
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.decisions import DEFAULT_LAST, decision_columns, decision_listing, listed
 from fleethpa.fleet.decisions import follow as follow_on
-from fleethpa.fleet.filters import Filter, closed_window, window
+from fleethpa.fleet.filters import AskedPeriod, Filter, period_options, window
 from fleethpa.fleet.filters import window as window_of
 from fleethpa.fleet.finding import check_known, nothing_found
 from fleethpa.fleet.selection import Selection
@@ -116,16 +116,15 @@ async def _write(session: Session, wanted: Filter, made: Export) -> None:
 
 @export.command("bundle")
 @selecting.options("[hpa] [CLUSTER/][NAMESPACE/]NAME", required=True, labels=False)
-@click.option("--since", metavar="2h|TIME", default="30m", show_default=True, help="Start at this time.")
-@click.option("--until", metavar="2h|TIME", help="End at this time [default: now].")
+@period_options("30m")
 @click.option("--out", metavar="FILE", help="Where to write [default: NAME-TIME.tar].")
 @command_options(reads=True)
-def export_bundle(session: Session, selection: Selection, since: str, until: str | None, out: str | None) -> int:
+def export_bundle(session: Session, selection: Selection, period: AskedPeriod, out: str | None) -> int:
     """Write what was recorded of an HPA in a time as one file, for an incident; --from FILE reads it.
 
     It can be verified and replayed: it holds the log and the decisions of the HPA's whole log partition.
     """
-    window = closed_window(since, until, session.now_ms())
+    window = period.window(session.now_ms())
     hpa, others, found, file = session.run(_bundle(session, selection, window, out))
     session.out(str(file))
     begin = f" from {rfc3339(found.begin_ms)}" if found.begin_ms else ""

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from fleethpa.changes.settings import read_guardrails, usable_guardrails
-from fleethpa.fleet.filters import closed_window
+from fleethpa.fleet.filters import AskedPeriod, period_options
 from fleethpa.fleet.state import look_for_trouble
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, usage
 from fleethpa.frame.options import output_option
@@ -47,18 +47,17 @@ def lint(session: Session, /, argument: Path | None, option: Path | None) -> int
 
 @guardrails.command("test")
 @click.option("-f", "--filename", "file", required=True, metavar="FILE", type=click.Path(path_type=Path))
-@click.option("--since", default="30d", metavar="30d|TIME", help="Start at this time.")
-@click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
+@period_options("30d")
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
-def test(session: Session, /, file: Path, since: str, until: str | None, output: str) -> int:
+def test(session: Session, /, file: Path, period: AskedPeriod, output: str) -> int:
     """Run the rules over recorded decisions: when each would have tripped, what that would have held, and its cost.
 
     Only enforced HPAs count. Decisions after a trip are shown as recorded, without the pause that the rule would have
     caused.
     """
     rules = usable_guardrails(file)
-    begin_ms, end_ms = closed_window(since, until, session.now_ms())
+    begin_ms, end_ms = period.window(session.now_ms())
     events, read = session.run(_events(session, begin_ms, end_ms))
     trips = run_guardrails(rules.rules, events)
     session.publish(_report(rules, trips, read), output)

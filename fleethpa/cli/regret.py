@@ -11,13 +11,13 @@ import click
 import msgspec
 
 from fleethpa.fleet import selection as selecting
-from fleethpa.fleet.filters import closed_window
+from fleethpa.fleet.filters import AskedPeriod, period_options
 from fleethpa.fleet.finding import alone, chosen
 from fleethpa.fleet.prices import price_for
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import OK, not_found
-from fleethpa.frame.options import html_option, output_option, parse_price, price_option
+from fleethpa.frame.options import html_option, output_option, price_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.times import rfc3339
@@ -37,29 +37,20 @@ from streams.history.evaluations import readers_by_hpa
 
 @click.command()
 @selecting.options()
-@click.option("--since", default="7d", metavar="7d|TIME", help="Start at this time.")
-@click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
+@period_options("7d")
 @price_option
 @html_option
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
 def regret(
-    session: Session,
-    selection: Selection,
-    since: str,
-    until: str | None,
-    price: str | None,
-    html: str | None,
-    output: str,
+    session: Session, selection: Selection, period: AskedPeriod, price: Decimal | None, html: str | None, output: str
 ) -> int:
     """Show what decisions cost compared with an ideal autoscaler: replicas too many, too few, and why.
 
     The causes add up to the whole. Nothing about latency is in the log. Costs are shown where --price gives a price, or
     the settings give the clusters of these HPAs the same one.
     """
-    given = parse_price(price)
-    window = closed_window(since, until, session.now_ms())
-    found, used = session.run(_regrets(session, selection, window, given))
+    found, used = session.run(_regrets(session, selection, period.window(session.now_ms()), price))
     session.publish(report(found, used), output, html=html)
     return OK
 

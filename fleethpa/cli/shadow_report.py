@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from fleethpa.fleet import selection as selecting
-from fleethpa.fleet.filters import closed_window
+from fleethpa.fleet.filters import AskedPeriod, period_options
 from fleethpa.fleet.finding import chosen
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
@@ -32,21 +32,18 @@ _SHOWN: Final = 10
 
 @click.command("shadow-report")
 @selecting.options()
-@click.option("--since", default="1d", metavar="7d|TIME", help="Start at this time.")
-@click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
+@period_options("1d")
 @click.option("--differences", type=click.IntRange(min=0), default=_SHOWN, help="Number of differences to show.")
 @output_option(formats=("table", "wide", "name", "json", "yaml", "jsonl", "csv"))
 @command_options(reads=True)
-def shadow_report(
-    session: Session, selection: Selection, since: str, until: str | None, differences: int, output: str
-) -> int:
+def shadow_report(session: Session, selection: Selection, period: AskedPeriod, differences: int, output: str) -> int:
     """Compare fleethpa in shadow with what the cluster's own controller did; exit 0 only if all are ready to enforce.
 
     Every difference is classified and explained: timing (the two evaluate at other moments), metric (the native
     controller had other values), limit (a limit held back one of the two), semantics (nothing explains it: report it).
     Of a FleetHPA in shadow (@fleet/NAMESPACE/NAME), total and division are compared with the HPAs of its clusters.
     """
-    window = closed_window(since, until, session.now_ms())
+    window = period.window(session.now_ms())
     if any(ref.cluster == FLEET for ref in selection.refs):
         return _of_wholes(session, selection, window, output)
     found = session.run(_reports(session, selection, window))

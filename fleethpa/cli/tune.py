@@ -11,13 +11,13 @@ import click
 import msgspec
 
 from fleethpa.fleet import selection as selecting
-from fleethpa.fleet.filters import closed_window
+from fleethpa.fleet.filters import AskedPeriod, period_options
 from fleethpa.fleet.finding import alone, chosen_some
 from fleethpa.fleet.prices import price_for
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.errors import OK
-from fleethpa.frame.options import html_option, output_option, parse_price, price_option
+from fleethpa.frame.options import html_option, output_option, price_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import showing_progress
 from fleethpa.questions.tunings import Asked, Kept, Progress, parse_within, run
@@ -41,8 +41,7 @@ from streams.history.parallel import cores
     default="balanced",
     help="What is better; see above.",
 )
-@click.option("--since", default="14d", metavar="14d|TIME", help="Start at this time.")
-@click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
+@period_options("14d")
 @click.option(
     "--within",
     "limits",
@@ -60,13 +59,12 @@ def tune(
     session: Session,
     selection: Selection,
     objective: Objective,
-    since: str,
-    until: str | None,
+    period: AskedPeriod,
     limits: str | None,
     resume: str | None,
     emit_yaml: bool,
     html: str | None,
-    price: str | None,
+    price: Decimal | None,
     output: str,
 ) -> int:
     """Propose specs from the recorded past: target, windows, policies, tolerances, minReplicas and maxReplicas.
@@ -77,11 +75,11 @@ def tune(
     less, at up to half more cost where that must be, which the report says; else less overload at no more cost. The
     same recording gives the same proposal. Several HPAs are tuned on all cores.
     """
-    within, given = parse_within(limits), parse_price(price)
-    begin, end = closed_window(since, until, session.now_ms())
+    within = parse_within(limits)
+    begin, end = period.window(session.now_ms())
     asked = Asked(since_ms=begin, until_ms=end, objective=objective, within=within)
     kept = Kept(Path(resume) if resume else None, asked)
-    found, used = session.run(_tuned(session, selection, kept, given))
+    found, used = session.run(_tuned(session, selection, kept, price))
     emitted = to_yaml_documents([each.manifest for each in found if each.manifest is not None]) if emit_yaml else None
     session.publish(report(found, used), output, html=html, instead=emitted)
     return OK

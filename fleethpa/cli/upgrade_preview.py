@@ -10,7 +10,7 @@ import click
 
 from fleethpa.changes.versions import version_named
 from fleethpa.fleet import selection as selecting
-from fleethpa.fleet.filters import closed_window
+from fleethpa.fleet.filters import AskedPeriod, period_options
 from fleethpa.fleet.finding import alone, chosen
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
@@ -38,8 +38,7 @@ class _Counts(NamedTuple):
 @selecting.options()
 @click.option("--to", required=True, metavar="1.NN", help="The version of Kubernetes to compare with.")
 @click.option("--gates", metavar="NAME=true,…", help="Feature gates of its controller manager.")
-@click.option("--since", default="7d", metavar="7d|TIME", help="Start at this time.")
-@click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
+@period_options("7d")
 @click.option("--fail-if", metavar="changed>N", help="Exit 1 if so many HPAs would be scaled otherwise.")
 @html_option
 @output_option(formats=("table", "json", "yaml"))
@@ -49,8 +48,7 @@ def upgrade_preview(
     selection: Selection,
     to: str,
     gates: str | None,
-    since: str,
-    until: str | None,
+    period: AskedPeriod,
     fail_if: str | None,
     html: str | None,
     output: str,
@@ -62,7 +60,7 @@ def upgrade_preview(
     """
     rules, name = version_named("--to", to, gates)
     gate = None if fail_if is None else parse_fail_if(fail_if, _MEASURES)
-    window = closed_window(since, until, session.now_ms())
+    window = period.window(session.now_ms())
     found = session.run(_previews(session, selection, window, rules))
     session.publish(report(found, name), output, html=html)
     counts = _Counts(changed(found))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 import click
 
 from fleethpa.fleet.selection import Selection
 from fleethpa.frame.errors import CommandError, usage
-from fleethpa.frame.options import gathered, moment
+from fleethpa.frame.options import Decorator, gathered, moment
 from schemas.decisions import AppliedLimit
 
 if TYPE_CHECKING:
@@ -75,14 +75,30 @@ def window(since: str | None, until: str | None, now_ms: int) -> tuple[int | Non
     return begin, end
 
 
-def closed_window(since: str | None, until: str | None, now_ms: int) -> tuple[int, int]:
-    """Read `--since` and `--until` as `window` does; what is left open reaches from the first record until now."""
-    begin, end = window(since, until or None, now_ms)
-    # A log record of this very millisecond is still in.
-    first, last = begin or 0, now_ms + 1 if end is None else end
-    if first >= last:
-        raise _empty_window()
-    return first, last
+class AskedPeriod(NamedTuple):
+    """`--since` and `--until` as they are typed."""
+
+    since: str
+    until: str | None
+
+    def window(self, now_ms: int) -> tuple[int, int]:
+        """Read them as `window` does; without an end it reaches until now."""
+        begin, end = window(self.since, self.until or None, now_ms)
+        # A log record of this very millisecond is still in.
+        first, last = begin or 0, now_ms + 1 if end is None else end
+        if first >= last:
+            raise _empty_window()
+        return first, last
+
+
+def period_options(since: str) -> Decorator:
+    """`--since`, with this default, and `--until`; the function gets one argument `period`."""
+    return gathered(
+        "period",
+        AskedPeriod,
+        click.option("--since", default=since, metavar=f"{since}|TIME", help="Start at this time."),
+        click.option("--until", metavar="1h|TIME", help="End at this time [default: now]."),
+    )
 
 
 def _empty_window() -> CommandError:

@@ -205,13 +205,6 @@ def gathered(name: str, make: Callable[..., Any], *options: Decorator) -> Decora
     return decorate
 
 
-price_option: Final = click.option(
-    "--price",
-    metavar="NUMBER/h",
-    help="What a replica costs per hour, such as 0.04/h [default: the price in the settings of the clusters].",
-)
-
-
 def parse_price(text: str | None) -> Decimal | None:
     """Read `--price`, per replica-hour; None: none was given. Raises CommandError: not a number from 0 on (exit 2)."""
     if text is None:
@@ -221,6 +214,14 @@ def parse_price(text: str | None) -> Decimal | None:
     except ValueError as error:
         cause = "A price per replica-hour is a number from 0 on: 0.04/h."
         raise usage(f"--price {text} is not a price", cause=cause) from error
+
+
+price_option: Final = click.option(
+    "--price",
+    metavar="NUMBER/h",
+    callback=lambda _, __, text: parse_price(text),
+    help="What a replica costs per hour, such as 0.04/h [default: the price in the settings of the clusters].",
+)
 
 
 web_options: Final = together(
