@@ -8,7 +8,7 @@ WHOLE: Final = "whole"
 """The profile of the slow tier."""
 FAST: Final = "fast"
 WHOLE_EXAMPLES: Final = 100
-FAST_EXAMPLES: Final = 30
+FAST_EXAMPLES: Final = 20
 LEAST: Final = 2
 """The first example is the simplest one, which shows little."""
 

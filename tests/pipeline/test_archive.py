@@ -26,6 +26,7 @@ from streams.archive.segments import ArchivedRecord
 from streams.history.kafkapast import TOPICS, KafkaPast
 from tests.archive_kit import ENFORCING, Topics, in_order, topics_of
 from tests.generated_log import Fleet
+from tests.unit.cli_kit import Cli
 
 FLEET = Fleet(hpas=16, namespaces=8, minutes=3, partitions=PARTITIONS, metrics=2, seed=5, settings=ENFORCING)
 ROOT = Path(__file__).parents[2]
@@ -179,8 +180,9 @@ def _size(root: Path) -> int:
 
 
 async def test_an_archive_is_verified_while_it_is_written_and_complete_after_sigterm(
-    broker: KafkaSettings, made: Topics, tmp_path: Path
+    broker: KafkaSettings, made: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run = Cli(monkeypatch)
     everything, root = in_order(made), tmp_path / "archive"
     async with producing(broker) as producer:
         await produce(producer, everything[: len(everything) // 2])
@@ -210,8 +212,8 @@ async def test_an_archive_is_verified_while_it_is_written_and_complete_after_sig
         metrics = await asyncio.to_thread(_get, int(found[1]), "metrics")
         assert re.search(r'^fleethpa_archived_records_total\{topic="log"\} [1-9]', metrics, re.MULTILINE)
         assert await asyncio.to_thread(_get, int(found[1]), "readyz") == "ok\n"
-        code, out, err = await fleethpa(tmp_path, "audit", "verify", "--from", str(root), "--jobs", "1")
-        assert code == 0, out + err
+        verified = await asyncio.to_thread(run, "audit", "verify", "--from", str(root), "--jobs", "1")
+        assert verified.exit_code == 0, verified.output
         await produce(producer, everything[len(everything) // 2 :])
     while _size(root) < len(everything):
         assert process.returncode is None
@@ -222,5 +224,5 @@ async def test_an_archive_is_verified_while_it_is_written_and_complete_after_sig
     assert "archived" in reported.decode()
     assert archived(root) == made
     assert not list(root.rglob("open.seg"))
-    code, out, err = await fleethpa(tmp_path, "audit", "verify", "--from", str(root), "--jobs", "1")
-    assert (code, out.splitlines()[-1]) == (0, "OK"), out + err
+    verified = await asyncio.to_thread(run, "audit", "verify", "--from", str(root), "--jobs", "1")
+    assert (verified.exit_code, verified.stdout.splitlines()[-1]) == (0, "OK"), verified.output

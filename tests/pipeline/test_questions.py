@@ -341,7 +341,15 @@ VERBS = [
 ]
 NAMED = r"((decision( at)?|log partition|log) \d|\.seg: the (frame at byte \d|records are not))"
 """How a record that cannot be read is named."""
-every_verb = pytest.mark.parametrize("arguments", VERBS, ids=lambda arguments: " ".join(arguments[:3]))
+TYPICAL = (0, 1, 4, 9, 16)
+"""Of the verbs: those that the fast tier tries, too."""
+every_verb = pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(verb, id=" ".join(verb[:3]), marks=[pytest.mark.slow] * (number not in TYPICAL))
+        for number, verb in enumerate(VERBS)
+    ],
+)
 PRESENT = (("get", "hpa", "-A"), ("get", "clusters"))
 """What reads the newest state and the end of the log, and nothing before it."""
 

@@ -197,11 +197,19 @@ def test_every_verb_is_known_to_this_file() -> None:
     assert {verb.split()[0] for verb in READ} | NOT_READ == VERBS.keys()
 
 
+DATA: Final = ("json", "jsonl", "yaml", "csv", "name")
 CASES: Final = [(verb, output) for verb in READ for output in formats_of(verb) if output != "parquet"]
 
 
-@pytest.mark.parametrize("color", ["never", "always"])
-@pytest.mark.parametrize(("verb", "output"), CASES, ids=[" -o ".join(each).strip() for each in CASES])
+@pytest.mark.parametrize(
+    ("verb", "output", "color"),
+    [
+        # Data has no colours.
+        pytest.param(verb, output, color, marks=[pytest.mark.slow] * (color == "always" and output in DATA))
+        for verb, output in CASES
+        for color in ("never", "always")
+    ],
+)
 def test_a_read_verb_prints_no_character_that_acts_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, fleet: Fleet, archive: Path, tmp_path: Path, verb: str, output: str, color: str
 ) -> None:

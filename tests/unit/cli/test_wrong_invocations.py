@@ -28,7 +28,7 @@ FILES: dict[str, bytes] = {
     "fleet.yaml": b"apiVersion: fleethpa.io/v1alpha1\nkind: FleetHPA\nmetadata: {name: web}\n",
     "other.yaml": b"apiVersion: apps/v1\nkind: Deployment\n---\napiVersion: v1\nkind: Widget\n",
     "tab.yaml": b"a:\n\t- b",
-    "deep.json": b"[" * 1_500,
+    "deep.json": b"[" * 700,
     "large.yaml": b"# " + b"x" * 10_500_000,
     "file": b"not a folder, not a key",
     "config.yaml": b"brokerz: a:1\n",
