@@ -1,4 +1,4 @@
-"""The end of a process after SIGTERM: within 5 s, whatever does not answer.
+"""The end of a process after SIGTERM: within 5 s, even if brokers or API servers do not answer.
 
 What a process still does in order (writing what it has, leaving its groups) is over `IN_ORDER_S` after the signal. What
 still runs `CANCELLED_S` after it is cancelled (`fleethpa.processes.parts`), and `ENDED_S` after it a thread ends the
@@ -21,7 +21,7 @@ from typing import Any, Final
 
 
 async def first_of(*waits: Awaitable[Any]) -> None:
-    """Wait until one of these has ended, in whatever way; the others are cancelled. So is each if this is cancelled."""
+    """Wait until one of these has ended or failed; the others are cancelled. So is each if this is cancelled."""
     tasks = [asyncio.ensure_future(each) for each in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -245,7 +245,7 @@ def new_consumer(settings: KafkaSettings, *topics: str, **own: Any) -> AIOKafkaC
 async def reader(
     settings: KafkaSettings, partitions: Iterable[TopicPartition] = (), **own: Any
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """A started consumer of partitions that are named: it commits nothing and disturbs nobody.
+    """A started consumer of partitions that are named: it commits nothing and joins no group.
 
     Without `partitions` the caller assigns them, once: a change of topics makes the driver ask for metadata again, and
     one that meets an answer under way waits for the next, minutes later. With a `group_id` it may ask for the offsets

@@ -45,7 +45,7 @@ async def keep_signing(settings: KafkaSettings, process: QuietProcess, clock: Cl
 
 
 async def _signing(settings: KafkaSettings, process: QuietProcess, clock: Clock, stop: asyncio.Event) -> None:
-    """Sign whatever the brokers answer: a process must not end because it could not say that it works."""
+    """Sign, and ignore errors of the brokers: a process must not end because its sign could not be written."""
     while not stop.is_set():
         try:
             async with marks(settings, group_of(process), [_OFFSET]) as consumer:

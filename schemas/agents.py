@@ -21,7 +21,7 @@ MAX_TOPIC_NAME = 249
 SNAPSHOT_TYPE = b"io.fleethpa.snapshot.v1"
 """Value of the header `ce_type` of an `AgentKnowledge` record; decisions have their own."""
 ONLY_PARTITION = 0
-"""The topics of an agent have one partition, whatever a broker makes of that."""
+"""The topics of an agent have one partition, also if a broker creates them with more."""
 
 
 class AgentTopics(NamedTuple):

@@ -1,7 +1,7 @@
 """What is in force in the fleet now (settings, pauses and agents), folded from the public records that state it.
 
 The log has the truth (`streams.state`). This is for those who must know it beside the log: observers, reconcilers,
-routers, agents, the breaker and ingest. It ends up with what the log has, in whatever order the two topics are read.
+routers, agents, the breaker and ingest. It ends up with what the log has, in either order of the two topics.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ ScalingDirection = Literal["scaleUp", "scaleDown"]
 MOST_PAUSES: Final = 1_000
 """How many pauses of guardrails are kept, so that a false breaker can fill neither a row nor a process."""
 SHORTEST_PERIOD_MS: Final = 1_000
-"""Metrics APIs are not asked more often, whatever the settings say."""
+"""Metrics APIs are not asked more often, even if the settings ask for a shorter period."""
 SHORTEST_REPORT_MS: Final = 5_000
 _NEVER: Final = -1
 

@@ -148,7 +148,7 @@ class Plan(Generic[T]):
 class HandOver(ABC, Generic[T]):
     """The ladder by which HPAs change hands; each verb has its own steps for a group of HPAs.
 
-    Two controllers never scale the same target: whoever gives it up has stopped before the other one may begin. A run
+    Two controllers never scale the same target: the one that gives it up has stopped before the other may begin. A run
     that was killed on any step is continued by the next one.
     """
 
@@ -236,7 +236,7 @@ class HandOver(ABC, Generic[T]):
         return await until_reported(self.session, wanted) if wanted else []
 
     async def delete(self, hpa: HpaId, uid: str) -> None:
-        """Delete this very native object: one of its name that was made anew stays.
+        """Delete this very native object: a newer one of the same name stays.
 
         Raises CommandError: it could not be deleted (exit 3).
         """

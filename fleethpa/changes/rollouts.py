@@ -1,7 +1,7 @@
 """Rollouts of a changed spec in waves of clusters: their plan, and how far each has come, read off the state.
 
 A rollout has no store of its own. Each HPA that it changes carries a mark, an annotation with the whole plan, so that
-whoever can read the log can continue or abort it. What a mark does not say follows from the recorded decisions.
+everyone who can read the log can continue or abort it. What a mark does not say follows from the recorded decisions.
 """
 
 from __future__ import annotations

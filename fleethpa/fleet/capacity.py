@@ -72,7 +72,7 @@ class GroupView:
 
 
 def members_of_group(hpas: Mapping[HpaId, HpaView], match: CapacityMatch) -> list[HpaId]:
-    """Give the HPAs that a group bounds; a FleetHPA takes part with its HPAs in clusters."""
+    """Give the HPAs that a group bounds; of a FleetHPA, the HPAs in its clusters."""
     return [
         id_ for id_, view in hpas.items() if view.fleet is None and match.priority(id_.cluster, view.labels) is not None
     ]

@@ -75,7 +75,7 @@ def _without(each: Without) -> tuple[str, str, str]:
 
 
 def _because(each: Unmoved, several: bool) -> str:
-    """What keeps the answer as it is, whatever the metric's value."""
+    """What keeps the answer as it is at any value of the metric."""
     if each.limits:
         last = each.limits[-1]
         return f": {words.LIMITS.get(last, last)} holds the replicas"

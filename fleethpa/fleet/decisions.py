@@ -220,7 +220,7 @@ def decision_columns(endings: Mapping[str, Recorded], time_style: str, now_ms: i
 
 
 def _writer(recorded: Recorded) -> str:
-    """Who is responsible for a change: whoever wrote the spec of the HPA, else fleethpa where it writes at all."""
+    """Who is responsible for a change: the author of the HPA's spec, else fleethpa where it writes at all."""
     decision = recorded.decision
     return decision.author or ("fleethpa" if decision.mode == "enforce" else "-")
 

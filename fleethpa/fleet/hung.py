@@ -78,7 +78,7 @@ def _of_flow(
         follows = "what is shown is as of then (or the clock of this machine is ahead)"
         return [HungProcess("ingest", since_ms, f"{text}: {follows}", "fleethpa doctor")]
     found = [*_of_log("ingest", quiet, ingested_ms, present_ms), *_of_log("decider", still, decided_ms, present_ms)]
-    # Without ingest no report arrives, so that nobody else can be blamed.
+    # Without ingest no report arrives, so the silence of others has this cause.
     return found if quiet else [*found, *_of_clusters(list(clusters), present_ms)]
 
 

@@ -209,7 +209,7 @@ def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
         now = each.partition.state.row
         checkpoint_ms = row.clock_ms if isinstance(row, PartitionRow) else 0
         state.decided_ms[number] = max(now.ticked_ms, checkpoint_ms)
-        # Where the decider does not work, nobody but ingest has appended what was not folded.
+        # Where the decider does not work, only ingest has appended what was not folded.
         state.ingested_ms[number] = ends.get(number, now.ingested_ms)
     for part in partitions:
         guardrails |= part.row.guardrail_pauses

@@ -298,7 +298,7 @@ class ClusterView:
 
     @property
     def has_left(self) -> bool:
-        """Whether its agent was removed, and nobody reports on it."""
+        """Whether its agent was removed, and no observer reports on it."""
         return self.agent is not None and self.agent.left and not self.reports
 
     @property

@@ -279,7 +279,7 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _who(environ: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Who gives the command, from the surest source on: whoever started the CI job, else the user of this process."""
+    """Who gives the command, from the surest source on: the starter of the CI job, else the user of this process."""
     for name in CI_AUTHORS if environ.get("CI") or environ.get("TF_BUILD") or environ.get("JENKINS_URL") else ():
         yield f"environment {name}", _given({"author": environ.get(name)})
     yield "environment USER", _given({"author": environ.get("USER") or environ.get("LOGNAME")})

@@ -152,7 +152,7 @@ class Session:
             self._writing = False
 
     def lines(self, lines: Iterable[str], *, err: bool = False) -> None:
-        """Write lines, each of them one line whatever a text in it contains, their hints completed."""
+        """Write lines, each of them one line whichever text is in it, their hints completed."""
         kept = (for_terminal(line, color=self.color, keep=clean) for line in lines)
         text = hinted("\n".join(kept), self.options)
         if err:

@@ -30,7 +30,7 @@ HEADERS: Final = {
 
 
 class _Unreadable(logging.Filter):
-    """Makes one line, without a traceback, of a request that is not HTTP: whoever can connect can send many."""
+    """Makes one line, without a traceback, of a request that is not HTTP: any client can send many."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None

@@ -136,7 +136,7 @@ class LiveReader:
                 await self._wanted.wait()
 
     async def _refresh(self, older_than_s: float = 0.0) -> None:
-        """Read the state, unless that was done less than `older_than_s` ago by whoever had the turn before."""
+        """Read the state, unless another task did so less than `older_than_s` ago."""
         async with self._refreshing:
             if self._age_s() < older_than_s:
                 return
@@ -258,7 +258,7 @@ class SharedPast:
                 yield self._past
             except (LogGoneError, CommandError):
                 raise  # an answer, not a fault of the connection
-            except BaseException:  # raised again; whatever it was, the next reader connects anew
+            except BaseException:  # raised again; after any error the next reader connects again
                 await self._close()
                 raise
 

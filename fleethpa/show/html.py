@@ -28,7 +28,7 @@ _SCRIPTS: Final = ("vendor/uplot-1.6.32.min.js", "static/chart.js", "static/repo
 
 @cache
 def templates() -> Environment:
-    """The templates of reports and of the page; a name that a template asks for and nobody gave is an error."""
+    """The templates of reports and of the page; a name that a template uses and that is not given is an error."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # here: few commands write HTML
 
     made = Environment(

@@ -72,7 +72,7 @@ class NativeController:
         self._store, self._writes, self._metrics, self._now_ms = store, writes, metrics, now_ms
         self._settings, self._period_ms = settings, period_ms
         self._rules: dict[str, NativeRule] = {}
-        """By uid: an HPA that is made anew begins without memory."""
+        """By uid: an HPA that is created again begins without memory."""
 
     async def run(self) -> None:
         """Sync until cancelled."""

@@ -103,7 +103,7 @@ class SimulatedApiServer:
         self.kubernetes = resources.VERSION
         """The version that it serves."""
         self.gates: dict[str, bool] | None = None
-        """The feature gates that its metrics show; None: reading metrics is granted to nobody."""
+        """The feature gates that its metrics show; None: no client may read the metrics."""
         self.bookmark_s = 30.0
         self._transports: set[asyncio.BaseTransport] = set()
 

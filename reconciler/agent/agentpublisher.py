@@ -123,7 +123,7 @@ class AgentPublisher:
                     await (self._write_urgent() if self._outcomes or self._signs else self._write_observations())
                 self._idle.set()
         finally:
-            # What is still queued will not be written: whoever waits for it must be released.
+            # What is still queued will not be written: tasks that wait for it must be released.
             self._is_over = True
             for _, _, sent in self._outcomes:
                 sent.cancel()

@@ -68,7 +68,7 @@ class Election:
 
     @property
     def holder(self) -> str:
-        """Who holds the Lease, as far as is known; empty: nobody."""
+        """The holder of the Lease, as far as is known; empty: it has none."""
         return "" if self._watch is None else self._watch.lease.holder
 
     async def campaign(self) -> int:

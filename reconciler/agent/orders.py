@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 RECONNECT_S = 2.0
 OLD_MS = 60_000
-"""Decisions older than this at the start of a term are only remembered: nobody waits for their outcome any more."""
+"""Decisions older than this at the start of a term are only remembered: their outcome is awaited no longer."""
 
 
 class OrderReader:

@@ -121,7 +121,7 @@ class AgentTerm:
         self.generation = election.generation
         self.knowledge, self.in_force, self.time = KnowledgeFold(), InForce(), BrokerTime()
         self._native_evidence = ""
-        """What shows that a native controller runs, whatever the settings say; empty: nothing does."""
+        """What shows that a native controller runs, independent of the settings; empty: nothing does."""
         self._metrics, observer_metrics = metrics
         self.session = SessionName(f"agent-{client.name}", self.generation)
         self.publisher = AgentPublisher(
@@ -334,7 +334,7 @@ class Agent:
         cluster_metrics = ReconcilerMetrics(self.health.registry)
         self._metrics = cluster_metrics, ObserverMetrics(self.health.registry, shared=cluster_metrics)
         self.term: AgentTerm | None = None
-        """The present term; None: another replica leads, or nobody."""
+        """The present term; None: another replica leads, or none does."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Lead or stand by until `stop` is set. An unexpected error ends it by exception."""

@@ -30,7 +30,7 @@ from schemas.topics import Headers
 STRETCH_S: Final = 5.0
 """Statuses wait no longer than this at a time, however long scales keep coming or a cluster gives no answer."""
 TURN_S: Final = 1.0
-"""Then they are written for this long, whatever else waits."""
+"""Then they are written for this long, before everything else that waits."""
 NEARLY_LATE_MS: Final = 2_000
 """Once the oldest wanted write has no more time to live than this, the newest is written first."""
 LATE_MS: Final = 5_000
@@ -80,7 +80,7 @@ class ScalesFirst:
                         await pool.idle()
 
     def _busy(self) -> list[WorkerPool[Any, Any]] | None:
-        """The queues to wait for; None: there is nothing to wait for. What has been queued for long holds nobody up."""
+        """The queues to wait for; None: there is nothing to wait for. What is queued for long is not waited for."""
         busy: list[WorkerPool[Any, Any]] = []
         if self._clock_s() - self._newest_s < STRETCH_S:
             busy = [pool for pool in self._writes() if len(pool)]

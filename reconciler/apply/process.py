@@ -333,7 +333,7 @@ class Reconciler:
             self._learning.add(task)
             task.add_done_callback(self._learning.discard)
         except RuntimeError:
-            # The rebalance comes while the process ends: its tasks are over, and whoever comes next reads for itself.
+            # The rebalance comes while the process ends: its tasks are over, and the next owner reads by itself.
             learning.close()
 
     async def _learn(self, ends: dict[TopicPartition, int]) -> None:

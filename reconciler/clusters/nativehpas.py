@@ -73,7 +73,7 @@ class NativeHpas:
         """Delete an HPA; one that has gone already is as good.
 
         Args:
-            preconditions: `uid` and `resourceVersion` that it must have: one of its name that was made anew stays.
+            preconditions: `uid` and `resourceVersion` that it must have: a newer one of the same name stays.
         """
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
         try:

@@ -189,7 +189,7 @@ class Transfers:
     def _end(self, handle: _Handle, result: WholeAnswer | Exception) -> None:
         del self._running[handle.curl]
         self._multi.remove_handle(handle.curl)
-        if handle.answered.done():  # whoever asked has been cancelled
+        if handle.answered.done():  # the caller has been cancelled
             return
         if isinstance(result, Exception):
             handle.answered.set_exception(result)

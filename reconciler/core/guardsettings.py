@@ -83,7 +83,7 @@ def plan(
     """Say what to do.
 
     `hpa` is None where it is not there, and for origin `central`, whose HPA lives in no cluster. A scale that already
-    shows the wanted count is `applied`, whatever else changed: a write whose outcome was lost ends there after a
+    shows the wanted count is `applied`, also if other fields changed: a write whose outcome was lost ends there after a
     restart.
     """
     wanted = decision.wants

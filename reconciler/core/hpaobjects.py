@@ -47,7 +47,7 @@ def is_own(hpa: JsonView) -> bool:
 
 
 def bears_own_label(hpa: JsonView) -> bool:
-    """Whether this HPA has a label by which fleethpa finds its own, whoever set it. `hpa`: with its managed fields."""
+    """Whether this HPA has a label by which fleethpa finds its own, from any writer. `hpa`: with its managed fields."""
     labels = hpa["metadata"].get("labels") or {}
     return CANARY_LABEL in labels or STAND_IN_LABEL in labels
 

@@ -227,7 +227,7 @@ class EventCorrelator:
         self._similar.put(key, similar)
         if len(similar.messages) < SIMILAR_EVENTS:
             return event
-        # Upstream forgets any one of them; the oldest is the one that is least likely to come again.
+        # Upstream drops any one of them; the oldest is the least likely to come again.
         similar.messages.pop(0)
         name = event_name(event.body["involvedObject"], *key)
         metadata = event.body["metadata"] | {"name": name}

@@ -1,8 +1,8 @@
 """Whether a native HPA controller runs: hints of it, and the proof by a canary HPA whose status stays empty.
 
 The canary's target does not exist, so a native controller writes a condition within a sync period and scales nothing.
-A write in the manager's name (`managedFields`) is only a reason to make a canary: whoever may update an object can
-forge or remove the entry. Entries of `/scale` bear no time and are not used.
+A write in the manager's name (`managedFields`) is only a reason to make a canary: any client that may update an object
+can forge or remove the entry. Entries of `/scale` bear no time and are not used.
 
 Source: pkg/controller/podautoscaler/horizontal.go, `updateStatus`.
 """
@@ -92,7 +92,7 @@ LONGEST_PAUSE_S = 60.0
 REFUSED_PAUSE_S = 900.0
 """After the API server refused a canary for lack of rights, which only a person changes."""
 ASKED_AGAIN_S = 300.0
-"""From one canary to the next, whatever is written in the native controller's name meanwhile."""
+"""From one canary to the next, even if something is written in the native controller's name meanwhile."""
 RIGHTS = tuple(f"{verb} horizontalpodautoscalers.autoscaling" for verb in ("create", "get", "delete"))
 
 

@@ -44,7 +44,7 @@ _NONE: list[str] = []
 
 
 class SharedResults:
-    """Results of queries, each asked for at most once per period; whoever asks meanwhile shares it, errors too."""
+    """Results of queries, each asked for at most once per period; other callers share it, errors too."""
 
     def __init__(self, client: PromClient, clock: Clock, period_ms: Callable[[], int]) -> None:
         self._client, self._clock, self._period_ms = client, clock, period_ms
@@ -262,7 +262,7 @@ async def _given(answer: MetricAnswer) -> list[MetricAnswer]:
 
 
 def _all_names(group: Sequence[AskedOfPods]) -> list[str]:
-    """The names of the pods of all questions; of too many for one query, what stands for every pod."""
+    """The names of the pods of all questions; of too many for one query, the pattern that matches every pod."""
     names = sorted({name for _, each in group for name in each})
     return names if len(names) <= PROM_NAMES.most else [ANY]
 

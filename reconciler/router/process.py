@@ -214,7 +214,7 @@ class Router:
             progress = self.progress.setdefault(partition.partition, OffsetProgress())
             for record in records:
                 if revocations != self._revocations:
-                    # The rest is read again, from where the group has committed, by whoever has the partition now.
+                    # The rest is read again, from where the group has committed, by the present owner of the partition.
                     return
                 progress.begin(record.offset)
                 agent = self._ready.get(cluster_of(record.headers))
@@ -322,7 +322,7 @@ class Router:
         self._news.waiting.set()
 
     def _revoked(self, _: Iterable[TopicPartition]) -> None:
-        """Give everything up: whoever comes next copies again what is not committed."""
+        """Give everything up: the next owner copies again what is not committed."""
         self._revocations += 1
         self._late.drop_all()
         self._owned.clear()

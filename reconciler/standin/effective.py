@@ -85,7 +85,7 @@ def effective_spec(kept: KeptSpec, now_ms: int) -> Json:
     """The spec of the native HPA: a pause in force is `selectPolicy: Disabled` in its direction, and an override in
     force bounds the replicas from both sides, with both directions disabled.
 
-    Upstream scales to a bound whatever the directions say (`reconcileAutoscaler`), also while metrics fail. So a pause
+    Upstream scales to a bound also in disabled directions (`reconcileAutoscaler`), also while metrics fail. So a pause
     holds an override by leaving out the bound that would make the native controller scale in the paused direction.
     """
     paused = tuple(direction for direction in BOTH_DIRECTIONS if _is_paused(kept, direction, now_ms))

@@ -176,7 +176,7 @@ def native_body(kept: KeptSpec, generation: int, now_ms: int, *, uid: str = "", 
 
 def closed_body(native: JsonView, generation: int) -> Json:
     """A native HPA that changes nothing any more: both directions are disabled, and no count is outside its limits,
-    which the controller enforces whatever the directions say.
+    which the controller enforces in spite of disabled directions.
     """
     metadata = {key: value for key, value in native["metadata"].items() if key != "managedFields"}
     metadata["labels"] = {**(metadata.get("labels") or {}), GENERATION_LABEL: str(generation)}

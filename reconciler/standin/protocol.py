@@ -134,7 +134,7 @@ class CloseNative(Struct, frozen=True, gc=False):
 
 
 class DeleteNative(Struct, frozen=True, gc=False):
-    """Delete a native HPA, if it still is the one of this uid and version: whatever touched it since, it ends anew."""
+    """Delete a native HPA, if it still has this uid and version: after any change it is disabled again first."""
 
     key: HpaKey
     uid: str

@@ -74,7 +74,7 @@ class Requirement:
 class Selector:
     """A conjunction of requirements, sorted by key; None for the selector that matches nothing.
 
-    `equalities`: the labels that whatever matches must bear, as (key, value); there may be other requirements.
+    `equalities`: the labels that every match must have, as (key, value); there may be other requirements.
     """
 
     __slots__ = ("_others", "_text", "equalities", "requirements")

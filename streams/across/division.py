@@ -59,7 +59,7 @@ def contradiction(members: Sequence[FleetMember | FleetCluster], least: int, mos
 
 
 def divide(total: int, members: Sequence[FleetMember], strategy: Strategy = "Weighted") -> dict[str, int]:
-    """Divide `total` as the spec asks for, whatever the members have now.
+    """Divide `total` as the spec asks for, without regard to what the members have now.
 
     Each member has its minimum and at most its maximum; within these bounds, shares are proportional to the weights
     (largest remainder), or fill the members in order. The sum is the total, or the nearest that the bounds allow.
@@ -99,7 +99,7 @@ def _weighted(total: int, members: Sequence[FleetMember]) -> dict[str, int]:
 def largest_remainder(total: int, weights: Shares) -> dict[str, int]:
     """Divide `total` in proportion to the weights; what whole numbers leave goes to the largest remainders.
 
-    Equal remainders go by name. Without any weight nobody gets anything.
+    Equal remainders go by name. Without any weight no member gets anything.
     """
     whole = sum(weights.values())
     if not whole:

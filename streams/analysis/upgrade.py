@@ -44,7 +44,7 @@ class FirstDifference(NamedTuple):
 
 
 class UpgradeFinding(NamedTuple):
-    """What the upgrade may change for an HPA whatever its load was. `rule`: the switch of `Rules` that it is about."""
+    """What the upgrade may change for an HPA at any load. `rule`: the switch of `Rules` that it is about."""
 
     rule: str
     text: str

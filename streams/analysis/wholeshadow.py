@@ -54,7 +54,7 @@ class WholeShadowReport(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def ready(self) -> bool:
-        """Whether nothing speaks against it."""
+        """Whether there is no reason against it."""
         return not self.reasons
 
     @property
@@ -128,7 +128,7 @@ def _members(decided: Sequence[WholeSeen]) -> list[MemberShadow]:
 def _reasons(
     seen: Sequence[WholeSeen], decided: Sequence[WholeSeen], fewer: int, rounding: int, unscaled: Sequence[str]
 ) -> list[str]:
-    """What speaks against it."""
+    """The reasons against it."""
     reasons = [f"cluster {name} has no HPA of its own to compare with" for name in unscaled]
     if len(decided) < MIN_DECISIONS:
         reasons.append(f"{len(decided)} evaluations of all clusters, {MIN_DECISIONS} are needed")

@@ -176,7 +176,7 @@ class SegmentLimits:
 class Fold:
     """The state rows of one log partition as its archive grows.
 
-    At every segment's end the state is read back from the rows just stored, so that whoever checks a segment starts
+    At every segment's end the state is read back from the rows just stored, so that a check of a segment starts
     from exactly what this fold started from.
     """
 

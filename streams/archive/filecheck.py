@@ -82,7 +82,7 @@ def check_segments(root: Path, topic: str, partition: int, wanted: Wanted, since
 
 
 def _check_names(reader: PartitionReader, manifests: list[SegmentManifest]) -> None:
-    """An archive that nobody writes holds no file that its HEAD does not name."""
+    """An archive that is not being written holds no file that its HEAD does not name."""
     wanted = {HEAD_FILE, OPEN_FILE}
     for manifest in manifests:
         wanted |= {manifest.file, manifest.file.replace(".seg", ".json")}

@@ -1,6 +1,6 @@
 """Signed checkpoints: now and then the archive signs the chain heads of all its topic partitions with Ed25519.
 
-A chain of hashes can be recomputed by whoever may write the files; a signature cannot. What a checkpoint names cannot
+A chain of hashes can be recomputed by all who may write the files; a signature cannot. What a checkpoint names cannot
 be changed any more without a verifier with the public key noticing.
 """
 

@@ -278,7 +278,7 @@ class Decider:
             await self.assignment.leave(self.takes.checkpoint)
 
     async def leave_for_good(self, *_: Any, **__: Any) -> None:
-        """Do the same before the end, when nobody asks for the rows any more."""
+        """Do the same before the end, when the rows are needed no longer."""
         with ending_on_error():
             await self.assignment.leave(self.takes.checkpoint, for_good=True)
 

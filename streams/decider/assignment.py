@@ -51,7 +51,7 @@ log = logging.getLogger("fleethpa.decider")
 class Assignment:
     """The partitions that this worker owns.
 
-    `epoch` rises whenever ownership changes; whoever awaited something compares it before acting on what it held.
+    `epoch` rises whenever ownership changes; a task that awaited something compares it before it acts on the result.
     `lock` is held for the length of a take and of a hand-over, so a hand-over waits for the take that is under way.
 
     Args:

@@ -235,7 +235,7 @@ def head_after(newest: TailHead, decisions: OffsetBounds) -> TailHead:
 def continue_chain(partition: Partition, tail: Tail) -> None:
     """Let the next decision follow the newest published one, and be a full record for every HPA.
 
-    A write that only the rebuilding fold decided was never published: nobody makes it, and no outcome of it comes.
+    A write that only the rebuilding fold decided was never published: it is not made, and no outcome of it comes.
     """
     row = partition.state.row
     row.seq, row.prev = tail.newest

@@ -187,7 +187,7 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
             except BaseException as error:  # Faust would log it and idle for ever
                 die(Exit.SOFTWARE, f"loading the state failed: {error!r}", error=error)
             self._seek_epoch += 1
-            self._taken.set()  # nobody takes what was passed on before a seek
+            self._taken.set()  # what was passed on before a seek is not taken any more
 
     async def _seek_to_state(self) -> None:
         committed = await self.seek_to_committed()

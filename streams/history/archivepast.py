@@ -23,7 +23,7 @@ class ArchivePast(Past):
 
     Args:
         root: its folder.
-        checked: as of `PartitionReader`, for whoever does not compare the records otherwise.
+        checked: as of `PartitionReader`, for callers that do not compare the records otherwise.
         at_ms: as of `Past`.
     """
 
@@ -158,7 +158,7 @@ class ArchivePast(Past):
 
 
 def _clock_ms(rows: Mapping[bytes, bytes], partition: int) -> int:
-    """Log time of stored rows; 0 where they cannot be read: whoever restores them says what is wrong."""
+    """Log time of stored rows; 0 where they cannot be read: restoring them gives the error."""
     key = partition_key(partition)
     try:
         row = decode_row(key, rows.get(key, b""))

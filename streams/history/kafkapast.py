@@ -34,7 +34,7 @@ ROWS = 256
 
 
 NEARBY: Final = 64
-"""Records that are decoded at a time by whoever looks for one."""
+"""Records that are decoded at a time by a search for one."""
 
 
 class Span(NamedTuple):
@@ -115,7 +115,7 @@ class KafkaPast(Past):
         return (await asyncio.shield(self._asking))[part]
 
     async def _ask(self, consumer: AIOKafkaConsumer) -> dict[TopicPartition, Span]:
-        await asyncio.sleep(0)  # whoever else asks in this turn of the loop
+        await asyncio.sleep(0)  # other callers in this turn of the loop join
         asked, self._asked = list(self._asked), set()
         begin, end = await asyncio.gather(consumer.beginning_offsets(asked), consumer.end_offsets(asked))
         return {part: Span(begin[part], end[part]) for part in asked}
@@ -225,7 +225,7 @@ class KafkaPast(Past):
             async for record in records:
                 try:
                     return guess if seq_of(record.value) <= seq else 0
-                except BAD_JSON:  # whoever reads on from the first one names it
+                except BAD_JSON:  # reading on from the first one gives the error
                     return 0
         return 0
 
@@ -287,7 +287,7 @@ class KafkaPast(Past):
                     if written not in found.lacking.values():
                         break
             if written in found.lacking.values():
-                # An older copy was written late, so that the rows are not in order: whatever is there is looked at.
+                # An older copy was written late, so that the rows are not in order: all of them are looked at.
                 async with aclosing(kafkaclients.read_range(consumer, part, span.first, span.end)) as records:
                     async for record in records:
                         found.take(record.key, record.value)

@@ -74,7 +74,7 @@ class Past(ABC):
         self.name, self.at_ms = name, at_ms
         self.log_records_read = 0
         self.log_records_due = 0
-        """How many the question at hand reads in all, about; 0: nobody knows."""
+        """How many the question at hand reads in all, about; 0: not known."""
         self.rows_gone: set[str] = set()
         """State rows that the newest checkpoint names and the changelog has lost; what they held is not known."""
         self.remark: Callable[[str], None] = _ignore
@@ -140,7 +140,7 @@ class Past(ABC):
         """Return the offsets of the records that are kept now."""
 
     async def nearby(self, topic: str, partition: int, first: int) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
-        """Give the records from offset `first` on, for whoever looks for one that is near: in short stretches, of which
+        """Give the records from offset `first` on, to search for one that is near: in short stretches, of which
         each costs no more than it holds.
         """
         async with aclosing(self.stretches(topic, partition, first)) as stretches:
@@ -173,7 +173,7 @@ class Past(ABC):
         return True
 
     def now_ms(self) -> int:
-        """Return the present (Unix milliseconds) as whoever writes has it; 0: it is the end of the log."""
+        """Return the present (Unix milliseconds) by the writers' clock; 0: it is the end of the log."""
         return 0
 
     async def signs_of_life(self) -> Mapping[QuietProcess, int]:

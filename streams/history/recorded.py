@@ -203,7 +203,7 @@ class Expander:
     def take(self, partition: int, offset: int, value: bytes, head: RecordHead | None = None) -> Recorded | None:
         """Return the decision of a record, or None for a repeated or (see `lacking`) not yet expandable one.
 
-        `head`: of the record, for whoever has read it.
+        `head`: of the record, if it has been read.
 
         Raises WireError: the record is no decision; the text names partition and offset.
         """

@@ -153,7 +153,7 @@ async def refold(past: Past, number: int, rows: Mapping[bytes, bytes]) -> AsyncG
     """Begin to fold a log partition again from stored rows. Raises FaultError: the rows are damaged."""
     try:
         partition = Partition.restore(number, rows)
-    # As with log records: whatever a tampered row makes it stumble over.
+    # As with log records: a tampered row may lead to any exception.
     except Exception as error:
         raise FaultError(f"snapshot of log partition {number}: {type(error).__name__}: {error}") from error
     decisions = RecordedDecisions(past, number, await past.first_decision(number, partition.seq))

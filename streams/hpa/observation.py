@@ -75,7 +75,7 @@ class TargetPods:
         """Terminating or failed: never counted."""
         live = [pod for pod in rows if not (pod.deleting or pod.phase in ended)]
         self.pending = tuple(pod for pod in live if pod.phase == "Pending")
-        """Not ready whatever their metrics say."""
+        """Not ready, whichever metrics they have."""
         self.active = rows if len(live) == len(rows) and not self.pending else _but_pending(live)
         self.active_names = tuple([pod.name for pod in self.active])
         self.always_ready = all(pod.ready in ("True", "Unknown") and pod.start_ms is not None for pod in self.active)
@@ -196,7 +196,7 @@ class Observation(Struct, frozen=True, gc=False):
     pods: TargetPods = NO_PODS
     """The namespace's pods that `scale.selector` matches (none when it is empty or cannot be parsed)."""
     answers: tuple[MetricReading | None, ...] = ()
-    """One per `spec.metrics` item, same order; None where the metric's spec is invalid, so nobody asked."""
+    """One per `spec.metrics` item, same order; None where the metric's spec is invalid, so it was not asked for."""
     ambiguous: tuple[str, ...] = ()
     """`namespace/name` of all HPAs, this one among them, whose targets' selectors match one of `pods`, when they are
     two or more; the message names the first two."""

@@ -40,7 +40,7 @@ class UnreadGroups(Struct, frozen=True, gc=False, tag=True):
 
 
 PartReading = Groups | UnreadGroups | ObjectSample | ExternalSamples | MetricFailure | None
-"""What a part knows of one metric; None: its spec is invalid, so nobody asked."""
+"""What a part knows of one metric; None: its spec is invalid, so it was not asked for."""
 
 
 class PartObservation(Struct, frozen=True, gc=False):

@@ -62,7 +62,7 @@ def _container(container: Container, pod: str) -> None:
 
 def _amounts(amounts: Mapping[str, str], field: str) -> None:
     for resource, text in amounts.items():
-        # Checked before the cache, which would keep whatever is sent.
+        # Checked before the cache, which would keep every text that is sent.
         if problem := _problem(text) if len(text) <= POD_QUANTITY.most else "longer than any quantity":
             raise Refusal("invalid", f"{field}: {resource} {text[:40]!r}: {problem}")
 

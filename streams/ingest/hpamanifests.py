@@ -15,7 +15,7 @@ from streams.ingest.values import check_text
 _ANY_VERSION = "1"
 _MAX_KNOWN_BYTES = 64 * 1024 * 1024
 _MAX_ONE_BYTES = 16 * 1024
-"""A larger HPA is checked each time: whoever makes up such ones would push all others out."""
+"""A larger HPA is checked each time: many of these would push all others out of the cache."""
 
 
 class KnownHpas:

@@ -48,7 +48,7 @@ class WaitingRecord(NamedTuple, Generic[T]):
 class Merge(Generic[K, T]):
     """Queues of records, one per source partition, taken in order of their source times.
 
-    Records of one partition never overtake each other, whatever their times: the fold drops duplicates by offset. Of
+    Records of one partition stay in order, also if their times are not: the fold drops duplicates by offset. Of
     the heads of all partitions, the one with the smallest time goes first. A partition that is behind and holds
     nothing here could still bring the smallest: then nothing is taken, unless `force`d.
     """

@@ -57,7 +57,7 @@ class Conversion:
     format: str = "unknown"
     time_ms: int = 0
     received_ms: int = 0
-    """Kafka's time of the record, whatever it says itself."""
+    """Kafka's time of the record, not the time in its text."""
     pieces: list[Piece] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -103,7 +103,7 @@ class Conversion:
 
 
 def header(headers: Headers, name: str) -> str:
-    """The first header of that name, whatever its case, as text; empty without one."""
+    """The first header of that name in any case, as text; empty without one."""
     for key, value in headers:
         if key.lower() == name and value is not None:
             return value.decode("utf-8", "replace").strip()

@@ -11,7 +11,7 @@ MAX_TEXT = NAME.most
 
 _CLUSTER = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?", re.ASCII)
 _MAX_NAME = 253
-"""Of any name. Longer texts never get into a cache: whoever may write a topic could fill the memory with them."""
+"""Of any name. Longer texts never get into a cache: a client that may write a topic could fill the memory with them."""
 
 
 def is_cluster(name: str) -> bool:

@@ -51,7 +51,7 @@ REPEATS_MS: Final = 15_000
 REPORTS_MS: Final = 30_000
 """How often a member reports the same again."""
 FORGETS_MS: Final = 3_600_000
-"""A member that has not reported for so long, and has not said that it left, is counted no longer."""
+"""A member that has not reported for so long, and whose report does not show that it left, is counted no longer."""
 _MEMBER_BYTES: Final = 160
 """What a member takes beside its name, at most."""
 
@@ -91,7 +91,7 @@ def _matches(state: State) -> dict[str, CapacityMatch]:
 
 
 def _priorities(state: State, hpa: Hpa) -> Mapping[str, int]:
-    """Give the groups that an HPA is of, and its priority there. A FleetHPA takes part with its HPAs in clusters."""
+    """Give the groups that an HPA is of, and its priority there. Of a FleetHPA, its HPAs in clusters are members."""
     groups = _matches(state)
     known = hpa.groups
     if known is not None and known[0] is groups and known[1] is hpa.row.hpa:

@@ -141,7 +141,7 @@ class EntryFold(Folding):
             namespace.put_answer(query, row)
             if question:
                 namespace.note_question(question, query)
-            # Of an answer in parts the last one counts, whatever became of the others: it depends on this record alone.
+            # Of an answer in parts the last one counts, even if others were lost: it depends on this record alone.
             if head.part == head.parts - 1:
                 self.state.notify(namespace, query)
 
@@ -334,7 +334,7 @@ class EntryFold(Folding):
             self.state.put_bounded(limits.ALL_PROBLEMS, self.state.row.served, cluster, forms)
 
     def agent(self, body: AgentSet) -> None:
-        """A cluster has an agent from here on, or has one no longer: whoever reported on it before counts no more.
+        """A cluster has an agent from here on, or has one no longer: earlier reporters on it count no more.
 
         A repeat of the same report, or an older one, changes nothing.
         """

@@ -334,7 +334,7 @@ def _delete_hpa(fold: Folding, name: str, origin: Origin, uid: str = "") -> None
 
 
 def forget_hpa(fold: Folding, name: str) -> None:
-    """Delete an HPA of a cluster that nobody has reported for long."""
+    """Delete an HPA of a cluster that has not been reported for long."""
     _delete_hpa(fold, name, "cluster")
 
 

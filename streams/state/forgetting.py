@@ -1,9 +1,10 @@
 """What the fold forgets: what is too old to be read, each minute of log time, and the rest at the first record of each
 hour.
 
-When is a function of the log alone, so every fold forgets the same at the same record, whatever checkpoints there were.
+When is a function of the log alone, so every fold forgets the same at the same record, after any checkpoints.
 Whether a namespace is forgotten is read from its part 0 only, which is never ahead of its other parts after a crash.
-After a gap in the log of `LONG_MS` or more nothing is forgotten until the next hour: during it nobody could report.
+After a gap in the log of `LONG_MS` or more nothing is forgotten until the next hour: nothing could be reported
+during it.
 """
 
 from collections.abc import Iterable
@@ -31,7 +32,7 @@ REFUSED_KEPT_MS = SWEEP_MS
 SCALE_KEPT_MS = SWEEP_MS
 IDLE_KEPT_MS = SWEEP_MS
 LONG_MS = 30 * 24 * SWEEP_MS
-"""How long is kept what only a person or a departed source could give again: a cluster that nobody reports any more,
+"""How long is kept what only a person or a departed source could give again: a cluster that is not reported any more,
 commands for an HPA that does not exist, what came without an observer's session. No topic keeps such records longer.
 """
 

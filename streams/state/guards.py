@@ -32,7 +32,7 @@ GuardrailPauses = dict[str, dict[str, Pause]]
 def after_breaker(known: GuardrailPauses, body: BreakerCommand, now_ms: int) -> GuardrailPauses:
     """Give the pauses after an entry of the breaker. Those that have ended by themselves are forgotten.
 
-    A pause that waits for a person stays as it is, whatever the breaker says.
+    A pause that waits for a person is not changed by the breaker.
     """
     kept = in_force(known, now_ms)
     scope = namespace_key(body.cluster, body.namespace) if body.namespace else body.cluster

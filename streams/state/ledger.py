@@ -56,7 +56,7 @@ class DecisionRecord(Struct, frozen=True, gc=False):
 
     id: str
     key: str
-    """`cluster/namespace`; its partition is that of the log record, whatever the key hashes to."""
+    """`cluster/namespace`; its partition is that of the log record, not the one that the key hashes to."""
     seq: int
     value: bytes
     headers: list[tuple[str, bytes]]

@@ -445,6 +445,6 @@ class Namespace:
         self.registered[selector] = with_name(self.registered.get(selector, ()), hpa)
 
     def tidy(self) -> None:
-        """Drop what was made from the rest and nobody uses, at a checkpoint: it must not change a decision."""
+        """Drop what was derived from the rest and is not used, at a checkpoint: it must not change a decision."""
         if self.membership.may_hold_unused(len(self.registered)):
             self.membership.forget_unused({*self.registered, *(scale.selector for scale in self.scales.values())})

@@ -85,7 +85,7 @@ def target_key(target: Target) -> TargetName:
 def query_key(query: AnswerIdentity) -> QueryKey:
     """Identity of a question to a metrics API and of its answers: selectors in canonical form.
 
-    A Namespace is always the HPA's own, whatever its name says.
+    A Namespace is always the HPA's own; its name is not read.
     """
     return (
         query.api,

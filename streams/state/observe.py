@@ -26,7 +26,7 @@ from streams.state.timing import as_of
 _FEW = 32
 _MANY_BYTES = 64 * 1024
 """Selectors that an HPA has had since the last checkpoint but one stay in its row: with so many bytes of them the next
-checkpoint does not wait, whatever its time.
+checkpoint is made at once.
 """
 
 
@@ -71,7 +71,7 @@ class Observed(Struct, frozen=True, gc=False):
     status: dict[str, Any]
     history: History
     change: dict[str, Any]
-    """Who moved the target since the evaluation before; empty: nobody."""
+    """What moved the target since the evaluation before; empty: it was not moved."""
     moves: tuple[Stored, ...]
     restart: str
     """A restart of the log since the evaluation before, for which `history` is empty."""
@@ -82,7 +82,7 @@ class Observed(Struct, frozen=True, gc=False):
 
     @property
     def ready(self) -> int:
-        """The ready pods of the HPA's target. Pods that several HPAs would count are nobody's."""
+        """The ready pods of the HPA's target. Pods that several HPAs would count are left out."""
         return 0 if self.observation.ambiguous else self.observation.pods.running_ready
 
 

@@ -150,7 +150,7 @@ class Partition:
         state = self.state
         state.probe = probe
         expire(state, before_ms)
-        # Over a gap of the log nobody could report: who is silent shows after it.
+        # During a gap of the log nothing could be reported: silence counts from its end.
         if before_ms // SWEEP_MS < state.now_ms // SWEEP_MS and state.now_ms - before_ms < LONG_MS:
             forget(EntryFold(state))
         if record.entries:

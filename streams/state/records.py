@@ -68,7 +68,7 @@ def observed(
 ) -> dict[str, Any]:
     """Give what was observed, without the scale's resource version, which may change with every record.
 
-    `ready`: pods that are ready; they are recorded where they are fewer than half of the replicas. None: nobody asks.
+    `ready`: pods that are ready; they are recorded where they are fewer than half of the replicas. None: not needed.
     `promql`: the query of each metric for which a Prometheus was asked; empty: for none.
     """
     made: dict[str, Any] = {}

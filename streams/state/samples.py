@@ -384,7 +384,7 @@ class State:
         self.refresh(hpa)
 
     def tidy(self, namespace: Namespace) -> None:
-        """Drop what was made from the rest and nobody uses, before the namespace is stored."""
+        """Drop what was derived from the rest and is not used, before the namespace is stored."""
         for selector, names in list(namespace.registered.items()):
             if len(namespace.registered) <= len(namespace.scales) + 8:
                 break
