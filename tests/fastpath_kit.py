@@ -19,8 +19,8 @@ def checking(every: int) -> Iterator[pytest.MonkeyPatch]:
 
 
 @contextmanager
-def without_fast_path() -> Iterator[None]:
+def without_fast_path() -> Iterator[pytest.MonkeyPatch]:
     """Take the general path for each evaluation."""
     with checking(1) as patch:
         patch.setattr("streams.state.fastpath.find", lambda *_: None)
-        yield
+        yield patch

@@ -203,8 +203,9 @@ def fleet_turn(fleet: FleetRow, evaluated_ms: int, now_ms: int, period_ms: int) 
     """
     longest_ms = _longest_ms(period_ms) + 1
     if fleet.fresh:
-        missing = [name for name in fleet.accounts if name not in fleet.fresh]
-        complete_ms = max([_reported_ms(fleet, name) + longest_ms for name in missing], default=0)
+        missing = [fleet.parts.get(name) for name in fleet.accounts if name not in fleet.fresh]
+        reported_ms = [fleet.taken_ms if part is None else part.taken_ms for part in missing]
+        complete_ms = max(fleet.taken_ms, *reported_ms) + longest_ms if missing else 0
         latest_ms = evaluated_ms + period_ms + slack_ms(period_ms)
         if fleet.moved_ms:
             latest_ms = max(fleet.moved_ms, fleet.first_ms + period_ms // 2)
@@ -296,7 +297,7 @@ def divided(
     seen = totals([each.part for each in fleet.parts.values()])
     kept = structs.replace(fleet, fresh=(), first_ms=0, moved_ms=0, totals=seen, drift=(0,) * len(seen), rooms=rooms)
     members = [_member(each) for each in fleet.spec.clusters if each.name not in gone]
-    if total is None or not members:
+    if total is None or not members or (not gone and not rooms and _is_divided(fleet, total, is_enforced)):
         return kept
     # A cluster that is back, or new, begins with what it has.
     known = fleet.shares
@@ -308,6 +309,18 @@ def divided(
     if is_enforced:
         accounts |= allot(made.shares, {name: each for name, each in accounts.items() if name not in left}, maximum)
     return structs.replace(kept, accounts=accounts, shares=made.shares, since_ms=made.differs_since_ms or 0)
+
+
+def _is_divided(fleet: FleetRow, total: int, is_enforced: bool) -> bool:
+    """Say whether the newest division is of the same total, among all clusters, as the spec asks for, and allotted:
+    dividing again would give the same.
+    """
+    shares = fleet.shares
+    if fleet.since_ms or fleet.rooms or len(shares) < len(fleet.accounts) or total != sum(shares.values()):
+        return False
+    return not is_enforced or all(
+        [each.allotted and each.newest.replicas == shares[name] for name, each in fleet.accounts.items()]
+    )
 
 
 def _rooms(fleet: FleetRow, now_ms: int) -> dict[str, MemberRoom]:

@@ -288,7 +288,10 @@ class EntryFold(Folding):
         after = fleet.take_report(hpa.row.fleet, hpa.row.revision, body, self.now_ms)
         if after is not hpa.row.fleet:
             hpa.row.fleet, hpa.dirty = after, True
-            self.state.ready_or_due.add(hpa.id)
+            period_ms = self.state.settings(hpa.id.cluster).sync_period_ms
+            its = fleet.fleet_turn(after, hpa.row.evaluated_ms, self.now_ms, period_ms)
+            if its.evaluate or its.due_ms != hpa.row.next_due_ms:
+                self.state.ready_or_due.add(hpa.id)
 
     def allotment(self, body: FleetAllotment) -> None:
         """A FleetHPA gave a share to an HPA."""
