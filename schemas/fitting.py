@@ -133,8 +133,8 @@ def _check_hpa(hpa: Json, namespace: str) -> None:
         return
     of = f"HPA {namespace}/{str(metadata.get('name'))[:253]}"
     try:
-        size = len(encode(spec))
-        check(limits.HPA_SPEC, size, of)
+        encoded = encode(spec)
+        check(limits.HPA_SPEC, len(encoded), of)
         own = {name: value for name, value in metadata.items() if name != "managedFields"}
         check(limits.HPA_OBJECT, len(encode({**hpa, "metadata": own})), of)
     except RecursionError:
@@ -142,11 +142,18 @@ def _check_hpa(hpa: Json, namespace: str) -> None:
     metrics = spec.get("metrics")
     check(limits.HPA_METRICS, len(metrics) if isinstance(metrics, list) else 0, of)
     check(limits.UID, len(str(metadata.get("uid") or "")), of)
-    for path, value in _walk(spec, "spec") if size > limits.HPA_TEXT.most else ():
+    for path, value in _walk(spec, "spec") if _may_be_long(encoded) else ():
         if isinstance(value, str):
             check(limits.HPA_TEXT, len(value), f"{of}, {path},")
         elif path.endswith(".selector"):
             check(limits.HPA_SELECTOR, len(encode(value)), f"{of}, {path},")
+
+
+def _may_be_long(spec: bytes) -> bool:
+    """Whether a JSON object may have too long a text or selector: to walk all of it takes 20 times as long."""
+    if len(spec) <= limits.HPA_TEXT.most:
+        return False
+    return b"\\" in spec or b'selector":' in spec or max(map(len, spec.split(b'"'))) > limits.HPA_TEXT.most
 
 
 def _walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:

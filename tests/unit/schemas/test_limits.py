@@ -301,6 +301,37 @@ def test_an_hpa_is_ignored_for(hpa: dict[str, Any], why: str) -> None:
     assert len(noted) == 1
 
 
+LENGTHS_OF_TEXTS = st.sampled_from([1, 200, 511, 512, 513, 600])
+TEXTS = st.builds(
+    lambda length, letter: letter * length, LENGTHS_OF_TEXTS, st.sampled_from(["x", '"', "\\", "é", "\n"])
+)
+PARTS = st.recursive(
+    TEXTS | st.integers(0, 9),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["name", "selector", "own.selector"]), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+
+
+@given(parts=st.lists(PARTS, max_size=4))
+def test_an_hpa_is_ignored_for_each_text_and_selector_that_is_too_long(parts: list[Any]) -> None:
+    def is_over(value: Any, name: str = "") -> bool:
+        if isinstance(value, str):
+            return len(value) > limits.HPA_TEXT.most
+        if name.endswith(".selector") and len(encode(value)) > limits.HPA_SELECTOR.most:
+            return True
+        pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        return any(is_over(each, f".{key}") for key, each in pairs)
+
+    hpa = make_hpa()
+    hpa["spec"] |= {"parts": parts}
+    assert (IGNORED in fitted_hpa(hpa, "shop", lambda _: None)) == (
+        len(encode(hpa["spec"])) > limits.HPA_SPEC.most or is_over(hpa["spec"])
+    )
+
+
 def test_managed_fields_do_not_count() -> None:
     hpa = make_hpa()
     hpa["metadata"]["managedFields"] = [{"manager": "x" * 70_000}]
