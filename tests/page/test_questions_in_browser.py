@@ -96,6 +96,32 @@ def test_is_this_record_authentic(page: Page, stack: TroubledStack) -> None:
     in_view(page.locator("[data-identical=yes]"))
 
 
+ANSWERS = [
+    pytest.param("east/shop/checkout", ".timeline .kind-scale a", "→", id="why did it scale"),
+    pytest.param("east/shop/checkout", ".verdict", "at maxReplicas 12", id="why did it not scale"),
+    pytest.param("east/stock/feed", ".answer .chip.held", "removal budget", id="which brake held it"),
+    pytest.param("east/shop/checkout", ".would tr", "without maxReplicas", id="what would have changed it"),
+    pytest.param("east/shop/checkout", ".does a", "What if maxReplicas were 20?", id="what maxReplicas 20 would do"),
+    pytest.param("east/media/encode", ".moves tr", "kubectl", id="who else moved it"),
+    pytest.param("west/shop/checkout", ".health tr", "unable to handle", id="which metric fails"),
+    pytest.param("west/shop/checkout", ".timeline .kind-failed", "since", id="since when it fails"),
+    pytest.param("east/shop/web", ".health tr", "http_request_per_second", id="which metric has a wrong name"),
+    pytest.param("east/shop/web", ".revisions tr", "maxReplicas 6→7", id="what changed in its spec"),
+    pytest.param("east/shop/checkout", ".answer a", "Decision at", id="is the record authentic"),
+]
+
+
+@pytest.mark.parametrize("width", [1400, 768, 390])
+@pytest.mark.parametrize(("name", "where", "text"), ANSWERS)
+def test_one_click_shows_the_answer_at_each_width(
+    page: Page, stack: TroubledStack, width: int, name: str, where: str, text: str
+) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    open_hpa(page, stack, name)
+    expect(page.locator(where, has_text=text).first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_new_things_come_in_by_themselves_and_pause_stops_that(page: Page, stack: TroubledStack) -> None:
     page.goto(stack.address)
     asof = page.locator("#fleet")

@@ -19,6 +19,7 @@ from fleethpa.page.server import PageServer
 from schemas.capacity import CapacityPriority
 from schemas.observed import AutoscalerList, Command
 from tests.page.browsing import in_view, serving
+from tests.page.measure import Served
 from tests.page.screenshots import views
 from tests.unit.cli_kit import Fleet, hpa
 from tests.unit.page.test_page_capacity import UnderCeiling
@@ -65,7 +66,7 @@ def test_troubles_of_clusters_with_any_names_do_not_scroll_sideways_at_380_px(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 380])
+@pytest.mark.parametrize("width", [1400, 768, 380])
 def test_no_view_has_a_serious_violation_or_scrolls_sideways(
     browser: Browser, archived: str, scheme: Any, width: int
 ) -> None:
@@ -79,6 +80,63 @@ def test_no_view_has_a_serious_violation_or_scrolls_sideways(
         assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} scrolls sideways"
         assert page.evaluate(SCROLLED_TABLES) == [], f"a table of {name} scrolls sideways"
     context.close()
+
+
+@pytest.fixture(scope="module")
+def large() -> Iterator[str]:
+    """The page over 500 HPAs, of which some are paused, at max, or without metrics."""
+    with Served(500, varied=True) as found:
+        yield found.address
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 768, 380])
+def test_no_view_of_a_large_fleet_has_a_violation_or_hides_what_is_wrong(
+    browser: Browser, large: str, scheme: Any, width: int
+) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page = context.new_page()
+    for path in ("/", "/?q=problem:any", "/clusters", "/changes", "/rollouts", "/try"):
+        page.goto(large + path)
+        assert serious(page) == [], path
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{path} scrolls sideways"
+        assert page.evaluate(SCROLLED_TABLES) == [], f"a table of {path} scrolls sideways"
+    context.close()
+
+
+def test_a_cell_of_the_strip_is_named_and_opened(page: Page, large: str) -> None:
+    page.goto(large)
+    row = page.locator('.cells[data-cluster="c3"]')
+    second = row.locator("svg").nth(1)
+    second.scroll_into_view_if_needed()
+    with page.expect_response("**/fleet/replay*"):
+        second.hover(position={"x": 16 * 2 + 4, "y": 16 + 4})  # the third cell of the second row of that picture
+    named = "document.querySelector('.cells[data-cluster=c3]').title"
+    page.wait_for_function(f"{named} !== ''")
+    found = page.evaluate("fetch('/fleet/replay').then(answer => answer.json())")
+    name, least, most, count, _, _ = found["clusters"]["c3"][50 + 10 + 2]
+    assert page.evaluate(named) == f"c3/{name} {count} of {least} to {most}"
+    second.click(position={"x": 16 * 2 + 4, "y": 16 + 4})
+    expect(page.locator("h1")).to_contain_text(f"c3/{name}")
+    page.goto("about:blank")
+
+
+def test_the_strip_shows_another_moment_and_the_present_again(page: Page, large: str) -> None:
+    page.goto(large)
+    strip = page.locator(".strip")
+    now = strip.inner_html()
+    slider = page.locator("#moment")
+    slider.focus()
+    with page.expect_response("**/fleet/replay*"):
+        slider.press("Home")
+    expect(page.locator("#shown a")).to_contain_text("open")
+    page.wait_for_function("!document.querySelector('.cells .bad')")
+    assert strip.locator("svg path").count() > 0
+    assert strip.inner_html() != now
+    slider.press("End")
+    expect(page.locator("#shown")).to_have_text("now")
+    assert strip.inner_html() == now
+    page.goto("about:blank")
 
 
 def test_the_question_for_the_token_is_accessible(browser: Browser, tmp_path: Path) -> None:
