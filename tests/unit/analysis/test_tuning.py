@@ -37,6 +37,12 @@ def wave() -> list[EvaluationInputs]:
 
 
 @pytest.fixture(scope="module")
+def hot() -> list[EvaluationInputs]:
+    """Of a spec with too little reserve."""
+    return recorded(WAVE, spec(90, 1, 40))
+
+
+@pytest.fixture(scope="module")
 def balanced(wave: list[EvaluationInputs]) -> Tuning:
     return tune(HPA, wave)
 
@@ -106,22 +112,22 @@ def test_cost_is_never_dearer_than_balanced(wave: list[EvaluationInputs], balanc
     assert cost.chosen_on[1].replica_hours <= balanced.chosen_on[1].replica_hours * 1.001
 
 
-def test_safety_spares_half_of_the_overload_and_says_what_that_costs() -> None:
-    hot = tune(HPA, recorded(WAVE, spec(90, 1, 40)), "safety")
+def test_safety_spares_half_of_the_overload_and_says_what_that_costs(hot: list[EvaluationInputs]) -> None:
+    safe = tune(HPA, hot, "safety")
 
-    assert hot.changed
-    was, own = hot.chosen_on
+    assert safe.changed
+    was, own = safe.chosen_on
     assert was.overload_share > 0.01
     assert own.overload_share <= was.overload_share / 2
-    for was, own in (hot.chosen_on, hot.unseen):
+    for was, own in (safe.chosen_on, safe.unseen):
         assert own.replica_hours <= was.replica_hours * 1.5
         assert own.overload <= was.overload + 1e-9
 
 
-def test_safety_may_cost_more_and_says_for_what() -> None:
+def test_safety_may_cost_more_and_says_for_what(hot: list[EvaluationInputs]) -> None:
     """A lower target alone: no other rule can spare the overload at no more cost."""
     only = Within(window=(300, 300), min_replicas=(1, 1), tolerance=(0.1, None), scale_up_percent=(None, 100))
-    found = tune(HPA, recorded(WAVE, spec(90, 1, 40)), "safety", only)
+    found = tune(HPA, hot, "safety", only)
 
     assert found.costs_more
     assert found.saved < 0
@@ -131,13 +137,15 @@ def test_safety_may_cost_more_and_says_for_what() -> None:
     assert "minutes of a day) as deployed" in headline(found)
 
 
-def test_where_pods_were_in_overload_and_nothing_is_proposed_the_report_names_the_objective_to_ask_for() -> None:
+def test_where_pods_were_in_overload_and_nothing_is_proposed_the_report_names_the_objective_to_ask_for(
+    hot: list[EvaluationInputs], wave: list[EvaluationInputs]
+) -> None:
     fixed = Within(target=(90, 90), min_replicas=(1, 1), window=(300, 300), max_replicas=(40, 40))
-    found = tune(HPA, recorded(WAVE, spec(90, 1, 40)), within=fixed)
+    found = tune(HPA, hot, within=fixed)
 
     assert not found.changed
     assert "--objective safety" in relief_hint(found)[0]
-    calm = tune(HPA, recorded(WAVE, spec(40, 2, 40)), within=Within(target=(40, 40), min_replicas=(2, 2)))
+    calm = tune(HPA, wave, within=Within(target=(40, 40), min_replicas=(2, 2)))
     assert relief_hint(calm) == []
 
 

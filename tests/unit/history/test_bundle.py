@@ -52,6 +52,12 @@ def bundled(source: Path, made: Topics, folder: Path, minutes: tuple[float, floa
     return folder / "read"
 
 
+@pytest.fixture(scope="module")
+def read(root: Path, made: Topics, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of four minutes, unpacked."""
+    return bundled(root, made, tmp_path_factory.mktemp("bundle"), (14, 18))
+
+
 def decisions(root: Path, since_ms: int, until_ms: int) -> list[Recorded]:
     async def read() -> list[Recorded]:
         async with aclosing(ArchivePast(root).decisions(NUMBER, since_ms, until_ms)) as found:
@@ -64,8 +70,7 @@ def records(root: Path, topic: str) -> list[ArchivedRecord]:
     return list(PartitionReader(root, topic, NUMBER).records())
 
 
-def test_a_bundle_is_verified_and_replayed_to_the_same_bytes(root: Path, made: Topics, tmp_path: Path) -> None:
-    read = bundled(root, made, tmp_path, (14, 18))
+def test_a_bundle_is_verified_and_replayed_to_the_same_bytes(read: Path, made: Topics) -> None:
     for topic in (LOG, DECISIONS):
         held = records(read, topic)
         assert held
@@ -77,18 +82,17 @@ def test_a_bundle_is_verified_and_replayed_to_the_same_bytes(root: Path, made: T
 
 
 def test_each_decision_of_the_time_is_read_as_from_the_source_though_it_repeats_an_older_one(
-    root: Path, made: Topics, tmp_path: Path
+    root: Path, made: Topics, read: Path
 ) -> None:
     window = time_ms(made, 14), time_ms(made, 18)
-    found = decisions(bundled(root, made, tmp_path, (14, 18)), *window)
+    found = decisions(read, *window)
     assert any(each.short for each in found)
     assert [each.decision for each in found] == [each.decision for each in decisions(root, *window)]
 
 
 def test_it_begins_as_much_earlier_as_a_short_decision_may_repeat_a_full_one_and_not_more(
-    root: Path, made: Topics, tmp_path: Path
+    read: Path, made: Topics
 ) -> None:
-    read = bundled(root, made, tmp_path, (14, 18))
     log = records(read, LOG)
     assert 0 <= log[0].timestamp_ms - (time_ms(made, 14) - FULL_EVERY_MS) < 60_000
     assert log[-1].timestamp_ms < time_ms(made, 18)
@@ -102,17 +106,15 @@ def test_a_time_that_begins_before_the_log_is_read_from_its_first_record(
     assert verify_partition(Task(ArchivePast(read), NUMBER)).start == -1
 
 
-def test_a_bundle_of_a_bundle_begins_where_the_first_one_does(root: Path, made: Topics, tmp_path: Path) -> None:
-    first = bundled(root, made, tmp_path / "a", (14, 18))
-    second = bundled(first, made, tmp_path / "b", (3, 16))
-    assert records(second, LOG)[0] == records(first, LOG)[0]
+def test_a_bundle_of_a_bundle_begins_where_the_first_one_does(read: Path, made: Topics, tmp_path: Path) -> None:
+    second = bundled(read, made, tmp_path, (3, 16))
+    assert records(second, LOG)[0] == records(read, LOG)[0]
     assert verify_partition(Task(ArchivePast(second), NUMBER)).fault == ""
 
 
-def test_the_same_records_make_the_same_bytes(root: Path, made: Topics, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        bundled(root, made, tmp_path / name, (14, 18))
-    assert (tmp_path / "a" / "bundle.tar").read_bytes() == (tmp_path / "b" / "bundle.tar").read_bytes()
+def test_the_same_records_make_the_same_bytes(root: Path, read: Path, made: Topics, tmp_path: Path) -> None:
+    bundled(root, made, tmp_path, (14, 18))
+    assert (tmp_path / "bundle.tar").read_bytes() == (read.parent / "bundle.tar").read_bytes()
 
 
 def test_a_bundle_that_would_be_too_large_is_refused(
