@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVar
 
 import click
 
@@ -389,19 +389,7 @@ async def prove_native_absent(
             verdict = await Canary(client, namespace, lasts_s, lambda _: None).prove()
     finally:
         await client.close()
-    settings = ClusterSettings(native_controller=verdict, native_evidence=WITNESSED if verdict == "present" else None)
-    body = SettingsSet(
-        cluster=cluster, settings=settings, author=session.config.author, reason=written["reason"] or what
-    )
-    writes = [PlannedRecord(f"settings of {cluster} changed: native-controller={verdict}", body, cluster)]
-    foresight = present.foresee(writes)
-    found = concerns("clusters prove-native-absent", foresight, writes)
-    if foresight.changed_modes() or any(concern.harmful for concern in found):
-        confirm(session, found, written["yes"], "clusters prove-native-absent")
-    else:
-        show(session, found)
-    async with session.writer() as writer:
-        code = await write_all(session, writer, writes, written["wait"])
+    code = await _record_verdict(session, present, cluster, verdict, written | {"reason": written["reason"] or what})
     if verdict == "absent":
         return code
     session.report(
@@ -412,3 +400,20 @@ async def prove_native_absent(
         )
     )
     return max(code, ANSWER_IS_NO)
+
+
+async def _record_verdict(
+    session: Session, present: Present, cluster: str, verdict: Literal["present", "absent"], written: dict[str, Any]
+) -> int:
+    """Record whether a native controller runs, after a confirmation where that changes modes or does harm."""
+    settings = ClusterSettings(native_controller=verdict, native_evidence=WITNESSED if verdict == "present" else None)
+    body = SettingsSet(cluster=cluster, settings=settings, author=session.config.author, reason=written["reason"])
+    writes = [PlannedRecord(f"settings of {cluster} changed: native-controller={verdict}", body, cluster)]
+    foresight = present.foresee(writes)
+    found = concerns("clusters prove-native-absent", foresight, writes)
+    if foresight.changed_modes() or any(concern.harmful for concern in found):
+        confirm(session, found, written["yes"], "clusters prove-native-absent")
+    else:
+        show(session, found)
+    async with session.writer() as writer:
+        return await write_all(session, writer, writes, written["wait"])

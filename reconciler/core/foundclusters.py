@@ -233,7 +233,11 @@ def _refusal(cluster: JsonView, user: JsonView, allowed: Allowed) -> str:
         )
     if user.get("auth-provider"):
         return "user.auth-provider is not supported for found clusters: use a token, a certificate or exec"
-    plugin = user.get("exec") or {}
+    return _plugin_refusal(user.get("exec") or {}, allowed)
+
+
+def _plugin_refusal(plugin: JsonView, allowed: Allowed) -> str:
+    """As `_refusal`, of the exec plugin; empty without one."""
     if plugin and plugin.get("command") not in allowed.exec_plugins:
         return (
             f"user.exec.command {plugin.get('command')!r} is not one of the plugins that found clusters may run "

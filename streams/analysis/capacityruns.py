@@ -134,67 +134,78 @@ def run_ceiling(
 
     `members`: the HPAs of the group; others are left out.
     """
-    hpas: dict[str, _Hpa] = {}
-    whole, peak, peak_ms, above, since_ms, last_ms = _Spans(), 0, 0, 0, 0, 0
+    ceiling = _Ceiling(limit, members)
     for now_ms, moment in groupby(sorted(events), attrgetter("time_ms")):
-        _pass(hpas, now_ms - last_ms)
-        since_ms, last_ms = since_ms or now_ms, now_ms
-        for event in moment:
-            _take(hpas, event, members)
-        _grant(hpas, limit, now_ms)
-        whole.see(any(each.wants > each.has for each in hpas.values()), now_ms)
-        total = sum([each.wants * each.weight for each in hpas.values()])
-        if total > peak:
-            peak, peak_ms = total, now_ms
-        had = sum([each.has * each.weight for each in hpas.values()])
-        above = max(above, had if had > limit else 0)
-    if not hpas:
-        return None
-    _pass(hpas, until_ms - last_ms)
-    for spans in (whole, *[each.spans for each in hpas.values()]):
-        spans.see(False, until_ms)
-    begin_ms, end_ms = whole.longest
-    return CapacityTest(
-        limit=limit,
-        hpas=len(hpas),
-        since_ms=since_ms,
-        until_ms=until_ms,
-        peak=peak,
-        peak_ms=peak_ms,
-        above=above,
-        times=len(whole.closed),
-        minutes=whole.minutes,
-        longest_minutes=(end_ms - begin_ms) / 60_000,
-        longest_since_ms=begin_ms,
-        without_use=sorted([name for name, each in hpas.items() if not each.weight]),
-        held=_held(hpas),
-    )
+        ceiling.take(now_ms, moment)
+    return ceiling.result(until_ms) if ceiling.hpas else None
 
 
-def _take(hpas: dict[str, _Hpa], event: WantedReplicas, members: Mapping[str, CeilingMember]) -> None:
-    """An HPA is first seen with what it has; what it gives up is given up at once."""
-    if event.hpa not in hpas:
-        member = members.get(event.hpa)
-        if member is None:
-            return
-        hpas[event.hpa] = _Hpa(member, event.current)
-    hpa = hpas[event.hpa]
-    hpa.wants = event.wanted
-    hpa.has = min(hpa.has, hpa.wants)
+class _Ceiling:
+    """A ceiling that is run: its HPAs, and what it held back so far."""
 
+    def __init__(self, limit: int, members: Mapping[str, CeilingMember]) -> None:
+        self.hpas: dict[str, _Hpa] = {}
+        self._limit, self._members = limit, members
+        self._whole = _Spans()
+        self._peak, self._peak_ms, self._above = 0, 0, 0
+        self._since_ms, self._last_ms = 0, 0
 
-def _grant(hpas: Mapping[str, _Hpa], limit: int, now_ms: int) -> None:
-    claims = [CapacityClaim(name, each.has, each.wants, each.priority, each.weight) for name, each in hpas.items()]
-    for name, more in granted(limit, claims).items():
-        hpa = hpas[name]
-        hpa.has += more
-        hpa.most = max(hpa.most, hpa.wants - hpa.has)
-        hpa.spans.see(hpa.wants > hpa.has, now_ms)
+    def take(self, now_ms: int, events: Iterable[WantedReplicas]) -> None:
+        """Take what HPAs want from now on."""
+        self._pass(now_ms)
+        self._since_ms = self._since_ms or now_ms
+        for event in events:
+            self._want(event)
+        self._grant(now_ms)
+        hpas = self.hpas.values()
+        self._whole.see(any(each.wants > each.has for each in hpas), now_ms)
+        total, had = sum([each.wants * each.weight for each in hpas]), sum([each.has * each.weight for each in hpas])
+        if total > self._peak:
+            self._peak, self._peak_ms = total, now_ms
+        self._above = max(self._above, had if had > self._limit else 0)
 
+    def _want(self, event: WantedReplicas) -> None:
+        """An HPA is first seen with what it has; what it gives up is given up at once."""
+        member = self._members.get(event.hpa)
+        if member is not None:
+            hpa = self.hpas.setdefault(event.hpa, _Hpa(member, event.current))
+            hpa.wants = event.wanted
+            hpa.has = min(hpa.has, hpa.wants)
 
-def _pass(hpas: Mapping[str, _Hpa], span_ms: int) -> None:
-    for hpa in hpas.values():
-        hpa.missing_ms += (hpa.wants - hpa.has) * span_ms
+    def _grant(self, now_ms: int) -> None:
+        claims = [CapacityClaim(name, hpa.has, hpa.wants, hpa.priority, hpa.weight) for name, hpa in self.hpas.items()]
+        for name, more in granted(self._limit, claims).items():
+            hpa = self.hpas[name]
+            hpa.has += more
+            hpa.most = max(hpa.most, hpa.wants - hpa.has)
+            hpa.spans.see(hpa.wants > hpa.has, now_ms)
+
+    def _pass(self, now_ms: int) -> None:
+        for hpa in self.hpas.values():
+            hpa.missing_ms += (hpa.wants - hpa.has) * (now_ms - self._last_ms)
+        self._last_ms = now_ms
+
+    def result(self, until_ms: int) -> CapacityTest:
+        """End the run. There is an HPA at least."""
+        self._pass(until_ms)
+        for spans in (self._whole, *[each.spans for each in self.hpas.values()]):
+            spans.see(False, until_ms)
+        begin_ms, end_ms = self._whole.longest
+        return CapacityTest(
+            limit=self._limit,
+            hpas=len(self.hpas),
+            since_ms=self._since_ms,
+            until_ms=until_ms,
+            peak=self._peak,
+            peak_ms=self._peak_ms,
+            above=self._above,
+            times=len(self._whole.closed),
+            minutes=self._whole.minutes,
+            longest_minutes=(end_ms - begin_ms) / 60_000,
+            longest_since_ms=begin_ms,
+            without_use=sorted([name for name, each in self.hpas.items() if not each.weight]),
+            held=_held(self.hpas),
+        )
 
 
 def _held(hpas: Mapping[str, _Hpa]) -> list[HeldHpa]:

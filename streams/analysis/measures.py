@@ -7,6 +7,7 @@ Autopilot defines it (EuroSys 2020). `docs/backtest.md` writes them out. The log
 """
 
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
@@ -167,21 +168,21 @@ def oracle(moments: Sequence[Moment], least: int, most: int, start_up_ms: int = 
     wanted = [None if m.need is None else bounded(demand(m.need), least, most) for m in moments]
     if not start_up_ms:
         return wanted
-    found: list[int | None] = [None] * len(moments)
-    ahead: list[int] = []  # indices of the window, demands falling
-    head, upto = 0, 0
+    found: list[int | None] = []
+    ahead: deque[tuple[int, int]] = deque()  # index and demand of the window, demands falling
+    coming = iter(enumerate(moments))
+    later = next(coming, None)
     for index, moment in enumerate(moments):
-        while upto < len(moments) and moments[upto].time_ms <= moment.time_ms + start_up_ms:
-            own = wanted[upto]
+        while later is not None and later[1].time_ms <= moment.time_ms + start_up_ms:
+            own = wanted[later[0]]
             if own is not None:
-                while len(ahead) > head and (wanted[ahead[-1]] or 0) <= own:
+                while ahead and ahead[-1][1] <= own:
                     ahead.pop()
-                ahead.append(upto)
-            upto += 1
-        while head < len(ahead) and ahead[head] < index:
-            head += 1
-        if wanted[index] is not None:
-            found[index] = wanted[ahead[head]]
+                ahead.append((later[0], own))
+            later = next(coming, None)
+        while ahead and ahead[0][0] < index:
+            ahead.popleft()
+        found.append(None if wanted[index] is None else ahead[0][1])
     return found
 
 
