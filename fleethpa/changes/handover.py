@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVa
 import click
 
 from fleethpa.changes.foresight import Present, concerns
-from fleethpa.changes.writing import Concern, PlannedRecord, confirm, show, write_all
+from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, confirm, show, write_all
 from fleethpa.fleet.finding import no_such_cluster
 from fleethpa.fleet.members import member_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, Ref, named_namespace, parse_ref
@@ -157,12 +157,12 @@ class HandOver(ABC, Generic[T]):
     """The recorded reason where the user gives none."""
 
     def __init__(
-        self, session: Session, place: Place, hpas: NativeHpas, state: FleetState, written: dict[str, Any]
+        self, session: Session, place: Place, hpas: NativeHpas, state: FleetState, options: WriteOptions
     ) -> None:
-        """`written`: the options of a command that writes."""
+        """`options`: of a command that writes."""
         self.session, self.place, self.hpas, self.state = session, place, hpas, state
-        self._is_dry_run, self._yes, self._wait = written["dry_run"], written["yes"], written["wait"]
-        self.author, self.reason = session.config.author, written["reason"] or self.because
+        self._is_dry_run, self._yes, self._wait = options.dry_run, options.yes, options.wait
+        self.author, self.reason = session.config.author, options.reason or self.because
         self.by_agent = has_agent(state, place.cluster)
         """Only the cluster's agent may record what is there."""
 
@@ -359,14 +359,14 @@ WITNESSED: Final = "it wrote the status of the canary HPA"
 
 
 async def prove_native_absent(
-    session: Session, cluster: str, namespace: str, lasting: str, written: dict[str, Any]
+    session: Session, cluster: str, namespace: str, lasting: str, options: WriteOptions
 ) -> int:
     """Create a canary HPA, look whether anybody writes its status, and record the verdict; returns the exit code.
 
     Args:
         namespace: where the canary is created.
         lasting: how long its status must stay empty, as `45s`.
-        written: the options of a command that writes.
+        options: of a command that writes.
 
     Raises:
         CommandError: the cluster is not known (exit 4) or has no context (2), refuses (1) or does not answer (3).
@@ -381,7 +381,7 @@ async def prove_native_absent(
         if cluster not in state.clusters:
             raise no_such_cluster(cluster, state)
         what = f"canary HPA in {namespace} for {lasting}"
-        if written["dry_run"]:
+        if options.dry_run:
             session.out(f"{cluster}: {what} (dry run)")
             return OK
         session.note(f"{cluster}: {what}, whose target does not exist …")
@@ -389,7 +389,7 @@ async def prove_native_absent(
             verdict = await Canary(client, namespace, lasts_s, lambda _: None).prove()
     finally:
         await client.close()
-    code = await _record_verdict(session, present, cluster, verdict, written | {"reason": written["reason"] or what})
+    code = await _record_verdict(session, present, cluster, verdict, options._replace(reason=options.reason or what))
     if verdict == "absent":
         return code
     session.report(
@@ -403,17 +403,17 @@ async def prove_native_absent(
 
 
 async def _record_verdict(
-    session: Session, present: Present, cluster: str, verdict: Literal["present", "absent"], written: dict[str, Any]
+    session: Session, present: Present, cluster: str, verdict: Literal["present", "absent"], options: WriteOptions
 ) -> int:
     """Record whether a native controller runs, after a confirmation where that changes modes or does harm."""
     settings = ClusterSettings(native_controller=verdict, native_evidence=WITNESSED if verdict == "present" else None)
-    body = SettingsSet(cluster=cluster, settings=settings, author=session.config.author, reason=written["reason"])
+    body = SettingsSet(cluster=cluster, settings=settings, author=session.config.author, reason=options.reason)
     writes = [PlannedRecord(f"settings of {cluster} changed: native-controller={verdict}", body, cluster)]
     foresight = present.foresee(writes)
     found = concerns("clusters prove-native-absent", foresight, writes)
     if foresight.changed_modes() or any(concern.harmful for concern in found):
-        confirm(session, found, written["yes"], "clusters prove-native-absent")
+        confirm(session, found, options.yes, "clusters prove-native-absent")
     else:
         show(session, found)
     async with session.writer() as writer:
-        return await write_all(session, writer, writes, written["wait"])
+        return await write_all(session, writer, writes, options.wait)

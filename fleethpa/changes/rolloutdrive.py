@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import structs
@@ -17,7 +17,7 @@ from msgspec import structs
 from fleethpa.changes.rollouts import RolloutMark, StagedRollout, manifest_part, marked, members, rollouts_in
 from fleethpa.changes.schedules import ANNOTATION as SCHEDULE_ANNOTATION
 from fleethpa.changes.schedules import annotation_of, renewed
-from fleethpa.changes.writing import RECORDED, PlannedRecord, central_record, write_all
+from fleethpa.changes.writing import RECORDED, PlannedRecord, WriteOptions, central_record, write_all
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found
@@ -235,11 +235,11 @@ class WaveDrive:
     """Begins waves and watches them, until the last is over or one fails."""
 
     def __init__(
-        self, session: Session, plan: RolloutMark, examples: Mapping[str, Json], written: dict[str, Any]
+        self, session: Session, plan: RolloutMark, examples: Mapping[str, Json], options: WriteOptions
     ) -> None:
         self._session, self._plan, self._examples = session, plan, examples
         self._author = session.config.author
-        self._reason: str = written["reason"] or plan.reason
+        self._reason: str = options.reason or plan.reason
 
     async def run(self, first: int) -> int:
         """Begin this wave, as far as it has not begun, and those after it; returns the exit code."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, usage
-from fleethpa.frame.options import parse_duration_ms, together
+from fleethpa.frame.options import gathered, parse_duration_ms, together
 from fleethpa.frame.session import Session
 from schemas.entries import Body
 from schemas.keys import HpaId
@@ -75,18 +75,27 @@ def _checked_wait(_: click.Context, __: click.Parameter, wait: str) -> str:
     return wait
 
 
-change_options = together(
-    click.option("--reason", default="", show_default=False, help="Why; recorded together with your name."),
-    click.option("--author", metavar="NAME", help="Who is recorded [default: you, or who started the CI job]."),
-    click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing."),
-    click.option("--yes", is_flag=True, help="Skip the confirmation. Required in scripts."),
+class WriteOptions(NamedTuple):
+    """The options of a command that writes; `wait`: how long until its records have to be in the log, as `5s`."""
+
+    reason: str
+    dry_run: bool
+    yes: bool
+    wait: str = RECORDED
+
+
+_REASON: Final = click.option("--reason", default="", show_default=False, help="Why; recorded together with your name.")
+_AUTHOR: Final = click.option(
+    "--author", metavar="NAME", help="Who is recorded [default: you, or who started the CI job]."
 )
-write_options = together(
-    change_options,
-    click.option(
-        "--wait", default="5s", callback=_checked_wait, help="How long to wait until it is recorded (0s: do not wait)."
-    ),
+_DRY_RUN: Final = click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing.")
+_YES: Final = click.option("--yes", is_flag=True, help="Skip the confirmation. Required in scripts.")
+_WAIT: Final = click.option(
+    "--wait", default="5s", callback=_checked_wait, help="How long to wait until it is recorded (0s: do not wait)."
 )
+change_options = together(_AUTHOR, gathered("options", WriteOptions, _REASON, _DRY_RUN, _YES))
+write_options = together(_AUTHOR, gathered("options", WriteOptions, _REASON, _DRY_RUN, _YES, _WAIT))
+"""The function gets one argument `options`; the author is part of the session's configuration."""
 
 
 def confirm(session: Session, concerns: Sequence[Concern], yes: bool, verb: str) -> None:
@@ -116,7 +125,7 @@ async def change(
     verb: str,
     writes: Sequence[PlannedRecord],
     concerns: Sequence[Concern],
-    written: Mapping[str, Any],
+    options: WriteOptions,
     *,
     code: int = OK,
     asks: bool = True,
@@ -132,17 +141,17 @@ async def change(
 
     Raises CommandError: as `confirm` and `write_all`.
     """
-    if written["dry_run"]:
+    if options.dry_run:
         show(session, concerns)
         return max(code, dry_run(session, writes))
     if not writes:
         return code
     if asks:
-        confirm(session, concerns, written["yes"], verb)
+        confirm(session, concerns, options.yes, verb)
     else:
         show(session, concerns)
     async with session.writer() as writer:
-        return max(code, await write_all(session, writer, writes, written.get("wait", RECORDED)))
+        return max(code, await write_all(session, writer, writes, options.wait))
 
 
 async def write_all(

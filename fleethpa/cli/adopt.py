@@ -25,7 +25,7 @@ from fleethpa.changes.adoption import adopt_plan
 from fleethpa.changes.fleetmanifests import fleet_records, present_manifest, whole_of
 from fleethpa.changes.foresight import Foresight, Present, concerns, refusal_errors
 from fleethpa.changes.handover import HandOver, Place, Plan, about, native_hpas, native_objects, place_options
-from fleethpa.changes.writing import Concern, PlannedRecord, confirm, write_all, write_options
+from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, confirm, write_all, write_options
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
@@ -52,7 +52,7 @@ DROPPED = ("uid", "resourceVersion", "generation", "creationTimestamp", "managed
 @write_options
 @command_options()
 @place_options("adopt")
-def adopt(session: Session, /, place: Place, folder: str, mode: Any, **written: Any) -> int:
+def adopt(session: Session, /, place: Place, folder: str, mode: Any, options: WriteOptions) -> int:
     """Move a cluster's own HPAs into fleethpa: save each to a file, create the central one, delete the native one.
 
     The central HPA writes nothing while the native one exists, so the target is never driven by both. A run that was
@@ -61,23 +61,23 @@ def adopt(session: Session, /, place: Place, folder: str, mode: Any, **written: 
     @fleet/NAMESPACE/NAME with -C EAST,WEST makes one FleetHPA of the HPAs of that name in these clusters.
     """
     begin = _adopt_fleet if place.cluster == FLEET else _adopt
-    return session.run(begin(session, place, Path(folder), mode, written))
+    return session.run(begin(session, place, Path(folder), mode, options))
 
 
-async def _adopt(session: Session, place: Place, folder: Path, mode: Any, written: dict[str, Any]) -> int:
+async def _adopt(session: Session, place: Place, folder: Path, mode: Any, options: WriteOptions) -> int:
     async with native_hpas(session, place.cluster) as hpas:
         natives = await native_objects(hpas, place)
         async with session.past() as past:
             state, present = await read_state(past), await Present.read(past)
         plan = adopt_plan(state, place, natives, mode)
-        adoption = _Adoption(session, place, hpas, state, written, folder=folder, mode=mode)
+        adoption = _Adoption(session, place, hpas, state, options, folder=folder, mode=mode)
         _look_ahead(adoption, plan, present)
         if not (plan.moved or plan.gone or plan.problems):
             _nothing_to_adopt(session, state, place)
         return await adoption.climb(plan)
 
 
-async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Any, written: dict[str, Any]) -> int:
+async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Any, options: WriteOptions) -> int:
     """Make one FleetHPA of the HPAs of its name in some clusters: first its records, then the steps in each cluster.
 
     Nothing is done where one of the clusters cannot take part.
@@ -90,12 +90,12 @@ async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Any, 
         plans, objects = await _fleet_plans(state, whole, clients)
         if code := _report_problems(session, plans):
             return code
-        records = _records_of(session, state, whole, objects, mode, written)
+        records = _records_of(session, state, whole, objects, mode, options)
         if _is_adopted(state.hpas.get(whole), plans):
             session.out(f"{whole}: nothing to adopt")
             return OK
         starts = {HpaId(each.cluster, each.namespace, whole.name): each for each in records}
-        sure = written | {"yes": True}
+        sure = options._replace(yes=True)
         ladders = {
             name: _Adoption(
                 session, Place(name, *whole[1:]), client, state, sure, folder=folder, mode=mode, starts=starts
@@ -108,10 +108,10 @@ async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Any, 
         at_once = [each for each in records if each.cluster not in begun]
         count, clusters = counted(len(moved), "native HPA"), ", ".join(sorted(plans))
         text = f"adopt deletes {count} and makes {whole} of the HPAs in {clusters}"
-        code = await _begin_whole(session, f"adopt {whole}", at_once, Concern(text), written)
+        code = await _begin_whole(session, f"adopt {whole}", at_once, Concern(text), options)
         for name, ladder in ladders.items():
             code = code or await ladder.climb(plans[name])
-        if code == OK and not written["dry_run"]:
+        if code == OK and not options.dry_run:
             session.note(f"Next: fleethpa describe {whole}")
             session.note(f"Back: fleethpa release {whole}")
         return code
@@ -136,15 +136,15 @@ def _is_adopted(known: HpaView | None, plans: Mapping[str, Plan[Json]]) -> bool:
 
 
 async def _begin_whole(
-    session: Session, what: str, records: list[PlannedRecord], concern: Concern, written: dict[str, Any]
+    session: Session, what: str, records: list[PlannedRecord], concern: Concern, options: WriteOptions
 ) -> int:
     """Write the records of the whole and of clusters where no native HPA is deleted; returns the exit code."""
-    if written["dry_run"]:
+    if options.dry_run:
         session.lines(f"{each.subject} (dry run)" for each in records)
         return OK
-    confirm(session, [concern], written["yes"], what)
+    confirm(session, [concern], options.yes, what)
     async with session.writer() as writer:
-        return await write_all(session, writer, records, written["wait"], must_arrive=True)
+        return await write_all(session, writer, records, options.wait, must_arrive=True)
 
 
 async def _fleet_plans(
@@ -198,9 +198,9 @@ def _report_problems(session: Session, plans: Mapping[str, Plan[Json]]) -> int:
 
 
 def _records_of(
-    session: Session, state: FleetState, whole: HpaId, objects: Mapping[str, Json], mode: Any, written: dict[str, Any]
+    session: Session, state: FleetState, whole: HpaId, objects: Mapping[str, Json], mode: Any, options: WriteOptions
 ) -> list[PlannedRecord]:
-    reason = written["reason"] or _Adoption.because
+    reason = options.reason or _Adoption.because
     known = state.hpas.get(whole)
     if known is None or known.fleet is None:
         return fleet_records(whole_of(whole, objects), state, session.now_ms(), mode, session.config.author, reason)

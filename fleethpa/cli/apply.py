@@ -29,7 +29,7 @@ from fleethpa.changes.manifests import (
 )
 from fleethpa.changes.schedules import kept_by
 from fleethpa.changes.versions import rules_in, version_errors, version_warnings
-from fleethpa.changes.writing import PlannedRecord, central_record, change, deleted_record, write_options
+from fleethpa.changes.writing import PlannedRecord, WriteOptions, central_record, change, deleted_record, write_options
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.capacity import CAPACITY_KIND, no_such_group
 from fleethpa.fleet.finding import chosen, matching_clusters
@@ -59,7 +59,7 @@ from streams.state.foldhpas import Claim
 @write_options
 @command_options()
 def delete(
-    session: Session, /, selection: Selection, filenames: tuple[str, ...], ignore_not_found: bool, **written: Any
+    session: Session, /, selection: Selection, filenames: tuple[str, ...], ignore_not_found: bool, options: WriteOptions
 ) -> int:
     """Delete central HPAs; the workloads keep their replicas. A cluster's own HPA is deleted with kubectl."""
     read = read_input(filenames)
@@ -75,18 +75,18 @@ def delete(
 
     async def work() -> int:
         state = await fleet_now(session)
-        found = _deleted_groups(session, groups, state, ignore_not_found, written["reason"])
+        found = _deleted_groups(session, groups, state, ignore_not_found, options.reason)
         writes: list[PlannedRecord] = []
         if refs or selection.labels is not None:
-            writes = _writes(session, state, wanted, ignore_not_found, written["reason"])
+            writes = _writes(session, state, wanted, ignore_not_found, options.reason)
         if not writes and not found:
             session.note(f"Nothing to delete: no HPA found in {wanted}.")
             return 0
         async with session.past() as past:
             foresight = (await Present.read(past)).foresee(writes)
         asked = [*concerns("delete", foresight, writes), *group_concerns(found, state)]
-        code = await change(session, "delete", writes + found, asked, written)
-        for text in foresight.handed_over() if not written["dry_run"] else ():
+        code = await change(session, "delete", writes + found, asked, options)
+        for text in foresight.handed_over() if not options.dry_run else ():
             session.note(text)
         return code
 
@@ -155,7 +155,7 @@ def apply(
     namespace: str | None,
     validate: FieldValidation,
     mode: Any,
-    **written: Any,
+    options: WriteOptions,
 ) -> int:
     """Create or change central HPAs from autoscaling/v2, v1 or v2beta2 manifests, FleetHPAs and CapacityGroups.
 
@@ -170,25 +170,25 @@ def apply(
         async with session.past() as past:
             state, present = await read_state(past), await Present.read(past)
         targets = _targets(state, read, clusters, session.config.contexts)
-        plan = _plan(session, read, state, targets, namespace, mode, written["reason"])
+        plan = _plan(session, read, state, targets, namespace, mode, options.reason)
         for number, each in enumerate(fleets):
             made = fleet_manifest(each, namespace or DEFAULT_NAMESPACE)
             if (problem := unknown_member(made, state, session.config.contexts)) is not None:
                 plan.problems.append(problem)
                 continue
             author, revision = session.config.author, session.now_ms() + number
-            plan.writes += fleet_records(made, state, revision, mode or each.mode, author, written["reason"])
+            plan.writes += fleet_records(made, state, revision, mode or each.mode, author, options.reason)
         foresight = _look_ahead(plan, present)
         refused = refused_groups(groups, state)
         plan.problems += refused.values()
         kept = [each for each in groups if each.name not in refused]
-        ceilings = applied_groups(kept, state, session.now_ms(), session.config.author, written["reason"])
+        ceilings = applied_groups(kept, state, session.now_ms(), session.config.author, options.reason)
         found = [*concerns("apply", foresight, plan.writes), *group_concerns(ceilings, state)]
         code = _report(session, plan)
         changed = {getattr(write.body, "name", "") for write in ceilings}
         session.lines(f"capacitygroup {group.name} unchanged" for group in kept if group.name not in changed)
-        code = await change(session, "apply", plan.writes + ceilings, found, written, code=code)
-        if not written["dry_run"]:
+        code = await change(session, "apply", plan.writes + ceilings, found, options, code=code)
+        if not options.dry_run:
             for text in foresight.handed_over():
                 session.note(text)
             _say_mode(session, plan)

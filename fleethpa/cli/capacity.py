@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from fleethpa.changes.capacitygroups import CapacityGroup, deleted_groups, group_concerns, read_capacity_group
-from fleethpa.changes.writing import change, write_options
+from fleethpa.changes.writing import WriteOptions, change, write_options
 from fleethpa.fleet.capacity import group_listing, member_rows, named_groups
 from fleethpa.fleet.filters import AskedPeriod, period_options
 from fleethpa.fleet.state import fleet_now, read_state
@@ -134,14 +134,14 @@ def describe(session: Session, name: str) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
 @write_options
 @command_options()
-def delete(session: Session, /, names: tuple[str, ...], **written: Any) -> int:
+def delete(session: Session, /, names: tuple[str, ...], options: WriteOptions) -> int:
     """Delete CapacityGroups: they bound nothing any more; no HPA and no workload is deleted."""
 
     async def work() -> int:
         state = await fleet_now(session)
         found = [group.name for group in named_groups(state, names)]
-        writes = deleted_groups(found, session.now_ms(), session.config.author, written["reason"])
-        return await change(session, "capacity delete", writes, list(group_concerns(writes, state)), written)
+        writes = deleted_groups(found, session.now_ms(), session.config.author, options.reason)
+        return await change(session, "capacity delete", writes, list(group_concerns(writes, state)), options)
 
     return session.run(work())
 

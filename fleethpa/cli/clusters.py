@@ -13,7 +13,15 @@ from msgspec import structs
 
 from fleethpa.changes import agents as agentclusters
 from fleethpa.changes.handover import prove_native_absent
-from fleethpa.changes.writing import Concern, PlannedRecord, change, check_writes, write_all, write_options
+from fleethpa.changes.writing import (
+    Concern,
+    PlannedRecord,
+    WriteOptions,
+    change,
+    check_writes,
+    write_all,
+    write_options,
+)
 from fleethpa.fleet.access import Access, review, wanted
 from fleethpa.fleet.doctor import access_check, finding_checks, line, listing, report_sum
 from fleethpa.fleet.members import KnownMembers, are_found, fixed_options, found_options, look_up_members
@@ -94,13 +102,13 @@ def check(
 )
 @write_options
 @command_options()
-def prove(session: Session, /, name: str, canary_namespace: str, canary_wait: str, **written: Any) -> int:
+def prove(session: Session, /, name: str, canary_namespace: str, canary_wait: str, options: WriteOptions) -> int:
     """Find out with a canary HPA whether a native HPA controller runs in CLUSTER, and record it; exit 1 if one does.
 
     With your own credentials (--kubeconfig): for a cluster with an agent, which may not record this. In other clusters
     `fleethpa run observer --prove-native-absent` does the same.
     """
-    return session.run(prove_native_absent(session, name, canary_namespace, canary_wait, written))
+    return session.run(prove_native_absent(session, name, canary_namespace, canary_wait, options))
 
 
 @clusters.command("rbac")
@@ -225,35 +233,35 @@ def _check_custom(custom: tuple[str, ...]) -> None:
 @click.option("-o", "--output", "path", type=click.Path(dir_okay=False), help="Write the manifests to this file.")
 @write_options
 @command_options()
-def add(session: Session, /, name: str, path: str | None, **options: Any) -> int:
+def add(session: Session, /, name: str, path: str | None, options: WriteOptions, **agent: Any) -> int:
     """Register cluster NAME with an agent, create its topics and permissions, and print the agent's manifests.
 
     From then on only reports on the agent's own topic count for the cluster. Apply the manifests in the cluster,
     after a Secret fleethpa-kafka with the agent's client.properties.
     """
-    _check_names(options["namespaces"], options["home"], options["custom"])
-    principal = options["principal"].format(name=name)
+    _check_names(agent["namespaces"], agent["home"], agent["custom"])
+    principal = agent["principal"].format(name=name)
     settings = client_settings(session.config)
 
     async def work() -> tuple[int, AgentSet]:
         async with connecting(settings.bootstrap_servers):
             registry = await agentclusters.read_registry(settings)
-        made = agentclusters.new_agent(registry, name, options["max_namespaces"], options["max_hpas"])
-        made = structs.replace(made, author=session.config.author, reason=options["reason"])
+        made = agentclusters.new_agent(registry, name, agent["max_namespaces"], agent["max_hpas"])
+        made = structs.replace(made, author=session.config.author, reason=options.reason)
         writes = [PlannedRecord(f"cluster {name} added with an agent, incarnation {made.incarnation}", made, name)]
-        if options["dry_run"]:
+        if options.dry_run:
             for topic in (made.topics.reports, made.topics.orders):
                 session.note(f"topic/{topic} would be created")
             check_writes(writes)
             session.note(f"{writes[0].subject} (dry run)")
             return OK, made
         async with connecting(settings.bootstrap_servers):
-            for topic in await agentclusters.create_topics(settings, made.topics, options["replication_factor"]):
+            for topic in await agentclusters.create_topics(settings, made.topics, agent["replication_factor"]):
                 session.note(f"topic/{topic} created")
-            if not options["no_acls"] and not await agentclusters.allow(settings, made.topics, principal):
+            if not agent["no_acls"] and not await agentclusters.allow(settings, made.topics, principal):
                 session.warn("these brokers enforce no permissions: anyone may write the agent's topic")
         async with session.writer() as writer:
-            code = await write_all(session, writer, writes, options["wait"], silent=True)
+            code = await write_all(session, writer, writes, options.wait, silent=True)
         if code == OK:
             session.note(writes[0].subject)
         return code, made
@@ -263,19 +271,19 @@ def add(session: Session, /, name: str, path: str | None, **options: Any) -> int
         session.note(each)
     place = AgentPlace(
         topics=made.topics,
-        image=options["image"],
-        home=options["home"],
-        namespaces=options["namespaces"],
-        custom=options["custom"],
-        read_gates=options["read_gates"],
+        image=agent["image"],
+        home=agent["home"],
+        namespaces=agent["namespaces"],
+        custom=agent["custom"],
+        read_gates=agent["read_gates"],
     )
     text = yaml.safe_dump_all(agent_manifests(place), sort_keys=False).rstrip()
-    if path is None or options["dry_run"]:
+    if path is None or options.dry_run:
         session.out(text)
     else:
         _write(path, text)
         session.note(f"manifests written to {path}")
-    secret = f"kubectl -n {options['home']} create secret generic {SECRET} --from-file=client.properties"
+    secret = f"kubectl -n {agent['home']} create secret generic {SECRET} --from-file=client.properties"
     session.note(f"Next, in the cluster: kubectl apply -f {path or 'FILE'}, which makes the namespace; then {secret}")
     return code
 
@@ -286,7 +294,7 @@ def add(session: Session, /, name: str, path: str | None, **options: Any) -> int
 @click.option("--delete-topics", is_flag=True, help="Also delete the agent's topics.")
 @write_options
 @command_options()
-def remove(session: Session, /, name: str, principal: str, delete_topics: bool, **options: Any) -> int:
+def remove(session: Session, /, name: str, principal: str, delete_topics: bool, options: WriteOptions) -> int:
     """End the registration of the agent of cluster NAME: its reports are refused, and its HPAs keep their replicas."""
     principal = principal.format(name=name)
     settings = client_settings(session.config)
@@ -294,11 +302,11 @@ def remove(session: Session, /, name: str, principal: str, delete_topics: bool, 
     async def work() -> int:
         async with connecting(settings.bootstrap_servers):
             found = agentclusters.agent_present(await agentclusters.read_registry(settings), name)
-        left = structs.replace(found, left=True, author=session.config.author, reason=options["reason"])
+        left = structs.replace(found, left=True, author=session.config.author, reason=options.reason)
         writes = [PlannedRecord(f"cluster {name} has no agent any more", left, name)]
         held = f"the HPAs of cluster {name} keep their replicas until an agent or an observer reports on it again"
         code = await change(session, "clusters remove", writes, [Concern(held, harmful=True)], options)
-        if options["dry_run"]:
+        if options.dry_run:
             return code
         async with connecting(settings.bootstrap_servers):
             await agentclusters.disallow(settings, found.topics, principal)

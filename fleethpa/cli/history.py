@@ -8,7 +8,7 @@ import click
 
 from fleethpa.changes.manifests import FileManifest, check_hpa
 from fleethpa.changes.specs import change_text, read_revisions, revision_before, revision_document, revision_of
-from fleethpa.changes.writing import PlannedRecord, central_record, change, write_options
+from fleethpa.changes.writing import PlannedRecord, WriteOptions, central_record, change, write_options
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.views import FleetState, HpaView
@@ -31,7 +31,7 @@ from streams.analysis.revisions import Revision, differences
 )
 @write_options
 @command_options()
-def rollback(session: Session, /, selection: Selection, number: int | None, **written: Any) -> int:
+def rollback(session: Session, /, selection: Selection, number: int | None, options: WriteOptions) -> int:
     """Give a central HPA the spec of an earlier revision again; `fleethpa history NAME` lists them.
 
     Its mode, labels and pauses stay. It is a change like any other: a new revision, with your name and --reason.
@@ -41,11 +41,11 @@ def rollback(session: Session, /, selection: Selection, number: int | None, **wr
         state, hpa, found = await read_revisions(session, selection)
         view = _central(state, hpa)
         chosen = revision_of(found, number, hpa) if number else revision_before(found, view.spec, hpa)
-        write = _write(session, view, chosen[0].generation, chosen[1], written["reason"])
+        write = _write(session, view, chosen[0].generation, chosen[1], options.reason)
         if write is None:
             session.out(f"hpa {hpa} unchanged (its spec is that of revision {chosen[0].generation})")
             return 0
-        return await change(session, "rollback", [write], [], written)
+        return await change(session, "rollback", [write], [], options)
 
     return session.run(work())
 

@@ -36,7 +36,16 @@ from fleethpa.changes.release import (
     release_plan,
     with_status,
 )
-from fleethpa.changes.writing import Concern, PlannedRecord, change, confirm, deleted_record, show, write_options
+from fleethpa.changes.writing import (
+    Concern,
+    PlannedRecord,
+    WriteOptions,
+    change,
+    confirm,
+    deleted_record,
+    show,
+    write_options,
+)
 from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, not_found, usage
@@ -76,7 +85,9 @@ _ENDED_S: Final = 30.0
 @write_options
 @command_options()
 @handover.place_options("release")
-def release(session: Session, /, place: handover.Place, include_held: bool, native_wait: str, **written: Any) -> int:
+def release(
+    session: Session, /, place: handover.Place, include_held: bool, native_wait: str, options: WriteOptions
+) -> int:
     """Give HPAs back to their cluster's own controller: create native HPAs of the present specs, end the central ones.
 
     An HPA that fleethpa does not scale now (paused, frozen, shadow or off) is left out, since the native controller
@@ -87,11 +98,11 @@ def release(session: Session, /, place: handover.Place, include_held: bool, nati
     """
     wait_s = parse_duration_ms(native_wait, "--native-wait") / 1000
     begin = _release_fleet if place.cluster == FLEET else _release
-    return session.run(begin(session, place, include_held, wait_s, written))
+    return session.run(begin(session, place, include_held, wait_s, options))
 
 
 async def _release(
-    session: Session, place: handover.Place, include_held: bool, native_s: float, written: dict[str, Any]
+    session: Session, place: handover.Place, include_held: bool, native_s: float, options: WriteOptions
 ) -> int:
     async with handover.native_hpas(session, place.cluster) as hpas:
         state = await fleet_now(session)
@@ -100,7 +111,7 @@ async def _release(
             _nothing_to_release(session, state, place)
             return OK
         plan = await _planned(state, place, views, hpas, include_held)
-        return await _Release(session, place, hpas, state, written, plan=plan, native_s=native_s).climb(plan)
+        return await _Release(session, place, hpas, state, options, plan=plan, native_s=native_s).climb(plan)
 
 
 async def _planned(
@@ -121,7 +132,7 @@ async def _planned(
 
 
 async def _release_fleet(
-    session: Session, place: handover.Place, include_held: bool, native_s: float, written: dict[str, Any]
+    session: Session, place: handover.Place, include_held: bool, native_s: float, options: WriteOptions
 ) -> int:
     """Release the HPA in each cluster of a FleetHPA, then delete that. Nothing is done where one cannot be released."""
     whole = HpaId(FLEET, place.namespace, place.name)
@@ -135,7 +146,7 @@ async def _release_fleet(
         for hpa in members_of(state, whole):
             hpas = await opened.enter_async_context(handover.native_hpas(session, hpa.cluster))
             plan = await _planned(state, _place_of(hpa), [state.hpas[hpa]], hpas, include_held, whole)
-            ladders.append(_Release(session, _place_of(hpa), hpas, state, written, plan=plan, native_s=native_s))
+            ladders.append(_Release(session, _place_of(hpa), hpas, state, options, plan=plan, native_s=native_s))
         plans = [each.plan for each in ladders]
         held = held_whole(state, whole, include_held)
         problems = [*([held] if held else []), *[each for plan in plans for each in plan.problems]]
@@ -145,16 +156,16 @@ async def _release_fleet(
             return max(each.code for each in problems)
         found = [concern for plan in plans for concern in plan.concerns]
         found += _of_whole(state.hpas[whole], [state.hpas[hpa] for hpa in members_of(state, whole)])
-        if written["dry_run"]:
+        if options.dry_run:
             show(session, found)
         else:
-            confirm(session, found, written["yes"], f"release {whole}")
+            confirm(session, found, options.yes, f"release {whole}")
         for ladder in ladders:
             ladder.plan.concerns = []
             if (code := await ladder.climb(ladder.plan)) != OK:
                 return code
-        gone = deleted_record(whole, session.config.author, written["reason"] or _Release.because)
-        return await change(session, "release", [gone], [], written)
+        gone = deleted_record(whole, session.config.author, options.reason or _Release.because)
+        return await change(session, "release", [gone], [], options)
 
 
 def _place_of(hpa: HpaId) -> handover.Place:

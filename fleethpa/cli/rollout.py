@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -28,7 +28,7 @@ from fleethpa.changes.rollouts import (
 )
 from fleethpa.changes.schedules import renewed
 from fleethpa.changes.versions import rules_in, version_errors
-from fleethpa.changes.writing import Concern, change, change_options, confirm, show
+from fleethpa.changes.writing import Concern, WriteOptions, change, change_options, confirm, show
 from fleethpa.fleet.finding import matching_clusters
 from fleethpa.fleet.selection import cluster_globs
 from fleethpa.fleet.state import fleet_now, read_state
@@ -83,7 +83,7 @@ def rollout(
     wait: str,
     conditions: tuple[str, ...],
     validate: FieldValidation,
-    **written: Any,
+    options: WriteOptions,
 ) -> int | None:
     """Change central HPAs in waves of clusters; revert all of them when a wave fails.
 
@@ -110,7 +110,7 @@ def rollout(
     for text in gates:
         parse_fail_if(text, WAVE_MEASURES)
     read = read_hpas(session, filenames, validate)
-    return session.run(_begin(session, read, globs, namespace, sizes, wait_ms, gates, written))
+    return session.run(_begin(session, read, globs, namespace, sizes, wait_ms, gates, options))
 
 
 @rollout.command()
@@ -127,18 +127,18 @@ def status(session: Session, /, rollout_id: str | None, no_headers: bool, output
 @click.argument("rollout_id", metavar="ROLLOUT")
 @change_options
 @command_options()
-def resume(session: Session, /, rollout_id: str, **written: Any) -> int:
+def resume(session: Session, /, rollout_id: str, options: WriteOptions) -> int:
     """Continue a rollout whose command has ended: judge the newest wave by what was recorded, then begin the next."""
-    return session.run(_resume(session, rollout_id, written))
+    return session.run(_resume(session, rollout_id, options))
 
 
 @rollout.command()
 @click.argument("rollout_id", metavar="ROLLOUT")
 @change_options
 @command_options()
-def abort(session: Session, /, rollout_id: str, **written: Any) -> int:
+def abort(session: Session, /, rollout_id: str, options: WriteOptions) -> int:
     """Give all HPAs of a rollout their earlier spec again; a command that is watching it ends."""
-    return session.run(_abort(session, rollout_id, written))
+    return session.run(_abort(session, rollout_id, options))
 
 
 # --- beginning --------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ async def _begin(
     sizes: str,
     wait_ms: int,
     gates: list[str],
-    written: dict[str, Any],
+    options: WriteOptions,
 ) -> int:
     state = await fleet_now(session)
     names = in_order(matching_clusters(state, globs, session.config.contexts), globs)
@@ -172,18 +172,18 @@ async def _begin(
         fail_if=gates,
         spec_digest={f"{hpa.namespace}/{hpa.name}": digest(part["spec"]) for hpa, part in plan.parts.items()},
         author=session.config.author,
-        reason=written["reason"],
+        reason=options.reason,
     )
     stated = concerns(state, plan, mark)
-    if written["dry_run"]:
+    if options.dry_run:
         show(session, stated)
         for number, clusters in enumerate(plan.waves, 1):
             session.out(f"{drive.wave_named(mark, number)}: {listed(clusters)} (dry run)")
         return OK
-    confirm(session, stated, written["yes"], "rollout")
+    confirm(session, stated, options.yes, "rollout")
     session.out(f"rollout {mark.id} begins")
     examples = {f"{hpa.namespace}/{hpa.name}": part for hpa, part in plan.parts.items()}
-    return await drive.WaveDrive(session, mark, examples, written).run(1)
+    return await drive.WaveDrive(session, mark, examples, options).run(1)
 
 
 def _nothing_to_do(session: Session, plan: RolloutPlan) -> int:
@@ -200,7 +200,7 @@ def _nothing_to_do(session: Session, plan: RolloutPlan) -> int:
 # --- continuing and taking back ---------------------------------------------------------------------------------------
 
 
-async def _resume(session: Session, rollout_id: str, written: dict[str, Any]) -> int:
+async def _resume(session: Session, rollout_id: str, options: WriteOptions) -> int:
     state = await drive.state_now(session)
     rollout = drive.found_rollout(state, rollout_id)
     if rollout.reverted:
@@ -223,16 +223,16 @@ async def _resume(session: Session, rollout_id: str, written: dict[str, Any]) ->
     if lacking:
         names = listed(str(view.id) for view in lacking)
         stated.append(Concern(f"wave {wave} has not reached {names}: resume begins with them"))
-    show(session, stated) if written["dry_run"] else confirm(session, stated, written["yes"], "rollout resume")
-    if written["dry_run"]:
+    show(session, stated) if options.dry_run else confirm(session, stated, options.yes, "rollout resume")
+    if options.dry_run:
         return OK
     examples = {named: rollout.example(named) for named in rollout.plan.hpas}
-    return await drive.WaveDrive(session, rollout.plan, examples, written).run(wave)
+    return await drive.WaveDrive(session, rollout.plan, examples, options).run(wave)
 
 
-async def _abort(session: Session, rollout_id: str, written: dict[str, Any]) -> int:
+async def _abort(session: Session, rollout_id: str, options: WriteOptions) -> int:
     rollout = drive.found_rollout(await drive.state_now(session), rollout_id)
-    why = f"aborted by {session.config.author}" + (f": {written['reason']}" if written["reason"] else "")
+    why = f"aborted by {session.config.author}" + (f": {options.reason}" if options.reason else "")
     writes = drive.reverting(rollout, session.config.author, why)
     for hpa in rollout.marks:
         if rollout.is_overtaken(hpa):
@@ -241,7 +241,7 @@ async def _abort(session: Session, rollout_id: str, written: dict[str, Any]) -> 
         session.out(f"rollout {rollout_id}: nothing to revert")
         return OK
     stated = [Concern(f"abort gives {counted(len(writes), 'HPA')} the earlier spec again")]
-    return await change(session, "rollout abort", writes, stated, written)
+    return await change(session, "rollout abort", writes, stated, options)
 
 
 # --- showing ----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import click
 
 from fleethpa.changes import schedules
 from fleethpa.changes.foresight import Present, concerns
-from fleethpa.changes.writing import PlannedRecord, central_record, change, write_options
+from fleethpa.changes.writing import PlannedRecord, WriteOptions, central_record, change, write_options
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.finding import chosen
 from fleethpa.fleet.selection import Selection
@@ -42,7 +42,9 @@ def schedule() -> None:
 @click.option("--time-zone", default="UTC", metavar="ZONE", help="The zone of the times.")
 @write_options
 @command_options()
-def create(session: Session, /, selection: Selection, rules: tuple[str, ...], time_zone: str, **written: Any) -> int:
+def create(
+    session: Session, /, selection: Selection, rules: tuple[str, ...], time_zone: str, options: WriteOptions
+) -> int:
     """Give HPAs a schedule, replacing an existing one. When no rule applies, they have the settings of their manifest.
 
     Rules set minReplicas, maxReplicas and targets; try them first with `fleethpa backtest --schedule`.
@@ -54,29 +56,29 @@ def create(session: Session, /, selection: Selection, rules: tuple[str, ...], ti
         plain = view.hpa if before is None else view.hpa | {"spec": _otherwise(view, before)}
         new = schedules.made(plain, rules, time_zone)
         spec = schedules.spec_at(plain, new, session.now_ms())
-        return _record(session, view, new, spec, "has a schedule", written["reason"] or "schedule created")
+        return _record(session, view, new, spec, "has a schedule", options.reason or "schedule created")
 
-    return session.run(_change(session, selection, write, written))
+    return session.run(_change(session, selection, write, options))
 
 
 @schedule.command()
 @selecting.options()
 @write_options
 @command_options()
-def delete(session: Session, /, selection: Selection, **written: Any) -> int:
+def delete(session: Session, /, selection: Selection, options: WriteOptions) -> int:
     """Remove the schedule of HPAs; they return to the settings that they have when no rule applies."""
 
     def write(view: HpaView) -> PlannedRecord | None:
         try:
             before = schedules.schedule_of(view.hpa)
         except CommandError:  # what cannot be read can still be taken away
-            return _record(session, view, None, view.spec, "has no schedule any more", written["reason"])
+            return _record(session, view, None, view.spec, "has no schedule any more", options.reason)
         if before is None:
             return None
-        reason = written["reason"] or "schedule deleted"
+        reason = options.reason or "schedule deleted"
         return _record(session, view, None, _otherwise(view, before), "has no schedule any more", reason)
 
-    return session.run(_change(session, selection, write, written))
+    return session.run(_change(session, selection, write, options))
 
 
 def _otherwise(view: HpaView, before: schedules.ReplicaSchedule) -> Json:
@@ -91,7 +93,7 @@ def _record(
     return central_record(view.id, words, schedules.with_schedule(view.hpa, new, spec), session.config.author, reason)
 
 
-async def _change(session: Session, selection: Selection, write: Any, written: dict[str, Any]) -> int:
+async def _change(session: Session, selection: Selection, write: Any, options: WriteOptions) -> int:
     async with session.past() as past:
         views = chosen(await read_state(past), selection)
         present = await Present.read(past)
@@ -114,7 +116,7 @@ async def _change(session: Session, selection: Selection, write: Any, written: d
         else:
             writes.append(planned)
     agreed = concerns("schedule", present.foresee(writes), writes)
-    return await change(session, "schedule", writes, agreed, written, code=code)
+    return await change(session, "schedule", writes, agreed, options, code=code)
 
 
 # --- listing ----------------------------------------------------------------------------------------------------------

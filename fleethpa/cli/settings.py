@@ -12,7 +12,7 @@ import msgspec
 from fleethpa.changes.foresight import Present, concerns, refusal_errors
 from fleethpa.changes.scopes import Scope, named_clusters, scope_options, writes_of
 from fleethpa.changes.settings import SETTINGS, Changes, parse_changes, remarks, settings_in, written_settings
-from fleethpa.changes.writing import Concern, PlannedRecord, change, write_options
+from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, change, write_options
 from fleethpa.fleet.finding import nearest_cluster, no_such_cluster
 from fleethpa.fleet.state import fleet_now, has_own, read_state
 from fleethpa.fleet.views import FleetState
@@ -37,7 +37,7 @@ from schemas.settings import ClusterSettings, SettingsSet, settings_of
 @write_options
 @command_options()
 def pause(
-    session: Session, /, scope: Scope, lasting: str | None, scale_in: bool, scale_out: bool, **written: Any
+    session: Session, /, scope: Scope, lasting: str | None, scale_in: bool, scale_out: bool, options: WriteOptions
 ) -> int:
     """Stop writing replicas; decisions are still made and recorded. `pause --all` stops the whole fleet: at once with
     --reason, else after a confirmation.
@@ -58,9 +58,9 @@ def pause(
         pause_kind="scaleDown" if scale_in else "scaleUp" if scale_out else "all",
         until=until,
         author=session.config.author,
-        reason=written["reason"],
+        reason=options.reason,
     )
-    return _issue(session, scope, command, words + (f" for {lasting}" if lasting else ""), written)
+    return _issue(session, scope, command, words + (f" for {lasting}" if lasting else ""), options)
 
 
 @click.command()
@@ -72,12 +72,12 @@ def pause(
 )
 @write_options
 @command_options()
-def resume(session: Session, /, scope: Scope, guardrails: bool, **written: Any) -> int:
+def resume(session: Session, /, scope: Scope, guardrails: bool, options: WriteOptions) -> int:
     """End a pause of the same scope. Pauses made by guardrails stay, unless --guardrails is given."""
     if guardrails:
-        return _resume_guardrails(session, scope, written)
-    command = Command(command="resume", author=session.config.author, reason=written["reason"])
-    return _issue(session, scope, command, "resumed", written)
+        return _resume_guardrails(session, scope, options)
+    command = Command(command="resume", author=session.config.author, reason=options.reason)
+    return _issue(session, scope, command, "resumed", options)
 
 
 @click.command()
@@ -88,7 +88,7 @@ def resume(session: Session, /, scope: Scope, guardrails: bool, **written: Any) 
 @write_options
 @command_options()
 def override(
-    session: Session, /, scope: Scope, replicas: int | None, lasting: str | None, end: bool, **written: Any
+    session: Session, /, scope: Scope, replicas: int | None, lasting: str | None, end: bool, options: WriteOptions
 ) -> int:
     """Scale HPAs to a number of replicas for a while, in place of what their metrics ask for.
 
@@ -102,16 +102,16 @@ def override(
             "--replicas and --for belong together, and exclude --end",
             next_step="fleethpa override NAME --replicas N --for 2h, or fleethpa override NAME --end",
         )
-    author, reason = session.config.author, written["reason"]
+    author, reason = session.config.author, options.reason
     if lasting is None or replicas is None:
         command = Command(command="override", author=author, reason=reason)
-        return _issue(session, scope, command, "override ended", written)
+        return _issue(session, scope, command, "override ended", options)
     lasting_ms = parse_duration_ms(lasting, "--for")
     until = session.now_ms() + lasting_ms
     if not lasting_ms or until > LATEST_MS:
         raise usage(f"--for {lasting} cannot be used", cause="It must be a time such as 30m or 2h.")
     command = Command(command="override", replicas=replicas, until=until, author=author, reason=reason)
-    return _issue(session, scope, command, f"overridden to {replicas} replicas for {lasting}", written)
+    return _issue(session, scope, command, f"overridden to {replicas} replicas for {lasting}", options)
 
 
 @click.command()
@@ -119,13 +119,13 @@ def override(
 @scope_options()
 @write_options
 @command_options()
-def mode(session: Session, /, wanted: Any, scope: Scope, **written: Any) -> int:
+def mode(session: Session, /, wanted: Any, scope: Scope, options: WriteOptions) -> int:
     """Set the mode: off (do nothing), shadow (decide and record) or enforce (also write replicas)."""
-    command = Command(command="mode", mode=wanted, author=session.config.author, reason=written["reason"])
-    return _issue(session, scope, command, f"set to {wanted}", written)
+    command = Command(command="mode", mode=wanted, author=session.config.author, reason=options.reason)
+    return _issue(session, scope, command, f"set to {wanted}", options)
 
 
-def _resume_guardrails(session: Session, scope: Scope, written: dict[str, Any]) -> int:
+def _resume_guardrails(session: Session, scope: Scope, options: WriteOptions) -> int:
     if scope.names or (scope.namespace and not scope.clusters):
         raise usage(
             "--guardrails needs clusters, and takes no names",
@@ -143,10 +143,7 @@ def _resume_guardrails(session: Session, scope: Scope, written: dict[str, Any]) 
             PlannedRecord(
                 f"{where} {name} resumed; it was: {text}",
                 GuardrailResume(
-                    cluster=name,
-                    namespace=scope.namespace or "",
-                    author=session.config.author,
-                    reason=written["reason"],
+                    cluster=name, namespace=scope.namespace or "", author=session.config.author, reason=options.reason
                 ),
                 name,
             )
@@ -156,12 +153,12 @@ def _resume_guardrails(session: Session, scope: Scope, written: dict[str, Any]) 
             session.note("no guardrail pauses anything there")
             return OK
         concern = "scale-downs go on, through removal budgets where they are set: " + ", ".join(sorted(standing))
-        return await change(session, "resume", writes, [Concern(concern)], written)
+        return await change(session, "resume", writes, [Concern(concern)], options)
 
     return session.run(work())
 
 
-def _issue(session: Session, scope: Scope, command: Command, words: str, written: dict[str, Any]) -> int:
+def _issue(session: Session, scope: Scope, command: Command, words: str, options: WriteOptions) -> int:
     scope.check(command.command)
 
     async def work() -> int:
@@ -173,7 +170,7 @@ def _issue(session: Session, scope: Scope, command: Command, words: str, written
             concerns = _unexplained(scope, command)
         else:
             code, writes, concerns = await _looked_ahead(session, scope, command, writes)
-        return await change(session, command.command, writes, concerns, written, code=code)
+        return await change(session, command.command, writes, concerns, options, code=code)
 
     return session.run(work())
 
@@ -297,7 +294,7 @@ def settings(
     file: Path | None,
     remove: bool,
     output: str,
-    **written: Any,
+    options: WriteOptions,
 ) -> int:
     """Show or change the settings of CLUSTER; '*' names the defaults of all clusters.
 
@@ -322,31 +319,29 @@ def settings(
         session.warn(remark)
     wanted = Changes({}, ClusterSettings.__struct_fields__, {}) if remove else wanted
     subject = f"settings of {cluster} " + ("removed" if remove else f"changed: {', '.join(changes)}")
-    return _change(session, cluster, wanted, subject, remove, written)
+    return _change(session, cluster, wanted, subject, remove, options)
 
 
-def _change(
-    session: Session, cluster: str, wanted: Changes, subject: str, remove: bool, written: dict[str, Any]
-) -> int:
+def _change(session: Session, cluster: str, wanted: Changes, subject: str, remove: bool, options: WriteOptions) -> int:
     async def work() -> int:
         async with session.past() as past:
             state, present = await read_state(past), await Present.read(past)
-        _check_known(session, state, cluster, wanted, written["yes"])
+        _check_known(session, state, cluster, wanted, options.yes)
         if remove:
-            _check_removal(state, cluster, written["yes"])
+            _check_removal(state, cluster, options.yes)
         held = state.settings.get(cluster, ClusterSettings())
         body = SettingsSet(
             cluster=cluster,
             settings=wanted.settings(held),
             author=session.config.author,
-            reason=written["reason"],
+            reason=options.reason,
             unset=wanted.unset_names(held),
         )
         writes = [PlannedRecord(subject, body, cluster)]
         foresight = present.foresee(writes)
         found = concerns("settings", foresight, writes)
         asks = bool(foresight.changed_modes()) or any(concern.harmful for concern in found)
-        return await change(session, "settings", writes, found, written, asks=asks)
+        return await change(session, "settings", writes, found, options, asks=asks)
 
     return session.run(work())
 

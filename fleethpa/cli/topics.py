@@ -10,7 +10,7 @@ import click
 import yaml
 from msgspec import to_builtins
 
-from fleethpa.changes.writing import PlannedRecord, dry_run, write_all, write_options
+from fleethpa.changes.writing import PlannedRecord, WriteOptions, dry_run, write_all, write_options
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, SuggestingGroup, usage
 from fleethpa.frame.options import output_option, together
 from fleethpa.frame.session import Session, command_options
@@ -226,7 +226,7 @@ def acls(session: Session, /, component: str | None, principal: str) -> int:
 @click.argument("number", type=click.IntRange(1), required=False)
 @write_options
 @command_options()
-def engine(session: Session, /, number: int | None, **written: Any) -> int:
+def engine(session: Session, /, number: int | None, options: WriteOptions) -> int:
     """Show the engine and the partition count that the log records, or set the engine from this point of the log on.
 
     Do it once after `topics init`, and after an upgrade when every worker runs the new release.
@@ -235,7 +235,7 @@ def engine(session: Session, /, number: int | None, **written: Any) -> int:
         return _show_engine(session)
     if number > ENGINE:
         raise usage(f"this release has engine {ENGINE}, not {number}", next_step="run a newer release of fleethpa")
-    return _record_engine(session, number, written)
+    return _record_engine(session, number, options)
 
 
 def _show_engine(session: Session) -> int:
@@ -253,17 +253,15 @@ def _show_engine(session: Session) -> int:
     return OK
 
 
-def _record_engine(session: Session, number: int, written: dict[str, Any]) -> int:
+def _record_engine(session: Session, number: int, options: WriteOptions) -> int:
     async def work() -> int:
         async with session.writer() as writer:
             body = EngineSet(
-                engine=number, partitions=writer.partitions, author=session.config.author, reason=written["reason"]
+                engine=number, partitions=writer.partitions, author=session.config.author, reason=options.reason
             )
             writes = [PlannedRecord(f"engine {number} and {writer.partitions} partitions recorded", body, "*")]
             return (
-                dry_run(session, writes)
-                if written["dry_run"]
-                else await write_all(session, writer, writes, written["wait"])
+                dry_run(session, writes) if options.dry_run else await write_all(session, writer, writes, options.wait)
             )
 
     return session.run(work())
