@@ -36,7 +36,7 @@ from reconciler.core.hpaobjects import target_of
 from schemas.keys import FLEET, HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec
 from schemas.kubernetes.shape import Json
-from schemas.observed import AutoscalerSet
+from schemas.observed import AutoscalerSet, Mode
 from streams.analysis.revisions import differences
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ DROPPED = ("uid", "resourceVersion", "generation", "creationTimestamp", "managed
 @write_options
 @command_options()
 @place_options("adopt")
-def adopt(session: Session, /, place: Place, folder: str, mode: Any, options: WriteOptions) -> int:
+def adopt(session: Session, /, place: Place, folder: str, mode: Mode, options: WriteOptions) -> int:
     """Move a cluster's own HPAs into fleethpa: save each to a file, create the central one, delete the native one.
 
     The central HPA writes nothing while the native one exists, so the target is never driven by both. A run that was
@@ -64,7 +64,7 @@ def adopt(session: Session, /, place: Place, folder: str, mode: Any, options: Wr
     return session.run(begin(session, place, Path(folder), mode, options))
 
 
-async def _adopt(session: Session, place: Place, folder: Path, mode: Any, options: WriteOptions) -> int:
+async def _adopt(session: Session, place: Place, folder: Path, mode: Mode, options: WriteOptions) -> int:
     async with native_hpas(session, place.cluster) as hpas:
         natives = await native_objects(hpas, place)
         async with session.past() as past:
@@ -77,7 +77,7 @@ async def _adopt(session: Session, place: Place, folder: Path, mode: Any, option
         return await adoption.climb(plan)
 
 
-async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Any, options: WriteOptions) -> int:
+async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Mode, options: WriteOptions) -> int:
     """Make one FleetHPA of the HPAs of its name in some clusters: first its records, then the steps in each cluster.
 
     Nothing is done where one of the clusters cannot take part.
@@ -117,7 +117,7 @@ async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Any, 
         return code
 
 
-def _named_whole(place: Place, mode: Any) -> HpaId:
+def _named_whole(place: Place, mode: Mode) -> HpaId:
     """The FleetHPA that is made. Raises CommandError: no clusters are named, or nothing would scale (exit 2)."""
     whole = HpaId(FLEET, place.namespace, place.name)
     if not place.clusters:
@@ -198,7 +198,7 @@ def _report_problems(session: Session, plans: Mapping[str, Plan[Json]]) -> int:
 
 
 def _records_of(
-    session: Session, state: FleetState, whole: HpaId, objects: Mapping[str, Json], mode: Any, options: WriteOptions
+    session: Session, state: FleetState, whole: HpaId, objects: Mapping[str, Json], mode: Mode, options: WriteOptions
 ) -> list[PlannedRecord]:
     reason = options.reason or _Adoption.because
     known = state.hpas.get(whole)
@@ -280,7 +280,7 @@ class _Adoption(HandOver[Json]):
     verb, because = "adopt", "adopted from the cluster"
 
     def __init__(
-        self, *common: Any, folder: Path, mode: Any, starts: Mapping[HpaId, PlannedRecord] | None = None
+        self, *common: Any, folder: Path, mode: Mode, starts: Mapping[HpaId, PlannedRecord] | None = None
     ) -> None:
         """`starts`: the records that make HPAs members of a FleetHPA."""
         super().__init__(*common)

@@ -41,7 +41,7 @@ from fleethpa.frame.session import Session, command_options
 from fleethpa.show.words import counted
 from schemas.entries import Body
 from schemas.keys import FLEET, HpaId
-from schemas.observed import FLEET_KIND, AutoscalerSet
+from schemas.observed import FLEET_KIND, AutoscalerSet, Mode
 from streams.state.foldhpas import Claim
 
 
@@ -154,7 +154,7 @@ def apply(
     clusters: str | None,
     namespace: str | None,
     validate: FieldValidation,
-    mode: Any,
+    mode: Mode | None,
     options: WriteOptions,
 ) -> int:
     """Create or change central HPAs from autoscaling/v2, v1 or v2beta2 manifests, FleetHPAs and CapacityGroups.
@@ -243,7 +243,13 @@ def _leaves_mode(body: Body) -> bool:
 
 
 def _plan(
-    session: Session, read: Input, state: FleetState, clusters: list[str], namespace: str | None, mode: Any, reason: str
+    session: Session,
+    read: Input,
+    state: FleetState,
+    clusters: list[str],
+    namespace: str | None,
+    mode: Mode | None,
+    reason: str,
 ) -> ApplyPlan:
     plan = ApplyPlan()
     for manifest in read.hpas:
@@ -264,7 +270,13 @@ def _plan(
 
 
 def _plan_one(
-    session: Session, plan: ApplyPlan, state: FleetState, hpa: HpaId, body: dict[str, Any], mode: Any, reason: str
+    session: Session,
+    plan: ApplyPlan,
+    state: FleetState,
+    hpa: HpaId,
+    body: dict[str, Any],
+    mode: Mode | None,
+    reason: str,
 ) -> None:
     before = state.hpas.get(hpa)
     held = before if before is not None and before.origin == "central" else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import click
@@ -37,7 +36,7 @@ from fleethpa.show.formats import to_yaml_documents
 from schemas.keys import FLEET, HpaId
 from schemas.observed import FLEET_KIND
 from streams.analysis.acrossclusters import FleetBacktest
-from streams.analysis.backtest import Backtest
+from streams.analysis.backtest import Backtest, Model
 from streams.analysis.measures import Measures
 from streams.history.evaluations import HpaEvent
 
@@ -89,7 +88,7 @@ def backtest(
     forecast: str | None,
     emit_schedule: bool,
     period: AskedPeriod,
-    model: Any,
+    model: Model,
     plot: bool,
     html: str | None,
     emit_yaml: bool,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +94,9 @@ def _record(
     return central_record(view.id, words, schedules.with_schedule(view.hpa, new, spec), session.config.author, reason)
 
 
-async def _change(session: Session, selection: Selection, write: Any, options: WriteOptions) -> int:
+async def _change(
+    session: Session, selection: Selection, write: Callable[[HpaView], PlannedRecord | None], options: WriteOptions
+) -> int:
     async with session.past() as past:
         views = chosen(await read_state(past), selection)
         present = await Present.read(past)

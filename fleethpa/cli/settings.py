@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -25,7 +24,7 @@ from fleethpa.show.times import LATEST_MS
 from fleethpa.show.words import counted, listed
 from schemas.entries import GuardrailResume
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
-from schemas.observed import Command
+from schemas.observed import Command, Mode
 from schemas.settings import ClusterSettings, SettingsSet, settings_of
 
 
@@ -119,7 +118,7 @@ def override(
 @scope_options()
 @write_options
 @command_options()
-def mode(session: Session, /, wanted: Any, scope: Scope, options: WriteOptions) -> int:
+def mode(session: Session, /, wanted: Mode, scope: Scope, options: WriteOptions) -> int:
     """Set the mode: off (do nothing), shadow (decide and record) or enforce (also write replicas)."""
     command = Command(command="mode", mode=wanted, author=session.config.author, reason=options.reason)
     return _issue(session, scope, command, f"set to {wanted}", options)
