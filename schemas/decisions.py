@@ -6,6 +6,7 @@ texts, shortest form that reads back as the same double. Id, number and the hash
 in its partition.
 """
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -109,6 +110,11 @@ AppliedLimit = Literal[
     "CapacityGroup",
 ]
 """What held or cut the proposal (`constraintsApplied`); `ScaleUpLimit` is the legacy doubling without `behavior`."""
+TOLERANCE: AppliedLimit = "Tolerance"
+WITHIN_TOLERANCE = "withinTolerance"
+"""Note of a metric whose ratio is within the tolerance."""
+Values = tuple[int | None, int | None, int | None, str, str]
+"""What a short record has of a metric: value, utilization, proposal, ratio and note, as in `MetricDecision`."""
 
 
 class InputPosition(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
@@ -227,7 +233,7 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit
 
 class ShortDecision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """An evaluation that repeats full record `sameAs` but for its values. `m`: per metric `[value, utilization,
-    proposal, ratio]`, in spec order.
+    proposal, ratio, note]`, in spec order.
     """
 
     id: str
@@ -236,13 +242,13 @@ class ShortDecision(Struct, frozen=True, gc=False, kw_only=True, rename="camel",
     same_as: str
     time: str
     input: InputPosition
-    m: list[tuple[int | None, int | None, int | None, str]] = []
+    m: list[Values] = []
     raw_desired_replicas: int | None = None
     newest: list[int | None] = []
 
 
 def expand(short: ShortDecision, full: Decision) -> Decision:
-    """Give the short record back whole: status and events too, with the short record's values.
+    """Give the short record back whole: status, events and constraints too, with the short record's values.
 
     Only what explains the steps (windows, recommendations, until when) stays the full record's.
 
@@ -251,6 +257,7 @@ def expand(short: ShortDecision, full: Decision) -> Decision:
     if short.same_as != full.id:
         raise ValueError(f"decision {short.id} repeats {short.same_as}, not {full.id}")
     metrics = [_with_values(short, full, i) for i in range(len(full.metrics))]
+    proposal = short.raw_desired_replicas
     return structs.replace(
         full,
         id=short.id,
@@ -258,20 +265,39 @@ def expand(short: ShortDecision, full: Decision) -> Decision:
         prev=short.prev,
         time=short.time,
         input=short.input,
-        raw_desired_replicas=short.raw_desired_replicas,
+        raw_desired_replicas=proposal,
         metrics=metrics,
-        steps=[_with_proposal(step, short.raw_desired_replicas) for step in full.steps],
+        steps=[_with_proposal(step, proposal) for step in full.steps],
+        constraints_applied=with_tolerance(full.constraints_applied, is_short_held(short, full.current_replicas)),
         status=_status_with(full.status, metrics),
     )
+
+
+def is_held_by_tolerance(proposal: int | None, current_replicas: int | None, notes: Iterable[str]) -> bool:
+    """Tell whether the tolerance holds the replicas: the metrics ask for those there are, and one is within it."""
+    return proposal == current_replicas and WITHIN_TOLERANCE in notes
+
+
+def is_short_held(short: "ShortDecision | ShortOutline", current_replicas: int) -> bool:
+    """Tell whether the tolerance holds the replicas in a short record; `current_replicas` is of the full one."""
+    return is_held_by_tolerance(short.raw_desired_replicas, current_replicas, [each[-1] for each in short.m])
+
+
+def with_tolerance(constraints: Iterable[str], is_held: bool) -> list[str]:
+    """Give the constraints of a short record from those of the full one that it repeats."""
+    rest = [each for each in constraints if each != TOLERANCE]
+    return [TOLERANCE, *rest] if is_held else rest
 
 
 def _with_values(short: ShortDecision, full: Decision, index: int) -> MetricDecision:
     metric = full.metrics[index]
     if index >= len(short.m):
         return metric
-    value, utilization, proposal, ratio = short.m[index]
+    value, utilization, proposal, ratio, note = short.m[index]
     newest = short.newest[index] if index < len(short.newest) else metric.newest
-    return structs.replace(metric, value=value, utilization=utilization, proposal=proposal, ratio=ratio, newest=newest)
+    return structs.replace(
+        metric, value=value, utilization=utilization, proposal=proposal, ratio=ratio, note=note, newest=newest
+    )
 
 
 def _with_proposal(step: Step, proposal: int | None) -> Step:
@@ -349,7 +375,8 @@ class ShortOutline(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     """What charts and timelines show of a short decision record: fields of `ShortDecision`."""
 
     id: str
-    m: list[tuple[int | None, int | None, int | None, str]] = []
+    m: list[Values] = []
+    raw_desired_replicas: int | None = None
 
 
 def outlined(short: ShortOutline, full: DecisionOutline) -> DecisionOutline:
@@ -358,4 +385,6 @@ def outlined(short: ShortOutline, full: DecisionOutline) -> DecisionOutline:
         structs.replace(metric, value=values[0], utilization=values[1])
         for metric, values in zip(full.metrics, short.m, strict=False)
     ]
-    return structs.replace(full, id=short.id, metrics=metrics + full.metrics[len(metrics) :])
+    constraints = with_tolerance(full.constraints_applied, is_short_held(short, full.current_replicas))
+    metrics += full.metrics[len(metrics) :]
+    return structs.replace(full, id=short.id, metrics=metrics, constraints_applied=constraints)

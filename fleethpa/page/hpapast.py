@@ -288,7 +288,7 @@ def is_enough(found: Sequence[Recorded]) -> bool:
 
 def likeness(recorded: Recorded) -> tuple[Any, ...]:
     """What decisions that are one line of the timeline have in common."""
-    decision = recorded.facts
+    decision = recorded.outline
     if decision.kind == "completion" or decision.direction != "None":
         return (recorded.head.id,)
     return (decision.final_desired_replicas, tuple(decision.constraints_applied), decision.reason, decision.error)

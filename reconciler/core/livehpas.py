@@ -121,7 +121,7 @@ def with_values(live: LiveHpa, short: ShortDecision) -> LiveHpa | None:
     if form is None or form.of != short.same_as or (form.values and len(form.values) != len(short.m)):
         return None
     values = []
-    for each, (value, utilization, _, _) in zip(form.values, short.m, strict=False):
+    for each, (value, utilization, *_) in zip(form.values, short.m, strict=False):
         if value is None:
             return None
         text = each.text.replace(_CUT, format_milli(value, each.format))

@@ -12,16 +12,16 @@ import re
 import time
 from collections import Counter as Counted
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from importlib.metadata import version
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from schemas.decisions import ENGINE, Decision, ShortDecision, cluster_of
+from schemas.decisions import ENGINE, Decision, ShortDecision, cluster_of, is_short_held, with_tolerance
 from schemas.kubernetes.hpa import metric_name, metric_source
 from schemas.kubernetes.quantity import parse_quantity
 from schemas.limits import UNKNOWN_NAMESPACES
@@ -148,7 +148,7 @@ class EvaluationResult(Struct, frozen=True, gc=False):
 
 
 _SELECTOR = re.compile(r"\((&LabelSelector\{.*\}|nil)\)")
-_UNKNOWN = EvaluationResult()
+_UNKNOWN = (EvaluationResult(), -1)
 
 
 class Results:
@@ -169,7 +169,8 @@ class Results:
             "From the newest sample that an evaluation used to its record on the decisions topic",
             buckets=LAG_SECONDS,
         )
-        self._full: dict[bytes, EvaluationResult] = {}
+        self._full: dict[bytes, tuple[EvaluationResult, int]] = {}
+        """The result of the newest full record of an HPA, and its `currentReplicas`."""
         self._results: dict[EvaluationResult, EvaluationResult] = {}
 
     def count(self, decisions: Iterable[DecisionRecord], now_s: float) -> Counted[str]:
@@ -178,7 +179,8 @@ class Results:
         for decision in decisions:
             body, subject = decision.body, dict(decision.headers)["ce_subject"]
             if isinstance(body, ShortDecision):
-                results["short", self._full.get(subject, _UNKNOWN)] += 1
+                full, replicas = self._full.get(subject, _UNKNOWN)
+                results["short", _of_short(full, is_short_held(body, replicas))] += 1
                 self._observe(body.newest, now_s)
             elif body.kind == "completion":
                 results["completion", _result(body)] += 1
@@ -186,7 +188,7 @@ class Results:
             else:
                 result = _result(body)
                 # Results are few: each HPA's own texts of them would take a quarter of a kilobyte.
-                self._full[subject] = self._results.setdefault(result, result)
+                self._full[subject] = self._results.setdefault(result, result), body.current_replicas
                 results["full", result] += 1
                 self._observe([metric.newest for metric in body.metrics], now_s)
         kinds: Counted[str] = Counted()
@@ -205,6 +207,13 @@ def _result(body: Decision) -> EvaluationResult:
     # The selector of a metric says little, is long, and would make a series of its own.
     reason = _SELECTOR.sub("", body.reason)
     return EvaluationResult(ACTIONS.get(body.direction, "none"), reason, ",".join(body.constraints_applied), body.mode)
+
+
+@lru_cache(maxsize=1024)
+def _of_short(full: EvaluationResult, is_held: bool) -> EvaluationResult:
+    """Give the result of a short record from that of the full one; `is_held`: by the tolerance."""
+    limits = with_tolerance(filter(None, full.limited_by.split(",")), is_held)
+    return structs.replace(full, limited_by=",".join(limits))
 
 
 TAKE_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)

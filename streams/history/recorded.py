@@ -103,7 +103,9 @@ class Recorded:
 
     @property
     def facts(self) -> DecisionOutline:
-        """The outline but for `id` and `metrics`, which are those of the full record that a short one repeats."""
+        """The outline but for `id`, `metrics` and the tolerance among the constraints, which are those of the full
+        record that a short one repeats.
+        """
         return self.outline if self.full is None else self.full.outline
 
     def _outlined(self) -> DecisionOutline:

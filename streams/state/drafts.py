@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from schemas import limits
 from schemas.codec import encode
-from schemas.decisions import Decision, Step
+from schemas.decisions import TOLERANCE, Decision, Step
 from streams.hpa.evaluation import Evaluation, Pending, ReconcileResult
 from streams.state import fleet, records
 from streams.state.budget import Way
@@ -113,7 +113,7 @@ def _decision(
         selected_metric=facts.selected_metric,
         metrics=list(map(records.metric_decision, evaluation.metrics)),
         steps=records.with_replaced(steps, decided.replaced, evaluation),
-        constraints_applied=facts.constraints_applied,
+        constraints_applied=limits_.constraints,
         wants=facts.wants,
         expires=None if wanted is None else state.now_ms + WRITE_TTL_MS,
         observed=records.with_version(shown, version),
@@ -152,7 +152,7 @@ def _facts(subject: Subject, evaluation: Evaluation, limits_: Limited) -> record
         direction=records.direction(current, final),
         reason=records.reason_of(evaluation, result.status),
         selected_metric=evaluation.selected_metric,
-        constraints_applied=limits_.constraints,
+        constraints_applied=[each for each in limits_.constraints if each != TOLERANCE],
         wants=wanted.desired_replicas if wanted is not None else None,
         events=[*result.events, *result.events_after_write] if wanted is None else [],
         error=result.error,

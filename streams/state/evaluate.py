@@ -141,13 +141,14 @@ def _check(
 def _memo_of(
     subject: Subject, observed: Observed, decided: Decided, limits_: Limited, recorded: DraftRecord
 ) -> Memo | None:
-    """Keep an evaluation for the fast path if its record is short: after a full one, most do not repeat it."""
+    """Keep an evaluation for the fast path."""
     replaced = decided.replaced
-    if recorded.digest is not None or not subject.hpa.is_fast or _override(subject) is not None:
+    if not subject.hpa.is_fast or _override(subject) is not None:
         return None
     if replaced is not None and replaced.step != "allotment":
         return None
-    return fastpath.learn(subject, observed, decided.evaluation, limits_.result.status)
+    full = subject.hpa.row.full_decision if recorded.digest is None else recorded.draft.id
+    return fastpath.learn(subject, observed, decided.evaluation, limits_.result.status, full)
 
 
 def inputs_now(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> EvaluationInputs:

@@ -1,8 +1,8 @@
 """The fast path of an evaluation that can only repeat the one before in all but its values, and its self-check.
 
 In a fleet at rest nearly every evaluation gives a short record: the same conditions, texts and steps as before, with
-other values. `evaluate` then need not make what the record does not hold. After a short record a `Memo` of the
-evaluation is kept with the HPA: in memory only, never in rows, so that a restart has no effect but that the next
+other values. `evaluate` then need not make what the record does not hold. After an evaluation that wants no write a
+`Memo` of it is kept with the HPA: in memory only, never in rows, so that a restart has no effect but that the next
 evaluation takes the general path. `find` gives what the next evaluation changes, or None: the general path decides.
 
 Why it gives the same bytes. How the scale, the pods and those that share them are read, the calculation of each metric
@@ -15,7 +15,7 @@ the same objects as in the memo. The evaluation of the memo had the digest of th
 
 - spec, mode, settings, rules and engine: they are the same objects or values as in the memo, which is checked;
 - scale, ready pods, PromQL, and who moved the target: they are the same, nobody moved it, no restart;
-- of each metric its note, its counts of pods and its direction, and how stabilization and limits ended: an
+- of each metric its counts of pods and its direction, and how stabilization and limits ended: an
   `EvaluationOutcome`, compared with that of the memo;
 - texts of reason, labels and conditions: made of the above alone. The conditions of the new status are those of the
   old one with three of them set to what an outcome says, and setting them again to the same changes nothing: not the
@@ -71,8 +71,10 @@ class Repeated(Struct, frozen=True, gc=False):
     """What the HPA in a cluster of a FleetHPA reports; None: it is of none."""
 
 
-def learn(subject: Subject, observed: Observed, evaluation: Evaluation, status: Status) -> Memo | None:
-    """Give the memo of an evaluation that gave a short record; None: the one after it cannot take the fast path."""
+def learn(subject: Subject, observed: Observed, evaluation: Evaluation, status: Status, full: str) -> Memo | None:
+    """Give the memo of an evaluation whose record is or repeats the full one of this id; None: the evaluation after it
+    cannot take the fast path.
+    """
     normalization, current, seen = evaluation.normalization, evaluation.current_replicas, observed.observation
     if not current or evaluation.desired_replicas != current or evaluation.result is None or evaluation.result.error:
         return None
@@ -95,7 +97,7 @@ def learn(subject: Subject, observed: Observed, evaluation: Evaluation, status: 
         seen.pods,
         observed.promql,
         subject.state.row.engine,
-        subject.hpa.row.full_decision,
+        full,
         outcome,
         status,
         share,
@@ -194,7 +196,7 @@ def _outcome(
         if made is None:
             return None
         way = _direction(reported, made.proposal)
-        parts.append((made.kept, made.used, made.not_ready, made.missing, made.ignored, way))
+        parts.append((made.used, made.not_ready, made.missing, made.ignored, way))
     return EvaluationOutcome(
         parts,
         selected,

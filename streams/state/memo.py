@@ -19,8 +19,8 @@ RAISES = False
 """Whether a difference ends the partition, as in tests, instead of the HPA's fast path only."""
 _MOST_DIFFERENCES: Final = 20
 
-MetricOutcome = tuple[str, int, int, int, int, int]
-"""Note, pods used, not ready, missing and ignored, and the direction (`_direction`) from the reported replicas."""
+MetricOutcome = tuple[int, int, int, int, int]
+"""Pods used, not ready, missing and ignored, and the direction (`_direction`) from the reported replicas."""
 
 
 class EvaluationOutcome(Struct, frozen=True, gc=False):
@@ -42,7 +42,7 @@ class EvaluationOutcome(Struct, frozen=True, gc=False):
 
 
 class Memo(Struct, gc=False):
-    """An evaluation that gave a short record: what it read, and its outcome. `status`: the one that it gave."""
+    """What an evaluation read, and its outcome. `status`: the one that it gave."""
 
     autoscaler: Autoscaler
     settings: Effective

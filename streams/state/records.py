@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from schemas.decisions import Direction, MetricDecision, ShortDecision, Step
+from schemas.decisions import TOLERANCE, Direction, MetricDecision, ShortDecision, Step, Values, is_held_by_tolerance
 from schemas.observed import Mode, Target
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import Autoscaler
@@ -110,7 +110,7 @@ def metric_decision(metric: MetricEvaluation) -> MetricDecision:
     spec, failed = metric.spec, metric.calculation is None
     calculation = metric.calculation or _NOT_CALCULATED
     target, target_utilization = _targets(metric)
-    value, utilization, proposal, ratio = values_of(metric)
+    value, utilization, proposal, ratio, note = values_of(metric)
     return MetricDecision(
         type=spec.type,
         name=spec.name,
@@ -120,7 +120,7 @@ def metric_decision(metric: MetricEvaluation) -> MetricDecision:
         target_utilization=target_utilization,
         ratio=ratio,
         proposal=proposal,
-        note=calculation.kept,
+        note=note,
         pods_used=calculation.used,
         pods_not_ready=calculation.not_ready,
         pods_missing=calculation.missing,
@@ -132,16 +132,14 @@ def metric_decision(metric: MetricEvaluation) -> MetricDecision:
     )
 
 
-def values_of(metric: MetricEvaluation) -> tuple[int | None, int | None, int | None, str]:
-    """Give what a short record has of a metric: value, utilization, proposal, and ratio (the shortest text that reads
-    back as the same double).
-    """
-    calculation = metric.calculation
-    if calculation is None:
-        return None, None, None, ""
+def values_of(metric: MetricEvaluation) -> Values:
+    """Give what a short record has of a metric. Its ratio is the shortest text that reads back as the same double."""
+    made = metric.calculation
+    if made is None:
+        return None, None, None, "", ""
     if metric.spec.calculation == kinds.UTILIZATION:
-        return calculation.average_milli, calculation.value, calculation.proposal, repr(calculation.ratio)
-    return calculation.value, None, calculation.proposal, repr(calculation.ratio)
+        return made.average_milli, made.value, made.proposal, repr(made.ratio), made.kept
+    return made.value, None, made.proposal, repr(made.ratio), made.kept
 
 
 def _targets(metric: MetricEvaluation) -> tuple[int | None, int | None]:
@@ -245,14 +243,10 @@ def constraints(evaluation: Evaluation) -> list[str]:
     normalization = evaluation.normalization
     if normalization is None:
         return []
-    made = []
-    if normalization.desired == evaluation.current_replicas and any(
-        [
-            metric.calculation is not None and metric.calculation.kept == "withinTolerance"
-            for metric in evaluation.metrics
-        ]
-    ):
-        made.append("Tolerance")
+    made: list[str] = []
+    notes = [each.calculation.kept for each in evaluation.metrics if each.calculation is not None]
+    if is_held_by_tolerance(normalization.desired, evaluation.current_replicas, notes):
+        made.append(TOLERANCE)
     if normalization.stabilized != normalization.desired:
         made.append("StabilizationWindow")
     if normalization.limited != normalization.stabilized:
@@ -308,13 +302,13 @@ def _conditions_shape(conditions: Iterable[dict[str, Any]]) -> list[tuple[str, s
 
 
 def _metric_shape(metric: MetricEvaluation) -> tuple[Any, ...]:
-    """Give all of a `metric_decision` but its values."""
+    """Give all of a `metric_decision` but its values (`values_of`)."""
     spec, made = metric.spec, metric.calculation
     target, share = _targets(metric)
     if made is None:
-        return spec.type, spec.name, target, share, "", metric.error, spec.reason, True, 0, 0, 0, 0
+        return spec.type, spec.name, target, share, metric.error, spec.reason, True, 0, 0, 0, 0
     counts = (made.used, made.not_ready, made.missing, made.ignored)
-    return spec.type, spec.name, target, share, made.kept, "", "", False, *counts
+    return spec.type, spec.name, target, share, "", "", False, *counts
 
 
 def _ends(evaluation: Evaluation, final: int) -> list[tuple[str, int]]:

@@ -42,7 +42,7 @@ from reconciler.observer.publisher import RecordPublisher
 from runtime.log import look_for_cycles_seldom, wall_clock_ms
 from runtime.records import Publisher
 from schemas.connection import KafkaSettings
-from schemas.decisions import FULL_TYPE, SHORT_TYPE, Decision, ShortDecision, source_header
+from schemas.decisions import FULL_TYPE, SHORT_TYPE, Decision, ShortDecision, Values, source_header
 from schemas.keys import SessionName
 from streams.state.partition import Partition
 from tests.archive_kit import ENFORCING
@@ -321,8 +321,8 @@ async def statuses(place: tuple[str, bytes], given: argparse.Namespace) -> None:
     sys.stdout.write(f"{lowest:.1f} / {middle:.1f} µs of CPU per status, lowest / middle round\n")
 
 
-def _moved(short: ShortDecision, turn: int) -> list[tuple[int | None, int | None, int | None, str]]:
-    return [((value or 0) + turn, used, proposal, ratio) for value, used, proposal, ratio in short.m]
+def _moved(short: ShortDecision, turn: int) -> list[Values]:
+    return [((value or 0) + turn, used, proposal, ratio, note) for value, used, proposal, ratio, note in short.m]
 
 
 def options(arguments: list[str]) -> argparse.Namespace:

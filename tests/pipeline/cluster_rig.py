@@ -101,7 +101,7 @@ class Decider:
         )
         return decision
 
-    async def repeat(self, full: Decision, time: str, value: tuple[int, int, int, str]) -> ShortDecision:
+    async def repeat(self, full: Decision, time: str, value: tuple[int, int, int, str, str]) -> ShortDecision:
         """Publish a short record: the evaluation came out as in `full`, with these values of its only metric."""
         key = namespace_key(full.cluster, full.namespace)
         partition = partition_for(key, self._partitions)

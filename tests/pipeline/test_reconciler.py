@@ -387,7 +387,9 @@ async def steady(app: App, **changes: Any) -> Decision:
 async def test_the_status_is_as_fresh_as_the_evaluations_that_repeat_the_last_full_record(app: App) -> None:
     full = await app.made.decider.publish(await steady(app, events=FAILED))
     for number, percent in enumerate((60, 70, 70, 121)):
-        await app.made.decider.repeat(full, f"2026-11-21T12:01:{15 * number:02}.000Z", (2 * percent, percent, 2, "1.0"))
+        await app.made.decider.repeat(
+            full, f"2026-11-21T12:01:{15 * number:02}.000Z", (2 * percent, percent, 2, "1.0", "")
+        )
         await app.made.topics.until(partial(shows, app, percent), f"{percent} % in the status")
 
     def counted() -> Any:
@@ -410,7 +412,7 @@ async def test_a_reconciler_that_begins_learns_the_full_records_that_short_ones_
         full = await made.decider.publish(await steady(app))
         async with running(Reconciler(config(made)), asyncio.Event()):
             for percent in range(60, 90):
-                await made.decider.repeat(full, "2026-11-21T12:00:15.000Z", (2 * percent, percent, 2, "1.0"))
+                await made.decider.repeat(full, "2026-11-21T12:00:15.000Z", (2 * percent, percent, 2, "1.0", ""))
                 await made.topics.read()
                 if shown(app):
                     break

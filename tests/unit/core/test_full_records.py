@@ -38,7 +38,7 @@ def short(of: str, seq: int = 2) -> ShortDecision:
         same_as=of,
         time="2026-11-21T12:00:15.000Z",
         input=InputPosition(partition=0, offset=seq, hash=""),
-        m=[(242, 121, 7, "2.0")],
+        m=[(242, 121, 7, "2.0", "")],
     )
 
 

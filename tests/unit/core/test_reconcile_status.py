@@ -235,7 +235,7 @@ SHOWN = st.sampled_from(
         {"type": "Resource"},
     ]
 )
-SHORT = st.tuples(st.none() | VALUES, USED, st.none() | st.integers(0, 9), st.just("1.0"))
+SHORT = st.tuples(st.none() | VALUES, USED, st.none() | st.integers(0, 9), st.just("1.0"), st.just(""))
 
 
 def has_odd(status: dict[str, Any]) -> bool:
@@ -272,12 +272,12 @@ def test_a_status_with_other_values_has_the_bytes_of_the_short_record_given_back
 def test_what_is_not_known_to_differ_in_values_alone_is_not_given_values() -> None:
     full = structs.replace(DECISION, metrics=[MetricDecision(type="Resource", name="cpu", value=1)])
     short = ShortDecision(
-        id="0-8-u1", seq=8, prev="", same_as=full.id, time="", input=full.input, m=[(2000, None, 1, "1.0")]
+        id="0-8-u1", seq=8, prev="", same_as=full.id, time="", input=full.input, m=[(2000, None, 1, "1.0", "")]
     )
     live = status_update(full, kept())
     assert live is not None
     assert with_values(live, short) is not None
     assert with_values(kept(), short) is None, "not written by us"
     assert with_values(live, structs.replace(short, same_as="0-6-u1")) is None, "another full record"
-    assert with_values(live, structs.replace(short, m=[(None, None, 1, "1.0")])) is None, "no value"
+    assert with_values(live, structs.replace(short, m=[(None, None, 1, "1.0", "")])) is None, "no value"
     assert with_values(live, structs.replace(short, m=[])) is None, "no values"

@@ -1,6 +1,7 @@
 """The decider's metrics of HPAs and decisions, after a fold of a generated log."""
 
 import re
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
 from streams.decider.metrics import HpaCollector, Metrics, Results
 from streams.decider.owned import OwnedPartition
+from streams.history.recorded import expanded
 from streams.state import memo
 from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition
@@ -159,6 +161,24 @@ def test_lag_is_from_the_newest_sample_to_the_record(
     registry = CollectorRegistry()
     Results(registry).count([decision], max(_newest_used(orjson.loads(decision.value))) / 1000 + 7)
     assert exposed(registry)["fleethpa_decision_lag_seconds_sum"] == pytest.approx(7)
+
+
+def test_a_short_record_is_counted_with_what_limits_it_and_not_the_full_one_before() -> None:
+    partition, values = Partition.empty(0), []
+    registry = CollectorRegistry()
+    results = Results(registry)
+    for at in partition_log(Fleet(hpas=4, namespaces=2, minutes=12, noise=0.02, settings=ENFORCED)):
+        made = partition.apply(*at)
+        values += [each.value for each in made]
+        results.count(made, 0)
+    found = Counter(",".join(each.decision.constraints_applied) for each in expanded(0, enumerate(values))[1])
+    assert len({b'"sameAs"' in value for value in values}) == 2
+    assert found["Tolerance"] > 0 < found[""]
+    counted: Counter[str] = Counter()
+    for name, value in exposed(registry).items():
+        if limited := re.search(r'fleethpa_decisions_total.*limited_by="([^"]*)"', name):
+            counted[limited[1]] += int(value)
+    assert counted == found
 
 
 def test_the_selector_of_a_metric_is_no_label() -> None:

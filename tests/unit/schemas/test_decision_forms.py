@@ -6,6 +6,7 @@ from typing import Any
 import jsonschema
 import orjson
 import pytest
+from msgspec import structs
 
 from schemas.codec import decode, encode
 from schemas.decisions import Decision, MetricDecision, ShortDecision, Step, expand
@@ -77,3 +78,7 @@ def test_a_golden_short_record_is_the_full_one_with_its_own_values() -> None:
     whole = expand(short, full)
     assert (whole.id, whole.time, whole.reason) == (short.id, short.time, full.reason)
     assert [metric.utilization for metric in whole.metrics] == [79, None, None]
+    assert [metric.note for metric in whole.metrics] == ["", "withinTolerance", ""]
+    assert "Tolerance" not in whole.constraints_applied, "the metrics ask for other replicas than there are"
+    steady = expand(structs.replace(short, raw_desired_replicas=full.current_replicas), full)
+    assert steady.constraints_applied == ["Tolerance", *whole.constraints_applied]
