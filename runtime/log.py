@@ -13,7 +13,8 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,6 +26,18 @@ def look_for_cycles_seldom() -> None:
     """Leave out what has been loaded so far, and look for cycles seldom, from now on."""
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
+
+
+@contextmanager
+def without_cycle_search() -> Iterator[None]:
+    """Look for no reference cycles while state is read, of which nothing is garbage."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 Clock = Callable[[], int]

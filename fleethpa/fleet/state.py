@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +18,7 @@ from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import SHARED, Session
 from fleethpa.show.times import rfc3339, span
 from fleethpa.show.words import listed
+from runtime.log import without_cycle_search
 from schemas.inforce import OVERRIDE, is_in_force
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.kubernetes.shape import Json
@@ -59,7 +59,7 @@ async def read_state(past: Past, partitions: Iterable[int] | None = None) -> Fle
     Raises CommandError: the log does not hold that time (exit 2 or 4). Raises ArchiveError, CoreError: the source
     cannot be read now.
     """
-    with _no_collection():
+    with without_cycle_search():
         state = await _folded(past, partitions)
     for name, cluster in state.clusters.items():
         if text := cut_off(name, cluster.clock_ms, cluster.troubles):
@@ -98,18 +98,6 @@ async def look_for_trouble(past: Past, partition: int | None = None) -> None:
         # A question may not need this: that it cannot be read does not end the question.
         with suppress(ArchiveError, CoreError, CommandError):
             await read_state(past, None if partition is None else [partition])
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Nothing of the state is garbage while it is read: walking it again and again would only take time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 async def _find_hung(state: FleetState, past: Past) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from dataclasses import dataclass, field
 
 from runtime.kafkaclients import OffsetBounds
+from runtime.log import without_cycle_search
 from runtime.process import PartConfig
 from schemas.connection import KafkaSettings
 from schemas.kubernetes.gotimes import rfc3339_seconds
@@ -91,7 +92,8 @@ class Assignment:
         self._reader = reader = TailReader(self._config.kafka)
         applied = {n: applied_offset(own) for n in wanted if (own := rows[n][0].get(partition_key(n))) is not None}
         await reader.start(wanted, offsets, applied)
-        owned = {number: await self._restore(reader, number, rows[number][0], offsets[number]) for number in wanted}
+        with without_cycle_search():
+            owned = {number: await self._restore(reader, number, rows[number][0], offsets[number]) for number in wanted}
         if epoch != self.epoch:
             return None
         self._loaded = (epoch, owned)

@@ -108,6 +108,22 @@ async def test_rows_of_owned_partitions_are_not_held_twice(monkeypatch: pytest.M
     assert await owner.load([1]) == {1: LOG_RECORDS}
 
 
+async def test_no_cycles_are_looked_for_while_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[bool] = []
+
+    def restored(number: int, rows: Mapping[bytes, bytes]) -> Partition:
+        searched.append(gc.isenabled())
+        return Partition.restore(number, rows)
+
+    monkeypatch.setattr(assignment, "TailReader", lambda *_: PromptReader())
+    monkeypatch.setattr(assignment, "restored", restored)
+    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), rows=lambda: stored_rows(number=1))
+    assert gc.isenabled()
+    await owner.load([1])
+    assert searched == [False]
+    assert gc.isenabled()
+
+
 async def test_nothing_holds_the_state_of_a_partition_that_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assignment, "TailReader", lambda *_: PromptReader())
     table = stored_rows(number=1)
