@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from decimal import Decimal
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import click
@@ -110,40 +111,52 @@ def backtest(
     window = period.window(session.now_ms())
     read = _manifests(session, files, validate)
     fleets = _of_fleets(read) if read is not None else []
+    emitted: str | None = None
     if fleets or any(ref.cluster == FLEET for ref in selection.refs):
         _check_alone(read, selection, settings, given=bool(policy.changes or emit_yaml))
         whole, prices = session.run(_run_fleets(session, fleets, selection, settings, window, price))
         failed = [text for result in whole for text in _failed(result.name, result.recorded, result.candidate, gates)]
         made = fleet_report(whole, failed, prices, settings, is_there=not fleets)
-        session.publish(made, output, html=html, plot=plot)
-        return ANSWER_IS_NO if failed else OK
-    if not (files or settings or policy.changes):
+    elif files or settings or policy.changes:
+        tried = _Tried(read, settings, selection, policy)
+        found, results, used, coming = session.run(_run(session, tried, window, model, price, zone))
+        failed = [text for result in results for text in _failed(result.hpa, result.recorded, result.candidate, gates)]
+        reported = [Reported(result, request.changes) for request, result in zip(found, results, strict=True)]
+        made = report(reported, failed, used)
+        if emit_yaml:
+            emitted = to_yaml_documents([each.manifest for each in found])
+        elif zone is not None:
+            emitted = _schedules(coming, zone)
+    else:
         raise usage("backtest what?", cause="Name a candidate.", next_step="-f hpa.yaml, or --set maxReplicas=16 NAME")
+    session.publish(made, output, html=html, plot=plot, instead=emitted)
+    return ANSWER_IS_NO if failed else OK
+
+
+class _Tried(NamedTuple):
+    """The candidates of HPAs: manifests, changes of the recorded specs, and what changes with time."""
+
+    read: Input | None
+    settings: tuple[str, ...]
+    selection: Selection
+    policy: TimedPolicy
+
+
+async def _run(
+    session: Session, tried: _Tried, window: tuple[int, int], model: Model, price: Decimal | None, zone: ZoneInfo | None
+) -> tuple[list[BacktestRequest], list[Backtest], Decimal | None, dict[HpaId, list[str]]]:
+    """The requests, their results, the price of a replica-hour, and the forecast as rules (with `zone`)."""
     coming: dict[HpaId, list[str]] = {}
 
     def keep(request: BacktestRequest, events: Sequence[HpaEvent]) -> None:
         if zone is not None:
             coming[request.hpa] = request.coming_rules(events, zone)
 
-    async def work() -> tuple[list[BacktestRequest], list[Backtest], Decimal | None]:
-        async with session.past() as past:
-            state = await read_state(past)
-            found = requests(read, settings, selection, state, policy, session.note)
-            used = price_for(session, price, state.settings, {each.hpa.cluster for each in found})
-            return found, await run_all(past, found, window, model, keep), used
-
-    found, results, used = session.run(work())
-    reported = [Reported(result, request.changes) for request, result in zip(found, results, strict=True)]
-    failed = [text for result in results for text in _failed(result.hpa, result.recorded, result.candidate, gates)]
-    emitted = (
-        to_yaml_documents([each.manifest for each in found])
-        if emit_yaml
-        else None
-        if zone is None
-        else _schedules(coming, zone)
-    )
-    session.publish(report(reported, failed, used), output, html=html, plot=plot, instead=emitted)
-    return ANSWER_IS_NO if failed else OK
+    async with session.past() as past:
+        state = await read_state(past)
+        found = requests(tried.read, tried.settings, tried.selection, state, tried.policy, session.note)
+        used = price_for(session, price, state.settings, {each.hpa.cluster for each in found})
+        return found, await run_all(past, found, window, model, keep), used, coming
 
 
 def _policy(rules: tuple[str, ...], time_zone: str, forecast: str | None, model: str) -> TimedPolicy:
