@@ -189,16 +189,7 @@ def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
     guardrails: GuardrailPauses = {}
     partitions = [each.partition.state for each in folded]
     for each in folded:
-        number = each.partition.number
-        stored = each.stored.get(partition_key(number))
-        row = decode_row(partition_key(number), stored) if stored else None
-        if isinstance(row, PartitionRow):
-            state.partitions[number] = row
-        now = each.partition.state.row
-        checkpoint_ms = row.clock_ms if isinstance(row, PartitionRow) else 0
-        state.decided_ms[number] = max(now.ticked_ms, checkpoint_ms)
-        # Where the decider does not work, only ingest has appended what was not folded.
-        state.ingested_ms[number] = ends.get(number, now.ingested_ms)
+        _take_progress(state, each, ends)
     for part in partitions:
         guardrails |= part.row.guardrail_pauses
         state.settings |= part.row.settings
@@ -209,18 +200,36 @@ def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
     state.forgotten |= {hpa.id for _, hpa in hpas if _is_gone(hpa)}
     views = [_view(part, hpa, guardrails) for part, hpa in hpas if not _is_gone(hpa)]
     state.hpas = {view.id: view for view in sorted(views, key=attrgetter("id"))}
-    revisions = {(name, row.revision) for part in partitions for name, row in part.row.groups.items()}
-    state.scattered_groups = {
-        name
-        for name, revision in revisions
-        if any(name not in part.row.groups or part.row.groups[name].revision != revision for part in partitions)
-    }
+    state.scattered_groups = _scattered_groups(partitions)
     state.clusters = _clusters(state, partitions)
     state.paused = _paused_whole(partitions, EVERY_CLUSTER, state.clock_ms)
     for name, view in state.clusters.items():
         view.guardrail = guardrail_in_force(guardrails, name, clock_ms)
         view.guarded = list(guarded_namespaces(guardrails, name, clock_ms).values())
     return state
+
+
+def _take_progress(state: FleetState, folded: Folded, ends: Mapping[int, int]) -> None:
+    """Take in how far decider and ingest have come in a partition."""
+    number, now = folded.partition.number, folded.partition.state.row
+    stored = folded.stored.get(partition_key(number))
+    row = decode_row(partition_key(number), stored) if stored else None
+    state.decided_ms[number] = now.ticked_ms
+    if isinstance(row, PartitionRow):
+        state.partitions[number] = row
+        state.decided_ms[number] = max(now.ticked_ms, row.clock_ms)
+    # Where the decider does not work, only ingest has appended what was not folded.
+    state.ingested_ms[number] = ends.get(number, now.ingested_ms)
+
+
+def _scattered_groups(partitions: Sequence[State]) -> set[str]:
+    """The CapacityGroups of which not every partition has the same revision."""
+    revisions = {(name, row.revision) for part in partitions for name, row in part.row.groups.items()}
+    return {
+        name
+        for name, revision in revisions
+        if any(name not in part.row.groups or part.row.groups[name].revision != revision for part in partitions)
+    }
 
 
 def _is_gone(hpa: Hpa) -> bool:
