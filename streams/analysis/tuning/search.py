@@ -301,17 +301,9 @@ def tune(
     proposed = sides
     for tried in finalists:
         own = _evidence(world, candidate(hpa, tried.spec))
-        dearer = search.judge.is_dearer(tried)
-        if not search.judge.holds(own.first, sides.first, dearer=dearer):
-            why = "what the search found did not hold in the closed loop on the part that it was chosen on"
-        elif not search.judge.holds(own.rest, sides.rest, dearer=dearer):
-            why = "what the search found was worse than the deployed spec on the part that it had not seen"
-        elif dearer and not search.judge.relieves(own.first, sides.first):
-            why = "what the search found costs more and did not spare half of the overload in the closed loop"
-        elif objective != "cost" and not as_safe(own.whole, sides.whole):
-            why = "what the search found has to expect higher peaks of load per pod than the deployed spec"
-        else:
-            found, proposed, why = tried, own, ""
+        why = _fault(search.judge, tried, own, sides)
+        if not why:
+            found, proposed = tried, own
             break
         withdrawn += 1
     last = world.inputs[-1]
@@ -339,6 +331,20 @@ def tune(
         tried=len(search.tried),
         withdrawn=withdrawn,
     )
+
+
+def _fault(judge: SpecJudge, tried: TriedSpec, own: _Evidence, deployed: _Evidence) -> str:
+    """Why a finalist is not proposed, after the closed loop; empty: it is."""
+    dearer = judge.is_dearer(tried)
+    if not judge.holds(own.first, deployed.first, dearer=dearer):
+        return "what the search found did not hold in the closed loop on the part that it was chosen on"
+    if not judge.holds(own.rest, deployed.rest, dearer=dearer):
+        return "what the search found was worse than the deployed spec on the part that it had not seen"
+    if dearer and not judge.relieves(own.first, deployed.first):
+        return "what the search found costs more and did not spare half of the overload in the closed loop"
+    if judge.objective != "cost" and not as_safe(own.whole, deployed.whole):
+        return "what the search found has to expect higher peaks of load per pod than the deployed spec"
+    return ""
 
 
 def _evidence(world: TunedPast, tried: Candidate) -> _Evidence:
