@@ -23,7 +23,7 @@ DOCS = ("fleet", "hpa", "decision", "changes")
 def views(page: Page, address: str) -> dict[str, str]:
     """The address of each view, found by following links from the fleet."""
     page.goto(address)
-    hpa = page.locator("table.fleet tbody th a").first.get_attribute("href") or ""
+    hpa = _links(page, 'table.fleet tbody th > a:not([href^="/hpa/%40fleet/"])')[0]
     wholes = _links(page, 'table.fleet tbody th > a[href^="/hpa/%40fleet/"]')
     page.goto(address + "/changes?q=kind:evaluation")
     # The oldest shows most: a policy limits it.
