@@ -79,11 +79,12 @@ Take = Callable[[Body, int, str, str], object]
 
 
 async def follow_topic(settings: KafkaSettings, topic: str, take: Take, caught_up: Callable[[], None]) -> None:
-    """Hand every entry of a topic to `take`, for ever. Brokers that cannot be reached are waited for.
+    """Hand every entry of a topic to `take`, for ever, at most half a second after the one before. Brokers that cannot
+    be reached are waited for.
 
     `caught_up` is called once everything has been handed over that the topic held at the start.
     """
-    async with kafkaclients.topic_reader(settings, topic, patient=True) as consumer:
+    async with kafkaclients.topic_reader(settings, topic, patient=True, unhurried=True) as consumer:
         async with aclosing(kafkaclients.read_to(consumer, await kafkaclients.ends_of(consumer))) as records:
             async for record in records:
                 hand_over(record.value, record.timestamp, take)
