@@ -9,6 +9,7 @@ explains, but windows as of one sync period apart, is timing too, and proves not
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from msgspec import Struct, structs
@@ -129,18 +130,9 @@ class _Comparison:
 
     def report(self) -> ShadowReport:
         """Go through all steps but the last, whose end is not known yet."""
-        present = _object(self.steps[-1].inputs)
-        for step, following in zip(self.steps, self.steps[1:], strict=False):
-            before = self.agreed + len(self.differences)
-            if step.syncs:
-                for sync in step.syncs:
-                    self._compare_sync(step, sync)
-            elif _object(step.inputs) == _object(following.inputs):
-                self._compare_quiet(step.inputs, following.inputs)
-            if _object(step.inputs) == present:
-                self.under_present_spec += self.agreed + len(self.differences) - before
+        for step, following in pairwise(self.steps):
+            self._compare(step, following)
         counts: dict[str, int] = {kind: sum(d.kind == kind for d in self.differences) for kind in CLASSES}
-        decisions = self.agreed + len(self.differences)
         rescales = [sync for sync in self.syncs if sync.rescaled]
         reproduced = sum(sync.shown for sync in self.syncs)
         evidence = self._evidence()
@@ -150,7 +142,7 @@ class _Comparison:
             hpa=self.hpa,
             since=self.steps[0].inputs.now_ms,
             until=self.steps[-1].inputs.now_ms,
-            decisions=decisions,
+            decisions=self._decisions,
             agreed=self.agreed,
             rescales=len(rescales),
             rescales_agreed=rescales_agreed,
@@ -171,6 +163,19 @@ class _Comparison:
         return _Evidence(self.under_present_spec, ups, len(proven) - ups, steps[0].inputs.now_ms)
 
     # comparing
+
+    @property
+    def _decisions(self) -> int:
+        return self.agreed + len(self.differences)
+
+    def _compare(self, step: _Step, following: _Step) -> None:
+        before = self._decisions
+        for sync in step.syncs:
+            self._compare_sync(step, sync)
+        if not step.syncs and _object(step.inputs) == _object(following.inputs):
+            self._compare_quiet(step.inputs, following.inputs)
+        if _object(step.inputs) == _object(self.steps[-1].inputs):
+            self.under_present_spec += self._decisions - before
 
     def _compare_sync(self, step: _Step, sync: Retraced | None) -> None:
         if sync is None:
