@@ -58,7 +58,7 @@ def capacity() -> None:
 def test(
     session: Session, /, file: str, period: AskedPeriod, fail_if: str | None, html: str | None, output: str
 ) -> int:
-    """Run a ceiling over recorded decisions: how often it would have held additions back, of whom, and for how long.
+    """Try a ceiling on recorded decisions: how often it would have held additions back, of which HPAs, for how long.
 
     Additions are given by priority, then in proportion to what is missing; nothing is scaled down for a ceiling. Reads
     the log or an archive and writes nothing.

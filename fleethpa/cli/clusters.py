@@ -290,7 +290,7 @@ def add(session: Session, /, name: str, path: str | None, options: WriteOptions,
 
 @clusters.command("remove")
 @click.argument("name")
-@click.option("--principal", default="User:fleethpa-agent-{name}", help="Who loses the permissions.")
+@click.option("--principal", default="User:fleethpa-agent-{name}", help="Kafka principal that loses the permissions.")
 @click.option("--delete-topics", is_flag=True, help="Also delete the agent's topics.")
 @write_options
 @command_options()

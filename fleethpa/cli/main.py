@@ -304,7 +304,7 @@ def config() -> None:
 def view(session: Session, show_origin: bool, output: str) -> None:
     """Print the settings in force: flags come first, then environment, configuration file and `fleethpa dev`.
 
-    What FLEETHPA_KAFKA_… and --brokers say takes the place of the same setting in the file of --kafka-config.
+    FLEETHPA_KAFKA_… and --brokers override the same settings in the file of --kafka-config.
     """
     columns: tuple[Column[Setting], ...] = (
         Column("SETTING", lambda each: each.name),

@@ -72,7 +72,7 @@ def tune(
     They are chosen on the first two thirds of the recording and scored on the rest. Nothing is written anywhere. A spec
     is proposed only if it is better than the deployed one on both parts. balanced: fewer replica-hours with
     no more overload. cost: fewer replica-hours, overload for up to 0.5 % more of the time. safety: half the overload or
-    less, at up to half more cost where that must be, which the report says; else less overload at no more cost. The
+    less, at up to 50 % more cost if necessary (the report says so); else less overload at no more cost. The
     same recording gives the same proposal. Several HPAs are tuned on all cores.
     """
     within = parse_within(limits)
