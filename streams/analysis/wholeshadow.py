@@ -24,6 +24,11 @@ class WholeSeen(Struct, frozen=True):
     replicas: Mapping[str, int]
     away: tuple[str, ...]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has a total of all clusters."""
+        return self.total is not None and not self.away
+
 
 class MemberShadow(Struct, frozen=True, kw_only=True, rename="camel"):
     """One cluster: means over time of what its own HPA had and of the share, and both at the end."""
@@ -83,8 +88,13 @@ def seen_of(recorded: Recorded) -> WholeSeen | None:
 
 
 def whole_shadow(seen: Sequence[WholeSeen], unscaled: Sequence[str]) -> WholeShadowReport:
-    """Compare; `seen`: one evaluation at least. `unscaled`: clusters without an HPA of their own."""
-    decided = [each for each in seen if each.total is not None and not each.away]
+    """Compare; `seen`: one evaluation at least. `unscaled`: clusters without an HPA of their own.
+
+    What comes before the first evaluation of all clusters is the beginning, when they had not reported yet.
+    """
+    first = next((at for at, each in enumerate(seen) if each.is_whole), 0)
+    seen = seen[first:]
+    decided = [each for each in seen if each.is_whole]
     distances = [_distance(each, decided[at : at + _NEXT + 1]) for at, each in enumerate(decided)]
     rounding = max(0, len(seen[-1].replicas) - 1)
     fewer = sum([distance < -rounding for distance in distances])
