@@ -139,7 +139,7 @@ def _moves(state: Shared, rules: CapacityRules) -> Iterator[tuple[str, Shared]]:
         yield from _arriving(state, at, name, rules)
         yield from _member(state, at, name, rules)
     # One that has never reported by then counts as nothing, and may be above the limit: here all have.
-    if state.settles and not _is_in_force(state) and all(each.account.report is not None for each in state.known):
+    if state.settles and all(each.account.report is not None for each in state.known):
         yield "what the former group allotted has ended", state._replace(settles=False)
     if state.changes:
         yield from _changed(state._replace(changes=state.changes - 1))
