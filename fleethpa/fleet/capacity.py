@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -26,16 +27,21 @@ CAPACITY_KIND: Final = "CapacityGroup"
 
 @dataclass(frozen=True)
 class GroupView:
-    """A CapacityGroup. `hpas`: those that it is of now; `members`: what has been reported of them."""
+    """A CapacityGroup. `known`: all HPAs that there are; `members`: what has been reported of those that it bounds."""
 
     name: str
     row: GroupRow
     clock_ms: int
-    hpas: list[HpaId]
+    known: Mapping[HpaId, HpaView]
     members: Mapping[str, CapacityMember] = field(default_factory=dict)
     is_scattered: bool = False
     """Whether some log partitions have another spec of it or none."""
     has_settled: bool = False
+
+    @cached_property
+    def hpas(self) -> list[HpaId]:
+        """Those that it bounds now."""
+        return members_of_group(self.known, CapacityMatch(self.row.spec))
 
     @property
     def limit(self) -> CapacityLimit:
@@ -88,7 +94,7 @@ def groups_of(state: FleetState) -> dict[str, GroupView]:
             name,
             row,
             state.clock_ms,
-            members_of_group(state.hpas, CapacityMatch(row.spec)),
+            state.hpas,
             dict(sorted(state.capacity_members.get(name, {}).items())),
             name in state.scattered_groups,
             name in state.settled_groups,

@@ -112,6 +112,6 @@ async def test_a_limit_of_units_shows_what_a_replica_uses(monkeypatch: pytest.Mo
 
 def test_a_group_that_a_partition_has_lost_says_how_it_is_put_back() -> None:
     row = GroupRow(1, CapacitySpec(selector={}, limit=CapacityLimit(count=1)), 0)
-    text, style = GroupView("search", row, 0, [], is_scattered=True).state
+    text, style = GroupView("search", row, 0, {}, is_scattered=True).state
     assert style == "trouble"
     assert "fleethpa get capacitygroups search -o yaml | fleethpa apply -f - --yes" in text
