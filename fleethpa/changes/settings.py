@@ -103,9 +103,7 @@ def _value(field: str, text: str) -> Any:
     elif field.endswith("_budget"):
         parse_budget(text, whole_cluster=True)
     elif kind is int:
-        if not re.fullmatch(r"[0-9]{1,10}", text) or not MINIMA[field] <= int(text) <= MOST_REPLICAS:
-            raise ValueError(f"expected a whole number from {MINIMA[field]} to {MOST_REPLICAS}")
-        return int(text)
+        return _count(text, MINIMA[field])
     elif not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,20})?", text):
         raise ValueError("expected a number such as 0.1")
     return text
@@ -119,6 +117,12 @@ def _member(field: str, text: str) -> str:
         return _choice(text, choices)
     parse_budget(text)
     return text
+
+
+def _count(text: str, least: int) -> int:
+    if not re.fullmatch(r"[0-9]{1,10}", text) or not least <= int(text) <= MOST_REPLICAS:
+        raise ValueError(f"expected a whole number from {least} to {MOST_REPLICAS}")
+    return int(text)
 
 
 def _choice(text: str, known: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """Validate bodies for the log: names, ranges and manifests, so that later stages need not check them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -301,14 +301,18 @@ def _settings(body: SettingsSet) -> None:
             _read(text, f"settings.{_WIRE_NAMES[field]}", read)
     for namespace in settings.namespaces or {}:
         check_namespace(namespace)
-    for field in ("removal_budgets", "addition_budgets"):
-        for namespace, text in (getattr(settings, field) or {}).items():
-            if namespace != EVERY_NAMESPACE:
-                check_namespace(namespace)
-            _read(text, f"settings.{_WIRE_NAMES[field]}[{namespace}]", parse_budget)
     for name in body.unset:
         if name not in SETTING_NAMES:
             raise Refusal("invalid", f"unset {name[:40]!r}: known settings are {', '.join(SETTING_NAMES)}")
+    _budgets("removal_budgets", settings.removal_budgets or {})
+    _budgets("addition_budgets", settings.addition_budgets or {})
+
+
+def _budgets(field: str, budgets: Mapping[str, str]) -> None:
+    for namespace, text in budgets.items():
+        if namespace != EVERY_NAMESPACE:
+            check_namespace(namespace)
+        _read(text, f"settings.{_WIRE_NAMES[field]}[{namespace}]", parse_budget)
 
 
 def _read(text: str, field: str, read: Callable[[str], object]) -> None:
