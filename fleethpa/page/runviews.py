@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import tempfile
 from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -123,6 +124,8 @@ def audit_words(given: Mapping[str, str], now_ms: int, end_ms: int) -> tuple[lis
 
 BROWSER: Final = "fleethpa-browser"
 """The cookie by which a browser's runs are known to be its own."""
+LIKELY: Final = 8
+"""HPAs that one can choose from with a click."""
 MOST_NAMED: Final = 3
 """Names that an error gives."""
 REPORT_POLICY: Final = (
@@ -224,6 +227,7 @@ class RunViews:
             "hpa": hpa,
             "asked_hpa": str(hpa or asked),
             "names": meant or names_of(state, ""),
+            "likely": list(islice((view for view in state.ordered if not view.revision), LIKELY)),
             "manifest": given.get("manifest") or (candidate_text(hpa, state.hpas[hpa].spec) if hpa is not None else ""),
             "since": given.get("since") or "1h",
             "model": given.get("model") or MODELS[0],

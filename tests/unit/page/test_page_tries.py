@@ -49,6 +49,14 @@ async def reported(client: TestClient[Any, Any], question: str) -> tuple[str, st
     return await ended(client, "try"), await (await client.get("/try/report")).text()
 
 
+async def test_an_hpa_to_try_is_one_click_away(archive: Path) -> None:
+    server = PageServer(LiveReader(str(archive), Config(brokers="none:1")), LOCAL, {}, "none:1")
+    async with TestClient(TestServer(server.app())) as client:
+        shown = Shown(await (await client.get("/try")).text())
+        (address,) = {found["href"] for tag, found in shown.tags if tag == "a" and "/try?" in (found.get("href") or "")}
+        assert "minReplicas" in await (await client.get(address or "")).text()
+
+
 async def test_the_page_shows_what_an_upgrade_would_change(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
