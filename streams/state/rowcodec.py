@@ -190,16 +190,17 @@ def _count(namespace: Namespace) -> None:
             held.load(limits.ROW_SAMPLES, spread_over(name), sample_size(key, name, sample))
     for question in namespace.arrivals:
         held.load(limit_of_arrival(question), row_of_question(question), encoded_size(question))
-    for target, scale in namespace.scales.items():
-        held.load(limits.ROW_SCALES, row_of_question(target), scale_size(target, scale))
-    _count_first_row(namespace)
+    _count_targets(namespace)
 
 
-def _count_first_row(namespace: Namespace) -> None:
+def _count_targets(namespace: Namespace) -> None:
+    """Count HPAs, scales, rivals and commands."""
     held = namespace.held
     for hpa, known in namespace.directory.items():
         held.load(limits.ROW_HPAS, FIRST_ROW, hpa_size(hpa, known), known.own)
     held.hpas = len(namespace.directory)
+    for target, scale in namespace.scales.items():
+        held.load(limits.ROW_SCALES, row_of_question(target), scale_size(target, scale))
     for rival in (*namespace.rivals, *namespace.rivals_coming):
         held.load(limits.ROW_RIVALS, FIRST_ROW, encoded_size(rival))
     for name, command in namespace.commands.items():
