@@ -75,12 +75,13 @@ def group_view(group: GroupView, state: FleetState) -> dict[str, Any]:
 
 def _title(group: GroupView) -> str:
     """How much of the limit is used, and who wants more, as a sentence."""
-    wanting = len(group.held)
+    wanting, silent = len(group.held), sum([str(hpa) not in group.members for hpa in group.hpas])
     missing = sum([group.missing(each) for each in group.members.values()])
-    verb = "wants" if wanting == 1 else "want"
-    more = (
-        f"{counted(wanting, 'HPA')} {verb} {counted(missing, 'replica')} more" if wanting else "all have what they want"
-    )
+    more = "all have what they want"
+    if wanting:
+        more = f"{counted(wanting, 'HPA')} {'wants' if wanting == 1 else 'want'} {counted(missing, 'replica')} more"
+    elif silent:
+        more = f"{silent} {'has' if silent == 1 else 'have'} not reported"
     return f"{group_row(group).use} in {counted(len(group.hpas), 'HPA')}: {more}"
 
 

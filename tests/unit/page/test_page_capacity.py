@@ -86,6 +86,7 @@ async def test_a_new_group_says_until_when_it_settles(
     assert "waits for the first reports of its HPAs, until 2" in text
     assert f"at the latest: meanwhile they {what}" in text
     assert text.count("has not reported") == 2
+    assert "0 of 8 replicas in 2 HPAs: 2 have not reported" in text
 
 
 async def test_states_of_a_group_and_of_its_members(monkeypatch: pytest.MonkeyPatch) -> None:
