@@ -203,13 +203,15 @@ def fleet_turn(fleet: FleetRow, evaluated_ms: int, now_ms: int, period_ms: int) 
     """
     longest_ms = _longest_ms(period_ms) + 1
     if fleet.fresh:
-        missing = [fleet.parts.get(name) for name in fleet.accounts if name not in fleet.fresh]
-        reported_ms = [fleet.taken_ms if part is None else part.taken_ms for part in missing]
-        complete_ms = max(fleet.taken_ms, *reported_ms) + longest_ms if missing else 0
         latest_ms = evaluated_ms + period_ms + slack_ms(period_ms)
         if fleet.moved_ms:
             latest_ms = max(fleet.moved_ms, fleet.first_ms + period_ms // 2)
-        at_ms = min(latest_ms, max(complete_ms, evaluated_ms + period_ms // 2))
+        at_ms = min(latest_ms, evaluated_ms + period_ms // 2)
+        for name in fleet.accounts:
+            if name not in fleet.fresh:
+                at_ms = max(at_ms, min(latest_ms, _reported_ms(fleet, name) + longest_ms))
+                if at_ms == latest_ms:
+                    break
     else:
         at_ms = max(evaluated_ms, fleet.taken_ms) + longest_ms
     return Turn(True, now_ms + longest_ms, now_ms) if now_ms >= at_ms else Turn(False, at_ms, at_ms)
