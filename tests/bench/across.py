@@ -30,7 +30,8 @@ MEMBERS: Final = 10
 UNDER_CEILING: Final = 100
 """HPAs of each CapacityGroup, which leaves room for what all of them want."""
 ALONE: Final = "alone"
-KINDS: Final = ("fleets", "ceilings")
+KINDS: Final = ("fleets", "fleets-above-minimum", "ceilings")
+"""An HPA of `fleets` has less than the minimum of the whole, so that no metric decides in its cluster."""
 WARM_MINUTES: Final = 3.0
 MINUTES: Final = 2.0
 RUNS: Final = 3
@@ -57,7 +58,7 @@ class Grouped(ClosedLoop):
             names = sorted({_ceiling_of(each) for each in self.workloads})
             groups = [self._entry(WHOLE, SPECS, _ceiling(name, self.fleet), 0) for name in names]
             yield self._record(0, groups)
-        if self.kind == "fleets":
+        if self.kind.startswith("fleets"):
             for at in range(0, len(self.workloads), MEMBERS):
                 yield from self._applied(self.workloads[at : at + MEMBERS])
 
@@ -71,7 +72,8 @@ class Grouped(ClosedLoop):
         first = members[0]
         manifest: dict[str, Any] = hpa(first, self.fleet)
         each_most, spec = manifest["spec"]["maxReplicas"], manifest["spec"]
-        whole = manifest | {"spec": spec | {"maxReplicas": each_most * MEMBERS, "minReplicas": 2 * MEMBERS}}
+        least = 2 * MEMBERS if self.kind == "fleets" else 2
+        whole = manifest | {"spec": spec | {"maxReplicas": each_most * MEMBERS, "minReplicas": least}}
         clusters = [FleetCluster(name=each.cluster, max_replicas=each_most * MEMBERS) for each in members]
         switch = Command(command="mode", name=first.name, mode="enforce")
         made = AutoscalerSet(hpa=whole, origin="central", fleet=FleetSpec(clusters=clusters), revision=1)
