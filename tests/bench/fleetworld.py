@@ -421,10 +421,7 @@ class Server(asyncio.Protocol):
                 return 0, b"", f"watch {kind}"
             return 200, world.page(cluster, kind, query), f"list {kind}"
         if kind == "scale":
-            one = world.by_name[cluster, parts[-2]]
-            if method == "PUT":
-                world.put_scale(one, int(orjson.loads(body)["spec"]["replicas"]))
-            return 200, one.scale(), "scale"
+            return 200, self._scale(world.by_name[cluster, parts[-2]], body if method == "PUT" else None), "scale"
         if "horizontalpodautoscalers" in parts:
             one = world.by_name[cluster, parts[parts.index("horizontalpodautoscalers") + 1]]
             if kind == "status" and method == "PUT":
@@ -437,10 +434,18 @@ class Server(asyncio.Protocol):
         if kind == "version":
             return 200, b'{"major":"1","minor":"37"}', "other"
         if kind == "namespaces":
-            names = sorted({namespace for where, namespace in world.by_namespace if where == cluster})
-            items = ",".join(f'{{"metadata":{{"name":"{name}"}}}}' for name in names)
-            return 200, f'{{"metadata":{{"resourceVersion":"1"}},"items":[{items}]}}'.encode(), "other"
+            return 200, self._namespaces(cluster), "other"
         return 404, _missing(), "other"
+
+    def _scale(self, one: Workload, put: bytes | None) -> bytes:
+        if put is not None:
+            self.world.put_scale(one, int(orjson.loads(put)["spec"]["replicas"]))
+        return one.scale()
+
+    def _namespaces(self, cluster: str) -> bytes:
+        names = sorted({namespace for where, namespace in self.world.by_namespace if where == cluster})
+        items = ",".join(f'{{"metadata":{{"name":"{name}"}}}}' for name in names)
+        return f'{{"metadata":{{"resourceVersion":"1"}},"items":[{items}]}}'.encode()
 
     def _measured(self, parts: list[str], query: dict[str, list[str]], body: bytes) -> bytes | None:
         """The answer of a metrics API or of the Prometheus; None: another API is asked."""
