@@ -97,7 +97,7 @@ def test_is_this_record_authentic(page: Page, stack: TroubledStack) -> None:
 
 
 ANSWERS = [
-    pytest.param("east/shop/checkout", ".timeline .kind-scale a", "→", id="why did it scale"),
+    pytest.param("east/shop/checkout", ".timeline .kind-scale", "→", id="why did it scale"),
     pytest.param("east/shop/checkout", ".verdict", "at maxReplicas 12", id="why did it not scale"),
     pytest.param("east/stock/feed", ".answer .chip.held", "removal budget", id="which brake held it"),
     pytest.param("east/shop/checkout", ".would tr", "without maxReplicas", id="what would have changed it"),
