@@ -85,19 +85,19 @@ def join(parts: Sequence[Groups]) -> Groups:
     if len(parts) == 1:
         return parts[0]
     return Groups(
-        ready=sum(each.ready for each in parts),
-        ready_milli=sum(each.ready_milli for each in parts),
-        ready_request=sum(each.ready_request for each in parts),
-        missing=sum(each.missing for each in parts),
-        missing_request=sum(each.missing_request for each in parts),
-        unready=sum(each.unready for each in parts),
-        unready_request=sum(each.unready_request for each in parts),
-        ignored=sum(each.ignored for each in parts),
-        strays=sum(each.strays for each in parts),
-        kept_milli=sum(each.kept_milli for each in parts),
+        ready=sum([each.ready for each in parts]),
+        ready_milli=sum([each.ready_milli for each in parts]),
+        ready_request=sum([each.ready_request for each in parts]),
+        missing=sum([each.missing for each in parts]),
+        missing_request=sum([each.missing_request for each in parts]),
+        unready=sum([each.unready for each in parts]),
+        unready_request=sum([each.unready_request for each in parts]),
+        ignored=sum([each.ignored for each in parts]),
+        strays=sum([each.strays for each in parts]),
+        kept_milli=sum([each.kept_milli for each in parts]),
         oldest_ms=min((each.oldest_ms for each in parts if each.oldest_ms is not None), default=None),
         newest_ms=max((each.newest_ms for each in parts if each.newest_ms is not None), default=None),
-        missing_fallback=sum(each.missing_fallback for each in parts),
+        missing_fallback=sum([each.missing_fallback for each in parts]),
         request_error=min((each.request_error for each in parts if each.request_error), key=_order, default=""),
     )
 
