@@ -19,7 +19,7 @@ KUBECONFIG = {
     ("brokers", "kubeconfig", "code", "says"),
     [
         pytest.param("127.0.0.1:1", "k", 3, "127.0.0.1", id="no broker answers"),
-        pytest.param("127.0.0.1:1", "nowhere", 2, "nowhere cannot be read", id="no kubeconfig"),
+        pytest.param("127.0.0.1:1", "nowhere", 2, "nowhere cannot be read", id="no kubeconfig", marks=pytest.mark.slow),
     ],
 )
 def test_what_keeps_it_from_beginning_is_an_error_with_a_next_step_and_no_traceback(

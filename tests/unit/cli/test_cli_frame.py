@@ -434,7 +434,7 @@ sys.exit(run(["decisions", "--follow", "-A", "--brokers", "memory:1", *sys.argv[
 """
 
 
-@pytest.mark.parametrize("output", ["jsonl", "table"])
+@pytest.mark.parametrize("output", [pytest.param("jsonl", marks=pytest.mark.slow), "table"])
 def test_ctrl_c_ends_following_also_where_nobody_reads(output: str) -> None:
     """One Ctrl-C, while the pipe is full or just before it is."""
     with subprocess.Popen(
