@@ -97,15 +97,21 @@ async def test_there_is_no_pause_while_much_comes(fetches: Fetches, monkeypatch:
     assert found._next_s[NODE] == 0.0
 
 
-@pytest.mark.parametrize(("versions", "least"), [(EMBEDDED, ENOUGH), (KAFKA, 1)])
-async def test_the_embedded_broker_and_readers_in_a_hurry_are_asked_as_the_driver_does(
-    fetches: Fetches, monkeypatch: pytest.MonkeyPatch, versions: dict[int, tuple[int, int]], least: int
-) -> None:
-    found = fetches.install(monkeypatch, versions, least)
+async def test_readers_in_a_hurry_ask_as_the_driver_does(fetches: Fetches, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = fetches.install(monkeypatch, KAFKA, 1)
     for _ in range(3):
         await ask(found, "assignment")
-    assert fetches.asked == [(PAUSE_MS, least)] * 3
+    assert fetches.asked == [(PAUSE_MS, 1)] * 3
     assert found._next_s == {}
+
+
+async def test_the_embedded_broker_which_answers_late_keeps_no_fetch_longer_than_a_pause(
+    fetches: Fetches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = fetches.install(monkeypatch, EMBEDDED, ENOUGH)
+    for _ in range(3):
+        await ask(found, "assignment")
+    assert fetches.asked == [(PAUSE_MS, 1)] * 3
 
 
 async def test_a_fetch_that_is_cancelled_in_its_pause_asks_nothing(
