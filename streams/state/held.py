@@ -153,9 +153,13 @@ class Held:
         self._note(Growth(offset, 0, FIRST_ROW, 0, 0, 1))
 
     def end_life(self, offset: int) -> list[Growth]:
-        """Give what a namespace that comes in the place of this one has to remember: all of this one is forgotten."""
-        for (what, row), size in self.sums.items():
-            self._note(Growth(offset, int(what in _SECOND_SIDE), row, -size, 0))
+        """Give what a namespace that comes in the place of this one has to remember: all of this one is forgotten.
+
+        Sums are read in an order of their own: rows that were read back have made them in another one.
+        """
+        for (what, row), size in sorted(self.sums.items()):
+            if size:
+                self._note(Growth(offset, int(what in _SECOND_SIDE), row, -size, 0))
         self._note(Growth(offset, 0, FIRST_ROW, 0, -self.hpas, -1))
         return [each for some in self.growths.values() for each in some]
 
