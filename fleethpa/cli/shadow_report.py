@@ -79,11 +79,14 @@ async def _reports(session: Session, selection: Selection, window: tuple[int, in
             async for events in parts:
                 made |= {hpa: compare(hpa, events[hpa]) for hpa in events}
     found = [report for view in views if (report := made[view.id]) is not None]
+    wholes = sorted({view.whole or view.id for view in views if view.whole is not None or view.fleet is not None})
+    if wholes and found:
+        session.note(f"note: FleetHPAs are compared by themselves: fleethpa shadow-report {wholes[0]}")
     if not found:
         raise not_found(
             f"no HPA of {selection} ran in shadow beside a native controller in this window",
             cause="The report compares HPAs of member clusters that fleethpa runs in mode shadow.",
-            next_step="fleethpa get hpa -A",
+            next_step=f"fleethpa shadow-report {wholes[0]}" if wholes else "fleethpa get hpa -A",
         )
     return found
 

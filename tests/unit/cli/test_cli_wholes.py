@@ -260,6 +260,8 @@ def test_a_whole_that_is_new_or_has_nothing_beside_it_is_not_ready(monkeypatch: 
         ((WHOLE,), 4, "was not decided on in shadow"),
         ((WHOLE, "east/shop/checkout"), 2, "by itself"),
         ((WHOLE, "-o", "csv"), 2, "has no csv"),
+        ((MEMBER,), 4, f"fleethpa shadow-report {WHOLE}"),
+        (("-A",), 4, f"fleethpa shadow-report {WHOLE}"),
     ],
 )
 def test_shadow_report_says_what_it_needs(ask: Any, arguments: tuple[str, ...], code: int, text: str) -> None:
