@@ -72,15 +72,20 @@ class Regions:
             await asyncio.sleep(0.02)
 
 
-async def command(stack: Stack, folder: Path, *arguments: str) -> None:
-    config = stack.config
-    environ = os.environ | {"FLEETHPA_RUNTIME_DIR": str(folder), "FLEETHPA_BROKERS": config.brokers}
-    whole = [*arguments, "--yes", "--reason", "a test", "--wait", "30s", "--kubeconfig", config.kubeconfig]
+async def command(stack: Stack, folder: Path, *arguments: str, code: int = 0) -> str:
+    more = ("--yes", "--reason", "a test", "--wait", "30s", "--kubeconfig", stack.config.kubeconfig)
+    found, output = await question(stack, folder, *arguments, *more)
+    assert found == code, output
+    return output
+
+
+async def question(stack: Stack, folder: Path, *arguments: str) -> tuple[int | None, str]:
+    environ = os.environ | {"FLEETHPA_RUNTIME_DIR": str(folder), "FLEETHPA_BROKERS": stack.config.brokers}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "fleethpa", *whole, stdout=PIPE, stderr=STDOUT, env=environ
+        sys.executable, "-m", "fleethpa", *arguments, stdout=PIPE, stderr=STDOUT, env=environ
     )
     output, _ = await process.communicate()
-    assert process.returncode == 0, output.decode()
+    return process.returncode, output.decode()
 
 
 async def test_hpas_of_two_clusters_become_one_and_go_back_and_no_replica_moves(tmp_path: Path) -> None:
@@ -95,6 +100,45 @@ async def test_hpas_of_two_clusters_become_one_and_go_back_and_no_replica_moves(
             await regions.settle()
             await command(stack, tmp_path, "release", "@fleet/shop/cart")
             assert regions.natives() == ["east", "west"]
+            await regions.settle()
+        finally:
+            assert not watching.done(), watching
+            watching.cancel()
+    assert regions.seen == {SETTLED}
+
+
+MANIFEST: Final = """
+apiVersion: fleethpa.io/v1alpha1
+kind: FleetHPA
+metadata: {name: cart, namespace: shop}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: cart}
+  minReplicas: 2
+  maxReplicas: 24
+  metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 60}}}]
+  clusters: [{name: east, weight: 2}, {name: west}]
+"""
+
+
+async def test_one_in_shadow_beside_native_hpas_becomes_ready_and_is_adopted_as_it_is(tmp_path: Path) -> None:
+    regions, whole = Regions(), "@fleet/shop/cart"
+    settings = structs.replace(SETTINGS, default_mode="shadow", native_controller="present")
+    file = tmp_path / "fleethpa.yaml"
+    file.write_text(MANIFEST)
+    async with Stack(StackPlan(tmp_path, fleet=regions.fleet, settings=settings)) as stack:
+        await regions.settle()
+        await command(stack, tmp_path, "apply", "-f", str(file), "--mode", "shadow")
+        watching = asyncio.create_task(regions.watch())
+        try:
+            async with asyncio.timeout(300):
+                while (found := await question(stack, tmp_path, "shadow-report", whole, "--since", "1h"))[0] != 0:
+                    assert "internal error" not in found[1], found[1]
+            assert found[1].startswith(f"READY: the total of {whole} was that of the HPAs of 2 clusters in 100.0% of")
+            assert regions.natives() == ["east", "west"]
+            refused = await command(stack, tmp_path, "mode", "enforce", whole, code=1)
+            assert "have HPAs of their own" in refused
+            await command(stack, tmp_path, "adopt", whole, "-C", "east,west", "--export", str(tmp_path))
+            assert regions.natives() == []
             await regions.settle()
         finally:
             assert not watching.done(), watching
