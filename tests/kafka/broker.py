@@ -39,8 +39,8 @@ listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 inter.broker.listener.name=PLAINTEXT
 """
 
-# A broker looks for expired records at once, and not only after half a minute: what would expire in a test that takes
-# longer expires in every run.
+# A broker looks for expired records at once and every five seconds, and not only after half a minute: what would expire
+# in a test that takes longer expires in every run.
 COMMON = """
 process.roles=broker,controller
 node.id=1
@@ -57,7 +57,7 @@ group.min.session.timeout.ms=1000
 broker.session.timeout.ms=2000
 broker.heartbeat.interval.ms=500
 log.initial.task.delay.ms=500
-log.retention.check.interval.ms=500
+log.retention.check.interval.ms=5000
 """
 
 
