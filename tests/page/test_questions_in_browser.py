@@ -68,7 +68,10 @@ def test_who_else_moved_it(page: Page, stack: TroubledStack) -> None:
     open_hpa(page, stack, "east/media/encode")
     in_view(page.locator(".banner", has_text="undo each other").filter(has_text="kubectl").first)
     in_view(page.locator(".moves"))
-    expect(page.locator(".moves tr", has_text="kubectl").first).to_be_visible()
+    for width in (1400, 768, 390):  # not among ANSWERS: newer moves take the place of these
+        page.set_viewport_size({"width": width, "height": 844})
+        expect(page.locator(".moves tr", has_text="kubectl").first).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_which_metric_fails_since_when(page: Page, stack: TroubledStack) -> None:
@@ -102,7 +105,6 @@ ANSWERS = [
     pytest.param("east/stock/feed", ".answer .chip.held", "removal budget", id="which brake held it"),
     pytest.param("east/shop/checkout", ".would tr", "without maxReplicas", id="what would have changed it"),
     pytest.param("east/shop/checkout", ".does a", "What if maxReplicas were 20?", id="what maxReplicas 20 would do"),
-    pytest.param("east/media/encode", ".moves tr", "kubectl", id="who else moved it"),
     pytest.param("west/shop/checkout", ".health tr", "unable to handle", id="which metric fails"),
     pytest.param("west/shop/checkout", ".timeline .kind-failed", "since", id="since when it fails"),
     pytest.param("east/shop/web", ".health tr", "http_request_per_second", id="which metric has a wrong name"),
