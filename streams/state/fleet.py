@@ -26,7 +26,7 @@ from streams.state.acrossrows import FleetRow, PartRow, ShareRow
 from streams.state.namespace import Namespace
 from streams.state.overrides import replaced_by
 from streams.state.rows import HpaRow
-from streams.state.timing import Turn, slack_ms
+from streams.state.timing import ANSWER_WAIT_MS, Turn, slack_ms
 
 CONSTRAINT: Final = "FleetHPA"
 AWAY_PERIODS: Final = 2
@@ -218,8 +218,8 @@ def fleet_turn(fleet: FleetRow, evaluated_ms: int, now_ms: int, period_ms: int) 
 
 
 def _longest_ms(period_ms: int) -> int:
-    """For how long a cluster may be silent without being away."""
-    return AWAY_PERIODS * period_ms + slack_ms(period_ms)
+    """For how long a cluster may be silent without being away: it reports after it has waited for answers, too."""
+    return max(AWAY_PERIODS * period_ms, period_ms + ANSWER_WAIT_MS) + slack_ms(period_ms)
 
 
 def seen_by(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from schemas.entries import FleetAllotment, FleetReport
 from schemas.keys import FLEET
 from schemas.observed import AutoscalerDeleted, Command, Heartbeat
-from streams.state.fleet import Message
+from streams.state.fleet import Message, away
 from streams.state.partition import Partition
 from tests.fastpath_kit import NEVER, checking, without_fast_path
 from tests.fleet_kit import NAME, Fleet, everything_arrives
@@ -348,6 +348,14 @@ def test_more_clusters_give_the_same_total(of: int) -> None:
     for _ in range(3):
         run.period(dict.fromkeys(names, 300))
     assert run.total == 6 * of
+
+
+def test_a_cluster_that_waits_for_answers_is_not_away_where_the_period_is_shorter_than_the_wait() -> None:
+    fleet = _begun().row(FLEET).fleet
+    assert fleet is not None
+    newest_ms = fleet.parts["west"].taken_ms
+    assert away(fleet, newest_ms + 2_000 + 3_000 + 500, 2_000) == []
+    assert "west" in away(fleet, newest_ms + 2_000 + 3_000 + 501, 2_000)
 
 
 PHASES = {"east": 0, "north": 4, "west": 11}
