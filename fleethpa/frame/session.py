@@ -117,15 +117,28 @@ class Session:
     @functools.cached_property
     def _archive_clock_ms(self) -> int:
         from fleethpa.frame.sources import archive_past
-        from streams.archive.segments import ArchiveError
 
-        past = archive_past(self.source)
+        with self.readable():
+            return archive_past(self.source).newest_ms() or time.time_ns() // 1_000_000
+
+    @contextmanager
+    def readable(self) -> Iterator[None]:
+        """Turn errors of what is read from the source, also of a record that is decoded late, into errors for the user.
+
+        Raises CommandError: the source, or a record of it, cannot be read (exit 2).
+        """
         try:
-            return past.newest_ms() or time.time_ns() // 1_000_000
-        except ArchiveError as error:
+            yield
+        except CommandError:
+            raise
+        # Not broad: what is no error of reading a source is raised as it is.
+        except Exception as error:
             from fleethpa.frame.sources import unreadable
 
-            raise unreadable(error, self.source, self._servers) or error from error
+            problem = unreadable(error, self.source, self._servers)
+            if problem is None:
+                raise
+            raise problem from error
 
     @property
     def source(self) -> str:
@@ -241,19 +254,10 @@ class Session:
                     return await coroutine
 
         try:
-            return asyncio.run(limited())
+            with self.readable():
+                return asyncio.run(limited())
         except TimeoutError as error:
             raise timed_out(f"no answer within --timeout {self.options.get('timeout')}") from error
-        except CommandError:
-            raise
-        # Not broad: what is no error of reading a source is raised as it is.
-        except Exception as error:
-            from fleethpa.frame.sources import unreadable
-
-            problem = unreadable(error, self.source, self._servers)
-            if problem is None:
-                raise
-            raise problem from error
 
     @contextmanager
     def _writes_ended_at_interrupt(self) -> Iterator[None]:
@@ -381,7 +385,8 @@ def command_options(*, reads: bool = False) -> Callable[[Callable[Concatenate[Se
             merged = outer | {name: value for name, value in given.items() if value is not None}
             session = Session(merged)
             try:
-                return function(session, *args, **kwargs)
+                with session.readable():
+                    return function(session, *args, **kwargs)
             except CommandError as problem:
                 session.completed(problem)
                 raise

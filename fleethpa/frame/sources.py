@@ -266,7 +266,8 @@ def unreadable(error: Exception, source: str, servers: str) -> CommandError | No
     holder = f"The topics at {servers} hold" if source == "kafka" else f"The archive {source} holds"
     return usage(
         str(error),
-        cause=f"{holder} a record that cannot be read, or that does not follow from the record before it.",
+        cause=f"{holder} a record that cannot be read (another version of fleethpa may have written it), or that does "
+        "not follow from the record before it.",
         next_step=f"fleethpa audit verify --from {source}",
     )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from msgspec import structs
 
 from streams.archive.layout import DECISIONS
 from streams.archive.signing import CheckpointWriter, make_key, read_private
@@ -101,6 +102,25 @@ def test_a_segment_that_was_emptied_is_named(run: Cli, root: Path) -> None:
     result = run("replay", "--jobs", "1", "--from", str(root))
     assert result.exit_code == 1
     assert str(root / "decisions/0") in result.stdout
+
+
+def test_decisions_of_another_form_are_named_with_exit_2_also_where_a_row_is_what_reads_them(
+    run: Cli, tmp_path: Path
+) -> None:
+    topics = topics_of(FLEET)
+    short = [at for at, each in enumerate(topics[DECISIONS, 0]) if b'"m":[[' in each.value]
+    for at in short:
+        record = topics[DECISIONS, 0][at]
+        body = orjson.loads(record.value)
+        body["m"] = [values[:-1] for values in body["m"]]
+        topics[DECISIONS, 0][at] = structs.replace(record, value=orjson.dumps(body))
+    assert short
+    root = write_archive(tmp_path / "other", FLEET, topics=topics)
+    for verb in (("decisions", "-A"), ("explain", APP), ("export", "decisions", "-o", "jsonl")):
+        result = run(*verb, "--from", str(root))
+        assert result.exit_code == 2, (verb, result.output)
+        assert "decision at 0@" in result.stderr, result.stderr
+        assert "audit verify" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["snapshots/0/9abc.rows", "snapshots/0/7.rows.bak"])
