@@ -107,10 +107,10 @@ async def until_clusters_are_known(stack: Stack) -> None:
         await asyncio.sleep(0.2)
 
 
-async def until_shown(stack: Stack, pattern: str) -> re.Match[str]:
-    """Ask for the page of the whole until it has this."""
+async def until_shown(stack: Stack, pattern: str, verb: str = "describe") -> re.Match[str]:
+    """Ask about the whole until the answer has this."""
     deadline = time.monotonic() + 60
-    while (found := re.search(pattern, page := await ask(stack, "describe", "@fleet/shop/cart"))) is None:
+    while (found := re.search(pattern, page := await ask(stack, verb, "@fleet/shop/cart"))) is None:
         assert time.monotonic() < deadline, page
     return found
 
@@ -123,15 +123,16 @@ async def test_a_region_is_lost_and_the_other_takes_over_within_the_maximum(tmp_
 
         region.load(600, 150)  # 750 units need 10 pods: the load of one cluster makes replicas in both
         await region.until(lambda found: sum(found) >= 10 and abs(found[0] - found[1]) <= 1, "divided by the weights")
-        settled = await until_shown(stack, r"\n  east .* has (\d)\n  west .* has (\d)\n.*\n.*\n.* within tolerance")
-        share_of_west = int(settled[2])
+        await until_shown(stack, r"\n  east .* has \d\n  west .* has \d\n.*\n.*\n.* within tolerance")
 
         await region.fleet["west"].stop_api(abort=True)
-        await until_shown(stack, rf"\n  west .* away, has {share_of_west}\n")
+        # A share that was on its way when the API was lost counts as well.
+        lost = await until_shown(stack, r"\n  west .* away, has (\d)(?:, allotted (\d))?\n")
+        share_of_west = max(int(each) for each in lost.groups() if each is not None)
         region.load(1_000, 0)  # needs 14 pods
         await region.until(lambda found: found[0] == MOST - share_of_west, "east has all that the maximum leaves")
-        why = await ask(stack, "explain", "@fleet/shop/cart")
-        assert f"… {MOST - share_of_west}: maxReplicas limits" in why, why
+        # Until its scales were not seen for 30 s, west may report between two evaluations, with pods without metrics.
+        await until_shown(stack, f"… {MOST - share_of_west}: maxReplicas limits", "explain")
 
         await region.fleet["west"].start_api()
         region.load(350, 350)  # 700 units need 10 pods
