@@ -295,10 +295,10 @@ def take_report(state: State, body: CapacityReport) -> None:
     known = ceiling.members.get(key)
     if known is None and (body.has_left or not _has_room(state, name, key)):
         return
-    said = MemberReport(body.obeys, body.has, body.most, body.has_ended)
+    made = MemberReport(body.obeys, body.has, body.most, body.has_ended)
     member = reported(
         known or CapacityMember(),
-        said,
+        made,
         wants=body.wants,
         weight=body.weight,
         priority=body.priority,
