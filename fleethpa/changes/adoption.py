@@ -112,7 +112,7 @@ def _of_another(state: FleetState, hpa: HpaId, whole: HpaId | None) -> CommandEr
     return CommandError(
         f"{hpa} is not adopted: its central HPA belongs to FleetHPA {view.whole}",
         cause="It gets its spec and its replicas from there.",
-        next_step=f"fleethpa adopt {view.whole} -C with all of its clusters",
+        next_step=f"fleethpa adopt {view.whole} -C CLUSTER,…, with all of its clusters",
     )
 
 

@@ -125,7 +125,7 @@ def _named_whole(place: Place, mode: Mode) -> HpaId:
     if mode == "shadow":
         raise usage(
             f"adopt {whole} in shadow would leave nothing that scales",
-            next_step="fleethpa backtest -f with its manifest tries it on what was recorded",
+            next_step="fleethpa backtest -f fleethpa.yaml, to try its manifest on what was recorded",
         )
     return whole
 

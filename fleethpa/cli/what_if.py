@@ -94,7 +94,7 @@ def what_if(
         raise usage(
             f"of FleetHPA {recorded.hpa} only the spec can be changed, with --set",
             cause="It decides over the sums that its clusters report.",
-            next_step="fleethpa backtest -f tries a manifest of a FleetHPA on what was recorded",
+            next_step="fleethpa backtest -f fleethpa.yaml, to try a manifest on what was recorded",
         )
     spec = _candidate(read, files, inputs) if files else inputs.spec
     changed, stated = _changed(inputs, spec, settings, values)
