@@ -87,7 +87,7 @@ check: setup  ## Format, lint, types, import contracts; the tests of further tie
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@mkdir -p build
-	$(BIN)/pytest -qq --setup-plan -p no:cacheprovider tests/kafka tests/kubernetes tests/page tests/slow >build/plan.txt 2>&1 || { cat build/plan.txt; exit 1; }
+	$(BIN)/pytest -qq --setup-plan -p no:cacheprovider tests/kafka tests/kubernetes tests/page tests/prometheus tests/slow >build/plan.txt 2>&1 || { cat build/plan.txt; exit 1; }
 
 format: setup  ## Rewrite the code in the project's format
 	$(BIN)/ruff format .

@@ -224,7 +224,9 @@ FLEET_CLUSTERS = Limit("clusters of a FleetHPA", 64, "clusters", "ingest; the co
 CAPACITY_SPEC = Limit("spec of a CapacityGroup", 16 * 1024, _JSON, "ingest; the command line", REJECTED)
 CAPACITY_PRIORITIES = Limit("priorities of a CapacityGroup", 64, "priorities", "ingest; the command line", REJECTED)
 CAPACITY_CLUSTERS = Limit("clusters of a CapacityGroup", 64, "names or globs", "ingest; the command line", REJECTED)
-ALL_GROUPS = Limit("specs of all CapacityGroups", 128 * 1024, "bytes stored in one log partition", "fold", _SHOWN)
+ALL_GROUPS = Limit(
+    "specs of all CapacityGroups", 128 * 1024, "bytes stored in one log partition", "fold; the command line", _SHOWN
+)
 CAPACITY_MEMBERS = Limit(
     "HPAs of a CapacityGroup", 2_000, "HPAs", "fold", "it gets no allotment: without one `Hold` adds nothing; " + _SHOWN
 )
