@@ -108,15 +108,6 @@ class CapacityReport(EntryBody, frozen=True, kw_only=True, tag="capacityReport")
     has_left: bool = False
 
 
-class CapacityMembers(EntryBody, frozen=True, kw_only=True, tag="capacityMembers"):
-    """A log partition has `revision` of CapacityGroup `group`, by which `count` HPAs there report to it."""
-
-    group: str
-    revision: TimeMs
-    partition: Count
-    count: Count
-
-
 class CapacityAllotment(EntryBody, frozen=True, kw_only=True, tag="capacityAllotment"):
     """The most replicas that CapacityGroup `group` lets HPA `name` of the record's namespace have, until `until`.
 

@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct, field
 
 from schemas.agents import AgentSet
-from schemas.capacity import CapacityAllotment, CapacityGroupSet, CapacityMembers, CapacityReport
+from schemas.capacity import CapacityAllotment, CapacityGroupSet, CapacityReport
 from schemas.limits import Count, Positive, TimeMs
 from schemas.observed import (
     Answers,
@@ -176,7 +176,6 @@ PlainBody = (
     | FleetReport
     | FleetAllotment
     | CapacityGroupSet
-    | CapacityMembers
     | CapacityReport
     | CapacityAllotment
 )

@@ -221,7 +221,7 @@ def group_concerns(writes: Sequence[PlannedRecord], state: FleetState) -> Iterat
             have = sum([state.hpas[each].status.get("currentReplicas", 0) for each in hpas])
             text += f"; they have {have:,}"
         if body.name not in state.capacity_groups and body.spec.when_unknown == "Hold":
-            text += f". Until all have reported (a sync period; {SETTLES_MS // 1000} s at most) they add nothing"
+            text += f". For the first {SETTLES_MS // 1000} s they add nothing"
         yield Concern(f"{text}.")
         unpriced = sorted({each.cluster for each in hpas if not effective(state.settings, each.cluster).price})
         if body.spec.limit.kind == "cost" and unpriced:

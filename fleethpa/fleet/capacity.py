@@ -36,7 +36,6 @@ class GroupView:
     members: Mapping[str, CapacityMember] = field(default_factory=dict)
     is_scattered: bool = False
     """Whether some log partitions have another spec of it or none."""
-    has_settled: bool = False
 
     @cached_property
     def hpas(self) -> list[HpaId]:
@@ -69,10 +68,8 @@ class GroupView:
             put_back = f"fleethpa get capacitygroups {self.name} -o yaml | fleethpa apply -f - --yes"
             return f"some log partitions have another spec of it or none. Next: {put_back}", "trouble"
         unknown = "add nothing" if self.row.spec.when_unknown == "Hold" else "add what they want"
-        if not self.has_settled and self.clock_ms - self.row.taken_ms < SETTLES_MS:
-            latest = rfc3339(self.row.taken_ms + SETTLES_MS)
-            waits = f"waits for the first reports of its HPAs, until {latest} at the latest"
-            return f"{waits}: meanwhile they {unknown}", "held"
+        if self.clock_ms - self.row.taken_ms < SETTLES_MS:
+            return f"settling until {rfc3339(self.row.taken_ms + SETTLES_MS)}: HPAs {unknown}", "held"
         if used(self.members) > self.limit.count:
             return "above its limit: nothing is added until HPAs want fewer", "held"
         if self.held:
@@ -97,7 +94,6 @@ def groups_of(state: FleetState) -> dict[str, GroupView]:
             state.hpas,
             dict(sorted(state.capacity_members.get(name, {}).items())),
             name in state.scattered_groups,
-            name in state.settled_groups,
         )
         for name, row in sorted(state.capacity_groups.items())
     }

@@ -195,7 +195,6 @@ def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
         state.settings |= part.row.settings
         state.capacity_groups |= part.row.groups
         state.capacity_members |= {name: each.members for name, each in part.row.ceilings.items()}
-        state.settled_groups |= {name for name, each in part.row.ceilings.items() if each.has_settled}
         state.namespaces |= {(each.cluster, each.name): each for each in part.namespaces.values()}
     hpas = [(part, hpa) for part in partitions for hpa in part.hpas.values()]
     state.forgotten |= {hpa.id for _, hpa in hpas if _is_gone(hpa)}

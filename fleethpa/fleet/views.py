@@ -340,8 +340,6 @@ class FleetState:
     capacity_groups: dict[str, GroupRow] = field(default_factory=dict)
     capacity_members: dict[str, Mapping[str, CapacityMember]] = field(default_factory=dict)
     """CapacityGroup → its members (`cluster/namespace/name`)."""
-    settled_groups: set[str] = field(default_factory=set)
-    """CapacityGroups that allot."""
     scattered_groups: set[str] = field(default_factory=set)
     """CapacityGroups of which some partitions have another spec or none."""
     clock_ms: int = 0

@@ -1,14 +1,7 @@
 """Checks of what FleetHPAs and CapacityGroups are, report and allot."""
 
 from schemas import limits
-from schemas.capacity import (
-    CAPACITY,
-    CapacityAllotment,
-    CapacityGroupSet,
-    CapacityMatch,
-    CapacityMembers,
-    CapacityReport,
-)
+from schemas.capacity import CAPACITY, CapacityAllotment, CapacityGroupSet, CapacityMatch, CapacityReport
 from schemas.codec import encode
 from schemas.entries import Body, FleetAllotment, FleetReport, central_name
 from schemas.keys import FLEET
@@ -70,12 +63,10 @@ def _read_selectors(body: CapacityGroupSet) -> None:
         raise Refusal("invalid", f"CapacityGroup {body.name}: a selector cannot be read: {error}") from error
 
 
-def check_capacity_report(body: CapacityReport | CapacityMembers, place: SourcePlace) -> None:
-    """Check what a member or a log partition reports to a CapacityGroup. Raises Refusal."""
+def check_capacity_report(body: CapacityReport, place: SourcePlace) -> None:
+    """Check what a member reports to a CapacityGroup. Raises Refusal."""
     if place.namespace != body.group:
         raise Refusal("invalid", f"a report to CapacityGroup {body.group} goes to {CAPACITY}/{body.group}")
-    if isinstance(body, CapacityMembers):
-        return
     check_cluster(body.cluster)
     check_namespace(body.namespace)
     check_object(body.name, "name")

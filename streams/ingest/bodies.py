@@ -8,7 +8,7 @@ from msgspec import structs
 
 from schemas import limits, topics
 from schemas.agents import AgentSet
-from schemas.capacity import CAPACITY, CapacityAllotment, CapacityGroupSet, CapacityMembers, CapacityReport
+from schemas.capacity import CAPACITY, CapacityAllotment, CapacityGroupSet, CapacityReport
 from schemas.codec import encode
 from schemas.decisions import ENGINE
 from schemas.entries import (
@@ -86,9 +86,9 @@ def normalize(body: Body, place: SourcePlace, refuse: Refuse) -> Piece:
         return Piece(body.cluster, "", _checked(body, place, refuse))
     if not (place.cluster and place.namespace):
         raise Refusal("noIdentity", f"a record with {kind!r} needs cluster and namespace")
-    if isinstance(body, CapacityReport | CapacityMembers) != (place.cluster == CAPACITY):
+    if isinstance(body, CapacityReport) != (place.cluster == CAPACITY):
         raise Refusal("invalid", f"{CAPACITY} takes reports to CapacityGroups, and nothing else does")
-    if isinstance(body, CapacityReport | CapacityMembers):
+    if isinstance(body, CapacityReport):
         across.check_capacity_report(body, place)
     elif place.cluster == FLEET:
         across.check_of_fleet(body, kind)
@@ -370,8 +370,7 @@ _CHECKS: dict[type, Callable[[Any], object]] = {
     Outcome: _outcome,
     FleetAllotment: across.check_allotment,
     CapacityGroupSet: across.check_group,
-    CapacityMembers: lambda _: None,  # checked with its place
-    CapacityReport: lambda _: None,
+    CapacityReport: lambda _: None,  # checked with its place
     CapacityAllotment: across.check_capacity_allotment,
     Serving: _serving,
     HandsChanged: _hands,

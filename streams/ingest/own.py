@@ -151,7 +151,7 @@ KINDS: dict[str, frozenset[str]] = {
     ),
     topics.OUTCOMES: frozenset({"outcome"}),
     topics.BREAKER: frozenset({"breaker"}),
-    topics.REPORTS: frozenset({"report", "allotment", "capacityMembers", "capacityReport", "capacityAllotment"}),
+    topics.REPORTS: frozenset({"report", "allotment", "capacityReport", "capacityAllotment"}),
 }
 
 SAMPLE_KINDS = frozenset({"samples"})

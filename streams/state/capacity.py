@@ -21,7 +21,6 @@ from schemas.capacity import (
     CapacityGroupSet,
     CapacityLimit,
     CapacityMatch,
-    CapacityMembers,
     CapacityReport,
     parse_units,
 )
@@ -34,7 +33,6 @@ from streams.hpa.observation import NO_PODS, SeenPods, TargetPods
 from streams.state.acrossrows import ClaimRow
 from streams.state.clustersettings import Effective
 from streams.state.fleet import Message, is_seen
-from streams.state.guards import asked_mode
 from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
 from streams.state.namespace import Namespace
 from streams.state.partitionrow import CeilingRow, GroupRow
@@ -45,9 +43,7 @@ if TYPE_CHECKING:
 LASTS_MS: Final = 60_000
 """How long an allotment lasts, in log time."""
 SETTLES_MS: Final = LASTS_MS + WRITE_TTL_MS + OUTCOME_WAIT_MS
-"""A new group allots nothing before all its members have reported, or for so long: until what a deleted one of its name
-allotted has ended and was written.
-"""
+"""A new group allots nothing for so long: until what a deleted one of its name allotted has ended and was written."""
 GATHERS_MS: Final = 1_000
 """How long after a report the group is divided, so that of HPAs that ask together the one with priority comes first."""
 REPEATS_MS: Final = 15_000
@@ -79,20 +75,9 @@ def take_group(state: State, body: CapacityGroupSet) -> None:
             members = {
                 key: structs.replace(each, account=each.account.of_new_spec) for key, each in ceiling.members.items()
             }
-            row.ceilings[name] = structs.replace(ceiling, members=members, first_ms=state.now_ms, counts={})
+            row.ceilings[name] = structs.replace(ceiling, members=members, first_ms=state.now_ms)
     state.capacity_due_ms = 0
     state.groups = None
-    if body.spec is not None:
-        count = sum([_reports(state, hpa, name) for hpa in state.hpas.values()])
-        members_ = CapacityMembers(group=name, revision=body.revision, partition=row.number, count=count)
-        state.messages.append(Message(CAPACITY, name, state.now_ms, members_))
-
-
-def _reports(state: State, hpa: Hpa, group: str) -> bool:
-    """Say whether an HPA is of a group, and is evaluated, after which it reports."""
-    namespace = state.namespaces[hpa.id.namespace_key]
-    is_off = asked_mode(namespace, hpa.id.name, state.settings(hpa.id.cluster)) == "off"
-    return not (hpa.row.gone or hpa.row.deleted or is_off) and group in _priorities(state, hpa)
 
 
 def _matches(state: State) -> dict[str, CapacityMatch]:
@@ -325,31 +310,6 @@ def _asks(member: CapacityMember) -> tuple[int, ...]:
     return member.account.counted, member.has, member.wants, member.weight, member.priority
 
 
-def take_members(state: State, body: CapacityMembers) -> None:
-    """Note how many members a log partition has. A count of another revision changes nothing."""
-    row, name = state.row, body.group
-    group = row.groups.get(name)
-    if group is None or group.revision != body.revision or body.partition >= row.partitions:
-        return
-    ceiling = row.ceilings.get(name, CeilingRow())
-    counts = ceiling.counts | {body.partition: body.count}
-    row.ceilings[name] = structs.replace(ceiling, counts=counts, first_ms=ceiling.first_ms or state.now_ms)
-    state.capacity_due_ms = min(state.capacity_due_ms, _due_ms(row.ceilings[name]))
-
-
-def _has_settled(state: State, name: str) -> bool:
-    """Say whether a group may allot: what a deleted one of its name allotted counts no longer in any member.
-
-    A member that has reported obeys nothing of a former revision. Where all log partitions have reported how many
-    members they have, and so many members have reported, none is left that might.
-    """
-    row, ceiling = state.row, state.row.ceilings[name]
-    if ceiling.has_settled or state.now_ms - row.groups[name].taken_ms >= SETTLES_MS:
-        return True
-    have_reported = sum([each.account.report is not None for each in ceiling.members.values()])
-    return 0 < row.partitions == len(ceiling.counts) and have_reported >= sum(ceiling.counts.values())
-
-
 def _has_room(state: State, name: str, key: str) -> bool:
     ceilings = state.row.ceilings
     own = ceilings.get(name, CeilingRow()).members
@@ -388,12 +348,11 @@ def _divide(state: State, name: str) -> Iterator[Message]:
     ceiling = row.ceilings[name]
     repeats = now_ms - ceiling.sent_ms >= REPEATS_MS
     before = {key: each for key, each in ceiling.members.items() if now_ms - each.taken_ms <= FORGETS_MS}
-    after, has_settled = before, _has_settled(state, name)
-    if has_settled:
+    after = before
+    if now_ms - group.taken_ms >= SETTLES_MS:
         after = allot_capacity(group.spec.limit.count, before, now_ms=now_ms, lasts_ms=LASTS_MS)
     size = ceiling.size if len(after) == len(ceiling.members) else sum(map(_size, after))
-    sent_ms = now_ms if repeats else ceiling.sent_ms
-    row.ceilings[name] = CeilingRow(after, 0, sent_ms, size, {} if has_settled else ceiling.counts, has_settled)
+    row.ceilings[name] = CeilingRow(after, 0, now_ms if repeats else ceiling.sent_ms, size)
     whole = used(after)
     for key, allotment in outstanding({key: each.account for key, each in after.items()}):
         member = after[key]

@@ -11,7 +11,7 @@ from msgspec import DecodeError, Raw, structs
 
 from schemas import limits
 from schemas.agents import AgentSet, agent_of_reports
-from schemas.capacity import CapacityAllotment, CapacityGroupSet, CapacityMembers, CapacityReport
+from schemas.capacity import CapacityAllotment, CapacityGroupSet, CapacityReport
 from schemas.decisions import ENGINE
 from schemas.entries import (
     WHOLE_PARTITION_KEY,
@@ -432,7 +432,6 @@ _WHOLE_PARTITION: dict[type, _Apply] = {
     GuardrailResume: EntryFold.guardrails_resumed,
     AgentSet: EntryFold.agent,
     CapacityGroupSet: lambda fold, body: capacity.take_group(fold.state, body),
-    CapacityMembers: lambda fold, body: capacity.take_members(fold.state, body),
     CapacityReport: lambda fold, body: capacity.take_report(fold.state, body),
 }
 _IN_NAMESPACE: dict[type, _Apply] = {

@@ -88,16 +88,13 @@ class CeilingRow(Struct, array_like=True, frozen=True, gc=False):
     """The members of a CapacityGroup, in the partition that decides for it.
 
     `first_ms`: when the first report came since the last division (0: none did). `sent_ms`: when everything that no
-    report shows was sent last. `size`: what the members take, in bytes. `counts`: how many members each log partition
-    has that knows the newest revision. `has_settled`: it allots.
+    report shows was sent last. `size`: what the members take, in bytes.
     """
 
     members: dict[str, CapacityMember] = {}
     first_ms: int = 0
     sent_ms: int = 0
     size: int = 0
-    counts: dict[int, int] = {}
-    has_settled: bool = False
 
 
 class IndexRow(Struct, array_like=True, frozen=True, gc=False):

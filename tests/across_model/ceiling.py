@@ -82,7 +82,7 @@ class CapacityRules(NamedTuple):
     orders: bool = True
     """An older report is ignored."""
     settles: bool = True
-    """After the group was applied anew nothing is allotted until all have reported to it."""
+    """After the group was applied anew nothing is allotted until former allotments have ended."""
     revisions: bool = True
     """A member with the new revision drops what it had of the former one."""
 
@@ -138,9 +138,9 @@ def _moves(state: Shared, rules: CapacityRules) -> Iterator[tuple[str, Shared]]:
     for at, name in enumerate(NAMES):
         yield from _arriving(state, at, name, rules)
         yield from _member(state, at, name, rules)
-    # After 75 s a group allots without those that have never reported, which may then be above the limit: not here.
-    if state.settles and all(each.account.report is not None for each in state.known):
-        yield "all have reported to the new group", state._replace(settles=False)
+    # One that has never reported by then counts as nothing, and may be above the limit: here all have.
+    if state.settles and not _is_in_force(state) and all(each.account.report is not None for each in state.known):
+        yield "what the former group allotted has ended", state._replace(settles=False)
     if state.changes:
         yield from _changed(state._replace(changes=state.changes - 1))
 
@@ -267,6 +267,14 @@ def _applied_anew(state: Shared) -> Shared:
     none: tuple[tuple[MemberReport, ...], ...] = ((), ())
     return state._replace(
         known=(CapacityMember(), CapacityMember()), reports=none, has_spec=(False, False), settles=True
+    )
+
+
+def _is_in_force(state: Shared) -> bool:
+    """Whether what was allotted before the group was applied anew may still be used, or is on its way."""
+    return any(
+        not state.has_spec[at] and (bool(state.sent[at]) or not member.has_ended)
+        for at, member in enumerate(state.members)
     )
 
 

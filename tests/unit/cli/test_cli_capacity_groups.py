@@ -75,7 +75,7 @@ def test_what_a_group_reaches_is_said_before_it_is_in_force(run: Cli, broker: Br
     result = run("apply", "-f", "-", stdin=manifest())
     assert (result.exit_code, broker.written) == (2, [])
     assert "CapacityGroup shop bounds what 1 HPA may add, to 8 replicas; they have 3." in result.stderr
-    assert "Until all have reported (a sync period; 75 s at most) they add nothing" in result.stderr
+    assert "For the first 75 s they add nothing" in result.stderr
     assert "add --yes" in result.stderr
 
 

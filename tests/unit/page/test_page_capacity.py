@@ -83,8 +83,8 @@ async def test_a_new_group_says_until_when_it_settles(
     made = UnderCeiling(when_unknown=when_unknown)
     over(made, monkeypatch)
     text = (await shown("/capacity/search")).text
-    assert "waits for the first reports of its HPAs, until 2" in text
-    assert f"at the latest: meanwhile they {what}" in text
+    assert "settling until 2" in text
+    assert f"HPAs {what}" in text
     assert text.count("has not reported") == 2
     assert "0 of 8 replicas in 2 HPAs: 2 have not reported" in text
 

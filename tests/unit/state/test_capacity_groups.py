@@ -10,16 +10,14 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from schemas import limits
-from schemas.capacity import CAPACITY, CapacityAllotment, CapacityLimit, CapacityMembers, CapacityReport
-from schemas.decisions import ENGINE
-from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command
-from schemas.settings import ClusterSettings, EngineSet, SettingsSet
-from streams.state.capacity import FORGETS_MS, LASTS_MS, SETTLES_MS
+from schemas.capacity import CAPACITY, CapacityAllotment, CapacityLimit, CapacityReport
+from schemas.observed import AutoscalerDeleted, AutoscalerSet
+from schemas.settings import ClusterSettings, SettingsSet
+from streams.state.capacity import FORGETS_MS, LASTS_MS
 from streams.state.fleet import Message
 from streams.state.partition import Partition
-from streams.state.partitionrow import CeilingRow
 from tests.capacity_kit import GROUP, Ceiling, priority
-from tests.fleet_kit import NAME, NAMESPACE, PERIOD_MS, everything_arrives
+from tests.fleet_kit import NAME, NAMESPACE, everything_arrives
 from tests.laws import examples
 from tests.partition_kit import make_hpa
 
@@ -300,71 +298,3 @@ def test_a_report_that_comes_late_or_again_changes_nothing() -> None:
     assert {key: (each.account, each.at) for key, each in run.ceiling.members.items()} == {
         key: (each.account, each.at) for key, each in before.items()
     }
-
-
-# --- a new group ------------------------------------------------------------------------------------------------------
-
-
-def _applied_again(**group: Any) -> Ceiling:
-    """A group that is deleted and applied again, in a log whose number of partitions is known."""
-    run = Ceiling({"east": 4, "west": 4}, 12, **group)
-    for log in run.logs:
-        run.add(log, EngineSet(engine=ENGINE, partitions=len(run.logs)))
-    run.rest(AT_REST)
-    run.delete()
-    run.change()
-    return run
-
-
-def test_a_new_group_allots_once_all_partitions_and_their_members_have_reported() -> None:
-    run = _applied_again()
-    run.period(HIGH)
-    run.period(HIGH)
-    assert run.replicas == {"east": 6, "west": 6}
-    assert run.ceiling.has_settled
-    assert run.ceiling.counts == {}
-
-
-@pytest.mark.parametrize("lost", ["a count", "a report"])
-def test_a_new_group_waits_for_what_has_not_reported_but_not_for_ever(lost: str) -> None:
-    def deliver(message: Message) -> list[Message]:
-        body = message.body
-        is_lost = (
-            isinstance(body, CapacityMembers) and body.partition == 1
-            if lost == "a count"
-            else isinstance(body, CapacityReport) and body.cluster == "west"
-        )
-        return [] if is_lost else [message]
-
-    run = Ceiling({"east": 4, "west": 4}, 12)
-    for log in run.logs:
-        run.add(log, EngineSet(engine=ENGINE, partitions=len(run.logs)))
-    run.rest(AT_REST)
-    run.delete()
-    run.deliver = deliver
-    run.change()
-    run.rest(HIGH, SETTLES_MS - 2 * PERIOD_MS)
-    assert run.total == 8
-    run.rest(HIGH, 3 * PERIOD_MS)
-    assert run.ceiling.has_settled
-    assert run.replicas["east"] > 4
-
-
-def test_a_count_of_another_revision_or_of_an_unknown_partition_changes_nothing() -> None:
-    run = _applied_again()
-    for revision, partition in ((run.revision - 1, 0), (run.revision, 3)):
-        run.add(CAPACITY, CapacityMembers(group=GROUP, revision=revision, partition=partition, count=5))
-    assert run.logs[CAPACITY].partition.state.row.ceilings.get(GROUP, CeilingRow()).counts.keys() <= {0, 1, 2}
-    run.period(HIGH)
-    run.period(HIGH)
-    assert run.replicas == {"east": 6, "west": 6}
-
-
-def test_an_hpa_in_mode_off_is_not_waited_for() -> None:
-    run = _applied_again()
-    run.add("west", Command(command="mode", name=NAME, mode="off"))
-    run.delete()
-    run.change()
-    run.period(HIGH)
-    run.period(HIGH)
-    assert run.replicas == {"east": 8, "west": 4}
