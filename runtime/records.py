@@ -79,7 +79,7 @@ Take = Callable[[Body, int, str, str], object]
 
 
 async def follow_topic(settings: KafkaSettings, topic: str, take: Take, caught_up: Callable[[], None]) -> None:
-    """Hand every entry of a topic to `take`, for ever, at most half a second after the one before. Brokers that cannot
+    """Hand every entry of a topic to `take`, for ever; one may come up to half a second late. Brokers that cannot
     be reached are waited for.
 
     `caught_up` is called once everything has been handed over that the topic held at the start.

@@ -167,7 +167,7 @@ def refused_groups(groups: Sequence[CapacityGroup], state: FleetState) -> dict[s
                 f"CapacityGroup {group.name} is not applied: there is no room for its spec",
                 cause=f"The specs of all {len(sizes)} CapacityGroups have at most {limits.ALL_GROUPS.most:,} "
                 f"{limits.ALL_GROUPS.unit}; they take {sum(sizes.values()):,}, and this one {size:,}.",
-                next_step="fleethpa get capacitygroups, and fleethpa capacity delete those that nobody needs",
+                next_step="fleethpa get capacitygroups, then fleethpa capacity delete NAME",
                 code=ANSWER_IS_NO,
             )
         if problem is None:

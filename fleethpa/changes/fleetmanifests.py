@@ -159,7 +159,7 @@ def unknown_member(manifest: FleetManifest, state: FleetState, contexts: Iterabl
         f"FleetHPA {whole}",
         [each.name for each in manifest.members],
         {*state.clusters, *contexts},
-        later="take {name} out of spec.clusters, and apply it with {name} once fleethpa get clusters shows it",
+        later="take {name} out of spec.clusters, and add it again when it is listed by fleethpa get clusters",
     )
 
 

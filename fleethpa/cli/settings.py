@@ -203,22 +203,19 @@ def _overridden(state: FleetState, command: Command, writes: list[PlannedRecord]
             yield f"hpa {view.id} is paused, which holds the override: {view.paused}"
 
 
-def _beside_own(
-    state: FleetState, command: Command, writes: list[PlannedRecord]
-) -> list[tuple[PlannedRecord, CommandError]]:
-    """The FleetHPAs whose clusters have HPAs of their own: enforced, they would allot shares that nothing wants."""
+def _beside_own(state: FleetState, writes: list[PlannedRecord]) -> list[tuple[PlannedRecord, CommandError]]:
+    """The FleetHPAs whose clusters have HPAs of their own: enforced, they would allot shares that no HPA wants."""
     found = []
     for write in writes:
-        name = command.name or getattr(write.body, "name", "")
-        view = state.hpas.get(HpaId(write.cluster, write.namespace, name))
+        view = state.hpas.get(HpaId(write.cluster, write.namespace, getattr(write.body, "name", "")))
         if view is None or view.fleet is None:
             continue
         names = [each.name for each in view.fleet.clusters]
         if own := [each for each in names if has_own(state, view.id, each)]:
             problem = CommandError(
-                f"{view.id} cannot be enforced, and nothing was changed: {listed(own)} "
+                f"{view.id} cannot be enforced, and keeps its mode: {listed(own)} "
                 f"{'has an HPA of its' if len(own) == 1 else 'have HPAs of their'} own",
-                cause="Both would write the same replicas.",
+                cause="Those scale the workloads, so the shares of the FleetHPA would have no effect.",
                 next_step=f"fleethpa shadow-report {view.id}, then fleethpa adopt {view.id} -C {','.join(names)}",
                 code=ANSWER_IS_NO,
             )
@@ -237,10 +234,12 @@ async def _looked_ahead(
             session.warn(f"cluster {cluster}: {text}. It stays. Next: fleethpa resume -C {cluster} --guardrails")
     code = OK
     if command.mode == "enforce" and any(write.cluster == FLEET for write in writes):
-        for write, problem in _beside_own(await fleet_now(session), command, writes):
+        beside = _beside_own(await fleet_now(session), writes)
+        for _, problem in beside:
             session.report(problem)
-            writes.remove(write)
             code = ANSWER_IS_NO
+        held = [write for write, _ in beside]
+        writes = [write for write in writes if write not in held]
     foresight = present.foresee(writes)
     touched = foresight.touched(writes)
     refused = foresight.refusals(touched) if command.mode == "enforce" else {}

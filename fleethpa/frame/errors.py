@@ -166,8 +166,8 @@ OPTIONS: Final = {
 }
 """Options that say where fleethpa is, in the order in which hints give them: parameter and flag."""
 
-# One space separates the words of a command; a comma, a bracket, a pipe or a second space ends it.
-_COMMAND: Final = re.compile(rf"(?<![\w./-]){NAME}(?P<words>(?: [^\s,;|()`]+)+)")
+# One space separates the words of a command; a comma after a word, a bracket, a pipe or a second space ends it.
+_COMMAND: Final = re.compile(rf"(?<![\w./-]){NAME}(?P<words>(?: (?:[^\s,;|()`]|,(?=\S))+)+)")
 _MARK: Final = re.compile(r"\b(?:Next|Back|Recompute): ")
 _OWN_CONNECTION: Final = ("dev", "demo")
 """Verbs that bring their own brokers and clusters: a hint at them is a hint at something else than what was given."""

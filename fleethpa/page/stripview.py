@@ -48,17 +48,11 @@ class Density(NamedTuple):
     """How large cells are drawn up to a number of HPAs: their size, and the space between two of them, in pixels."""
 
     most: float
-    name: str
     cell: int
     gap: int
 
 
-DENSITIES: Final = (
-    Density(30, "sparse", 22, 3),
-    Density(600, "roomy", 13, 3),
-    Density(2_500, "close", 10, 2),
-    Density(inf, "dense", 7, 1),
-)
+DENSITIES: Final = (Density(30, 22, 3), Density(600, 13, 3), Density(2_500, 10, 2), Density(inf, 7, 1))
 
 
 class Tile(NamedTuple):
@@ -221,13 +215,11 @@ def _block(cells: Sequence[str], density: Density) -> str:
             paths.setdefault(mark, []).append(f"M{x + 1} {y + 1}h{cell - 2}v{cell - 2}h-{cell - 2}z")
         elif mark:
             paths.setdefault(mark, []).append(f"M{x + cell / 2 - wide} {y + cell / 2}{dot}")
-    drawn = "".join(f'<path class="{each}" d="{"".join(paths[each])}"/>' for each in sorted(paths, key=_is_mark))
+    drawn = "".join(
+        f'<path class="{each}" d="{"".join(paths[each])}"/>' for each in sorted(paths, key=MARKS.__contains__)
+    )
     width, height = step * min(len(cells), columns), step * -(-len(cells) // columns)
     return f'<svg width="{width}" height="{height}">{drawn}</svg>'
-
-
-def _is_mark(class_: str) -> bool:
-    return class_ in MARKS
 
 
 def _cell(view: HpaView) -> str:

@@ -123,8 +123,8 @@ class _Side(NamedTuple):
         return msgspec.json.encode(self.record.decision)
 
 
-class _LackingError(FaultError):
-    """Decisions lack that follow from the log."""
+class _MissingError(FaultError):
+    """Decisions that follow from the log are missing."""
 
 
 class _Checker:
@@ -155,7 +155,7 @@ class _Checker:
         """Fold to the end of the log, and compare. Raises FaultError: what is wrong."""
         try:
             await self._run()
-        except _LackingError as error:
+        except _MissingError as error:
             number = self.report.partition
             first = (await self.task.past.offsets(DECISIONS, number)).start
             if self._seq != self._from_seq or not first:
@@ -206,7 +206,7 @@ class _Checker:
             while made.id not in recorded and self.again.decisions.is_over:
                 late = await self.again.decisions.wait()
                 if late is None:
-                    raise _LackingError(
+                    raise _MissingError(
                         f"decisions of partition {report.partition} end at number {report.last_seq}, but {made.id} "
                         "follows from the log: the end has been cut off, or the decider is behind"
                     )
@@ -245,7 +245,7 @@ class _Checker:
                 continue
             if links.seq != self._seq + 1:
                 text = f"{where}: is number {links.seq} and follows number {self._seq}: records are missing"
-                raise _LackingError(text)
+                raise _MissingError(text)
             if links.id in found:
                 raise FaultError(f"{where}: has the id of another decision")
             if links.prev != self._prev:

@@ -26,6 +26,11 @@ class ShareRow(Struct, array_like=True, frozen=True, gc=False):
     decision: str = ""
     is_new: bool = False
 
+    @property
+    def is_allotted(self) -> bool:
+        """Whether the whole has allotted a share under this spec."""
+        return self.replicas != NO_SHARE
+
 
 class ClaimRow(Struct, array_like=True, frozen=True, gc=False):
     """What an HPA has of a CapacityGroup: the newest allotment (number 0: none), and what it reported last.
@@ -61,11 +66,11 @@ class PartRow(Struct, array_like=True, frozen=True, dict=True):
 class FleetRow(Struct, array_like=True, frozen=True, gc=False):
     """What a FleetHPA knows of its clusters. `taken_ms`: when its spec came. `accounts`: in the order of the spec.
 
-    `fresh`: who has reported since the last evaluation, the first at `first_ms` (0: nobody), and the first that showed
-    something else than before at `moved_ms` (0: nobody). `totals`: what all together showed of each metric at the last
-    evaluation, and `drift`: by how much that has changed since. `shares`: the newest
-    division, which has differed from the one that the spec asks for since `since_ms` (0: it does not). `rooms`: where
-    pods have waited for a node. `begun`: whose recommendations are in the windows of the whole.
+    `fresh`: the clusters that have reported since the last evaluation, the first at `first_ms`, and the first that
+    showed something else than before at `moved_ms`; 0: none. `totals`: what all together showed of each metric at the
+    last evaluation, and `drift`: by how much that has changed since. `shares`: the newest division, which has differed
+    from the one that the spec asks for since `since_ms` (0: it does not). `rooms`: where pods have waited for a node.
+    `begun`: the clusters whose recommendations are in the windows of the whole.
     """
 
     spec: FleetSpec

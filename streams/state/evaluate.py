@@ -290,7 +290,8 @@ def _divide(
     is_enforced, period_ms = subject.standing.mode == "enforce", subject.settings.sync_period_ms
     most = subject.hpa.compiled.max_replicas
     if observed.replicas is not None:
-        _, known = fleet.begun(known, observed.history, now_ms, period_ms)
+        begun = tuple(sorted({*known.begun, *fleet.beginning(known, now_ms, period_ms)}))
+        known = structs.replace(known, begun=begun)
     subject.hpa.row.fleet = fleet.divided(known, total, most, is_enforced, now_ms, period_ms)
     return structs.replace(decided, evaluation=evaluation), structs.replace(limits_, wanted=None)
 
@@ -303,7 +304,7 @@ def _part(subject: Subject, observed: Observed) -> PartObservation | None:
     if share is None or not isinstance(seen, Observation):
         return None
     part = summed(subject.autoscaler, seen, subject.settings.controller, subject.evaluated_ms)
-    if share.replicas >= 0:
+    if share.is_allotted:
         return part
     return structs.replace(part, recommended=recent(observed.history.recommendations or ()))
 

@@ -62,8 +62,8 @@ def take_revision(row: HpaRow, body: AutoscalerSet, now_ms: int) -> None:
         known = {} if fleet is None else fleet.accounts
         names = [each.name for each in body.fleet.clusters]
         accounts = {name: known.get(name, Account()).of_new_spec for name in names}
-        begun_ = () if fleet is None else tuple([name for name in fleet.begun if name in accounts])
-        row.fleet = FleetRow(body.fleet, now_ms, accounts, begun=begun_)
+        begun = () if fleet is None else tuple([name for name in fleet.begun if name in accounts])
+        row.fleet = FleetRow(body.fleet, now_ms, accounts, begun=begun)
 
 
 # --- a member ---------------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def with_share(
     current = evaluation.current_replicas
     if current is None:
         return evaluation, None
-    has_share = share.replicas >= 0
+    has_share = share.is_allotted
     wanted = min(share.replicas, autoscaler.max_replicas) if has_share else current
     asked = current if evaluation.desired_replicas is None else evaluation.desired_replicas
     detail = {"number": share.number, "decision": share.decision} if has_share else {}
@@ -144,7 +144,8 @@ def take_report(fleet: FleetRow, revision: int, body: FleetReport, now_ms: int) 
     accounts = fleet.accounts if after == account else fleet.accounts | {body.member: after}
     known = fleet.parts.get(body.member)
     if known is not None and body.at <= known.at_ms:
-        return structs.replace(fleet, accounts=accounts)  # it came late, or again
+        # It came late, or again.
+        return fleet if accounts is fleet.accounts else structs.replace(fleet, accounts=accounts)
     row = PartRow(now_ms, body.at, body.part.encode())
     parts = fleet.parts | {body.member: row}
     moved_ms, drift = fleet.moved_ms, fleet.drift
@@ -177,7 +178,7 @@ def away(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
     since_ms = now_ms - _longest_ms(period_ms)
     if fleet.taken_ms >= since_ms:
         return []
-    return [name for name in fleet.accounts if (part := fleet.parts.get(name)) is None or part.taken_ms < since_ms]
+    return [name for name in fleet.accounts if _reported_ms(fleet, name) < since_ms]
 
 
 def spilled(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
@@ -243,24 +244,27 @@ def seen_by(
     return structs.replace(whole, scale=structs.replace(whole.scale, spec_replicas=_present(fleet, names, is_enforced)))
 
 
-def begun(fleet: FleetRow, history: History, now_ms: int, period_ms: int) -> tuple[History, FleetRow]:
+def beginning(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
+    """Name the clusters that have reported, and whose recommendations the windows of the whole do not hold yet."""
+    names = [name for name in fleet.parts if name not in fleet.begun]
+    gone = away(fleet, now_ms, period_ms) if names else []
+    return [name for name in names if name not in gone]
+
+
+def with_recommended(history: History, fleet: FleetRow, names: Sequence[str], now_ms: int) -> History:
     """Take over what the autoscalers of clusters recommended that the whole did not decide for until now: its windows
     end as theirs would have, and what they had after a peak is not taken from them at once. One that never recommended
     anything counts with its replicas, as an HPA begins.
 
     Source: upstream `recordInitialRecommendation`, v1.37.1, for one controller.
     """
-    names = [name for name in fleet.parts if name not in fleet.begun]
-    gone = away(fleet, now_ms, period_ms) if names else []
-    names = [name for name in names if name not in gone]
     if not names:
-        return history, fleet
+        return history
     found = [history.recommendations] if fleet.begun and history.recommendations else []
     for name in names:
         part = fleet.parts[name].part
         found.append(part.recommended or ((fleet.accounts[name].present, now_ms),))
-    known = tuple(sorted({*fleet.begun, *names}))
-    return structs.replace(history, recommendations=added_up(found)), structs.replace(fleet, begun=known)
+    return structs.replace(history, recommendations=added_up(found))
 
 
 def _present(fleet: FleetRow, names: Sequence[str], is_enforced: bool) -> int:

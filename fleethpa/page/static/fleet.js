@@ -94,9 +94,13 @@
 
   // The cell that is pointed at is named; a name in each of thousands of cells would double the page.
   document.addEventListener("mousemove", async (event) => {
-    const picture = event.target.closest?.(".cells > svg");
-    if (!picture) return;
-    const row = picture.parentElement;
+    const row = event.target.closest?.(".cells");
+    if (!row) return;
+    const picture = event.target.closest("svg");
+    if (!picture) {
+      row.title = "";
+      return;
+    }
     const { left, top } = picture.getBoundingClientRect();
     const { step } = size();
     const at = CELLS * [...row.children].indexOf(picture) + COLUMNS * Math.floor((event.clientY - top) / step) + Math.floor((event.clientX - left) / step);

@@ -347,7 +347,7 @@ def test_it_is_not_enforced_beside_them_and_adopt_takes_it_as_it_was_applied(two
     _applied_in_shadow(two)
     refused = two.run("mode", "enforce", WHOLE)
     assert refused.exit_code == 1
-    assert f"{WHOLE} cannot be enforced, and nothing was changed: east, west have HPAs of their own" in refused.stderr
+    assert f"{WHOLE} cannot be enforced, and keeps its mode: east, west have HPAs of their own" in refused.stderr
     assert f"fleethpa adopt {WHOLE} -C east,west" in refused.stderr
     assert two.owners()["@fleet"] == "central shadow"
 

@@ -204,7 +204,7 @@ def test_a_fleet_hpa_that_names_a_cluster_that_nobody_knows_is_refused_as_a_whol
     assert (result.exit_code, broker.written) == (4, [])
     assert "FleetHPA @fleet/shop/web names the cluster wset, which is not known" in result.stderr
     assert "Did you mean west? Known are east, west." in result.stderr
-    assert "take wset out of spec.clusters, and apply it with wset once fleethpa get clusters shows it" in result.stderr
+    assert "take wset out of spec.clusters, and add it again when it is listed by" in result.stderr
 
 
 def test_a_fleet_hpa_keeps_a_cluster_that_it_had_when_nobody_reports_it_any_more(

@@ -63,6 +63,12 @@ def within() -> Any:
             "Look: fleethpa get clusters --from build/demo/archive.",
             id="the end of a sentence",
         ),
+        pytest.param(
+            "fleethpa get hpa -C west,east -A, to see them",
+            ARCHIVE,
+            "fleethpa get hpa -C west,east -A --from build/demo/archive, to see them",
+            id="a comma within a word",
+        ),
         pytest.param("fleethpa decides", ARCHIVE, "fleethpa decides", id="prose"),
         pytest.param("fleethpa audit", ARCHIVE, "fleethpa audit", id="a group alone"),
         pytest.param("/etc/fleethpa get", ARCHIVE, "/etc/fleethpa get", id="a path"),
