@@ -67,7 +67,7 @@ def _central(state: FleetState, hpa: HpaId) -> HpaView:
             next_step=f"{shown} | kubectl --context {hpa.cluster} apply -f -",
             code=ANSWER_IS_NO,
         )
-    if view.revision:
+    if view.is_of_fleet:
         whole = view.whole or view.id
         raise CommandError(
             f"{hpa} is {'a FleetHPA' if view.whole is None else f'part of FleetHPA {whole}'}",

@@ -61,9 +61,7 @@ async def _regrets(
     """The regrets, and the price of a replica-hour."""
     async with session.past() as past:
         state = await read_state(past)
-        views, left_out = alone(chosen(state, selection), "regret")
-        if left_out:
-            session.note(f"note: {left_out}")
+        views = alone(chosen(state, selection), "regret", session.note)
         made: dict[object, Regret | None] = {}
         wanted = {view.id for view in views}
         async with aclosing(readers_by_hpa(past, wanted, window, RegretReader)) as parts:

@@ -79,7 +79,7 @@ async def _reports(session: Session, selection: Selection, window: tuple[int, in
             async for events in parts:
                 made |= {hpa: compare(hpa, events[hpa]) for hpa in events}
     found = [report for view in views if (report := made[view.id]) is not None]
-    wholes = sorted({view.whole or view.id for view in views if view.whole is not None or view.fleet is not None})
+    wholes = sorted({view.whole or view.id for view in views if view.is_of_fleet})
     if wholes and found:
         session.note(f"note: FleetHPAs are compared by themselves: fleethpa shadow-report {wholes[0]}")
     if not found:

@@ -91,9 +91,7 @@ async def _tuned(
     """What was found, and the price of a replica-hour."""
     async with session.past() as past:
         state = await read_state(past)
-        views, left_out = alone(chosen_some(state, selection), "tune")
-        if left_out:
-            session.note(f"note: {left_out}")
+        views = alone(chosen_some(state, selection), "tune", session.note)
         progress = Progress(len(views), sum(view.id in kept.known for view in views))
         if progress.done:
             session.note(f"{progress.done} of {progress.total} HPAs were tuned before; the period is the one of then")

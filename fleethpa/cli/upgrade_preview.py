@@ -69,9 +69,7 @@ def upgrade_preview(
 
 async def _previews(session: Session, selection: Selection, window: tuple[int, int], rules: Rules) -> list[Preview]:
     async with session.past() as past:
-        views, left_out = alone(chosen(await read_state(past), selection), "upgrade-preview")
-        if left_out:
-            session.note(f"note: {left_out}")
+        views = alone(chosen(await read_state(past), selection), "upgrade-preview", session.note)
         parts = await by_partition(session, past, previews, _tasks(past, views, window, rules))
         made = {hpa: preview for part in parts for hpa, preview in part.items()}
     found = [each for view in views if (each := made[view.id]).evaluations]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -133,24 +133,25 @@ def chosen_some(state: FleetState, selection: Selection) -> list[HpaView]:
     return views
 
 
-def alone(views: Sequence[HpaView], verb: str) -> tuple[list[HpaView], str]:
-    """The HPAs that decide by themselves, and which were left out, in words (empty: none).
+def alone(views: Sequence[HpaView], verb: str, note: Callable[[str], None]) -> list[HpaView]:
+    """The HPAs that decide by themselves; `note` is called with how many others were left out.
 
-    Raises CommandError: there are only others, of which `verb` would say nothing true (exit 2).
+    Raises CommandError: there are only others, whose decisions `verb` cannot judge (exit 2).
     """
-    found = [view for view in views if view.fleet is None and view.whole is None]
-    left = [view for view in views if view.fleet is not None or view.whole is not None]
+    found = [view for view in views if not view.is_of_fleet]
+    left = [view for view in views if view.is_of_fleet]
     if not left:
-        return found, ""
+        return found
     whole = left[0].whole or left[0].id
     step = f"fleethpa backtest {whole} --set cpu=50%"
     if found:
-        return found, f"left out of {verb}: {counted(len(left), 'HPA')} of FleetHPAs. Next: {step}"
+        note(f"note: left out of {verb}: {counted(len(left), 'HPA')} of FleetHPAs. Next: {step}")
+        return found
     what = "is a FleetHPA" if left[0].fleet is not None else f"has the share that FleetHPA {whole} allots"
     raise usage(
         f"{verb} is for HPAs that decide by themselves, and {left[0].id} {what}",
         cause="A FleetHPA decides over the pods of all its clusters, and the HPA in a cluster wants its share, "
-        "whatever its own metrics ask for.",
+        "without regard to its own metrics.",
         next_step=f"{step}, which tries other settings",
     )
 

@@ -142,6 +142,11 @@ class HpaView:
         return tuple(_problems(self))
 
     @property
+    def is_of_fleet(self) -> bool:
+        """Whether it is a FleetHPA, or the HPA of one in a cluster."""
+        return bool(self.revision)
+
+    @property
     def weight(self) -> int:
         """How early it is listed: 2: it waits for what it wants; 1: it has another problem; 0: it has none."""
         return 2 if any(problem.waits for problem in self.problems) else 1 if self.problems else 0

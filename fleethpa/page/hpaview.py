@@ -51,7 +51,7 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int) -> dict[
     return {
         "hpa": hpa,
         "view": view,
-        "can_try": view is not None and not view.revision,
+        "can_try": view is not None and not view.is_of_fleet,
         "division": division(view, now_ms) if view is not None and view.members else None,
         "groups": [name for name, members in state.capacity_members.items() if str(hpa) in members],
         "more_replicas": view.spec["maxReplicas"] * 5 // 3 if view is not None else 0,

@@ -227,7 +227,7 @@ class RunViews:
             "hpa": hpa,
             "asked_hpa": str(hpa or asked),
             "names": meant or names_of(state, ""),
-            "likely": list(islice((view for view in state.ordered if not view.revision), LIKELY)),
+            "likely": list(islice((view for view in state.ordered if not view.is_of_fleet), LIKELY)),
             "manifest": given.get("manifest") or (candidate_text(hpa, state.hpas[hpa].spec) if hpa is not None else ""),
             "since": given.get("since") or "1h",
             "model": given.get("model") or MODELS[0],

@@ -109,11 +109,9 @@ def requests(
     Raises CommandError: a manifest is invalid (exit 2), or nothing of that name is known (exit 4).
     """
     if read:
-        pairs = [(body, view, "--set") for body, view in _of_files(read, selection, state)]
+        pairs = [(body, view, "--set") for body, view in _of_files(read, selection, state, note)]
     else:
-        views, left_out = alone(chosen_some(state, selection), "backtest")
-        if left_out:
-            note(f"note: {left_out}")
+        views = alone(chosen_some(state, selection), "backtest", note)
         pairs = [(view.hpa, view, f"--set on {view.id}") for view in views]
     return [
         BacktestRequest(
@@ -126,7 +124,9 @@ def requests(
     ]
 
 
-def _of_files(read: Input, selection: Selection, state: FleetState) -> list[tuple[dict[str, Any], HpaView]]:
+def _of_files(
+    read: Input, selection: Selection, state: FleetState, note: Callable[[str], None]
+) -> list[tuple[dict[str, Any], HpaView]]:
     found: list[tuple[dict[str, Any], HpaView]] = []
     for manifest in read.hpas:
         body = valid_hpa(manifest, selection.namespace or "default")
@@ -138,7 +138,7 @@ def _of_files(read: Input, selection: Selection, state: FleetState) -> list[tupl
                 cause="A candidate is tried on the recording of the HPA with its namespace and name.",
                 next_step="fleethpa get hpa -A",
             )
-        same, _ = alone(same, "backtest -f of an HPA")
+        same = alone(same, "backtest -f of an HPA", note)
         if twice := [view.id for view in same if any(view is other for _, other in found)]:
             raise usage(
                 f"{manifest.source}: a second candidate for {twice[0]}",

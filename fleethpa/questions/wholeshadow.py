@@ -14,7 +14,7 @@ from fleethpa.frame.errors import not_found
 from fleethpa.show.report import Grid, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.times import rfc3339
 from fleethpa.show.words import counted
-from schemas.keys import HpaId, partition_for
+from schemas.keys import HpaId
 from streams.analysis.wholeshadow import WholeSeen, WholeShadowReport, seen_of, whole_shadow
 from streams.history.past import Past
 
@@ -23,16 +23,16 @@ async def whole_reports(
     past: Past, state: FleetState, views: Sequence[HpaView], window: tuple[int, int]
 ) -> list[tuple[HpaId, WholeShadowReport]]:
     """Compare FleetHPAs with the HPAs that their clusters have. Raises CommandError: one was not in shadow (exit 4)."""
-    return [(view.id, await _report(past, state, view, window)) for view in views]
+    seen: dict[HpaId, list[WholeSeen]] = {view.id: [] for view in views}
+    for number in sorted({view.partition for view in views}):
+        async with aclosing(past.decisions(number, *window, seen.__contains__)) as decisions:
+            async for recorded in decisions:
+                if (each := seen_of(recorded)) is not None:
+                    seen[recorded.hpa].append(each)
+    return [(view.id, _report(state, view, seen[view.id])) for view in views]
 
 
-async def _report(past: Past, state: FleetState, view: HpaView, window: tuple[int, int]) -> WholeShadowReport:
-    number = partition_for(view.id.namespace_key, await past.partitions())
-    seen: list[WholeSeen] = []
-    async with aclosing(past.decisions(number, *window, lambda hpa: hpa == view.id)) as decisions:
-        async for recorded in decisions:
-            if (each := seen_of(recorded)) is not None:
-                seen.append(each)
+def _report(state: FleetState, view: HpaView, seen: Sequence[WholeSeen]) -> WholeShadowReport:
     if not seen:
         raise not_found(
             f"{view.id} was not decided on in shadow in this window",
