@@ -181,11 +181,24 @@ def mixed() -> WholeFleet:
     return made
 
 
-def test_guardrails_test_counts_the_replicas_of_a_whole_once(ask: Any, tmp_path: Path) -> None:
-    file = tmp_path / "guardrails.yaml"
-    file.write_text(RULES)
-    made = ask("guardrails", "test", "-f", str(file), *SINCE)
-    assert (made.exit_code, made.stdout) == (0, "wave: never tripped\n"), made.output
+def test_guardrails_test_counts_what_a_whole_removes_in_each_of_its_clusters(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fleet = WholeFleet({"east": 3, "west": 3})
+    fleet.whole()
+    for _ in range(4):
+        fleet.period(LOAD)
+    for _ in range(24):  # longer than the stabilization window
+        fleet.period({"east": 50, "west": 50})
+    fleet.checkpoint()
+    assert fleet.replicas == {"east": 2, "west": 2}, "two are removed, one in each cluster"
+    found = {}
+    for least in (1, 2):
+        file = tmp_path / f"guardrails-{least}.yaml"
+        file.write_text(RULES.replace("leastRemoved: 2", f"leastRemoved: {least}"))
+        found[least] = Cli(monkeypatch, fleet)("guardrails", "test", "-f", str(file), *SINCE).stdout
+    assert "never tripped" not in found[1]
+    assert found[2] == "wave: never tripped\n"
 
 
 def test_history_of_a_whole_shows_its_division_and_gives_its_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
