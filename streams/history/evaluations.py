@@ -170,12 +170,11 @@ FEW: Final = 500
 async def evaluation_of(past: Past, recorded: Recorded, most: int | None = None) -> Evaluated:
     """Return the inputs of a decision, after checking that the log gives exactly that decision again.
 
-    Where the stored state before it is far away, only its own HPA is evaluated since then. That gives another record,
-    or bounds that other HPAs have in common with it, where it depends on what they decided: then all of the partition
-    are.
+    Far from the stored state before it, first only its own HPA is evaluated. If that gives another record, or budgets
+    or CapacityGroups bound it, all HPAs of the partition are evaluated.
 
     Args:
-        most: log records that may be folded for it, and decisions that may be made again; None: any number.
+        most: log records that may be folded for it, and as many decisions that may be made again; None: any number.
 
     Raises:
         FarStateError: there are more between it and the stored state before it.

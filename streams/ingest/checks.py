@@ -134,8 +134,8 @@ def _packed(answer: MetricAnswer, pods: PackedPods) -> None:
 
 
 def _check_columns(api: str, columns: list[tuple[str, str, int, list[int]]], count: int) -> None:
-    is_repeated = len({column[:2] for column in columns}) < len(columns)
-    if not columns or is_repeated or (api == "pods" and len(columns) > 1):
+    is_one = len(columns) == 1  # as nearly always, and then there is nothing to compare
+    if not is_one and (not columns or api == "pods" or len({column[:2] for column in columns}) < len(columns)):
         raise Refusal("invalid", "columns of packed: one of a custom metric, else one per resource of a container")
     for container, resource, factor, values in columns:
         if len(values) != count:

@@ -17,7 +17,7 @@ from streams.analysis.measures import Moment
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.evaluation import EMPTY_HISTORY, History
 from streams.hpa.metrics import tolerance_band
-from streams.hpa.normalize import scale_down_limit, scale_up_limit, with_rescale
+from streams.hpa.normalize import legacy_limits, scale_down_limit, scale_up_limit, with_rescale
 
 _NEAR = 1e-9
 _NEVER_MS = 1 << 62
@@ -179,7 +179,7 @@ def _limited(spec: Autoscaler, replicas: int, wanted: int, history: History, now
     """Keep a change within the policies (without `behavior`: at most double, or 4) and the bounds."""
     up, down = spec.scale_up, spec.scale_down
     if up is None or down is None:
-        return max(min(wanted, max(2 * replicas, 4), spec.max_replicas), spec.min_replicas)
+        return legacy_limits(wanted, max(2 * replicas, 4), spec.min_replicas, spec.max_replicas)[0]
     if wanted > replicas:
         limit, _ = scale_up_limit(up, replicas, history, now_ms)
         return min(wanted, max(limit, replicas), spec.max_replicas)
