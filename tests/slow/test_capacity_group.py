@@ -88,9 +88,9 @@ async def test_the_clusters_of_a_fleet_hpa_share_what_the_limit_leaves(tmp_path:
         await until_shown(stack, "(?s)has 3.*has 4|has 4.*has 3", "explain")
         assert region.highest == LIMIT
 
-        region.load(150, 150)  # 300 units need 4 replicas
+        region.load(140, 140)  # 280 units need 4 replicas
         await region.until(lambda found: found == (2, 2), "divided by the weights")
-        region.load(750, 0)
+        region.load(700, 0)  # 9.4 replicas
         await region.until(lambda found: sum(found) == LIMIT, "the limit is used again")
         assert min(region.replicas) >= LIMIT // 2, "additions are divided although the load is in one cluster"
         assert region.highest == LIMIT
