@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from fleethpa.show.times import UNKNOWN, since
 from schemas.kubernetes.fielderrors import go_quote
-from schemas.kubernetes.gotimes import parse_moment, parse_time_ms
+from schemas.kubernetes.gotimes import parse_moment
 from schemas.kubernetes.shape import JsonView
 
 Width = Callable[[int, int], int]
@@ -166,18 +166,9 @@ _MAX_ANNOTATION_BYTES = 140
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-def describe(hpa: JsonView, events: Sequence[JsonView] | None = None, now_ms: int = 0) -> str:
-    """Give what `kubectl describe hpa` prints.
-
-    Args:
-        hpa: defaulted autoscaling/v2 object.
-        events: its events (core/v1); None is `--show-events=false`.
-        now_ms: the time that the events' ages refer to.
-    """
-    text = "".join(escape(part) for part in _page(hpa))
-    if not events:
-        return align(text + ("" if events is None else "Events:\t<none>\n"))
-    return align(text) + align("".join(escape(line) for line in _events(events, now_ms)))
+def describe(hpa: JsonView) -> str:
+    """Give what `kubectl describe hpa --show-events=false` prints of a defaulted autoscaling/v2 object."""
+    return align("".join(escape(part) for part in _page(hpa)))
 
 
 def _page(hpa: JsonView) -> Iterator[str]:
@@ -278,31 +269,3 @@ def _conditions(conditions: Sequence[JsonView]) -> Iterator[str]:
     for each in conditions:
         cells = (each.get(name, "") for name in ("type", "status", "reason", "message"))
         yield "  " + "\t".join(cells) + "\n"
-
-
-def _events(events: Sequence[JsonView], now_ms: int) -> Iterator[str]:
-    yield "Events:\n  Type\tReason\tAge\tFrom\tMessage\n  ----\t------\t----\t----\t-------\n"
-    for event in sorted(events, key=_last_seen):
-        source = (event.get("source") or {}).get("component") or event.get("reportingComponent", "")
-        cells = (event.get("type", ""), event.get("reason", ""), _interval(event, now_ms), source, _message(event))
-        yield "  " + "\t".join(cells) + "\n"
-
-
-def _message(event: JsonView) -> str:
-    part, message = (event.get("involvedObject") or {}).get("fieldPath", ""), event.get("message", "").strip()
-    return f"{part}: {message}" if part else message
-
-
-def _last_seen(event: JsonView) -> int:
-    # The zero time comes first.
-    return parse_time_ms(event["lastTimestamp"]) if event.get("lastTimestamp") else -(2**62)
-
-
-def _interval(event: JsonView, now_ms: int) -> str:
-    first = since(event.get("eventTime") or event.get("firstTimestamp"), now_ms)
-    series = event.get("series")
-    if series is not None:
-        return f"{since(series.get('lastObservedTime'), now_ms)} (x{series.get('count', 0)} over {first})"
-    if event.get("count", 0) > 1:
-        return f"{since(event.get('lastTimestamp'), now_ms)} (x{event['count']} over {first})"
-    return first

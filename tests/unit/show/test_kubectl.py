@@ -139,44 +139,6 @@ def test_describe_quotes_and_escapes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "age"),
-    [
-        pytest.param({"firstTimestamp": "2001-02-03T04:05:00Z"}, "6s", id="seen once"),
-        pytest.param(
-            {"count": 3, "firstTimestamp": "2001-02-03T04:00:06Z", "lastTimestamp": "2001-02-03T04:05:00Z"},
-            "6s (x3 over 5m)",
-            id="seen often",
-        ),
-        pytest.param({"eventTime": "2001-02-03T04:05:00.500000Z"}, "5s", id="a newer event, part seconds"),
-        pytest.param(
-            {"eventTime": "2001-02-03T04:00:06Z", "series": {"count": 9, "lastObservedTime": None}},
-            "<unknown> (x9 over 5m)",
-            id="a series",
-        ),
-        pytest.param({}, "<unknown>", id="no time"),
-    ],
-)
-def test_ages_of_events(event: dict[str, Any], age: str) -> None:
-    whole = {"type": "Normal", "reason": "R", "message": " m\n", "source": {"component": "c"}} | event
-
-    assert describe(hpa(), [whole], NOW_MS).endswith(f"  {age.ljust(4)}  c     m\n")
-
-
-def test_an_event_names_the_part_that_it_is_about() -> None:
-    event = {"message": " m\n", "involvedObject": {"fieldPath": "spec.metrics"}}
-
-    assert describe(hpa(), [event], NOW_MS).endswith("  spec.metrics: m\n")
-
-
-def test_events_come_oldest_first_and_none_are_said() -> None:
-    events = [{"message": name, "lastTimestamp": at} for name, at in (("b", "2001-01-01T00:00:00Z"), ("c", None))]
-
-    assert [line[-1] for line in describe(hpa(), events, NOW_MS).splitlines()[-2:]] == ["c", "b"]
-    assert describe(hpa(), [], NOW_MS).splitlines()[-1].split() == ["Events:", "<none>"]
-    assert "Events" not in describe(hpa())
-
-
-@pytest.mark.parametrize(
     ("text", "aligned"),
     [
         pytest.param("a\tb\nccc\td\n", "a    b\nccc  d\n", id="a column has one width"),
