@@ -22,7 +22,7 @@ from streams.ingest.own import topic_of
 from streams.ingest.pieces import SourcePlace
 
 if TYPE_CHECKING:
-    from fleethpa.frame.writer import Fate, SentRecord, Writer
+    from fleethpa.frame.writer import Fate, Writer
 
 RECORDED: Final = "30s"
 """How long records may take to be in the log, for a command without `--wait`."""
@@ -172,12 +172,7 @@ async def write_all(
     if must_arrive and not limit_s:
         raise usage("--wait 0s: the next step depends on the record", next_step="leave --wait out")
     check_writes(writes)
-    pendings: list[SentRecord] = []
-    for write in writes:
-        if write.namespace:
-            pendings.append(await writer.namespaced(write.subject, write.cluster, write.namespace, write.bodies))
-        else:
-            pendings.append(await writer.settings(write.subject, write.cluster, write.bodies))
+    pendings = [await writer.send(each.subject, each.cluster, each.namespace, each.bodies) for each in writes]
     if not limit_s:
         for pending in pendings:
             session.out(f"{pending.subject} (written to {pending})")

@@ -14,11 +14,11 @@ import orjson
 
 from fleethpa.fleet.filters import window as window_of
 from fleethpa.fleet.finding import asked_id
-from fleethpa.frame.configuration import private_path, public_path
+from fleethpa.frame.configuration import private_path
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
-from fleethpa.frame.sources import connecting, jobs_for, log_length, progress
+from fleethpa.frame.sources import connecting, jobs_for, log_length, progress, unopened_past
 from fleethpa.questions.explaining import derived_again, derived_document, derived_text
 from fleethpa.show.formats import one
 from fleethpa.show.times import rfc3339
@@ -67,7 +67,7 @@ def audit_verify(
     """Check the record and re-derive every decision from the log; exit 1 if anything differs, and show the first
     differences.
     """
-    past, wanted = session.unopened_past(checked=False), _hpa(hpa)
+    past, wanted = unopened_past(session.source, session.config, checked=False), _hpa(hpa)
     # Without a window nothing is read before what is to be verified.
     window = window_of(since, until, session.now_ms()) if since or until else (None, None)
     since_ms, until_ms = window
@@ -253,7 +253,7 @@ def _nothing(hpa: str | None, window: tuple[int | None, int | None]) -> CommandE
 def audit_keygen(session: Session, key: str | None, output: str) -> None:
     """Create the Ed25519 key with which `fleethpa archive` signs checkpoints; verifiers get the .pub file."""
     private = Path(key) if key else private_path()
-    public = public_path(private)
+    public = private.with_suffix(".pub")
     try:
         text = make_key(private, public)
     except FileExistsError as error:
@@ -282,7 +282,7 @@ def verify(session: Session, id_: str, output: str) -> int:
     asked = asked_id(id_)
     if asked is None:
         raise usage(f"{id_!r} is not the ID of a decision", next_step="fleethpa decisions -A -o wide")
-    past = session.unopened_past()
+    past = unopened_past(session.source, session.config)
     derived = session.run(derived_again(past, asked, session.config.servers))
     found = derived_document(past, derived)
     session.out(derived_text(found) if output == "table" else one("DecisionVerification", found, output))

@@ -135,9 +135,9 @@ class Stack:
     async def _write_settings(self) -> None:
         async with open_writer(self.config) as writer:
             engine = EngineSet(engine=ENGINE, partitions=writer.partitions, author=AUTHOR, reason="first start")
-            await writer.settings("engine and settings", "*", [engine, _settings("*", self._plan.settings)])
+            await writer.send("engine and settings", "*", "", [engine, _settings("*", self._plan.settings)])
             for cluster in self._native_clusters():
-                await writer.settings("settings", cluster, [_settings(cluster, NATIVE_SETTINGS)])
+                await writer.send("settings", cluster, "", [_settings(cluster, NATIVE_SETTINGS)])
 
     def _native_clusters(self) -> list[str]:
         fleet = self._plan.fleet.clusters if self._plan.fleet else {}
@@ -168,18 +168,15 @@ class Stack:
         self._report(f"{child.name} ended (code {child.last_exit}) and is started again; its log: {child.log}")
 
     def _publish(self) -> None:
-        plan = self._plan
-        servers = {name: cluster.url for name, cluster in plan.fleet.clusters.items()} if plan.fleet else {}
         stack = DevStack(
             pid=os.getpid(),
             brokers=self.config.brokers,
             kubeconfig=self.config.kubeconfig,
             contexts=self.clusters,
-            clusters=servers,
             processes={name: child.pid for name, child in self.children.items()},
         )
-        devruntime.publish(stack, plan.environ)
-        self._exit.callback(devruntime.withdraw, stack, plan.environ)
+        devruntime.publish(stack, self._plan.environ)
+        self._exit.callback(devruntime.withdraw, stack, self._plan.environ)
 
     async def ready(self, hpas: int, timeout_s: float = READY_S) -> None:
         """Wait until every cluster has reported and the decider has recorded an evaluation of so many HPAs.

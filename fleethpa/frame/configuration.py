@@ -28,14 +28,9 @@ from schemas.connection import (
 
 
 def private_path() -> Path:
-    """The private key file."""
+    """The private key file; its public one is beside it, `.pub`."""
     base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     return Path(base) / "fleethpa" / "audit.key"
-
-
-def public_path(private: Path) -> Path:
-    """The public key file that belongs to a private one."""
-    return private.with_suffix(".pub")
 
 
 FILE: Final = "dev.json"
@@ -43,13 +38,12 @@ FILE: Final = "dev.json"
 
 @dataclass(frozen=True)
 class DevStack:
-    """A running stack: its process, brokers, kubeconfig and contexts; `clusters` maps a cluster to its API server."""
+    """A running stack: its process, brokers, kubeconfig and contexts, and the processes that belong to it."""
 
     pid: int
     brokers: str
     kubeconfig: str
     contexts: tuple[str, ...] = ()
-    clusters: dict[str, str] = field(default_factory=dict)
     processes: dict[str, int] = field(default_factory=dict)
 
 
@@ -150,7 +144,11 @@ CI_AUTHORS: Final = (
     "BITBUCKET_STEP_TRIGGERER_UUID",
 )
 """Variables in which CI systems name who started a job."""
-NO_BROKERS_NEXT: Final = "fleethpa dev   (a stack on this machine), or add --brokers HOST:PORT"
+_NO_BROKERS: Final = (
+    "Neither --brokers, --kafka-config, FLEETHPA_BROKERS nor a configuration file names one, and no `fleethpa dev` "
+    "runs here."
+)
+_NO_BROKERS_NEXT: Final = "fleethpa dev   (a stack on this machine), or add --brokers HOST:PORT"
 
 
 @dataclass(frozen=True)
@@ -176,7 +174,7 @@ class Config:
         Raises CommandError: no broker is known, or the settings cannot be used (exit 2).
         """
         if not (self.brokers or self.kafka_config):
-            raise usage("no Kafka brokers are known", cause=_no_brokers_cause(), next_step=NO_BROKERS_NEXT)
+            raise usage("no Kafka brokers are known", cause=_NO_BROKERS, next_step=_NO_BROKERS_NEXT)
         return self._gathered()[0]
 
     @property
@@ -221,11 +219,6 @@ class Config:
             raise usage(
                 f"brokers {brokers!r} cannot be used", cause=f"{error} (from {ORIGINS.get(origin, origin)})."
             ) from error
-
-
-def _no_brokers_cause() -> str:
-    places = "--brokers, --kafka-config, FLEETHPA_BROKERS nor a configuration file"
-    return f"Neither {places} names one, and no `fleethpa dev` runs here."
 
 
 def load(flags: Mapping[str, str | None], environ: Mapping[str, str] | None = None) -> Config:

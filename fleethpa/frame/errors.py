@@ -168,7 +168,7 @@ OPTIONS: Final = {
 
 # One space separates the words of a command; a comma after a word, a bracket, a pipe or a second space ends it.
 _COMMAND: Final = re.compile(rf"(?<![\w./-]){NAME}(?P<words>(?: (?:[^\s,;|()`]|,(?=\S))+)+)")
-_MARK: Final = re.compile(r"\b(?:Next|Back|Recompute): ")
+_HINT: Final = re.compile(r"(\b(?:Next|Back|Recompute): )(.*)")
 _OWN_CONNECTION: Final = ("dev", "demo")
 """Verbs that bring their own brokers and clusters: a hint at them is a hint at something else than what was given."""
 
@@ -203,12 +203,7 @@ def completed(text: str, options: Mapping[str, Any]) -> str:
 
 def hinted(text: str, options: Mapping[str, Any]) -> str:
     """A page whose hints (what follows `Next: `, `Back: ` or `Recompute: ` on a line) are completed."""
-    return "\n".join(_hinted_line(line, options) for line in text.split("\n"))
-
-
-def _hinted_line(line: str, options: Mapping[str, Any]) -> str:
-    mark = _MARK.search(line)
-    return line if mark is None else line[: mark.end()] + completed(line[mark.end() :], options)
+    return _HINT.sub(lambda found: found[1] + completed(found[2], options), text)
 
 
 def _verb(words: list[str]) -> click.Command | None:

@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -20,7 +20,7 @@ import click
 
 from fleethpa.frame.configuration import Config, load
 from fleethpa.frame.errors import CommandError, completed, hinted, timed_out, usage
-from fleethpa.frame.options import parse_duration_ms, together
+from fleethpa.frame.options import moment, parse_duration_ms, together
 from fleethpa.show.formats import one
 from fleethpa.show.report import QuestionReport, report_lines
 from fleethpa.show.table import for_terminal
@@ -64,10 +64,6 @@ class Session:
         return bool(self.options.get("quiet"))
 
     @property
-    def debug(self) -> bool:
-        return bool(self.options.get("debug"))
-
-    @property
     def time_style(self) -> str:
         return str(self.options.get("time") or "utc")
 
@@ -109,8 +105,6 @@ class Session:
         text = self.options.get(TRAVEL)
         if not text:
             return None
-        from fleethpa.frame.options import moment
-
         now_ms = time.time_ns() // 1_000_000 if self.source == "kafka" else self._archive_clock_ms
         return moment(text, now_ms, "--at")
 
@@ -291,17 +285,6 @@ class Session:
     def _servers(self) -> str:
         return self.config.servers if self.source == "kafka" else ""
 
-    def unopened_past(self, *, checked: bool = True) -> Past:
-        """Return the past that `--from` names, not opened: each reading connects for itself, as other processes do.
-
-        `checked`: segments of an archive must be those that their manifests name.
-
-        Raises CommandError: no such folder, no archive, or no brokers are known (exit 2).
-        """
-        from fleethpa.frame.sources import unopened_past
-
-        return unopened_past(self.source, self.config, self.at_ms, checked=checked)
-
     @asynccontextmanager
     async def past(self, *, watching: bool = False, remarks: bool = True) -> AsyncIterator[Past]:
         """Open what `--from` names: the running fleet's topics or an archive folder, as of `--at`.
@@ -320,16 +303,14 @@ class Session:
             async with reading(self, past):
                 yield past
 
-    @asynccontextmanager
-    async def writer(self) -> AsyncIterator[Writer]:
+    def writer(self) -> AbstractAsyncContextManager[Writer]:
         """Open a writer to the public topics.
 
         Raises CommandError: the brokers cannot be reached, or the topics do not exist (exit 3).
         """
         from fleethpa.frame.writer import open_writer
 
-        async with open_writer(self.config) as writer:
-            yield writer
+        return open_writer(self.config)
 
 
 def say(text: str, *, err: bool = True, color: bool = False) -> None:

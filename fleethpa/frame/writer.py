@@ -50,18 +50,11 @@ class Writer:
         self._publisher, self._consumer = Publisher(producer), consumer
         self.partitions, self._brokers = partitions, brokers
 
-    async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
-        """Write a record about one namespace."""
-        return await self._send(subject, topic_of(namespace, bodies), cluster, namespace, bodies)
-
-    async def settings(self, subject: str, cluster: str, bodies: Sequence[Body]) -> SentRecord:
-        """Write a record about a cluster (`*`: all) to `fleethpa.settings`."""
-        # One partition for all of them, so that later settings stay later.
-        return await self._send(subject, SETTINGS, cluster, "", bodies)
-
-    async def _send(self, subject: str, topic: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
+    async def send(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
+        """Write a record about one namespace, or (empty) about a cluster (`*`: all)."""
         from aiokafka.errors import KafkaError
 
+        topic = topic_of(namespace, bodies)
         try:
             sent = await self._publisher.send(topic, cluster, namespace, bodies, wall_clock_ms())
         except KafkaError as error:

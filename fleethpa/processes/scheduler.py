@@ -104,7 +104,7 @@ class Scheduler:
         self._metrics.schedules.set(len(scheduled(state.hpas.values())))
         self._metrics.unusable.set(len(problems))
         self._report(problems)
-        sent = [await writer.namespaced(each.subject, each.cluster, each.namespace, each.bodies) for each in writes]
+        sent = [await writer.send(each.subject, each.cluster, each.namespace, each.bodies) for each in writes]
         for fate in await writer.fates(sent, LOGGED_S):
             log.info("%s", fate.pending.subject)
             if fate.state == "rejected":

@@ -251,7 +251,7 @@ class Rig:
         async with open_writer(self.config) as writer:
             engine = EngineSet(engine=ENGINE, partitions=PARTITIONS, author="tests", reason="first start")
             settings = SettingsSet(cluster="*", settings=SETTINGS, author="tests", reason="first start")
-            await writer.settings("engine and settings", "*", [engine, settings])
+            await writer.send("engine and settings", "*", "", [engine, settings])
 
     async def __aexit__(self, *_: object) -> None:
         for part in self.parts.values():

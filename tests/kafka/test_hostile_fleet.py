@@ -115,7 +115,7 @@ async def site(folder: Path) -> AsyncIterator[Site]:
         async with rig:
             async with open_writer(rig.config) as writer:
                 settings = SettingsSet(cluster="*", settings=structs.replace(SETTINGS, sync_period_ms=SYNC_MS))
-                await writer.settings("settings and agents", "*", [settings, *agents])
+                await writer.send("settings and agents", "*", "", [settings, *agents])
             _start(rig, agents[0])
             made = Site(secured, rig, world, agents[0], agents[1])
             following = asyncio.create_task(_follow(made))

@@ -218,13 +218,7 @@ class Broker:
         self.written: list[tuple[str, str, Body]] = []
         self.state, self.reason = "logged", ""
 
-    async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
-        return self._keep(subject, cluster, namespace, bodies)
-
-    async def settings(self, subject: str, cluster: str, bodies: Sequence[Body]) -> SentRecord:
-        return self._keep(subject, cluster, "", bodies)
-
-    def _keep(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
+    async def send(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
         self.written += [(cluster, namespace, body) for body in bodies]
         return SentRecord(subject, "fleethpa.autoscalers", 0, len(self.written) - 1)
 

@@ -54,7 +54,7 @@ class TwoClusters(Cluster):
         monkeypatch.setattr(handover, "open_client", lambda session, cluster: self.servers[cluster])
         self.check = self.none_is_scaled_twice
 
-    async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Any) -> SentRecord:
+    async def send(self, subject: str, cluster: str, namespace: str, bodies: Any) -> SentRecord:
         self.effect()
         self.fleet.append(*bodies, key=f"{cluster}/{namespace}")
         self.none_is_scaled_twice()

@@ -68,7 +68,7 @@ class Cluster:
 
     partitions = 1
 
-    async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
+    async def send(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
         self.effect()
         observed = [body for body in bodies if getattr(body, "origin", "central") == "cluster"]
         assert not (self.by_agent and observed), "ingest would refuse what only the agent may say"

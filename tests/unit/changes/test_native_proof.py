@@ -49,7 +49,7 @@ class Cluster:
     async def close(self) -> None:
         pass
 
-    async def settings(self, subject: str, cluster: str, bodies: Sequence[Body]) -> SentRecord:
+    async def send(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
         self.written += [body for body in bodies if isinstance(body, SettingsSet)]
         return SentRecord(subject, "fleethpa.settings", 0, 0)
 

@@ -52,14 +52,8 @@ class Arriving:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
 
-    async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
-        return self._append(subject, f"{cluster}/{namespace}", bodies)
-
-    async def settings(self, subject: str, cluster: str, bodies: Sequence[Body]) -> SentRecord:
-        return self._append(subject, WHOLE_PARTITION_KEY, bodies)
-
-    def _append(self, subject: str, key: str, bodies: Sequence[Body]) -> SentRecord:
-        self._fleet.append(*bodies, key=key)
+    async def send(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
+        self._fleet.append(*bodies, key=f"{cluster}/{namespace}" if namespace else WHOLE_PARTITION_KEY)
         return SentRecord(subject, "fleethpa.autoscalers", 0, 0)
 
     async def fates(self, waiting: Iterable[SentRecord], timeout_s: float) -> list[Fate]:

@@ -58,7 +58,7 @@ class Waves:
 
         monkeypatch.setattr("fleethpa.frame.writer.open_writer", opened)
 
-    async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
+    async def send(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
         self.writes += 1
         if self.writes == self.kill_at:
             raise Killed
