@@ -239,9 +239,15 @@ class ClusterClient:
         return bool((answer.get("status") or {}).get("allowed"))
 
     async def watch(
-        self, path: str, *, silence_s: float, opened: Callable[[], None] = lambda: None
+        self,
+        path: str,
+        *,
+        silence_s: float,
+        opened: Callable[[], None] = lambda: None,
+        read: Callable[[bytes], dict[str, Any]] = watch_event,
     ) -> AsyncIterator[dict[str, Any]]:
         """Events of a watch until the server ends it; an ERROR event is raised. `opened`: it has begun, maybe silently.
+        `read`: makes an event of a line, and raises what `watch_event` raises.
 
         Raises ApiError: refused, or ended by an ERROR event (410: too old). Raises UnreachableError: the connection
         broke, or sent nothing for `silence_s`.
@@ -257,7 +263,7 @@ class ClusterClient:
             self.on_answer()
             opened()
             async for line in _lines(response):
-                yield watch_event(line)
+                yield read(line)
         except _NO_ANSWER as error:
             raise UnreachableError(f"watch {path}: {_described(error, silence_s)}") from error
         finally:

@@ -135,11 +135,22 @@ class Asking(Struct, frozen=True, gc=False):
     metrics: tuple[tuple[str, Query], ...] = ()
 
 
+class Echo(Struct, frozen=True, gc=False):
+    """By what the next watch event that shows only a status of fleethpa's own is known, see `ownechoes`.
+
+    `rest`: hash of an event without what such a status changes. `since`: when that status was written, RFC 3339.
+    """
+
+    rest: int
+    since: bytes
+
+
 class KeptHpa(Struct, frozen=True, gc=False):
     """An HPA as it was seen last: encoded are its metadata without managed fields and with an empty resource version,
     its spec, and its status (None: it has none) without `currentMetrics`, which are the `values` (None: it has none).
 
     `manager`: who last wrote its spec in the cluster, and when in ms; empty and 0 where the API does not show it.
+    `echo`: None where fleethpa did not write the status that was seen last, or where that has to be read whole.
     """
 
     asking: Asking
@@ -150,6 +161,7 @@ class KeptHpa(Struct, frozen=True, gc=False):
     status: bytes | None
     values: bytes | None
     manager: tuple[str, int]
+    echo: Echo | None = None
 
 
 def asking_of(hpa: JsonView) -> Asking:
@@ -216,14 +228,15 @@ def hpa_reports_the_same(before: KeptHpa | None, now: KeptHpa, *, own_status: bo
     """
     if before is None or _reported(before) != _reported(now):
         return False
-    return before.values == now.values or (own_status and not _shows_refusal(now.status))
+    return before.values == now.values or (own_status and not shows_refusal(now.status))
 
 
 def _reported(hpa: KeptHpa) -> tuple[Any, ...]:
     return (hpa.spec, hpa.status, hpa.metadata, hpa.manager)
 
 
-def _shows_refusal(status: bytes | None) -> bool:
+def shows_refusal(status: bytes | None) -> bool:
+    """Whether an encoded status shows why enforcing is refused; None: the HPA has none."""
     if status is None or not any(encode(reason) in status for reason in _REFUSALS):
         return False
     conditions = msgspec.json.decode(status).get("conditions") or ()

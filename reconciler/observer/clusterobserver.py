@@ -39,6 +39,7 @@ from reconciler.observer.clusterview import (
 )
 from reconciler.observer.metricpolls import MetricsPoller, Timetable
 from reconciler.observer.native import Canary, NativeWatch, NoteCanary, ObserverConfig, native_status_write
+from reconciler.observer.ownechoes import OwnEchoes
 from reconciler.observer.prometheuspolls import PrometheusPoller
 from reconciler.observer.publisher import ReportPublisher, answer_records, autoscaler_lists, pod_lists
 from reconciler.observer.reflector import Listener, Mirror, Watching, WatchLimits
@@ -97,13 +98,13 @@ class ClusterObserver:
         self.name = client.name
         self.session = str(session)
         self._started_ms = session.epoch // 1_000_000 if started_ms is None else started_ms
-        self._pushed, self._may_be_preceded = pushed, may_be_preceded
+        self._pushed, self._may_be_preceded, self._sync_period_ms = pushed, may_be_preceded, sync_period_ms
         self._client, self._config, self._reports, self._metrics = client, config, reports, metrics
         self._report_due = asyncio.Event()
         self._troubles = Troubles(config.clock, self._report_due.set)
         self._state, self._note = ClusterState(self._troubles), note
         self._lists = self._answers = 0
-        self._version = ClusterVersion(client)
+        self._version, self._echoes = ClusterVersion(client), OwnEchoes(self._state)
         self._soon: set[str] = set()
         self._central: asyncio.Queue[tuple[str, str, Json | None]] = asyncio.Queue()
         self._watching = Watching(client, metrics, WatchLimits(config.list_limit, config.watch_s))
@@ -145,14 +146,14 @@ class ClusterObserver:
         self._polls: dict[str, asyncio.Task[None]] = {}
         self._timetable = Timetable(client.name, config.clock)
         self._timetable.add_kind("poll", self._begin_poll, sync_period_ms)
-        self._sync_period_ms = sync_period_ms
         self._timetable.add_kind("heartbeat", self._beat, self._report_every_ms, together=True)
         self._timetable.add_kind("check", self._scales.check, lambda: config.heartbeat_ms)
         self._timetable.add_kind("resend", self._resend, lambda: config.reread_ms)
 
     async def run(self) -> None:
         """Observe until cancelled; an unreachable cluster is retried without limit."""
-        hpas = Listener(self._hpas_listed, self._hpa_changed, partial(self._problem, "autoscalers"), self._hpa_listed)
+        noted = partial(self._problem, "autoscalers")
+        hpas = Listener(self._hpas_listed, self._hpa_changed, noted, self._hpa_listed, self._echoes.read)
         # A raw pod is ten times as large as what is needed of it, and a cluster may have a hundred thousand.
         pods = Listener(self._pods_listed, self._pod_changed, partial(self._problem, "pods"), _pod_of)
         async with AsyncExitStack() as stack:
@@ -232,10 +233,11 @@ class ClusterObserver:
             known.pop(name, None)
             body = AutoscalerDeleted(name=name, uid=item["metadata"].get("uid", ""), session=self.session)
         else:
-            now = known[name] = kept_hpa(item, before)
+            own = is_status_of(item, FIELD_MANAGER)
+            now = known[name] = self._echoes.known(item, kept_hpa(item, before), own_status=own)
             self.native.wrote(native_status_write(item, self._config.clock()))
-            if hpa_reports_the_same(before, now, own_status=is_status_of(item, FIELD_MANAGER)):
-                return  # most often the status that fleethpa wrote itself, four times a minute
+            if hpa_reports_the_same(before, now, own_status=own):
+                return
             body = self._set(hpa_body(item), now)
         await self._reports.put(AUTOSCALERS, self.name, namespace, [body])
         if (now and now.spec) != (before and before.spec):
@@ -387,8 +389,7 @@ class ClusterObserver:
     async def _poll(self, namespace: str) -> None:
         state = self._state.namespace(namespace)
         asked = queries(state.all_hpas(), state.selectors(), self._pushed())
-        found = await self._ask(namespace, asked) if asked else []
-        if not found:
+        if not (found := await self._ask(namespace, asked) if asked else []):
             return
         self._answers += 1
         records = answer_records(found, f"{self.session}-{self._answers}")

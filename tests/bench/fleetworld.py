@@ -425,7 +425,12 @@ class Server(asyncio.Protocol):
         if "horizontalpodautoscalers" in parts:
             one = world.by_name[cluster, parts[parts.index("horizontalpodautoscalers") + 1]]
             if kind == "status" and method == "PUT":
-                one.hpa_status = orjson.dumps(orjson.loads(body).get("status") or {})
+                status = orjson.loads(body).get("status") or {}
+                shown = {
+                    "currentMetrics": status.pop("currentMetrics", None),
+                    "conditions": status.pop("conditions", None),
+                }
+                one.hpa_status = orjson.dumps(status | shown)  # in the order of an API server
                 one.hpa_managers = managed_fields(query["fieldManager"][0], rfc3339(int(time.time() * 1000)))
                 world._report(one, "horizontalpodautoscalers", b"MODIFIED", one.hpa())
             return 200, one.hpa(), "hpa"

@@ -45,7 +45,7 @@ class Server:
         return ListPage(found.get("metadata") or {}, iter(found.get("items") or ()))
 
     async def watch(
-        self, path: str, *, silence_s: float, opened: Callable[[], None] = lambda: None
+        self, path: str, *, silence_s: float, opened: Callable[[], None] = lambda: None, read: Any = None
     ) -> AsyncIterator[Json]:
         self.asked.append(f"watch {path.partition('?')[0]}")
         self._check(path, self.watches)
@@ -183,7 +183,7 @@ async def test_an_api_server_that_does_not_answer_is_asked_again_within_seconds(
 async def test_a_watch_that_begins_again_is_no_problem_any_more_though_nothing_happens(pauses: list[float]) -> None:
     server, received = Server(watches=[ApiError(500, "not now")]), ReceivedReports()
 
-    async def quiet(path: str, *, silence_s: float, opened: Callable[[], None]) -> AsyncIterator[Json]:
+    async def quiet(path: str, *, opened: Callable[[], None], **_: Any) -> AsyncIterator[Json]:
         if server.watches:
             raise server.watches.pop()
         assert received.problems == {"shop": "not now"}
