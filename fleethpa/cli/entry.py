@@ -22,7 +22,7 @@ def main() -> None:
 def kubectl_main() -> None:
     """Entry point of `kubectl fleethpa`."""
     _end_at_signals()
-    from fleethpa.cli.kubectlplugin import kubectl_plugin as command
+    from fleethpa.cli.main import kubectl_plugin as command
 
     _raise_interrupts()
     command()

@@ -259,6 +259,13 @@ def main() -> None:
     sys.exit(code)
 
 
+def kubectl_plugin() -> None:
+    """Entry point of the executable that kubectl finds: after the verb, `--context NAME` is `-C NAME`."""
+    names = {"context": "clusters", "cluster": "clusters"}
+    cli.context_settings["token_normalize_func"] = lambda word: names.get(word, word)
+    main()
+
+
 def _end_at_once(code: int) -> NoReturn:
     """End without taking the state of a fleet apart object by object, which would take a tenth of the time."""
     for stream in (sys.stdout, sys.stderr):
