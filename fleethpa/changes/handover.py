@@ -7,7 +7,6 @@ answered, not what an observer has seen.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -19,13 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVa
 import click
 
 from fleethpa.changes.foresight import Present, concerns
-from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, confirm, show, write_all
+from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, confirm, rest, show, write_all
 from fleethpa.fleet.finding import no_such_cluster
 from fleethpa.fleet.members import member_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, Ref, named_namespace, parse_ref
 from fleethpa.fleet.state import hpa_names, read_state
 from fleethpa.fleet.views import FleetState
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, unreachable, usage
+from fleethpa.frame.errors import OK, CommandError, unreachable, usage
 from fleethpa.frame.options import Decorator, gathered, parse_duration_ms
 from fleethpa.frame.session import Session
 from reconciler.clusters.answers import ApiError, ClusterError, reading
@@ -171,9 +170,7 @@ class HandOver(ABC, Generic[T]):
 
         Raises CommandError: a step failed; the HPAs are as after a crash at that step, see the module of the verb.
         """
-        for problem in plan.problems:
-            self.session.report(problem)
-        code = ANSWER_IS_NO if plan.problems else OK
+        code = self.session.report(*plan.problems)
         if not (plan.moved or plan.gone):
             return code
         if self._is_dry_run:
@@ -336,11 +333,6 @@ async def until_reported(session: Session, wanted: Mapping[HpaId, str]) -> list[
         await rest(LOOK_EVERY_S)
 
 
-async def rest(seconds: float) -> None:
-    """Wait until the next look."""
-    await asyncio.sleep(seconds)
-
-
 def _known_uid(state: FleetState, hpa: HpaId) -> str:
     namespace = state.namespaces.get((hpa.cluster, hpa.namespace))
     entry = namespace.directory.get(DirectoryKey(hpa.name, "cluster")) if namespace is not None else None
@@ -392,14 +384,12 @@ async def prove_native_absent(
     code = await _record_verdict(session, present, cluster, verdict, options._replace(reason=options.reason or what))
     if verdict == "absent":
         return code
-    session.report(
-        CommandError(
-            f"a native HPA controller runs in {cluster}",
-            cause=f"{WITNESSED[0].upper()}{WITNESSED[1:]}.",
-            next_step=f"fleethpa adopt -C {cluster} -A --dry-run, or switch it off",
-        )
+    problem = CommandError(
+        f"a native HPA controller runs in {cluster}",
+        cause=f"{WITNESSED[0].upper()}{WITNESSED[1:]}.",
+        next_step=f"fleethpa adopt -C {cluster} -A --dry-run, or switch it off",
     )
-    return max(code, ANSWER_IS_NO)
+    return max(code, session.report(problem))
 
 
 async def _record_verdict(

@@ -5,7 +5,6 @@ The verbs are in `fleethpa.cli.rollout`; what a wave is judged by is in `streams
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from msgspec import structs
 from fleethpa.changes.rollouts import RolloutMark, StagedRollout, manifest_part, marked, members, rollouts_in
 from fleethpa.changes.schedules import ANNOTATION as SCHEDULE_ANNOTATION
 from fleethpa.changes.schedules import annotation_of, renewed
-from fleethpa.changes.writing import RECORDED, PlannedRecord, WriteOptions, central_record, write_all
+from fleethpa.changes.writing import RECORDED, PlannedRecord, WriteOptions, central_record, rest, write_all
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found
@@ -251,8 +250,7 @@ class WaveDrive:
                     return code
                 result = await self._watch(wave)
                 if result.stopped:
-                    session.report(self._stopped(result))
-                    return ANSWER_IS_NO
+                    return session.report(self._stopped(result))
                 if result.failed:
                     session.out(f"{wave_named(plan, wave)} failed: {result.failed}")
                     return await self._revert(writer, f"wave {wave}: {result.failed}")
@@ -335,11 +333,6 @@ def _result(
         lacking = f"{now.unevaluated} of {counted(now.hpas, 'HPA')}"
         return WaveResult("", stopped=f"{lacking} of wave {wave} have no decision under the new spec")
     return WaveResult(stated(now)) if over else None
-
-
-async def rest(seconds: float) -> None:
-    """Wait until the next look at a wave."""
-    await asyncio.sleep(seconds)
 
 
 def why_stopped(state: FleetState, plan: RolloutMark, rollout: StagedRollout | None, wave: int) -> str:

@@ -19,11 +19,9 @@ from fleethpa.fleet.selection import (
     parse_ref,
     without_type,
 )
-from fleethpa.fleet.state import fleet_now
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import not_found, usage
 from fleethpa.frame.options import Decorator, gathered
-from fleethpa.frame.session import Session
 from schemas.keys import EVERY_CLUSTER
 from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet
@@ -63,28 +61,21 @@ def scope_options(metavar: str = NAMES) -> Decorator:
     )
 
 
-async def named_clusters(session: Session, scope: Scope) -> list[str]:
-    """The known clusters that the globs of a scope mean.
-
-    Raises CommandError: a glob means nothing that is known (exit 4).
-    """
-    return matching_clusters(await fleet_now(session), scope.clusters, session.config.contexts)
-
-
-async def writes_of(session: Session, scope: Scope, command: Command, words: str) -> list[PlannedRecord]:
-    """The records of a command for a scope; `words` end the line that is shown for each.
+def writes_of(
+    state: FleetState | None, contexts: tuple[str, ...], scope: Scope, command: Command, words: str
+) -> list[PlannedRecord]:
+    """The records of a command for a scope; `words` end the line that is shown for each. `state`: None only where the
+    whole fleet is meant, and not for its mode: the stop button reads nothing first.
 
     Raises CommandError: a name or a glob means nothing that is known (exit 4).
     """
-    if scope.everything and command.command != "mode":
-        # The stop button reads nothing first.
+    if state is None:
         return [PlannedRecord(f"fleet {words}", structs.replace(command, cluster=EVERY_CLUSTER), EVERY_CLUSTER)]
-    state = await fleet_now(session)
     if scope.everything:
         return _default_mode(state, [EVERY_CLUSTER], command, words)
     if scope.names:
         return _of_hpas(state, scope, command, words)
-    clusters = matching_clusters(state, scope.clusters, session.config.contexts)
+    clusters = matching_clusters(state, scope.clusters, contexts)
     if scope.namespace:
         return _of_namespaces(state, scope.namespace, clusters, command, words)
     if command.command == "mode":

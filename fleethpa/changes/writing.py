@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, usage
+from fleethpa.frame.errors import OK, UNREACHABLE, CommandError, usage
 from fleethpa.frame.options import gathered, parse_duration_ms, together
 from fleethpa.frame.session import Session
 from schemas.entries import Body
@@ -185,6 +186,11 @@ async def write_all(
     return code
 
 
+async def rest(seconds: float) -> None:
+    """Wait until the next look at what was written."""
+    await asyncio.sleep(seconds)
+
+
 def check_writes(writes: Sequence[PlannedRecord]) -> None:
     """Look at records as ingest will. Raises CommandError: one would be rejected (exit 2)."""
 
@@ -202,11 +208,8 @@ def check_writes(writes: Sequence[PlannedRecord]) -> None:
 
 def _report(session: Session, fate: Fate, wait: str, silent: bool) -> int:
     if fate.state == "rejected":
-        problem = CommandError(
-            f"{fate.pending.subject}: rejected", cause=fate.reason, next_step="fleethpa ingest check"
-        )
-        session.report(problem)
-        return ANSWER_IS_NO
+        what = f"{fate.pending.subject}: rejected"
+        return session.report(CommandError(what, cause=fate.reason, next_step="fleethpa ingest check"))
     if not silent:
         session.out(fate.pending.subject)
     if fate.state == "unknown":

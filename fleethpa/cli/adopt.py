@@ -27,7 +27,7 @@ from fleethpa.changes.foresight import Foresight, Present, concerns, refusal_err
 from fleethpa.changes.handover import HandOver, Place, Plan, about, native_hpas, native_objects, place_options
 from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, confirm, write_all, write_options
 from fleethpa.fleet.state import read_state
-from fleethpa.fleet.views import FleetState, HpaView
+from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import to_yaml
@@ -88,10 +88,11 @@ async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Mode,
         async with session.past() as past:
             state, present = await read_state(past), await Present.read(past)
         plans, objects = await _fleet_plans(state, whole, clients)
-        if code := _report_problems(session, plans):
+        if code := session.report(*(problem for plan in plans.values() for problem in plan.problems)):
             return code
         records = _records_of(session, state, whole, objects, mode, options)
-        if _is_adopted(state.hpas.get(whole), plans):
+        known, is_done = state.hpas.get(whole), not any(each.moved or each.gone for each in plans.values())
+        if known is not None and not known.incomplete and is_done:
             session.out(f"{whole}: nothing to adopt")
             return OK
         starts = {HpaId(each.cluster, each.namespace, whole.name): each for each in records}
@@ -128,11 +129,6 @@ def _named_whole(place: Place, mode: Mode) -> HpaId:
             next_step="fleethpa backtest -f fleethpa.yaml, to try its manifest on what was recorded",
         )
     return whole
-
-
-def _is_adopted(known: HpaView | None, plans: Mapping[str, Plan[Json]]) -> bool:
-    is_whole = known is not None and not known.incomplete
-    return is_whole and not any(each.moved or each.gone for each in plans.values())
 
 
 async def _begin_whole(
@@ -187,14 +183,6 @@ def _hindrances(
                 next_step=f"kubectl --context {name} delete hpa {each.name} -n {each.namespace}",
                 code=ANSWER_IS_NO,
             )
-
-
-def _report_problems(session: Session, plans: Mapping[str, Plan[Json]]) -> int:
-    """Report why the clusters cannot take part; returns the exit code."""
-    problems = [each for plan in plans.values() for each in plan.problems]
-    for each in problems:
-        session.report(each)
-    return max([each.code for each in problems], default=OK)
 
 
 def _records_of(

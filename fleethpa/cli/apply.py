@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import click
@@ -36,10 +36,9 @@ from fleethpa.fleet.finding import chosen, matching_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, Ref, Selection, cluster_globs
 from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.fleet.views import FleetState, HpaView
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, usage
+from fleethpa.frame.errors import ANSWER_IS_NO, CommandError, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.words import counted
-from schemas.entries import Body
 from schemas.keys import FLEET, HpaId
 from schemas.observed import FLEET_KIND, AutoscalerSet, Mode
 from streams.state.foldhpas import Claim
@@ -63,7 +62,9 @@ def delete(
 ) -> int:
     """Delete central HPAs; the workloads keep their replicas. A cluster's own HPA is deleted with kubectl."""
     read = read_input(filenames)
-    refs = selection.refs + tuple(_refs(read, selection))
+    default = selection.namespace or DEFAULT_NAMESPACE
+    named = [Ref(each.name, each.namespace or default, each.cluster or None) for each in read.hpas]
+    refs = (*selection.refs, *named)
     groups = capacity_groups(read)
     if filenames and not refs and not groups:
         raise no_hpas(filenames, read)
@@ -71,7 +72,7 @@ def delete(
         raise usage(
             "delete what?", cause="Name the HPAs, or give -f or -l.", next_step="fleethpa delete east/shop/checkout"
         )
-    wanted = Selection(refs, selection.namespace, selection.clusters, selection.labels, selection.selector)
+    wanted = replace(selection, refs=refs)
 
     async def work() -> int:
         state = await fleet_now(session)
@@ -91,11 +92,6 @@ def delete(
         return code
 
     return session.run(work())
-
-
-def _refs(read: Input, selection: Selection) -> list[Ref]:
-    default = selection.namespace or DEFAULT_NAMESPACE
-    return [Ref(each.name, each.namespace or default, each.cluster or None) for each in read.hpas]
 
 
 def _deleted_groups(
@@ -223,20 +219,14 @@ def _report(session: Session, plan: ApplyPlan) -> int:
         session.note(
             f"{counted(plan.left_out, 'HPA')} left out: in the clusters themselves, or in others than -C names"
         )
-    for problem in plan.problems:
-        session.report(problem)
-    return max((problem.code for problem in plan.problems), default=OK)
+    return session.report(*plan.problems)
 
 
 def _say_mode(session: Session, plan: ApplyPlan) -> None:
-    created = [each.subject for each in plan.writes if each.subject.endswith("created") and _leaves_mode(each.body)]
-    if created:
-        name = created[0].split()[1]
+    created = [each for each in plan.writes if each.subject.endswith("created")]
+    for each in [each for each in created if isinstance(each.body, AutoscalerSet) and each.body.mode is None][:1]:
+        name = each.subject.split()[1]
         session.note(f"Its mode is the one set for its namespace or cluster. Next: fleethpa get hpa {name}")
-
-
-def _leaves_mode(body: Body) -> bool:
-    return isinstance(body, AutoscalerSet) and body.mode is None
 
 
 # --- planning ---------------------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ from fleethpa.changes.writing import (
     change,
     confirm,
     deleted_record,
+    rest,
     show,
     write_options,
 )
@@ -145,15 +146,14 @@ async def _release_fleet(
         ladders: list[_Release] = []
         for hpa in members_of(state, whole):
             hpas = await opened.enter_async_context(handover.native_hpas(session, hpa.cluster))
-            plan = await _planned(state, _place_of(hpa), [state.hpas[hpa]], hpas, include_held, whole)
-            ladders.append(_Release(session, _place_of(hpa), hpas, state, options, plan=plan, native_s=native_s))
+            at = handover.Place(*hpa)
+            plan = await _planned(state, at, [state.hpas[hpa]], hpas, include_held, whole)
+            ladders.append(_Release(session, at, hpas, state, options, plan=plan, native_s=native_s))
         plans = [each.plan for each in ladders]
         held = held_whole(state, whole, include_held)
         problems = [*([held] if held else []), *[each for plan in plans for each in plan.problems]]
-        for problem in problems:
-            session.report(problem)
-        if problems:
-            return max(each.code for each in problems)
+        if code := session.report(*problems):
+            return code
         found = [concern for plan in plans for concern in plan.concerns]
         found += _of_whole(state.hpas[whole], [state.hpas[hpa] for hpa in members_of(state, whole)])
         if options.dry_run:
@@ -166,10 +166,6 @@ async def _release_fleet(
                 return code
         gone = deleted_record(whole, session.config.author, options.reason or _Release.because)
         return await change(session, "release", [gone], [], options)
-
-
-def _place_of(hpa: HpaId) -> handover.Place:
-    return handover.Place(*hpa)
 
 
 def _of_whole(whole: HpaView, members: Sequence[HpaView]) -> list[Concern]:
@@ -297,7 +293,7 @@ class _Release(handover.HandOver["HpaView"]):
                     next_step=f"fleethpa status {open_[0]}",
                     code=UNREACHABLE,
                 )
-            await handover.rest(handover.LOOK_EVERY_S)
+            await rest(handover.LOOK_EVERY_S)
         return code
 
     def _pause(self, view: HpaView) -> PlannedRecord:
@@ -360,7 +356,7 @@ class _Release(handover.HandOver["HpaView"]):
                 open_ = [hpa for hpa in open_ if not _is_looked_after(await self.hpas.get(hpa.namespace, hpa.name))]
             if not open_ or time.monotonic() >= ends:
                 return open_
-            await handover.rest(handover.LOOK_EVERY_S)
+            await rest(handover.LOOK_EVERY_S)
 
     def _ended(self, hpa: HpaId) -> PlannedRecord:
         """The record that ends the central HPA; from then on fleethpa decides beside the native one."""

@@ -110,8 +110,7 @@ async def _change(
                 next_step=f"fleethpa adopt {view.id}",
                 code=ANSWER_IS_NO,
             )
-            session.report(problem)
-            code = ANSWER_IS_NO
+            code = session.report(problem)
             continue
         planned = write(view)
         if planned is None:

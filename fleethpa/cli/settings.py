@@ -9,10 +9,10 @@ import click
 import msgspec
 
 from fleethpa.changes.foresight import Present, concerns, refusal_errors
-from fleethpa.changes.scopes import Scope, named_clusters, scope_options, writes_of
+from fleethpa.changes.scopes import Scope, scope_options, writes_of
 from fleethpa.changes.settings import SETTINGS, Changes, parse_changes, remarks, settings_in, written_settings
 from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, change, write_options
-from fleethpa.fleet.finding import nearest_cluster, no_such_cluster
+from fleethpa.fleet.finding import matching_clusters, nearest_cluster, no_such_cluster
 from fleethpa.fleet.state import fleet_now, has_own, read_state
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
@@ -23,7 +23,7 @@ from fleethpa.show.table import layout
 from fleethpa.show.times import LATEST_MS
 from fleethpa.show.words import counted, listed
 from schemas.entries import GuardrailResume
-from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
+from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.observed import Command, Mode
 from schemas.settings import ClusterSettings, SettingsSet, settings_of
 
@@ -45,17 +45,11 @@ def pause(
         raise usage(
             "--scale-in and --scale-out exclude each other", cause="Without either, both directions are paused."
         )
-    lasting_ms = parse_duration_ms(lasting, "--for") if lasting is not None else None
-    if lasting_ms == 0:
-        raise usage(f"--for {lasting} would end at once", cause="Leave --for out for a pause that ends with `resume`.")
-    until = session.now_ms() + lasting_ms if lasting_ms else 0
-    if until > LATEST_MS:
-        raise usage(f"--for {lasting} is too long", cause="Leave --for out for a pause that ends with `resume`.")
     words = "paused" + (" for scale-in" if scale_in else " for scale-out" if scale_out else "")
     command = Command(
         command="pause",
         pause_kind="scaleDown" if scale_in else "scaleUp" if scale_out else "all",
-        until=until,
+        until=0 if lasting is None else _until(session, lasting),
         author=session.config.author,
         reason=options.reason,
     )
@@ -105,10 +99,7 @@ def override(
     if lasting is None or replicas is None:
         command = Command(command="override", author=author, reason=reason)
         return _issue(session, scope, command, "override ended", options)
-    lasting_ms = parse_duration_ms(lasting, "--for")
-    until = session.now_ms() + lasting_ms
-    if not lasting_ms or until > LATEST_MS:
-        raise usage(f"--for {lasting} cannot be used", cause="It must be a time such as 30m or 2h.")
+    until = _until(session, lasting)
     command = Command(command="override", replicas=replicas, until=until, author=author, reason=reason)
     return _issue(session, scope, command, f"overridden to {replicas} replicas for {lasting}", options)
 
@@ -124,6 +115,15 @@ def mode(session: Session, /, wanted: Mode, scope: Scope, options: WriteOptions)
     return _issue(session, scope, command, f"set to {wanted}", options)
 
 
+def _until(session: Session, lasting: str) -> int:
+    """The end of `--for`. Raises CommandError: it is no duration, none at all, or too long (exit 2)."""
+    lasting_ms = parse_duration_ms(lasting, "--for")
+    until = session.now_ms() + lasting_ms
+    if not lasting_ms or until > LATEST_MS:
+        raise usage(f"--for {lasting} cannot be used", cause="It must be a time such as 30m or 2h.")
+    return until
+
+
 def _resume_guardrails(session: Session, scope: Scope, options: WriteOptions) -> int:
     if scope.names or (scope.namespace and not scope.clusters):
         raise usage(
@@ -135,8 +135,10 @@ def _resume_guardrails(session: Session, scope: Scope, options: WriteOptions) ->
     where = f"namespace {scope.namespace} of cluster" if scope.namespace else "cluster"
 
     async def work() -> int:
-        clusters = [EVERY_CLUSTER] if scope.everything else await named_clusters(session, scope)
         async with session.past() as past:
+            known = await read_state(past)
+            named = matching_clusters(known, scope.clusters, session.config.contexts)
+            clusters = [EVERY_CLUSTER] if scope.everything else named
             standing = (await Present.read(past)).guardrails(clusters, scope.namespace)
         writes = [
             PlannedRecord(
@@ -161,24 +163,19 @@ def _issue(session: Session, scope: Scope, command: Command, words: str, options
     scope.check(command.command)
 
     async def work() -> int:
-        code, writes, concerns = OK, await writes_of(session, scope, command, words), list[Concern]()
+        code, concerns = OK, list[Concern]()
+        state = None if scope.everything and command.command != "mode" else await fleet_now(session)
+        writes = writes_of(state, session.config.contexts, scope, command, words)
         if command.command == "override":
-            for text in _overridden(await fleet_now(session), command, writes):
+            for text in _overridden(state or FleetState(), command, writes):
                 session.warn(text)
-        elif command.command == "pause":  # stopping must not wait for what has to be read first
-            concerns = _unexplained(scope, command)
-        else:
-            code, writes, concerns = await _looked_ahead(session, scope, command, writes)
+        elif command.command != "pause":
+            code, writes, concerns = await _looked_ahead(session, state, scope, command, writes)
+        elif scope.everything and not command.reason.strip():  # it may be a slip
+            concerns.append(Concern("every cluster would be paused, and no --reason says why", harmful=True))
         return await change(session, command.command, writes, concerns, options, code=code)
 
     return session.run(work())
-
-
-def _unexplained(scope: Scope, command: Command) -> list[Concern]:
-    """A pause of the whole fleet without a reason may be a slip."""
-    if not scope.everything or command.reason.strip():
-        return []
-    return [Concern("every cluster would be paused, and no --reason says why", harmful=True)]
 
 
 def _overridden(state: FleetState, command: Command, writes: list[PlannedRecord]) -> Iterator[str]:
@@ -224,7 +221,7 @@ def _beside_own(state: FleetState, writes: list[PlannedRecord]) -> list[tuple[Pl
 
 
 async def _looked_ahead(
-    session: Session, scope: Scope, command: Command, writes: list[PlannedRecord]
+    session: Session, state: FleetState | None, scope: Scope, command: Command, writes: list[PlannedRecord]
 ) -> tuple[int, list[PlannedRecord], list[Concern]]:
     """Leave out what would be refused, and say what has to be agreed to; with the exit code so far."""
     async with session.past() as past:
@@ -233,11 +230,9 @@ async def _looked_ahead(
         for cluster, text in sorted(present.guardrails(write.cluster for write in writes).items()):
             session.warn(f"cluster {cluster}: {text}. It stays. Next: fleethpa resume -C {cluster} --guardrails")
     code = OK
-    if command.mode == "enforce" and any(write.cluster == FLEET for write in writes):
-        beside = _beside_own(await fleet_now(session), writes)
-        for _, problem in beside:
-            session.report(problem)
-            code = ANSWER_IS_NO
+    if state is not None and command.mode == "enforce":
+        beside = _beside_own(state, writes)
+        code = session.report(*(problem for _, problem in beside))
         held = [write for write, _ in beside]
         writes = [write for write in writes if write not in held]
     foresight = present.foresee(writes)
@@ -252,9 +247,8 @@ async def _looked_ahead(
     elif len(refused) == len(touched):
         writes = []
     what = "cannot be enforced, and nothing was changed" if scope.names or not writes else "will be refused for now"
-    for error in refusal_errors(refused, what):
-        session.report(error)
-    return ANSWER_IS_NO, writes, concerns(command.command, foresight, writes)
+    code = session.report(*refusal_errors(refused, what))
+    return code, writes, concerns(command.command, foresight, writes)
 
 
 class _Settings(click.Command):

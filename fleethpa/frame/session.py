@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import click
 
 from fleethpa.frame.configuration import Config, load
-from fleethpa.frame.errors import CommandError, completed, hinted, timed_out, usage
+from fleethpa.frame.errors import OK, CommandError, completed, hinted, timed_out, usage
 from fleethpa.frame.options import moment, parse_duration_ms, together
 from fleethpa.show.formats import one
 from fleethpa.show.report import QuestionReport, report_lines
@@ -213,9 +213,11 @@ class Session:
             self._remarked.add(what)
             self.warn(text)
 
-    def report(self, problem: CommandError) -> None:
-        """Write an error to stderr, where the command continues or ends with a code of its own."""
-        say(self.completed(problem).text())
+    def report(self, *problems: CommandError) -> int:
+        """Write errors to stderr, where the command continues; returns the highest of their exit codes."""
+        for problem in problems:
+            say(self.completed(problem).text())
+        return max([each.code for each in problems], default=OK)
 
     def completed(self, problem: CommandError) -> CommandError:
         """The error with a next step that this user can run as it is."""

@@ -62,6 +62,7 @@ class Cluster:
         monkeypatch.setattr("fleethpa.frame.writer.open_writer", opened)
         monkeypatch.setattr(handover, "open_client", lambda session, cluster: self)
         monkeypatch.setattr(handover, "rest", self.rest)
+        monkeypatch.setattr("fleethpa.cli.release.rest", self.rest)
         monkeypatch.setattr(handover, "REPORTED_S", 0.2)
 
     # --- the log, as a command writes it ------------------------------------------------------------------------------
