@@ -317,7 +317,7 @@ def open_client(session: Session, cluster: str) -> ClusterClient:
 def has_agent(state: FleetState, cluster: str) -> bool:
     """Whether a cluster has an agent: then it alone may record what is observed there, and commands wait for it."""
     view = state.clusters.get(cluster)
-    return view is not None and view.agent is not None and not view.agent.left
+    return view is not None and view.has_agent
 
 
 async def until_reported(session: Session, wanted: Mapping[HpaId, str]) -> list[HpaId]:

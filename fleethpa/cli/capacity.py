@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
 from fleethpa.changes.capacitygroups import CapacityGroup, deleted_groups, group_concerns, read_capacity_group
 from fleethpa.changes.writing import WriteOptions, change, write_options
-from fleethpa.fleet.capacity import group_listing, member_rows, named_groups
+from fleethpa.fleet.capacity import group_listing, limit_fields, member_rows, named_groups
 from fleethpa.fleet.filters import AskedPeriod, period_options
+from fleethpa.fleet.finding import not_evaluated
 from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, not_found
 from fleethpa.frame.options import ConditionMeasure, html_option, output_option, parse_fail_if
@@ -38,11 +40,6 @@ if TYPE_CHECKING:
 _MEASURES: Final = {"held": ConditionMeasure("held"), "time_held": ConditionMeasure("minutes", "minutes")}
 
 
-class _Held(NamedTuple):
-    held: int
-    minutes: float
-
-
 @click.group(cls=SuggestingGroup)
 def capacity() -> None:
     """A ceiling that many HPAs share: try, describe, delete it."""
@@ -67,8 +64,8 @@ def test(
     group = read_capacity_group(file)
     result = session.run(_tested(session, group, period.window(session.now_ms())))
     session.publish(report(group.name, group.spec.limit, result), output, html=html)
-    held = _Held(len(result.held), result.minutes)
-    return ANSWER_IS_NO if gate is not None and gate.holds(_Held(0, 0.0), held) else OK
+    held = SimpleNamespace(held=len(result.held), minutes=result.minutes)
+    return ANSWER_IS_NO if gate is not None and gate.holds(held, held) else OK
 
 
 async def _tested(session: Session, group: CapacityGroup, window: tuple[int, int]) -> CapacityTest:
@@ -84,10 +81,7 @@ async def _tested(session: Session, group: CapacityGroup, window: tuple[int, int
     by_name = {str(hpa): member for hpa, member in members.items()}
     result = run_ceiling(group.spec.limit.count, events, by_name, until_ms)
     if result is None:
-        raise not_found(
-            f"no HPA of the CapacityGroup {group.name} was evaluated in this window",
-            next_step="fleethpa decisions -A --since 30d, to see when there are some",
-        )
+        raise not_evaluated(f"no HPA of the CapacityGroup {group.name} was evaluated in this window")
     return result
 
 
@@ -209,7 +203,7 @@ def report(name: str, limit: CapacityLimit, result: CapacityTest) -> QuestionRep
     about = f"{rfc3339(result.since_ms)} … {rfc3339(result.until_ms)}   {counted(result.hpas, 'HPA')}"
     document = {
         "name": name,
-        "limit": _limit(limit),
+        "limit": limit_fields(limit),
         "since": rfc3339(result.since_ms),
         "until": rfc3339(result.until_ms),
         "hpas": result.hpas,
@@ -226,14 +220,6 @@ def report(name: str, limit: CapacityLimit, result: CapacityTest) -> QuestionRep
     return QuestionReport(
         "Capacity test", "CapacityReport", document, [section], closing=[Notes("This cannot know:", unknown)]
     )
-
-
-def _limit(limit: CapacityLimit) -> dict[str, Any]:
-    """A limit as manifests have it."""
-    number = float(limit.number(limit.count))
-    if limit.kind == "units":
-        return {"units": limit.name, "count": number}
-    return {"costPerHour": number} if limit.kind == "cost" else {"replicas": limit.count}
 
 
 def _verdict(limit: CapacityLimit, result: CapacityTest) -> list[str]:

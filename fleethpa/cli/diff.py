@@ -174,22 +174,8 @@ def _say(
 
 
 def _diff_listing(found: list[ManifestDifference]) -> Listing[ManifestDifference]:
-    columns: tuple[Column[ManifestDifference], ...] = (
-        Column("HPA", lambda d: str(d.hpa)),
-        Column("WHAT", lambda d: d.what),
-    )
-    return Listing(
-        kind="Difference",
-        items=found,
-        columns=columns,
-        document=lambda d: {
-            "cluster": d.hpa.cluster,
-            "namespace": d.hpa.namespace,
-            "name": d.hpa.name,
-            "what": d.what,
-            "changes": d.changes,
-            "before": d.before,
-            "after": d.after,
-        },
-        name=lambda d: f"diff/{d.hpa}",
-    )
+    def document(each: ManifestDifference) -> Json:
+        shown = {"what": each.what, "changes": each.changes, "before": each.before, "after": each.after}
+        return each.hpa._asdict() | shown
+
+    return Listing(kind="Difference", items=found, document=document)

@@ -57,7 +57,7 @@ def status(session: Session, selection: Selection, watch: bool) -> int:
                 if lines != shown:
                     session.lines(line for line in lines if line not in shown)
                     shown = lines
-                waiting = any(map(unsettled, views))
+                waiting = any(_waits(view, view.problems) for view in views)
                 if not (watch and waiting):
                     return ANSWER_IS_NO if waiting else OK
                 await asyncio.sleep(EVERY_S)
@@ -72,11 +72,6 @@ def rows(views: list[HpaView]) -> list[tuple[str, str]]:
     return listed + [(group.name, group.text) for group in shared]
 
 
-def unsettled(view: HpaView) -> str:
-    """What keeps an HPA from having what it wants, in words; empty: nothing."""
-    return _waits(view, view.problems)
-
-
 def _row(view: HpaView, own: list[Problem]) -> str:
     texts = "; ".join(problem.text for problem in own if not problem.waits)
     # One that also has a shared problem is not ok, and its replicas are not as desired because of that.
@@ -86,6 +81,7 @@ def _row(view: HpaView, own: list[Problem]) -> str:
 
 
 def _waits(view: HpaView, problems: Sequence[Problem]) -> str:
+    """What keeps an HPA from having what it wants, of some problems; empty: nothing."""
     if waits := [problem for problem in problems if problem.waits]:
         return _texts(waits)
     status = view.status

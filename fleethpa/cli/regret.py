@@ -12,11 +12,11 @@ import msgspec
 
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import AskedPeriod, period_options
-from fleethpa.fleet.finding import alone, chosen
+from fleethpa.fleet.finding import alone, chosen, not_evaluated
 from fleethpa.fleet.prices import price_for
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
-from fleethpa.frame.errors import OK, not_found
+from fleethpa.frame.errors import OK
 from fleethpa.frame.options import html_option, output_option, price_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences, verdict
@@ -69,11 +69,7 @@ async def _regrets(
                 made |= {hpa: reader.regret() for hpa, reader in readers.items()}
     found = [each for view in views if (each := made[view.id]) is not None]
     if not found:
-        raise not_found(
-            f"no evaluation of {selection} in this window",
-            cause="Regret is computed from recorded evaluations.",
-            next_step="fleethpa decisions -A --since 30d, to see when there are some",
-        )
+        raise not_evaluated(f"no evaluation of {selection} in this window")
     return found, price_for(session, given, state.settings, {each.hpa.cluster for each in found})
 
 

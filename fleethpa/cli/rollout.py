@@ -16,16 +16,7 @@ import click
 
 from fleethpa.changes import rolloutdrive as drive
 from fleethpa.changes.manifests import FieldValidation, Input, checked_hpa, read_hpas, validate_option
-from fleethpa.changes.rollouts import (
-    RolloutMark,
-    StagedRollout,
-    digest,
-    in_order,
-    members,
-    part_of,
-    rollouts_in,
-    waves_of,
-)
+from fleethpa.changes.rollouts import RolloutMark, digest, in_order, members, part_of, rollouts_in, waves_of
 from fleethpa.changes.schedules import renewed
 from fleethpa.changes.versions import rules_in, version_errors
 from fleethpa.changes.writing import Concern, WriteOptions, change, change_options, confirm, show
@@ -43,17 +34,12 @@ from fleethpa.show.words import counted, listed
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec
 from schemas.kubernetes.shape import Json
-from streams.analysis.measures import WaveMeasures
 from streams.analysis.revisions import differences
 
 DEFAULT_GATES: Final = ("replicas_removed>30%", "at_max>+20%", "failing>+10%")
 
 
-class Rollouts(SuggestingGroup):
-    """`rollout` itself begins one, its subcommands look after those that were begun."""
-
-
-@click.group(cls=Rollouts, invoke_without_command=True, subcommand_metavar="[COMMAND …]")
+@click.group(cls=SuggestingGroup, invoke_without_command=True, subcommand_metavar="[COMMAND …]")
 @click.option("-f", "--filename", "filenames", multiple=True, metavar="FILE|DIR|-", help="Manifests of changed HPAs.")
 @click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters, in this order: 'canary-*,prod-*'.")
 @click.option("-n", "--namespace", help="Namespace for manifests without one [default: default].")
@@ -254,7 +240,12 @@ async def _status(session: Session, rollout_id: str | None, no_headers: bool, ou
             rollout = drive.found_rollout(state, rollout_id)
             waves = await drive.measured_waves(past, rollout)
             document = drive.rollout_document(rollout, state.clock_ms) | {"waves": drive.wave_documents(rollout, waves)}
-            _show_one(session, rollout, state.clock_ms, document, waves, output)
+            if output in ("table", "wide"):
+                session.lines(layout(drive.rollout_lines(rollout, state.clock_ms, waves)))
+                if next_step := drive.rollout_next(rollout, state.clock_ms):
+                    session.note(f"Next: {next_step}")
+            else:
+                session.out(f"rollout/{rollout.id}" if output == "name" else one("Rollout", document, output))
             return OK
     found = sorted(rollouts_in(state).values(), key=lambda each: each.plan.begun_ms)
     if not found and output in ("table", "wide"):
@@ -269,22 +260,6 @@ async def _status(session: Session, rollout_id: str | None, no_headers: bool, ou
     )
     session.out(render(listing, output, headers=not no_headers, color=session.color))
     return OK
-
-
-def _show_one(
-    session: Session,
-    rollout: StagedRollout,
-    now_ms: int,
-    document: Json,
-    waves: Sequence[tuple[WaveMeasures, WaveMeasures]],
-    output: str,
-) -> None:
-    if output not in ("table", "wide"):
-        session.out(f"rollout/{rollout.id}" if output == "name" else one("Rollout", document, output))
-        return
-    session.lines(layout(drive.rollout_lines(rollout, now_ms, waves)))
-    if next_step := drive.rollout_next(rollout, now_ms):
-        session.note(f"Next: {next_step}")
 
 
 # --- planning ---------------------------------------------------------------------------------------------------------
@@ -356,17 +331,11 @@ def concerns(state: FleetState, plan: RolloutPlan, mark: RolloutMark) -> list[Co
     changes = {"; ".join(differences(state.hpas[hpa].spec, part["spec"])) for hpa, part in plan.parts.items()}
     reported = sorted(changes)[0] + (f" (and {len(changes) - 1} other changes)" if len(changes) > 1 else "")
     clusters = counted(sum(map(len, plan.waves)), "cluster")
-    return [
-        Concern(f"rollout changes {counted(len(plan.parts), 'HPA')} in {clusters}: {reported}"),
-        Concern(
-            f"{counted(len(plan.waves), 'wave')} of {span(mark.wait_ms)} each; reverted if {' or '.join(mark.fail_if)}"
-        ),
-        *_schedule_concerns(plan),
+    texts = [
+        f"rollout changes {counted(len(plan.parts), 'HPA')} in {clusters}: {reported}",
+        f"{counted(len(plan.waves), 'wave')} of {span(mark.wait_ms)} each; reverted if {' or '.join(mark.fail_if)}",
     ]
-
-
-def _schedule_concerns(plan: RolloutPlan) -> list[Concern]:
-    if not plan.scheduled:
-        return []
-    hpas = listed(map(str, plan.scheduled))
-    return [Concern(f"schedules are kept ({hpas}): the manifest holds until the last wave is over, then their rules")]
+    if plan.scheduled:
+        hpas = listed(map(str, plan.scheduled))
+        texts.append(f"schedules are kept ({hpas}): the manifest holds until the last wave is over, then their rules")
+    return [Concern(text) for text in texts]

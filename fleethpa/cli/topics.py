@@ -137,9 +137,6 @@ def _counts(counts: dict[str, Any]) -> str:
     return ", ".join(name if count == 1 else f"{name} ({count})" for name, count in counts.items())
 
 
-COMPONENTS = ("observer", "ingest", "decider", "reconciler", "router", "breaker", "reader", "operator")
-
-
 _shape = together(
     click.option("-o", "--output", type=click.Choice(["text", "yaml"]), default="text"),
     click.option("--dry-run", is_flag=True, help="Print what would change, and change nothing."),
@@ -210,7 +207,7 @@ def check_topics(session: Session, /, fix: bool, **options: Any) -> int:
 
 
 @topics.command("acls")
-@click.argument("component", type=click.Choice(COMPONENTS), required=False)
+@click.argument("component", type=click.Choice(get_args(Component)), required=False)
 @click.option("--principal", default="User:fleethpa-{component}", help="Who gets the permissions.")
 @command_options()
 def acls(session: Session, /, component: str | None, principal: str) -> int:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from types import SimpleNamespace
+from typing import Any, Final
 
 import click
 
 from fleethpa.changes.versions import version_named
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import AskedPeriod, period_options
-from fleethpa.fleet.finding import alone, chosen
+from fleethpa.fleet.finding import alone, chosen, not_evaluated
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import HpaView
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found
+from fleethpa.frame.errors import ANSWER_IS_NO, OK
 from fleethpa.frame.options import ConditionMeasure, html_option, output_option, parse_fail_if
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import by_partition
@@ -28,10 +29,6 @@ from streams.history.past import Past
 from streams.hpa.rules import RELEASED, RULES, Rules, minor_of
 
 _MEASURES: Final = {"changed": ConditionMeasure("changed")}
-
-
-class _Counts(NamedTuple):
-    changed: int
 
 
 @click.command("upgrade-preview")
@@ -63,8 +60,8 @@ def upgrade_preview(
     window = period.window(session.now_ms())
     found = session.run(_previews(session, selection, window, rules))
     session.publish(report(found, name), output, html=html)
-    counts = _Counts(changed(found))
-    return ANSWER_IS_NO if gate is not None and gate.holds(_Counts(0), counts) else OK
+    counts = SimpleNamespace(changed=changed(found))
+    return ANSWER_IS_NO if gate is not None and gate.holds(counts, counts) else OK
 
 
 async def _previews(session: Session, selection: Selection, window: tuple[int, int], rules: Rules) -> list[Preview]:
@@ -74,11 +71,7 @@ async def _previews(session: Session, selection: Selection, window: tuple[int, i
         made = {hpa: preview for part in parts for hpa, preview in part.items()}
     found = [each for view in views if (each := made[view.id]).evaluations]
     if not found:
-        raise not_found(
-            f"no evaluation of {selection} in this window",
-            cause="The preview decides recorded evaluations again.",
-            next_step="fleethpa decisions -A --since 30d, to see when there are some",
-        )
+        raise not_evaluated(f"no evaluation of {selection} in this window")
     return found
 
 

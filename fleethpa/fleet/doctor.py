@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec import Struct, to_builtins
 
 from fleethpa.fleet.access import Access, review, wanted
 from fleethpa.fleet.hung import SignsOfLife
@@ -17,7 +18,7 @@ from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, hinted
 from fleethpa.frame.session import Session
 from fleethpa.frame.sources import client_settings
 from fleethpa.show.formats import Listing
-from fleethpa.show.table import Column, paint
+from fleethpa.show.table import paint
 from fleethpa.show.times import span
 from fleethpa.show.words import counted, one_line
 from runtime.log import clean
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
 _STYLES: Final = {"ok": "green", "warning": "yellow", "failure": "red"}
 
 
-@dataclass(frozen=True)
-class CheckResult:
+class CheckResult(Struct, frozen=True, rename="camel"):
     """One result. `next_step`: the command that helps; empty: none is needed."""
 
     level: Literal["ok", "warning", "failure"]
@@ -59,21 +59,7 @@ def line(session: Session, check: CheckResult) -> str:
 
 def listing(found: list[CheckResult]) -> Listing[CheckResult]:
     """Checks for machines."""
-    columns: tuple[Column[CheckResult], ...] = (
-        Column("LEVEL", lambda c: c.level),
-        Column("MESSAGE", lambda c: c.message),
-    )
-    return Listing(kind="Check", items=found, columns=columns, document=_document, name=lambda c: f"check/{c.area}")
-
-
-def _document(check: CheckResult) -> dict[str, Any]:
-    return {
-        "level": check.level,
-        "area": check.area,
-        "subject": check.subject,
-        "message": check.message,
-        "nextStep": check.next_step,
-    }
+    return Listing(kind="Check", items=found, document=to_builtins)
 
 
 AREAS: Final = ("kafka", "topics", "log", "clusters", "hpas", "access")
@@ -134,7 +120,7 @@ async def _processes(session: Session, state: FleetState) -> list[CheckResult]:
     names = {each.process for each in hung}
     checks += [await _ingest(session, state)] if "ingest" not in names else []
     checks += _decider(state) if "decider" not in names else []
-    has_agents = any(cluster.agent is not None and not cluster.agent.left for cluster in state.clusters.values())
+    has_agents = any(cluster.has_agent for cluster in state.clusters.values())
     checks += [await _router(session, state)] if has_agents and "router" not in names else []
     return checks
 

@@ -34,11 +34,9 @@ class Filter:
 
     def matches(self, recorded: Recorded) -> bool:
         """Whether a decision is asked for."""
-        return self.selection.matches(recorded.hpa) and self._in_time(recorded.time_ms) and self._fits(recorded)
-
-    def _in_time(self, time_ms: int) -> bool:
-        after = self.since_ms is None or time_ms >= self.since_ms
-        return after and (self.until_ms is None or time_ms < self.until_ms)
+        begins, ends = self.since_ms, self.until_ms
+        is_in_time = (begins is None or recorded.time_ms >= begins) and (ends is None or recorded.time_ms < ends)
+        return self.selection.matches(recorded.hpa) and is_in_time and self._fits(recorded)
 
     def _fits(self, recorded: Recorded) -> bool:
         if self.changes and recorded.head.kind == "evaluation" and recorded.outline.direction == "None":

@@ -156,6 +156,11 @@ def alone(views: Sequence[HpaView], verb: str, note: Callable[[str], None]) -> l
     )
 
 
+def not_evaluated(what: str, name: object = "-A") -> CommandError:
+    """The error for a window without evaluations. `name`: the HPA; `-A`: all."""
+    return not_found(what, next_step=f"fleethpa decisions {name} --since 30d, to see when there are some")
+
+
 def nothing_found(selection: Selection, state: FleetState, verb: str) -> str:
     """What to say where a selection means no HPA, with the next step."""
     known = sorted(state.clusters)
@@ -356,10 +361,7 @@ async def find_decision(
         return await _by_id(past, asked)
     asked_hpa = _AskedHpa(ref := parse_ref(what), ref.namespace or namespace or DEFAULT_NAMESPACE, at_ms, change)
     everything, fitting = await _latest(past, asked_hpa)
-    named = sorted({str(recorded.hpa) for recorded in fitting})
-    if len(named) > 1:
-        cause = f"They are {', '.join(named[:5])}."
-        raise usage(f"{what} matches {len(named)} HPAs", cause=cause, next_step=f"fleethpa explain {named[0]}")
+    sole_id(sorted({recorded.hpa for recorded in fitting}), what)
     found = max(fitting, key=lambda recorded: (recorded.time_ms, recorded.head.seq))
     return found, _ending(found, everything)
 

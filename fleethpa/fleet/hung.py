@@ -58,18 +58,13 @@ def hung_processes(
         clusters: with their troubles.
         quiet_ms: after how much silence a process hangs.
     """
-    found = _of_flow(signs.present_ms(now_ms, quiet_ms), signs.ingested_ms, signs.decided_ms, clusters, quiet_ms)
+    found = _of_flow(signs.present_ms(now_ms, quiet_ms), signs, clusters, quiet_ms)
     return [*found, *_without_signs(signs, min(MOST_SIGN_DUE_MS, quiet_ms))]
 
 
-def _of_flow(
-    present_ms: int,
-    ingested_ms: Mapping[int, int],
-    decided_ms: Mapping[int, int],
-    clusters: Iterable[ClusterView],
-    quiet_ms: int,
-) -> list[HungProcess]:
+def _of_flow(present_ms: int, signs: SignsOfLife, clusters: Iterable[ClusterView], quiet_ms: int) -> list[HungProcess]:
     """Those on the way from a sample to a write."""
+    ingested_ms, decided_ms = signs.ingested_ms, signs.decided_ms
     quiet = _quiet(present_ms - quiet_ms, ingested_ms)
     still = _quiet(present_ms - quiet_ms, decided_ms)
     if quiet and still and quiet == still and len(quiet) == len(ingested_ms):

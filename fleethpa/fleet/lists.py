@@ -49,7 +49,7 @@ def _columns() -> list[Column[ClusterView]]:
         Column("OFF", lambda c: str(c.modes.get("off", 0))),
         Column("KUBERNETES", _kubernetes, wide=True),
         Column("GATES", _gates, wide=True),
-        Column("BY", _by, wide=True),
+        Column("BY", lambda c: f"agent {c.agent.incarnation}" if c.agent and c.has_agent else "hub", wide=True),
         Column("NATIVE CONTROLLER", lambda c: c.settings.native_controller or "unknown"),
         Column("PROBLEMS", _problem_text),
     ]
@@ -73,13 +73,6 @@ def _state(cluster: ClusterView) -> str:
     if "standIn" in kinds:
         return "stand-in"
     return "frozen" if cluster.settings.frozen else "paused" if cluster.pauses else "up"
-
-
-def _by(cluster: ClusterView) -> str:
-    """Who observes and writes it: its agent, with its incarnation, or the hub."""
-    if cluster.agent is None or cluster.agent.left:
-        return "hub"
-    return f"agent {cluster.agent.incarnation}"
 
 
 def _kubernetes(cluster: ClusterView) -> str:
@@ -131,7 +124,7 @@ def _document(cluster: ClusterView) -> dict[str, Any]:
             {"time": rfc3339(time_ms), "holder": holder, "generation": generation}
             for time_ms, holder, generation in (cluster.hands.changes if cluster.hands is not None else ())
         ],
-        "agent": None if cluster.agent is None or cluster.agent.left else cluster.agent.incarnation,
+        "agent": cluster.agent.incarnation if cluster.agent and cluster.has_agent else None,
         "modes": dict(cluster.modes),
         "paused": "; ".join(filter(None, (cluster.paused, cluster.guardrail, *cluster.guarded))),
         "problems": dict(cluster.problems),
@@ -254,16 +247,8 @@ def _stale(view: HpaView, now_ms: int) -> str:
 
 
 def _fight(fight: Fight | None) -> dict[str, Any] | None:
-    if fight is None:
-        return None
-    return {
-        "writers": list(fight.writers),
-        "turns": fight.turns,
-        "since": rfc3339(fight.since),
-        "until": rfc3339(fight.until),
-        "lowest": fight.lowest,
-        "highest": fight.highest,
-    }
+    times = {} if fight is None else {"since": rfc3339(fight.since), "until": rfc3339(fight.until)}
+    return None if fight is None else msgspec.to_builtins(fight) | times
 
 
 def _hpa_document(view: HpaView) -> dict[str, Any]:

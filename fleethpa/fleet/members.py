@@ -148,7 +148,8 @@ def cluster_sources(session: Session, options: Mapping[str, Any]) -> ClusterSour
     profiles, provider_file = options.get("clusterprofiles") or "", options.get("clusterprofile_provider_file") or ""
     if bool(profiles) != bool(provider_file):
         raise usage("--clusterprofiles and --clusterprofile-provider-file belong together")
-    context = options.get("inventory_context") or ""
+    context = options.get("inventory_context")
+    inventory = member_clusters(replace(session.config, contexts=(context,))) if context else ()
     plugins, variables = (
         frozenset(filter(None, (options.get(name) or "").split(",")))
         for name in ("found_exec_plugins", "found_exec_env")
@@ -159,15 +160,9 @@ def cluster_sources(session: Session, options: Mapping[str, Any]) -> ClusterSour
         argocd=options.get("argocd_clusters") or "",
         profiles=profiles,
         provider_file=provider_file,
-        inventory=_inventory(session, context) if context else OWN_CLUSTER,
+        inventory=inventory[0] if inventory else OWN_CLUSTER,
         allowed=Allowed(plugins, variables, bool(options.get("found_insecure_tls"))),
     )
-
-
-def _inventory(session: Session, context: str) -> ClusterConfig:
-    """The cluster with the objects that name clusters."""
-    (found,) = member_clusters(replace(session.config, contexts=(context,)))
-    return found
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from streams.state.samples import State
 
 
-ALL: Final = "*"
 LIVE_GAP_MS: Final = 15_000
 """Log that is being written ends this close to the present: ingest appends a record a second to every partition."""
 
@@ -337,7 +336,7 @@ def _clusters(state: FleetState, partitions: Sequence[State]) -> dict[str, Clust
             settings=settings_of(state.settings, name),
             paused=_paused_whole(partitions, name, state.clock_ms),
         )
-        for name in sorted(names - {ALL, FLEET})  # the whole of a FleetHPA is in no cluster
+        for name in sorted(names - {EVERY_CLUSTER, FLEET})  # the whole of a FleetHPA is in no cluster
     }
     for hpa in state.hpas.values():
         if (cluster := found.get(hpa.id.cluster)) is not None:

@@ -302,6 +302,11 @@ class ClusterView:
         return [*([f"paused {self.paused}"] if self.paused else []), *([self.guardrail] if self.guardrail else [])]
 
     @property
+    def has_agent(self) -> bool:
+        """Whether an agent observes and writes it."""
+        return self.agent is not None and not self.agent.left
+
+    @property
     def has_left(self) -> bool:
         """Whether its agent was removed, and no observer reports on it."""
         return self.agent is not None and self.agent.left and not self.reports
@@ -316,7 +321,7 @@ class ClusterView:
             reports=self.reports,
             served=self.served,
             enforced=self.modes.get("enforce", 0),
-            by_agent=self.agent is not None and not self.agent.left,
+            by_agent=self.has_agent,
             hands=self.hands,
             refused=self.refused,
             kubernetes="" if self.settings.rules else self.kubernetes,

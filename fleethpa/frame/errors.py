@@ -43,6 +43,10 @@ class CommandError(Exception):
         super().__init__(what)
         self.what, self.cause, self.next_step, self.code = what, cause, next_step, code
 
+    def sentence(self) -> str:
+        """What failed and its cause, on one line."""
+        return f"{self.what}. {self.cause}" if self.cause else self.what
+
     def text(self) -> str:
         """Return the three parts, one per line."""
         lines = [f"Error: {clean(self.what)}"]

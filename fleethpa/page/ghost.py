@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 
 from fleethpa.changes.specs import changed_spec, checked
 from fleethpa.fleet.views import HpaView
-from fleethpa.frame.errors import CommandError
 from fleethpa.page.hpapast import LastUsed
 from fleethpa.questions.backtests import BacktestRequest, run
 from fleethpa.show.html import scale, step_path
@@ -144,8 +143,3 @@ def _verdict(result: Backtest, settings: Sequence[str]) -> str:
     cost = hours if round(abs(more), 2) else "as many replica-hours"
     above = f"{after.above_target_minutes:.0f} min above target instead of {before.above_target_minutes:.0f}"
     return f"{', '.join(settings)} would have cost {cost}, with {above}."
-
-
-def failed(error: CommandError) -> str:
-    """Why a spec cannot be tried, in one sentence."""
-    return f"{error.what}. {error.cause}" if error.cause else error.what

@@ -182,7 +182,7 @@ class LiveReader:
         async with self._changed:
             if not self.problem:
                 self.since_ms = time.time_ns() // 1_000_000
-            self.problem = _stated(error) if isinstance(error, CommandError) else str(error) or type(error).__name__
+            self.problem = error.sentence() if isinstance(error, CommandError) else str(error) or type(error).__name__
             self.version += 1
             self._changed.notify_all()
 
@@ -280,7 +280,3 @@ def _rates(before: FleetState, after: FleetState) -> dict[int, float]:
         if old is not None and row.clock_ms > old.clock_ms and row.seq >= old.seq:
             found[number] = 1000 * (row.seq - old.seq) / (row.clock_ms - old.clock_ms)
     return found
-
-
-def _stated(error: CommandError) -> str:
-    return f"{error.what}. {error.cause}" if error.cause else error.what

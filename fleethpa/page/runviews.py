@@ -22,7 +22,7 @@ from fleethpa.frame.errors import CommandError, completed, not_found, usage
 from fleethpa.frame.options import moment, parse_duration_ms
 from fleethpa.page.addresses import hpa_of, names_of, part
 from fleethpa.page.decisionview import read_coverage
-from fleethpa.page.ghost import Recordings, controls, failed, ghost
+from fleethpa.page.ghost import Recordings, controls, ghost
 from fleethpa.page.hpaview import span_of
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.runs import LONGEST_S, MOST_RUNS, Runs
@@ -280,7 +280,7 @@ class RunViews:
                 events = await self._recordings.of(past, view.id, view.clock_ms)
             found["ghost"] = await ghost(view, sliders, events)
         except CommandError as error:
-            found["ghost_failed"] = failed(error)
+            found["ghost_failed"] = error.sentence()
         return found
 
     async def names(self, request: web.Request) -> web.Response:

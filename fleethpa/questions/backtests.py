@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from fleethpa.changes.manifests import Input, valid_hpa
 from fleethpa.changes.schedules import TimedPolicy, forecast_rules, spec_under
 from fleethpa.changes.specs import changed_spec, checked
-from fleethpa.fleet.finding import alone, chosen_some
+from fleethpa.fleet.finding import alone, chosen_some, not_evaluated
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, not_found, usage
@@ -187,10 +187,7 @@ def run(found: list[BacktestRequest], events: dict[HpaId, list[HpaEvent]], model
     results = []
     for request in found:
         if not events[request.hpa]:
-            raise not_found(
-                f"{request.hpa} has no evaluation in this window",
-                next_step=f"fleethpa decisions {request.hpa} --since 30d, to see when it has",
-            )
+            raise not_evaluated(f"{request.hpa} has no evaluation in this window", request.hpa)
         try:
             results.append(backtest(events[request.hpa], request.tried(events[request.hpa]), model))
         except CandidateError as error:

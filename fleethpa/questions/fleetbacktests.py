@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from fleethpa.changes.fleetmanifests import FleetManifest
+from fleethpa.fleet.finding import not_evaluated
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.questions.backtestreport import measured, minutes
@@ -97,10 +98,8 @@ async def _run(past: Past, fleet: FleetTried, window: tuple[int, int]) -> FleetB
             recordings |= {by_hpa[hpa][0]: read for hpa, read in part.items()}
     for name, each in recordings.items():
         if not each.seen:
-            raise not_found(
-                f"{fleet.candidates[name].hpa} has no evaluation with a known scale in this window",
-                next_step=f"fleethpa decisions {fleet.candidates[name].hpa} --since 30d, to see when it has",
-            )
+            hpa = fleet.candidates[name].hpa
+            raise not_evaluated(f"{hpa} has no evaluation with a known scale in this window", hpa)
     try:
         for each in recordings.values():
             each.check()

@@ -231,19 +231,18 @@ class Listing(Generic[T]):
     Args:
         kind: kind of one item (`Hpa`); the list's is `HpaList`.
         items: the rows.
-        columns: the table's columns; those marked wide only with `-o wide` and `-o csv`.
         document: an item as machine formats show it (JSON values only).
+        columns: the table's columns; those marked wide only with `-o wide` and `-o csv`.
         name: an item as `-o name` shows it.
         style: style of an item's line on a terminal.
     """
 
     kind: str
     items: Sequence[T]
-    columns: Sequence[Column[T]]
     document: Callable[[T], dict[str, Any]]
-    name: Callable[[T], str]
+    columns: Sequence[Column[T]] = ()
+    name: Callable[[T], str] = str
     style: Callable[[T], str] | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 def render(
@@ -264,7 +263,7 @@ def render(
     documents = [listing.document(item) for item in listing.items]
     if output == "jsonl":
         return "\n".join(to_json_line(document) for document in documents)
-    whole = {"apiVersion": API_VERSION, "kind": f"{listing.kind}List", "items": documents} | listing.extra
+    whole = {"apiVersion": API_VERSION, "kind": f"{listing.kind}List", "items": documents}
     return machine(whole, output)
 
 
