@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
 
 from fleethpa.changes.capacitygroups import CapacityGroup, deleted_groups, group_concerns, read_capacity_group
 from fleethpa.changes.writing import WriteOptions, change, write_options
-from fleethpa.fleet.capacity import group_listing, limit_fields, member_rows, named_groups
+from fleethpa.fleet.capacity import group_listing, member_rows, named_groups
 from fleethpa.fleet.filters import AskedPeriod, period_options
 from fleethpa.fleet.finding import not_evaluated
 from fleethpa.fleet.state import fleet_now, read_state
@@ -203,7 +203,7 @@ def report(name: str, limit: CapacityLimit, result: CapacityTest) -> QuestionRep
     about = f"{rfc3339(result.since_ms)} … {rfc3339(result.until_ms)}   {counted(result.hpas, 'HPA')}"
     document = {
         "name": name,
-        "limit": limit_fields(limit),
+        "limit": _limit(limit),
         "since": rfc3339(result.since_ms),
         "until": rfc3339(result.until_ms),
         "hpas": result.hpas,
@@ -220,6 +220,14 @@ def report(name: str, limit: CapacityLimit, result: CapacityTest) -> QuestionRep
     return QuestionReport(
         "Capacity test", "CapacityReport", document, [section], closing=[Notes("This cannot know:", unknown)]
     )
+
+
+def _limit(limit: CapacityLimit) -> dict[str, Any]:
+    """A limit as manifests have it."""
+    number = float(limit.number(limit.count))
+    if limit.kind == "units":
+        return {"units": limit.name, "count": number}
+    return {"costPerHour": number} if limit.kind == "cost" else {"replicas": limit.count}
 
 
 def _verdict(limit: CapacityLimit, result: CapacityTest) -> list[str]:

@@ -14,10 +14,9 @@ import click
 from fleethpa.changes.specs import read_one
 from fleethpa.fleet import filters
 from fleethpa.fleet import selection as selecting
-from fleethpa.fleet.decisions import DEFAULT_LAST, decision_columns, decision_listing, listed
+from fleethpa.fleet.decisions import DEFAULT_LAST, decision_listing, listed
 from fleethpa.fleet.decisions import follow as follow_on
 from fleethpa.fleet.filters import AskedPeriod, Filter, period_options, window
-from fleethpa.fleet.filters import window as window_of
 from fleethpa.fleet.finding import check_known, nothing_found
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import look_for_trouble, read_state
@@ -77,7 +76,7 @@ def export_decisions(
     partition_by: str | None,
 ) -> int:
     """Write decisions as rows with all their fields; of all HPAs, unless some are named."""
-    window = window_of(since, until, session.now_ms())
+    times = window(since, until, session.now_ms())
     given = click.get_current_context().params.get("namespace") or selection.refs
     everything = selection if given else replace(selection, namespace=None)
     keys = _keys(partition_by)
@@ -86,7 +85,7 @@ def export_decisions(
     path = Path(out) if out and out != "-" else Path("decisions.parquet") if output == "parquet" else None
     try:
         with Export(output, path, keys) as made:
-            session.run(_write(session, Filter(everything, *window), made))
+            session.run(_write(session, Filter(everything, *times), made))
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -161,9 +160,6 @@ async def _bundle(
     return hpa, others, found, file
 
 
-_WIDTHS: Final = (24, 28, 4, 4, 11, 18)
-
-
 @click.command()
 @selecting.options(labels=False)
 @click.option("-f", "--follow", is_flag=True, help="Print decisions from now on, as they are made.")
@@ -221,15 +217,7 @@ async def _follow(session: Session, wanted: Filter, output: str, headers: bool) 
         else:
             session.note(nothing_found(wanted.selection, state, "decisions --follow"))
             session.note("waiting for one to appear")
-        await follow_on(
-            session,
-            past,
-            wanted.matches,
-            decision_columns({}, session.time_style, session.now_ms()),
-            _WIDTHS,
-            output,
-            headers=headers,
-        )
+        await follow_on(session, past, wanted.matches, output, headers=headers)
 
 
 class _Following(click.Command):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from fleethpa.demo.screen import DemoReport, Screen, until, wants_live
+from fleethpa.demo.screen import DemoReport, Screen, until
 from fleethpa.demo.stack import Stack, StackPlan
 from fleethpa.fleet.members import member_clusters
 from fleethpa.frame.configuration import Config
@@ -132,24 +132,22 @@ async def _demo(session: Session, folder: Path) -> int:
 
     began, fleet = time.monotonic(), demo_fleet()
     plan = StackPlan(folder, fleet=fleet, settings=SETTINGS, environ=dict(os.environ))
-    with Screen(wants_live(session.options)) as screen:
-        screen.plain(
-            "fleethpa demo: an embedded Kafka broker, three simulated clusters, every part of fleethpa", "bold"
-        )
-        screen.line("starting …")
-        async with (
-            Stack(plan, screen.line) as stack,
-            Archiving(folder, stack.config) as archiving,
-            _following(stack, screen) as report,
-        ):
-            await stack.ready(len(HPAS))
-            screen.line(f"up: {', '.join(stack.clusters)}; brokers {stack.config.brokers}")
-            await asyncio.gather(_until_calm(report), apply_whole(report))
-            for act in ACTS:
-                await act(fleet, report)
-            await archiving.verified(report)
-            await asked(report, archiving.root)
-        return _summary(report, time.monotonic() - began)
+    screen = Screen(session.color)
+    screen.plain("fleethpa demo: an embedded Kafka broker, three simulated clusters, every part of fleethpa", "bold")
+    screen.line("starting …")
+    async with (
+        Stack(plan, screen.line) as stack,
+        Archiving(folder, stack.config) as archiving,
+        _following(stack, screen) as report,
+    ):
+        await stack.ready(len(HPAS))
+        screen.line(f"up: {', '.join(stack.clusters)}; brokers {stack.config.brokers}")
+        await asyncio.gather(_until_calm(report), apply_whole(report))
+        for act in ACTS:
+            await act(fleet, report)
+        await archiving.verified(report)
+        await asked(report, archiving.root)
+    return _summary(report, time.monotonic() - began)
 
 
 @asynccontextmanager
@@ -197,7 +195,7 @@ def _summary(report: DemoReport, took_s: float) -> int:
     screen.plain(
         f"{len(report.decisions)} decisions recorded, {len(changes)} changed replicas; "
         f"{passed} of {len(report.checks)} promises kept, {took_s:.0f}s in all",
-        "bold green" if passed == len(report.checks) else "bold red",
+        "green" if passed == len(report.checks) else "red",
     )
     for text, ok in report.checks:
         if not ok:

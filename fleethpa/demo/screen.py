@@ -1,4 +1,4 @@
-"""What the audience sees: lines, a table of the fleet, decisions from the topic, replicas from the clusters' API."""
+"""What the audience sees: lines of a story, decisions from the topic, replicas from the clusters' API."""
 
 from __future__ import annotations
 
@@ -6,22 +6,17 @@ import asyncio
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import orjson
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
-from fleethpa.frame.session import use_color
 from fleethpa.show import words
-from fleethpa.show.words import number
+from fleethpa.show.table import paint
 from reconciler.clusters.answers import ApiError, UnreachableError
 from runtime.log import clean
-from schemas.keys import FLEET, HpaId
+from schemas.keys import HpaId
 from streams.history.past import Past
 from streams.history.recorded import Recorded
 
@@ -29,104 +24,38 @@ if TYPE_CHECKING:
     from reconciler.clusters.client import ClusterClient
 
 
-_BAR_WIDTH: Final = 10
-
-
-@dataclass
-class HpaPicture:
-    """The newest picture of one HPA."""
-
-    replicas: int | None = None
-    wanted: int | None = None
-    metric: str = ""
-    away: bool = False
-
-
 @dataclass
 class Screen:
-    """Prints the story. `live`: a terminal with colours; otherwise plain lines."""
+    """Prints the story. `color`: in colours."""
 
-    live: bool
-    pictures: dict[str, HpaPicture] = field(default_factory=dict)
+    color: bool
     began: float = field(default_factory=time.monotonic)
-    _console: Any = None
-    _display: Any = None
-
-    def __enter__(self) -> Screen:
-        if self.live:
-            self._console = Console(highlight=False)
-            self._display = Live(
-                get_renderable=self._table, console=self._console, refresh_per_second=4, transient=True
-            )
-            self._display.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._display is not None:
-            self._display.__exit__(*error)
-
-    def _say(self, text: str, style: str = "") -> None:
-        if self._console is None:
-            print(text, flush=True)
-            return
-
-        self._console.print(Text(text, style=style))
-
-    def stamp(self) -> str:
-        """Seconds since the story began."""
-        return f"{time.monotonic() - self.began:5.1f}s"
-
-    def act(self, number: int, title: str, what: str) -> None:
-        """Begin an act."""
-        self._say("")
-        self._say(f"{number}  {title}", "bold cyan")
-        self._say(f"   {what}", "dim")
-
-    def line(self, text: str, style: str = "") -> None:
-        """A line of the story."""
-        self._say(f"   {self.stamp()}  {text}", style)
-
-    def decision(self, who: str, change: str, why: str, *, held: bool = False) -> None:
-        """A change, or what was held, with its decision."""
-        self._say(f"   {self.stamp()}  {who:22} {change:>7}   {clean(why)}", "yellow" if held else "green")
-
-    def check(self, text: str, passed: bool) -> None:
-        """A promise of the story, kept or not, as the clusters' API shows."""
-        self._say(f"   {'✔' if passed else '✘'} {text}", "bold green" if passed else "bold red")
 
     def plain(self, text: str, style: str = "") -> None:
         """A line without a time."""
-        self._say(text, style)
+        print(paint(text, style, color=self.color), flush=True)
+
+    def act(self, number: int, title: str, what: str) -> None:
+        """Begin an act."""
+        self.plain(f"\n{number}  {title}", "cyan")
+        self.plain(f"   {what}", "dim")
+
+    def line(self, text: str, style: str = "") -> None:
+        """A line of the story, with the seconds since it began."""
+        self.plain(f"   {time.monotonic() - self.began:5.1f}s  {text}", style)
+
+    def decision(self, who: str, change: str, why: str, *, held: bool = False) -> None:
+        """A change, or what was held, with its decision."""
+        self.line(f"{who:22} {change:>7}   {clean(why)}", "yellow" if held else "green")
+
+    def check(self, text: str, passed: bool) -> None:
+        """A promise of the story, kept or not, as the clusters' API shows."""
+        self.plain(f"   {'✔' if passed else '✘'} {text}", "green" if passed else "red")
 
     def quoted(self, text: str) -> None:
         """What a command has printed."""
         for line in text.splitlines():
-            self._say(f"     {line}")
-
-    def _table(self) -> Any:
-        table = Table(box=None, padding=(0, 2, 0, 0), expand=False)
-        table.add_column("HPA", no_wrap=True, min_width=max(map(len, self.pictures), default=3))
-        table.add_column("REPLICAS", no_wrap=True, min_width=8)
-        table.add_column("", no_wrap=True, min_width=_BAR_WIDTH)
-        table.add_column("METRICS", no_wrap=True)
-        for name, seen in self.pictures.items():
-            count = "?" if seen.replicas is None else str(seen.replicas)
-            metric = "no answer" if seen.away else seen.metric
-            style = "dim" if seen.away else ""
-            table.add_row(name, count, Text(_bar(seen), "cyan"), metric, style=style)
-        return table
-
-
-def _bar(seen: HpaPicture) -> str:
-    """Filled: replicas; hollow: what the metrics ask for beyond them."""
-    have = seen.replicas or 0
-    more = max(0, (seen.wanted or 0) - have)
-    return ("■" * have + "□" * more)[:_BAR_WIDTH].ljust(_BAR_WIDTH)
-
-
-def wants_live(choice: Mapping[str, Any]) -> bool:
-    """Whether stdout is a terminal that takes colours and moving parts."""
-    return bool(sys.stdout.isatty()) and use_color(str(choice.get("color") or "auto"), sys.stdout)
+            self.plain(f"     {line}")
 
 
 LOOK_EVERY_S = 0.25
@@ -156,7 +85,6 @@ class DemoReport:
         """Take decisions from the topic and show those that change or hold something."""
         async for recorded in past.follow():
             self.decisions.append(recorded)
-            self._picture(recorded)
             self._show(recorded)
 
     async def follow_clusters(self) -> None:
@@ -167,27 +95,14 @@ class DemoReport:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _look(self, hpa: HpaId) -> None:
-        seen = self.screen.pictures.setdefault(str(hpa), HpaPicture())
         path = f"/apis/apps/v1/namespaces/{hpa.namespace}/deployments/{hpa.name}/scale"
         try:
             scale = await self.clients[hpa.cluster].get(path, timeout_s=1.0)
         except (ApiError, UnreachableError):
-            seen.away = True
             return
         count = int(scale["spec"].get("replicas", 0))
-        seen.away, seen.replicas = False, count
         self.replicas[hpa] = count
         self.highest[hpa] = max(self.highest.get(hpa, 0), count)
-
-    def _picture(self, recorded: Recorded) -> None:
-        decision = recorded.decision
-        seen = self.screen.pictures.setdefault(str(recorded.hpa), HpaPicture())
-        if decision.kind != "evaluation":
-            return
-        if decision.cluster == FLEET:
-            seen.replicas = decision.current_replicas
-        seen.wanted = decision.raw_desired_replicas
-        seen.metric = "  ".join(_metric(metric) for metric in decision.metrics)
 
     def _show(self, recorded: Recorded) -> None:
         decision = recorded.decision
@@ -263,12 +178,3 @@ async def until(true: Callable[[], bool | Awaitable[bool]], timeout_s: float) ->
                 await asyncio.sleep(0.1)
     except TimeoutError:
         return False
-
-
-def _metric(metric: Any) -> str:
-    name = words.short_name(metric)
-    if metric.error:
-        return f"{name} missing"
-    if metric.utilization is not None:
-        return f"{name} {metric.utilization}%/{metric.target_utilization}%"
-    return f"{name} {number(metric.value or 0)}/{number(metric.target or 0)}"

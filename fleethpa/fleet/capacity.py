@@ -155,11 +155,7 @@ def member_rows(group: GroupView) -> list[tuple[str, ...]]:
 def _document(group: GroupView) -> dict[str, Any]:
     """A group as its manifest, which `apply -f` takes, and with what is known of its members."""
     spec = group.row.spec
-    shown: dict[str, Any] = {
-        "selector": spec.selector,
-        "limit": limit_fields(spec.limit),
-        "whenUnknown": spec.when_unknown,
-    }
+    shown: dict[str, Any] = {"selector": spec.selector, "limit": _limit(spec.limit), "whenUnknown": spec.when_unknown}
     if spec.clusters:
         shown["clusters"] = spec.clusters
     if spec.priorities:
@@ -188,10 +184,9 @@ def _document(group: GroupView) -> dict[str, Any]:
     }
 
 
-def limit_fields(limit: CapacityLimit) -> dict[str, Any]:
-    """A limit as manifests have it."""
+def _limit(limit: CapacityLimit) -> dict[str, Any]:
     number = limit.number()
-    shown = int(number) if number == number.to_integral_value() else float(number)
+    shown = int(number) if number == number.to_integral_value() else f"{number.normalize():f}"
     if limit.kind == "units":
         return {"units": limit.name, "count": shown}
     return {"replicas" if limit.kind == "replicas" else "costPerHour": shown}

@@ -17,10 +17,9 @@ from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import HpaView
 from fleethpa.frame.session import Session
 from fleethpa.show import words
-from fleethpa.show.formats import Listing, to_json_line
-from fleethpa.show.table import Column
+from fleethpa.show.formats import Listing, render
+from fleethpa.show.table import Column, Widths
 from fleethpa.show.times import shown
-from runtime.log import clean
 from schemas.decisions import Decision, uid_of
 from schemas.keys import HpaId, partition_for
 from streams.history.recorded import Recorded
@@ -32,6 +31,8 @@ DEFAULT_LAST: Final = 50
 RECENT_MS: Final = 15 * 60_000
 LAST_DECISIONS: Final = 10
 _LOOKED_BACK_MS: Final = 3_600_000
+_USUAL_WIDTHS: Final = (24, 28, 4, 4, 11, 18)
+"""Of the first columns, for lines of which the later ones are not known yet."""
 Test = Callable[[Recorded], bool]
 
 
@@ -153,33 +154,16 @@ def positioned(recorded: Recorded) -> dict[str, Any]:
     return document(recorded.decision) | {"position": {"partition": recorded.partition, "offset": recorded.offset}}
 
 
-async def follow(
-    session: Session,
-    past: Past,
-    matches: Test,
-    columns: Sequence[Column[Recorded]],
-    widths: Sequence[int],
-    output: str,
-    *,
-    headers: bool,
-) -> None:
-    """Print decisions as they are made: as JSON lines, or as lines of a table whose first columns have these widths."""
-    reported = [column for column in columns if output == "wide" or not column.wide]
-    if output != "jsonl" and headers:
-        session.out(_aligned([column.header for column in reported], widths))
+async def follow(session: Session, past: Past, matches: Test, output: str, *, headers: bool) -> None:
+    """Print decisions as they are made: as JSON lines, or as lines of a table, whose columns only grow."""
+    listing, widths = decision_listing([], {}, session.time_style, session.now_ms()), Widths(_USUAL_WIDTHS)
+    head = render(listing, output, widths=widths)
+    if headers:
+        session.out(head)
     async for recorded in past.follow():
-        if not matches(recorded):
-            continue
-        if output == "jsonl":
-            session.out(to_json_line(positioned(recorded)))
-        else:
-            session.out(_aligned([column.cell(recorded) for column in reported], widths))
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """A line of a table whose later rows are not known yet: usual widths, and never cut."""
-    padded = [cell.ljust(widths[i]) if i < len(widths) else cell for i, cell in enumerate(map(clean, cells))]
-    return "  ".join(padded).rstrip()
+        if matches(recorded):
+            one = replace(listing, items=[recorded])
+            session.out(render(one, output, headers=False, color=session.color, widths=widths))
 
 
 # --- the table --------------------------------------------------------------------------------------------------------

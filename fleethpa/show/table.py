@@ -80,8 +80,8 @@ def layout(rows: Sequence[Sequence[str]], widths: Widths | None = None, *, numbe
 class Widths:
     """Widths of columns that only grow, so that what is printed later stays under what was printed before."""
 
-    def __init__(self) -> None:
-        self.known: list[int] = []
+    def __init__(self, known: Iterable[int] = ()) -> None:
+        self.known = list(known)
         """The width of each column, from the first."""
 
     def widen(self, rows: Iterable[Sequence[str]]) -> None:

@@ -458,18 +458,7 @@ def test_a_closed_stdout_is_nobody_to_tell() -> None:
     assert (process.returncode, process.stderr) == (0, b"")
 
 
-HEAVY = {
-    "aiohttp",
-    "aiokafka",
-    "cryptography",
-    "faust",
-    "jinja2",
-    "kubernetes",
-    "multiprocessing",
-    "pyarrow",
-    "rich",
-    "yaml",
-}
+HEAVY = {"aiohttp", "aiokafka", "cryptography", "faust", "jinja2", "kubernetes", "multiprocessing", "pyarrow", "yaml"}
 
 
 @pytest.mark.parametrize(
