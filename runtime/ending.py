@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 
@@ -29,6 +29,14 @@ async def first_of(*waits: Awaitable[Any]) -> None:
         for each in tasks:
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def set_within(event: asyncio.Event, seconds: float) -> None:
+    """Wait until an event is set, but no longer than this."""
+    # Not wait_for: Python 3.11's loses a cancellation that comes together with the end of the wait.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 @asynccontextmanager

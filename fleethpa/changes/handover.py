@@ -219,7 +219,7 @@ class HandOver(ABC, Generic[T]):
         if not self.by_agent:
             await self.record([self.deletion(hpa, uid) for hpa, uid in gone.items()], must_arrive=False)
             return
-        late = await self.unreported(dict.fromkeys(gone, ""))
+        late = await until_reported(self.session, dict.fromkeys(gone, ""))
         for hpa in gone:
             if hpa not in late:
                 self.session.out(f"native HPA {hpa} deleted")
@@ -227,10 +227,6 @@ class HandOver(ABC, Generic[T]):
             agent = f"the agent of cluster {late[0].cluster}"
             reported = f"{agent} has not reported that {late[0]} is gone: nothing scales it until then"
             self.session.warn(f"{reported}. Next: fleethpa get clusters {late[0].cluster}")
-
-    async def unreported(self, wanted: Mapping[HpaId, str]) -> list[HpaId]:
-        """Wait until the agent has reported these native objects (by uid; empty: none); gives those it has not."""
-        return await until_reported(self.session, wanted) if wanted else []
 
     async def delete(self, hpa: HpaId, uid: str) -> None:
         """Delete this very native object: a newer one of the same name stays.
@@ -323,7 +319,7 @@ def has_agent(state: FleetState, cluster: str) -> bool:
 async def until_reported(session: Session, wanted: Mapping[HpaId, str]) -> list[HpaId]:
     """Wait until the log has these native objects (by uid; empty: none of this name); give those that it has not."""
     ends = time.monotonic() + REPORTED_S
-    while True:
+    while wanted:
         async with session.past() as past:
             count = await past.partitions()
             state = await read_state(past, sorted({partition_for(hpa.namespace_key, count) for hpa in wanted}))
@@ -331,6 +327,7 @@ async def until_reported(session: Session, wanted: Mapping[HpaId, str]) -> list[
         if not open_ or time.monotonic() >= ends:
             return open_
         await rest(LOOK_EVERY_S)
+    return []
 
 
 def _known_uid(state: FleetState, hpa: HpaId) -> str:

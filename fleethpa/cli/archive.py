@@ -69,21 +69,17 @@ def archive(
 
 def _key(named: str | None) -> Path | None:
     path = Path(named) if named else private_path()
-    if path.exists():
-        _check_key(path)
-        return path
-    if named:
-        raise usage(f"--key {named}: no such file", next_step=f"fleethpa audit keygen --key {named}")
-    return None
-
-
-def _check_key(path: Path) -> None:
+    if not path.exists():
+        if named:
+            raise usage(f"--key {named}: no such file", next_step=f"fleethpa audit keygen --key {named}")
+        return None
     from streams.archive.signing import read_private
 
     try:
         read_private(path)
     except ArchiveError as error:
         raise usage(f"--key {error}") from error
+    return path
 
 
 async def _run(session: Session, config: ArchiveConfig, stop: Event) -> Archived:

@@ -255,20 +255,20 @@ class _Release(handover.HandOver["HpaView"]):
         ended = [hpa for hpa in group if hpa not in unseen]
         if ended:
             code = await self.record([self._ended(hpa) for hpa in ended])
-            code = max(code, await self._record([self._resumed(hpa, self.reason) for hpa in ended]))
+            resumed = [self._resumed(hpa, self.reason) for hpa in ended]
+            code = max(code, await self.record(resumed, silent=True))
         if unseen:
             await self._take_back(unseen, natives)
             raise self._no_controller(unseen)
         return code
 
-    async def _record(self, writes: Sequence[PlannedRecord]) -> int:
-        return await self.record(writes, silent=True)
-
     async def _report(self, natives: Mapping[HpaId, Json]) -> int:
         """See that the log knows the native HPAs, so that the central ones are refused."""
         if not self.by_agent:
-            return await self._record([self._created(hpa, native) for hpa, native in natives.items()])
-        late = await self.unreported({hpa: native["metadata"]["uid"] for hpa, native in natives.items()})
+            created = [self._created(hpa, native) for hpa, native in natives.items()]
+            return await self.record(created, silent=True)
+        uids = {hpa: native["metadata"]["uid"] for hpa, native in natives.items()}
+        late = await handover.until_reported(self.session, uids)
         if late:
             await self._take_back(list(natives), natives)
             raise CommandError(
@@ -282,7 +282,7 @@ class _Release(handover.HandOver["HpaView"]):
     async def _stop(self, group: Mapping[HpaId, HpaView]) -> int:
         """Pause those that write, and wait until no write of them is on its way any more."""
         writing = [view for hpa, view in group.items() if hpa not in self.plan.natives and hpa not in self.plan.held]
-        code = await self._record([self._pause(view) for view in writing])
+        code = await self.record([self._pause(view) for view in writing], silent=True)
         self._stopped |= {view.id for view in writing}
         ends = time.monotonic() + _ENDED_S
         while code == OK and (open_ := await self._still_writing(group)):
@@ -381,7 +381,7 @@ class _Release(handover.HandOver["HpaView"]):
                 writes.append(self.deletion(hpa, uid, reason))
             if hpa in self._stopped:
                 writes.append(self._resumed(hpa, reason))
-        await self._record(writes)
+        await self.record(writes, silent=True)
 
     def _taken_back(self, hpas: Collection[HpaId]) -> str:
         """What became of native HPAs that `_take_back` was called for, in words."""

@@ -12,7 +12,7 @@ import click
 
 from fleethpa.fleet.members import fixed_options, found_options, prometheus_option
 from fleethpa.frame.errors import OK, SuggestingGroup, usage
-from fleethpa.frame.options import DurationMs, together, web_options
+from fleethpa.frame.options import Decorator, DurationMs, together, web_options
 from fleethpa.frame.session import Session, command_options
 from fleethpa.processes import parts as processes
 from runtime.log import look_for_cycles_seldom, set_up_logging
@@ -44,114 +44,102 @@ def run() -> None:
     gc.enable()
 
 
-@run.command("ingest")
-@_SAMPLE_TOPICS
-@click.option("--mapping", metavar="FILE", help="Mapping of external series to metrics (YAML).")
-@click.option("--timestamp", type=click.Choice(["append", "source"]), default="append")
-@click.option("--member", help="Static member name, kept over restarts.")
-@click.option(
-    "--session-timeout",
-    "session_timeout_ms",
-    type=float,
-    default=10.0,
-    callback=lambda _context, _option, seconds: round(1000 * seconds),
-    help="Seconds.",
+def _process(name: str, part: Callable[..., processes.Part], about: str, *options: Decorator) -> None:
+    """Add the verb that runs one process. `part`: makes it of the session and the options. `about`: its help."""
+
+    @run.command(name, help=about)
+    @together(*options, _common)
+    @command_options()
+    def process(session: Session, /, **given: Any) -> int:
+        return _run(session, given["log_level"], {name: part(session, **given)})
+
+
+_process(
+    "ingest",
+    processes.ingest_part,
+    "Merge the public topics into one ordered log.",
+    _SAMPLE_TOPICS,
+    click.option("--mapping", metavar="FILE", help="Mapping of external series to metrics (YAML)."),
+    click.option("--timestamp", type=click.Choice(["append", "source"]), default="append"),
+    click.option("--member", help="Static member name, kept over restarts."),
+    click.option(
+        "--session-timeout",
+        "session_timeout_ms",
+        type=float,
+        default=10.0,
+        callback=lambda _context, _option, seconds: round(1000 * seconds),
+        help="Seconds.",
+    ),
 )
-@_common
-@command_options()
-def run_ingest(session: Session, /, **options: Any) -> int:
-    """Merge the public topics into one ordered log."""
-    return _run(session, options["log_level"], {"ingest": processes.ingest_part(session, **options)})
-
-
-@run.command("observer")
-@_NAMESPACES
-@_ALL_PODS
-@_PROVE_NATIVE_ABSENT
-@_INSTANCE
-@prometheus_option
-@found_options
-@fixed_options
-@_common
-@command_options()
-def run_observer(session: Session, /, **options: Any) -> int:
-    """Watch member clusters and poll their metrics APIs."""
-    return _run(session, options["log_level"], {"observer": processes.observer_part(session, **options)})
-
-
-@run.command("reconciler")
-@click.option("--group", hidden=True, help="Consumer group.")
-@found_options
-@fixed_options
-@_common
-@command_options()
-def run_reconciler(session: Session, /, **options: Any) -> int:
-    """Write decided replicas, HPA status and Events to member clusters."""
-    return _run(session, options["log_level"], {"reconciler": processes.reconciler_part(session, **options)})
-
-
-@run.command("agent")
-@click.option(
-    "--incarnation",
-    type=click.IntRange(1),
-    required=True,
-    help="Number in the names of the cluster's topics, as `fleethpa clusters add` prints it.",
+_process(
+    "observer",
+    processes.observer_part,
+    "Watch member clusters and poll their metrics APIs.",
+    *(_NAMESPACES, _ALL_PODS, _PROVE_NATIVE_ABSENT, _INSTANCE, prometheus_option, found_options, fixed_options),
 )
-@_NAMESPACES
-@_ALL_PODS
-@click.option("--home", default="fleethpa-system", metavar="NAMESPACE", help="Where the agent's Lease is.")
-@click.option(
-    "--stand-in/--no-stand-in",
-    default=True,
-    help="Let the cluster's own HPA controller scale while the hub is away; needs `fleethpa clusters rbac --stand-in`.",
+_process(
+    "reconciler",
+    processes.reconciler_part,
+    "Write decided replicas, HPA status and Events to member clusters.",
+    click.option("--group", hidden=True, help="Consumer group."),
+    found_options,
+    fixed_options,
 )
-@click.option("--region", default="main", metavar="NAME", help="The hub's region, as it is written into the Lease.")
-@click.option(
-    "--local-clock",
-    "broker_time",
-    flag_value=False,
-    default=True,
-    hidden=True,
-    help="The brokers stamp no append time: use this clock.",
-)
-@prometheus_option
-@fixed_options
-@_common
-@command_options()
-def run_agent(session: Session, /, **options: Any) -> int:
+_process(
+    "agent",
+    processes.agent_part,
     """Observe and write one cluster from inside it; it connects to Kafka, and nothing connects to it.
 
     Run two replicas: one leads, by a Lease, and the other takes over within 20 s.
-    """
-    return _run(session, options["log_level"], {"agent": processes.agent_part(session, **options)})
-
-
-@run.command("router")
-@_common
-@command_options()
-def run_router(session: Session, /, **options: Any) -> int:
-    """Copy decisions, settings and central HPAs to the topics of agents."""
-    return _run(session, options["log_level"], {"router": processes.router_part(session, **options)})
-
-
-@run.command("scheduler")
-@click.option("--every", "every_ms", type=DurationMs(), default="15s", help="How often to look.")
-@_common
-@command_options()
-def run_scheduler(session: Session, /, **options: Any) -> int:
-    """Change the specs of central HPAs at the times of their schedules (`fleethpa schedule`)."""
-    return _run(session, options["log_level"], {"scheduler": processes.scheduler_part(session, **options)})
-
-
-@run.command("breaker")
-@click.option(
-    "-f", "--filename", "file", required=True, metavar="FILE", type=click.Path(path_type=Path), help="The guardrails."
+    """,
+    click.option(
+        "--incarnation",
+        type=click.IntRange(1),
+        required=True,
+        help="Number in the names of the cluster's topics, as `fleethpa clusters add` prints it.",
+    ),
+    _NAMESPACES,
+    _ALL_PODS,
+    click.option("--home", default="fleethpa-system", metavar="NAMESPACE", help="Where the agent's Lease is."),
+    click.option(
+        "--stand-in/--no-stand-in",
+        default=True,
+        help="Let the cluster's own HPA controller scale while the hub is away; needs "
+        "`fleethpa clusters rbac --stand-in`.",
+    ),
+    click.option("--region", default="main", metavar="NAME", help="The hub's region, as it is written into the Lease."),
+    click.option(
+        "--local-clock",
+        "broker_time",
+        flag_value=False,
+        default=True,
+        hidden=True,
+        help="The brokers stamp no append time: use this clock.",
+    ),
+    prometheus_option,
+    fixed_options,
 )
-@_common
-@command_options()
-def run_breaker(session: Session, /, **options: Any) -> int:
-    """Follow the decisions and report when a guardrail trips; those with `act: true` pause scale-downs."""
-    return _run(session, options["log_level"], {"breaker": processes.breaker_part(session, **options)})
+_process("router", processes.router_part, "Copy decisions, settings and central HPAs to the topics of agents.")
+_process(
+    "scheduler",
+    processes.scheduler_part,
+    "Change the specs of central HPAs at the times of their schedules (`fleethpa schedule`).",
+    click.option("--every", "every_ms", type=DurationMs(), default="15s", help="How often to look."),
+)
+_process(
+    "breaker",
+    processes.breaker_part,
+    "Follow the decisions and report when a guardrail trips; those with `act: true` pause scale-downs.",
+    click.option(
+        "-f",
+        "--filename",
+        "file",
+        required=True,
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="The guardrails.",
+    ),
+)
 
 
 @run.command("decider")

@@ -33,6 +33,8 @@ from streams.state.ledger import CoreError
 
 T = TypeVar("T")
 R = TypeVar("R")
+UNREADABLE: Final = (CommandError, ArchiveError, WireError, CoreError, OSError, TimeoutError)
+"""What reading a source raises that processes wait out, beside the driver's own errors."""
 
 
 def client_settings(config: Config) -> KafkaSettings:

@@ -19,12 +19,9 @@ from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError, unreachable
-from fleethpa.frame.sources import archive_past, open_past
+from fleethpa.frame.sources import UNREADABLE, archive_past, open_past
 from fleethpa.page.hpapast import LastUsed
-from schemas.codec import WireError
-from streams.archive.segments import ArchiveError
 from streams.history.past import LogGoneError, Past
-from streams.state.ledger import CoreError
 
 T = TypeVar("T")
 Loop = asyncio.AbstractEventLoop
@@ -80,7 +77,6 @@ STALL_S: Final = 60.0
 """A reading of the topics that takes longer has failed: the brokers are away."""
 KEPT: Final = 4
 """States of earlier moments that are kept, for who reloads."""
-UNREADABLE: Final = (CommandError, ArchiveError, WireError, CoreError, OSError, TimeoutError)
 
 
 class LiveReader:

@@ -12,19 +12,17 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from fleethpa.frame.configuration import Config
-from fleethpa.frame.errors import CommandError
-from fleethpa.frame.sources import open_past
+from fleethpa.frame.sources import UNREADABLE, open_past
 from fleethpa.show.words import listed
-from runtime.ending import first_of, task_group
+from runtime.ending import first_of, set_within, task_group
 from runtime.process import PartConfig, PartHealth
-from schemas.codec import WireError
 from schemas.entries import Body, BreakerCommand, GuardrailResume
 from schemas.guardrails import Guardrail
 from schemas.inforce import InForce
@@ -33,7 +31,7 @@ from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.topics import BREAKER, SETTINGS
 from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, Trip
 from streams.archive.layout import DECISIONS
-from streams.archive.segments import ArchivedRecord, ArchiveError
+from streams.archive.segments import ArchivedRecord
 from streams.history.past import Past
 from streams.state.clustersettings import effective
 
@@ -44,7 +42,6 @@ _LABELS: Final = ("rule", "cluster", "namespace")
 """`namespace` is empty where all of the cluster is meant."""
 _AGAIN_S: Final = 5.0
 _FOR_EVER_S: Final = float("inf")
-_UNREADABLE: Final = (CommandError, ArchiveError, WireError, OSError, TimeoutError)
 Publish = Callable[[BreakerCommand], Awaitable[None]]
 """Publishes an entry of the breaker; returns when the brokers have it."""
 
@@ -112,9 +109,7 @@ class Breaker:
             group.create_task(keep_signing(self._config.config.kafka(), "breaker", self._config.clock, stop))
             while not stop.is_set():
                 await self._while_connected(stop)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_AGAIN_S):
-                        await stop.wait()
+                await set_within(stop, _AGAIN_S)
 
     async def _while_connected(self, stop: asyncio.Event) -> None:
         from aiokafka.errors import KafkaError
@@ -142,7 +137,7 @@ class Breaker:
                 await stop.wait()
                 for task in tasks:
                     task.cancel()
-        except (*_UNREADABLE, KafkaError) as error:
+        except (*UNREADABLE, KafkaError) as error:
             self.health.note("brokers", str(error) or type(error).__name__)
             log.warning("the decisions cannot be followed now: %s", error)
 

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,21 +20,17 @@ from fleethpa.changes.schedules import due, scheduled
 from fleethpa.fleet.state import read_state
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError
-from fleethpa.frame.sources import open_past
+from fleethpa.frame.sources import UNREADABLE, open_past
 from fleethpa.frame.writer import Writer, open_writer
-from runtime.ending import task_group
+from runtime.ending import set_within, task_group
 from runtime.process import PartConfig, PartHealth
-from schemas.codec import WireError
-from streams.archive.segments import ArchiveError
 from streams.history.past import Past
-from streams.state.ledger import CoreError
 
 log = logging.getLogger(__name__)
 EVERY_S: Final = 15.0
 LOGGED_S: Final = 5.0
 """How long a record may take to be in the log before the state is read again."""
 READING_S: Final = 60.0
-_UNREADABLE: Final = (CommandError, ArchiveError, WireError, CoreError, OSError, TimeoutError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +75,7 @@ class Scheduler:
             group.create_task(keep_signing(self._config.config.kafka(), "scheduler", self._config.clock, stop))
             while not stop.is_set():
                 await self._while_connected(stop)
-                await _rest(stop, self._config.every_s)
+                await set_within(stop, self._config.every_s)
 
     async def _while_connected(self, stop: asyncio.Event) -> None:
         """Look again and again over one connection, until something fails."""
@@ -90,8 +85,8 @@ class Scheduler:
                     await self.look(past, writer)
                     self.health.ready("looked")
                     self.health.note("brokers", None)
-                    await _rest(stop, self._config.every_s)
-        except _UNREADABLE as error:
+                    await set_within(stop, self._config.every_s)
+        except UNREADABLE as error:
             self._metrics.failed.inc()
             self.health.note("brokers", str(error))
             log.warning("the schedules cannot be read or applied now: %s", error)
@@ -120,9 +115,3 @@ class Scheduler:
             log.warning("%s", text)
         self._reported = texts
         self.health.note("schedules", f"{len(texts)} cannot be followed" if texts else None)
-
-
-async def _rest(stop: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await stop.wait()
