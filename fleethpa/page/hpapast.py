@@ -23,9 +23,8 @@ from schemas.keys import HpaId, partition_for
 from streams.analysis.revisions import Revision
 from streams.archive.layout import DECISIONS, LOG
 from streams.history.past import Past
-from streams.history.recorded import DecisionWindow, Expander, Recorded, head_of
+from streams.history.recorded import DecisionWindow, Recorded, head_of
 from streams.history.sampled import Sampler
-from streams.state.records import FULL_EVERY_MS
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -46,14 +45,14 @@ DECISIONS_KEPT: Final = 20_000
 class Depth:
     """How much is read for one view of an HPA.
 
-    `most_read`: decisions of its partition, of all its HPAs; of a longer span only samples are. `least_ms`: so much is
-    read whole, however many decisions that are. `samples`: evaluations that a chart has of what is not read whole, at
-    equal distances, and `further` as many more at most where something changed between two of them. `most_folded`:
-    records of the log that are read for its changes; None: all. `most_again`: those that are folded to explain a
-    decision, and decisions that are made again for it.
+    `most_read`: decisions of its partition, of all its HPAs; of a longer span only samples are. None: as many as its
+    source gives soon. `least_ms`: so much is read whole, however many decisions that are. `samples`: evaluations that
+    a chart has of what is not read whole, at equal distances, and `further` as many more at most where something
+    changed between two of them. `most_folded`: records of the log that are read for its changes; None: all.
+    `most_again`: those that are folded to explain a decision, and decisions that are made again for it.
     """
 
-    most_read: int
+    most_read: int | None
     least_ms: int
     samples: int
     further: int
@@ -62,7 +61,7 @@ class Depth:
 
 
 WHOLE: Final = Depth(most_read=125_000, least_ms=900_000, samples=120, further=120)
-QUICK: Final = Depth(most_read=10_000, least_ms=120_000, samples=60, further=0, most_folded=3_000, most_again=3_000)
+QUICK: Final = Depth(most_read=None, least_ms=120_000, samples=60, further=0, most_folded=3_000, most_again=500)
 """What is read before the view is shown first. The rest follows, where there is more."""
 TIMELINE: Final = 200
 """Lines of the timeline at most."""
@@ -153,6 +152,7 @@ class _Kept:
     since_ms: int = 0
     window: DecisionWindow | None = None
     decisions: list[Recorded] = field(default_factory=list)
+    is_checked: bool = False
     revisions: FollowedRevisions | None = None
     span_ms: int = 0
     """The span for which changes were read."""
@@ -178,14 +178,19 @@ class KeptPasts:
             if kept.window is None or since_ms < kept.since_ms:
                 await _begin(kept, past, hpa, since_ms)
             else:
-                async with aclosing(past.newer(kept.window)) as stretches:
-                    async for taken in stretches:
-                        kept.decisions += taken
+                await _read_on(kept, past, kept.window)
             if len(kept.decisions) > DECISIONS_KEPT:
                 del kept.decisions[:-DECISIONS_KEPT]
                 kept.since_ms = kept.decisions[0].time_ms
             self._kept.keep(hpa, kept)
             return [each for each in kept.decisions if each.time_ms >= since_ms]
+
+    async def check(self, past: Past, hpa: HpaId) -> None:
+        """Check what was read of an HPA's decisions. Raises ArchiveError: it is not what the archive says of itself."""
+        kept = self._kept.get(hpa)
+        if kept is not None and kept.window is not None and not kept.is_checked:
+            await past.check(DECISIONS, kept.window.number, kept.window.first)
+            kept.is_checked = True
 
     async def changes(self, past: Past, hpa: HpaId, now_ms: int, span_ms: int) -> tuple[list[Revision], int]:
         """The changes of an HPA in the span that ends now, oldest first, and from when on they were read."""
@@ -201,12 +206,17 @@ class KeptPasts:
 
 async def _begin(kept: _Kept, past: Past, hpa: HpaId, since_ms: int) -> None:
     for window in await past.windows(await number_of(past, hpa), since_ms, None, hpa.__eq__):
-        kept.window, kept.decisions, kept.since_ms = window, [], since_ms
-        async with aclosing(past.newer(window)) as stretches:
-            async for taken in stretches:
-                kept.decisions += taken
+        kept.window, kept.decisions, kept.since_ms, kept.is_checked = window, [], since_ms, False
+        await _read_on(kept, past, window)
         if window.is_whole:
             return
+
+
+async def _read_on(kept: _Kept, past: Past, window: DecisionWindow) -> None:
+    """Read what is new. To be shown soon it is not checked; `KeptPasts.check` does that once it is shown."""
+    async with aclosing(past.newer(window, checked=False)) as stretches:
+        async for taken in stretches:
+            kept.decisions += taken
 
 
 async def number_of(past: Past, hpa: HpaId) -> int:
@@ -223,6 +233,8 @@ async def read_hpa(
     """
     is_now = at_ms is None
     decisions, since_ms = await read_timeline(past, hpa, now_ms, span_ms, kept if is_now else None, depth)
+    if is_now and depth.most_folded is None:
+        await kept.check(past, hpa)
     revisions: list[Revision] = []
     changed_ms = now_ms
     if not await _is_far(past, hpa, now_ms, span_ms, depth.most_folded):
@@ -271,9 +283,7 @@ async def read_timeline(
     """
     since_ms, whole_ms = max(0, at_ms - span_ms), await read_whole_from(past, hpa, at_ms, span_ms, depth)
     part_ms = max(whole_ms, at_ms - min(span_ms, FIRST_PART_MS))
-    found = await _quickly(past, hpa, part_ms, at_ms) if depth.most_folded is not None else None
-    if found is None:
-        found = await _newest(past, hpa, part_ms, at_ms, kept)
+    found = await _newest(past, hpa, part_ms, at_ms, kept, depth)
     while part_ms > whole_ms and not is_enough(found):
         until_ms, part_ms = part_ms, max(whole_ms, part_ms - (at_ms - part_ms))
         found = [*await _decisions_of(past, hpa, part_ms, until_ms), *found]
@@ -311,9 +321,7 @@ async def read_decisions(
     Before that, they are samples; 0: there are all. `kept` and errors: as of `read_timeline`.
     """
     since_ms, whole_ms = max(0, at_ms - span_ms), await read_whole_from(past, hpa, at_ms, span_ms, depth)
-    found = await _quickly(past, hpa, whole_ms, at_ms) if depth.most_folded is not None else None
-    if found is None:
-        found = await _newest(past, hpa, whole_ms, at_ms, kept)
+    found = await _newest(past, hpa, whole_ms, at_ms, kept, depth)
     if whole_ms <= since_ms:
         return found or await _none_of(past, hpa), 0
     number = await number_of(past, hpa)
@@ -327,11 +335,12 @@ async def read_decisions(
 async def read_whole_from(past: Past, hpa: HpaId, at_ms: int, span_ms: int, depth: Depth) -> int:
     """From when on all decisions of the HPA's partition are read: since the span begins, unless those are too many."""
     number, since_ms = await number_of(past, hpa), max(0, at_ms - span_ms)
+    most = past.read_soon if depth.most_read is None else depth.most_read
     end = await past.offset_at(DECISIONS, number, at_ms) or (await past.offsets(DECISIONS, number)).stop
-    if end - await past.offset_at(DECISIONS, number, since_ms) <= depth.most_read:
+    if end - await past.offset_at(DECISIONS, number, since_ms) <= most:
         return since_ms
     read_ms = at_ms
-    async with aclosing(past.nearby(DECISIONS, number, end - depth.most_read)) as stretches:
+    async with aclosing(past.nearby(DECISIONS, number, end - most)) as stretches:
         async for stretch in stretches:
             read_ms = head_of(number, stretch[0].offset, stretch[0].value).time_ms
             break
@@ -363,25 +372,12 @@ async def follow_changes(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> Fo
     return FollowedRevisions(partition, hpa, partition.clock_ms)
 
 
-async def _newest(past: Past, hpa: HpaId, since_ms: int, at_ms: int, kept: KeptPasts | None) -> list[Recorded]:
+async def _newest(
+    past: Past, hpa: HpaId, since_ms: int, at_ms: int, kept: KeptPasts | None, depth: Depth
+) -> list[Recorded]:
     if kept is None:
-        return await _decisions_of(past, hpa, since_ms, at_ms + 1)
+        return await _decisions_of(past, hpa, since_ms, at_ms + 1, checked=depth.most_folded is None)
     return await kept.decisions(past, hpa, since_ms)
-
-
-async def _quickly(past: Past, hpa: HpaId, since_ms: int, at_ms: int) -> list[Recorded] | None:
-    """The decisions of an HPA from a time on, read from where the full ones should be that they repeat; None: one lies
-    before that. Of an archive only what is asked for is unpacked, and nothing is checked before everything is read.
-    """
-    number = await number_of(past, hpa)
-    first = await past.offset_at(DECISIONS, number, since_ms - FULL_EVERY_MS)
-    window, found = DecisionWindow(number, first, since_ms, at_ms + 1, Expander(hpa.__eq__)), list[Recorded]()
-    async with aclosing(past.nearby(DECISIONS, number, first)) as stretches:
-        async for stretch in stretches:
-            found += window.take(stretch)
-            if window.is_over or window.begins_late:
-                break
-    return found if window.is_whole and found else None
 
 
 async def _none_of(past: Past, hpa: HpaId) -> list[Recorded]:
@@ -389,6 +385,10 @@ async def _none_of(past: Past, hpa: HpaId) -> list[Recorded]:
     return []
 
 
-async def _decisions_of(past: Past, hpa: HpaId, since_ms: int, until_ms: int) -> list[Recorded]:
-    async with aclosing(past.decisions(await number_of(past, hpa), since_ms, until_ms, hpa.__eq__)) as decisions:
+async def _decisions_of(
+    past: Past, hpa: HpaId, since_ms: int, until_ms: int, *, checked: bool = True
+) -> list[Recorded]:
+    number = await number_of(past, hpa)
+    read = past.decisions(number, since_ms, until_ms, hpa.__eq__, checked=checked)
+    async with aclosing(read) as decisions:
         return [recorded async for recorded in decisions]

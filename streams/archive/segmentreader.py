@@ -106,6 +106,13 @@ _positions = lru_cache(maxsize=64)(frame_positions)
 """Closed segments do not change."""
 
 
+@lru_cache(maxsize=4096)
+def _begin(path: Path, position: int) -> tuple[int, int]:
+    """Offset and timestamp (ms) of the first record of a frame of a closed segment."""
+    first = read_frame(path, position)[0]
+    return first.offset, first.timestamp_ms
+
+
 class _Numbered(Struct):
     seq: int
 
@@ -115,10 +122,15 @@ def seq_of(value: bytes) -> int:
     return msgspec.json.decode(value, type=_Numbered).seq
 
 
+_named: set[tuple[Path, int, int, str]] = set()
+"""Files of closed segments that were checked: path, size, time of the last change (ns), content."""
+
+
 class PartitionReader:
     """Reads one topic partition of an archive, also while it is being written.
 
-    `checked`: a closed segment that was read to its end must be the one that its manifest names.
+    `checked`: a closed segment that was read to its end must be the one that its manifest names. A file that was found
+    to be so is not checked again by this process while its size and time stay the same.
     """
 
     def __init__(self, root: Path, topic: str, partition: int, *, checked: bool = False) -> None:
@@ -169,11 +181,16 @@ class PartitionReader:
         return next((record.offset for record in self.records()), None)
 
     def records(self, from_offset: int = 0) -> Iterator[ArchivedRecord]:
-        """The records from `from_offset` on, closed segments first, then the open one.
+        """The records of `stretches`, one by one; raises as it does."""
+        return chain.from_iterable(self.stretches(from_offset))
+
+    def stretches(self, from_offset: int = 0) -> Iterator[list[ArchivedRecord]]:
+        """The records from `from_offset` on, frame by frame: closed segments first, then the open one.
 
         A segment that is closed meanwhile is read on under its new name.
 
-        Raises ArchiveError: a segment is damaged. Without `checked`, hashes are left to `verify_segment`.
+        Raises ArchiveError: a segment is damaged. Without `checked`, hashes are left to `verify_segment`, and frames
+        that lie before the offset are not unpacked.
         """
         position, seen = from_offset, -1
         while True:
@@ -181,51 +198,64 @@ class PartitionReader:
             for manifest in manifests[seen + 1 :]:
                 seen = manifest.segment
                 if manifest.last_offset >= position:
-                    for record in self.segment(manifest):
-                        if record.offset >= position:
-                            position = record.offset + 1
-                            yield record
-            opened = self.open_records(manifests)
+                    for stretch in self.frames(manifest, position):
+                        position = stretch[-1].offset + 1
+                        yield stretch
+            opened = self._open_frames(manifests)
             first = next(opened, None)
             # A segment that was closed since: what is open now comes after it.
             if first is not None and len(self.manifests()) == len(manifests):
-                for record in chain((first,), opened):
-                    if record.offset >= position:
-                        position = record.offset + 1
-                        yield record
+                for frame in chain((first,), opened):
+                    if stretch := _since(frame, position):
+                        position = stretch[-1].offset + 1
+                        yield stretch
             if len(self.manifests()) == len(manifests):
                 return
 
     def open_records(self, listed: list[SegmentManifest]) -> Iterator[ArchivedRecord]:
         """The records of the open segment, or of one whose close was cut short or is under way: HEAD names neither."""
+        return chain.from_iterable(self._open_frames(listed))
+
+    def _open_frames(self, listed: list[SegmentManifest]) -> Iterator[list[ArchivedRecord]]:
         try:
-            yield from _records(self.folder / OPEN_FILE, torn_end_ok=True)
+            yield from _frames(self.folder / OPEN_FILE, torn_end_ok=True)
         except FileNotFoundError:
             named = {manifest.file for manifest in listed}
             for path in sorted(self.folder.glob("[0-9]*.seg")):
                 if path.name not in named:
-                    yield from _records(path, torn_end_ok=False)
+                    yield from _frames(path, torn_end_ok=False)
 
-    def frames(self, manifest: SegmentManifest, from_offset: int) -> Iterator[list[ArchivedRecord]]:
-        """The records of a closed segment from an offset on, frame by frame; the frames before are not unpacked."""
-        path = self.folder / manifest.file
-        positions = _positions(path)
-        at = bisect_right(positions, from_offset, key=lambda place: read_frame(path, place)[0].offset) - 1
-        for position in positions[max(0, at) :]:
-            if found := [record for record in read_frame(path, position) if record.offset >= from_offset]:
-                yield found
+    def frames(self, manifest: SegmentManifest, from_offset: int = 0) -> Iterator[list[ArchivedRecord]]:
+        """The records of a closed segment from an offset on, frame by frame. Raises ArchiveError: it is missing or
+        cannot be read.
+        """
+        path = self._path(manifest)
+        is_checked = self._checked and not self.is_known(manifest)
+        begin = 0
+        if from_offset > manifest.first_offset and not is_checked:
+            positions = _positions(path)
+            at = bisect_right(positions, from_offset, key=lambda place: _begin(path, place)[0])
+            begin = positions[max(0, at - 1)]
+        frames = _frames(path, torn_end_ok=False, begin=begin)
+        for frame in _as_named(frames, manifest, path) if is_checked else frames:
+            if stretch := _since(frame, from_offset):
+                yield stretch
+        if is_checked:
+            _named.add(_file_of(path, manifest))
+
+    def is_known(self, manifest: SegmentManifest) -> bool:
+        """Whether this process has found a closed segment to be the one that its manifest names; raises as `frames`."""
+        return _file_of(self._path(manifest), manifest) in _named
 
     def offset_before(self, manifest: SegmentManifest, time_ms: int) -> int:
         """An offset of a closed segment at or before its first record of a time: that of a frame.
 
         Raises ArchiveError: the segment is missing or damaged.
         """
-        path = self.folder / manifest.file
-        if not path.exists():
-            raise ArchiveError(f"{path} is missing")
+        path = self._path(manifest)
         positions = _positions(path)
-        at = bisect_left(positions, time_ms, key=lambda place: read_frame(path, place)[0].timestamp_ms)
-        return read_frame(path, positions[at - 1])[0].offset if at > 1 else manifest.first_offset
+        at = bisect_left(positions, time_ms, key=lambda place: _begin(path, place)[1])
+        return _begin(path, positions[at - 1])[0] if at > 1 else manifest.first_offset
 
     def backwards(self, upto_ms: int | None = None) -> Iterator[list[ArchivedRecord]]:
         """The records segment by segment, the newest segment first, each in order.
@@ -249,12 +279,14 @@ class PartitionReader:
         return first is not None and first.timestamp_ms > time_ms
 
     def segment(self, manifest: SegmentManifest) -> Iterator[ArchivedRecord]:
-        """The records of a closed segment. Raises ArchiveError: it is missing or cannot be read."""
+        """The records of `frames`, one by one; raises as it does."""
+        return chain.from_iterable(self.frames(manifest))
+
+    def _path(self, manifest: SegmentManifest) -> Path:
         path = self.folder / manifest.file
         if not path.exists():
             raise ArchiveError(f"{path} is missing")
-        records = _records(path, torn_end_ok=False)
-        return _as_named(records, manifest, path) if self._checked else records
+        return path
 
     def first_seq(self, manifest: SegmentManifest) -> int:
         """The number of the first decision of a closed segment of decisions; only its first frame is read."""
@@ -294,11 +326,19 @@ class PartitionReader:
         return tally.head
 
 
-def _as_named(records: Iterable[ArchivedRecord], manifest: SegmentManifest, path: Path) -> Iterator[ArchivedRecord]:
+def _file_of(path: Path, manifest: SegmentManifest) -> tuple[Path, int, int, str]:
+    found = path.stat()
+    return path, found.st_size, found.st_mtime_ns, manifest.content
+
+
+def _as_named(
+    frames: Iterable[list[ArchivedRecord]], manifest: SegmentManifest, path: Path
+) -> Iterator[list[ArchivedRecord]]:
     content = GENESIS
-    for record in records:
-        content = link(content, record_digest(record))
-        yield record
+    for frame in frames:
+        for record in frame:
+            content = link(content, record_digest(record))
+        yield frame
     if content.hex() != manifest.content:
         raise ArchiveError(f"{path}: the records are not those that its manifest names")
 
@@ -310,6 +350,9 @@ def _without_gap(records: Iterable[ArchivedRecord], first_offset: int, path: Pat
         yield record
 
 
-def _records(path: Path, *, torn_end_ok: bool) -> Iterator[ArchivedRecord]:
-    for _, records in read_frames(path, torn_end_ok=torn_end_ok):
-        yield from records
+def _frames(path: Path, *, torn_end_ok: bool, begin: int = 0) -> Iterator[list[ArchivedRecord]]:
+    return (records for _, records in read_frames(path, torn_end_ok=torn_end_ok, begin=begin))
+
+
+def _since(frame: list[ArchivedRecord], offset: int) -> list[ArchivedRecord]:
+    return frame if frame and frame[0].offset >= offset else [record for record in frame if record.offset >= offset]

@@ -131,17 +131,18 @@ def frame(records: Iterable[ArchivedRecord]) -> bytes:
     return _FRAME_HEADER.pack(len(packed), len(plain)) + packed
 
 
-def read_frames(path: Path, *, torn_end_ok: bool) -> Iterator[tuple[int, list[ArchivedRecord]]]:
+def read_frames(path: Path, *, torn_end_ok: bool, begin: int = 0) -> Iterator[tuple[int, list[ArchivedRecord]]]:
     """The frames of a segment file: (file position after the frame, its records).
 
     Args:
         path: the segment file.
         torn_end_ok: a last frame that is incomplete ends the reading quietly (a file still being written).
+        begin: position of the first frame to read.
 
     Raises:
         ArchiveError: a frame that cannot be read; names the file and the position.
     """
-    for position, end, packed, length in _whole_frames(path, torn_end_ok=torn_end_ok):
+    for position, end, packed, length in _whole_frames(path, torn_end_ok=torn_end_ok, position=begin):
         yield end, _unpack(path, position, packed, length)
 
 
@@ -168,9 +169,9 @@ def read_frame(path: Path, position: int) -> list[ArchivedRecord]:
     return _unpack(path, position, packed, lengths[1])
 
 
-def _whole_frames(path: Path, *, torn_end_ok: bool) -> Iterator[tuple[int, int, bytes, int]]:
-    position = 0
+def _whole_frames(path: Path, *, torn_end_ok: bool, position: int = 0) -> Iterator[tuple[int, int, bytes, int]]:
     with reading(path), path.open("rb") as file:
+        file.seek(position)
         while (found := _next_frame(file)) is not None:
             lengths, packed = found
             if len(packed) < lengths[0]:

@@ -2,8 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
-from itertools import islice
 from pathlib import Path
 
 from streams.archive.layout import DECISIONS, LOG, is_written, open_archive, read_snapshot, snapshots
@@ -11,8 +9,7 @@ from streams.archive.segmentreader import PartitionReader, SegmentManifest
 from streams.archive.segments import ArchivedRecord, ArchiveError, reading
 from streams.history.past import Past
 from streams.state.ledger import StateError
-from streams.state.partitionrow import PartitionRow
-from streams.state.rowcodec import decode_row, partition_key
+from streams.state.partition import stored_row
 
 _POLL_S = 0.5
 _STRETCH = 1_000
@@ -26,6 +23,8 @@ class ArchivePast(Past):
         checked: as of `PartitionReader`, for callers that do not compare the records otherwise.
         at_ms: as of `Past`.
     """
+
+    read_soon = 125_000
 
     def __init__(self, root: Path, checked: bool = False, at_ms: int | None = None) -> None:
         super().__init__(str(root), at_ms)
@@ -52,19 +51,24 @@ class ArchivePast(Past):
     def _topic(self, topic: str, partition: int) -> PartitionReader:
         return PartitionReader(self.root, topic, partition, checked=self.checked)
 
+    async def check(self, topic: str, partition: int, first: int) -> None:
+        reader = PartitionReader(self.root, topic, partition, checked=True)
+        for manifest in reader.manifests():
+            if manifest.last_offset >= first and not reader.is_known(manifest):
+                for _ in reader.frames(manifest):
+                    await asyncio.sleep(0)  # reading holds the loop: others get a turn in between
+
     async def partitions(self) -> int:
         return open_archive(self.root).partitions
 
-    async def stretches(
-        self, topic: str, partition: int, first: int = 0
-    ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
-        records = self._topic(topic, partition).records(first)
-        while stretch := list(islice(records, _STRETCH)):
-            yield stretch
-            await asyncio.sleep(0)  # reading holds the loop: others get a turn in between
+    def stretches(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
+        return _stretches(self._topic(topic, partition), first)
+
+    def unchecked(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
+        return _stretches(PartitionReader(self.root, topic, partition), first)
 
     async def nearby(self, topic: str, partition: int, first: int) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
-        reader, key = self._topic(topic, partition), (topic, partition)
+        reader, key = PartitionReader(self.root, topic, partition), (topic, partition)
         if key not in self._manifests:
             self._manifests[key] = reader.manifests()
         for manifest in self._manifests[key]:
@@ -73,9 +77,8 @@ class ArchivePast(Past):
                     first = stretch[-1].offset + 1
                     yield stretch
                     await asyncio.sleep(0)  # as above
-        async with aclosing(super().nearby(topic, partition, first)) as rest:
-            async for each in rest:
-                yield each
+        for stretch in reader.stretches(first):  # what has come since
+            yield stretch
 
     async def backwards(
         self, topic: str, partition: int, upto_ms: int | None = None
@@ -157,11 +160,21 @@ class ArchivePast(Past):
         return None if path is None else read_snapshot(path)
 
 
+async def _stretches(reader: PartitionReader, first: int) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
+    stretch: list[ArchivedRecord] = []
+    for frame in reader.stretches(first):
+        stretch += frame
+        if len(stretch) >= _STRETCH:
+            yield stretch
+            stretch = []
+            await asyncio.sleep(0)  # reading holds the loop: others get a turn in between
+    if stretch:
+        yield stretch
+
+
 def _clock_ms(rows: Mapping[bytes, bytes], partition: int) -> int:
     """Log time of stored rows; 0 where they cannot be read: restoring them gives the error."""
-    key = partition_key(partition)
     try:
-        row = decode_row(key, rows.get(key, b""))
+        return stored_row(partition, rows).clock_ms
     except StateError:
         return 0
-    return row.clock_ms if isinstance(row, PartitionRow) else 0

@@ -22,7 +22,7 @@ from streams.state.evaluate import inputs_now
 from streams.state.inputs import EvaluationInputs, WriteEnded
 from streams.state.moves import shows_a_write
 from streams.state.namespacekeys import target_key
-from streams.state.partition import Partition
+from streams.state.partition import Partition, stored_row
 
 T = TypeVar("T")
 _TRACES = (b'"autoscalerSet"', b'"autoscalerList"', b'"scaleSet"')
@@ -181,18 +181,19 @@ async def evaluation_of(past: Past, recorded: Recorded, most: int | None = None)
         LogGoneError: the log does not hold them any more, or gives another decision.
     """
     offset = log_offset_of(recorded.decision.id)
-    partition = await past.restored(recorded.partition, below=offset)
-    decisions = recorded.head.seq - partition.seq
+    number = recorded.partition
+    stored = await past.checkpoint(number, below=offset)
+    row = stored_row(number, stored)
+    decisions = recorded.head.seq - row.seq
     if decisions > FEW:
-        if most is not None and offset - partition.applied_offset > most:
-            raise FarStateError(f"{offset - partition.applied_offset} log records would have to be folded for it")
-        alone = await _evaluation_in(past, partition, recorded, recorded.hpa)
+        if most is not None and offset - row.offset > most:
+            raise FarStateError(f"{offset - row.offset} log records would have to be folded for it")
+        alone = await _evaluation_in(past, Partition.restore(number, stored), recorded, recorded.hpa)
         if alone is not None and _is_same(alone, recorded.value) and not _depends_on_others(alone.inputs):
             return alone._replace(value=recorded.value)
         if most is not None and decisions > most:
             raise FarStateError(f"{decisions} decisions would have to be made again for it")
-        partition = await past.restored(recorded.partition, below=offset)
-    found = await _evaluation_in(past, partition, recorded)
+    found = await _evaluation_in(past, Partition.restore(number, stored), recorded)
     if found is None:
         raise LogGoneError(f"the log holds no evaluation {recorded.decision.id}")
     return _checked(found, recorded)

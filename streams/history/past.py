@@ -147,6 +147,17 @@ class Past(ABC):
             async for stretch in stretches:
                 yield stretch
 
+    def unchecked(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
+        """Give the records of `stretches`, those of an archive without checking them (`check`)."""
+        return self.stretches(topic, partition, first)
+
+    async def check(self, topic: str, partition: int, first: int) -> None:
+        """Check what is closed of an archive from offset `first` on, where this process has not done so before.
+
+        Raises ArchiveError: it is not what the archive says of itself. What topics hold is not checked.
+        """
+        return
+
     async def log_length(self, since_ms: int | None = None) -> int:
         """Return about how many log records of all partitions are kept, from a time on; progress is measured by it."""
         total = 0
@@ -171,6 +182,9 @@ class Past(ABC):
     def is_live(self) -> bool:
         """Whether more is being written now."""
         return True
+
+    read_soon: int = 10_000
+    """Decisions, of all HPAs, that are read within a tenth of a second or two."""
 
     def now_ms(self) -> int:
         """Return the present (Unix milliseconds) by the writers' clock; 0: it is the end of the log."""
@@ -349,13 +363,15 @@ class Past(ABC):
         since_ms: int | None = None,
         until_ms: int | None = None,
         wanted: Callable[[HpaId], bool] | None = None,
+        *,
+        checked: bool = True,
     ) -> AsyncGenerator[Recorded, None]:
         """Give the decisions of a log partition in order: from log time `since_ms` to before `until_ms`.
 
-        `wanted`: of which HPAs; None: of all.
+        `wanted`: of which HPAs; None: of all. `checked`: as of `newer`.
         """
         for window in await self.windows(number, since_ms, until_ms, wanted):
-            async with aclosing(self.newer(window)) as stretches:
+            async with aclosing(self.newer(window, checked=checked)) as stretches:
                 async for taken in stretches:
                     for recorded in taken:
                         yield recorded
@@ -372,14 +388,18 @@ class Past(ABC):
         """Return where to read what `decisions` gives: the next one only where the one before is not whole."""
         firsts = [0]
         if since_ms is not None:
-            # A short decision repeats a full one that is at most ten minutes older. Where that does not reach, or
-            # the topic's times are behind the log's, everything is read.
-            firsts = [await self.offset_at(DECISIONS, number, since_ms - BEYOND_MS), 0]
+            # A short decision repeats a full one that is less than FULL_EVERY_MS older. Where that does not reach, as
+            # the topic's times are behind the log's, more is read, then everything.
+            firsts = [await self.offset_at(DECISIONS, number, since_ms - ms) for ms in (FULL_EVERY_MS, BEYOND_MS)] + [0]
         return [DecisionWindow(number, first, since_ms or 0, until_ms, Expander(wanted)) for first in firsts]
 
-    async def newer(self, window: DecisionWindow) -> AsyncGenerator[list[Recorded], None]:
-        """Return those of the records that the window has not seen yet and takes."""
-        async with aclosing(self.stretches(DECISIONS, window.number, window.position)) as stretches:
+    async def newer(self, window: DecisionWindow, *, checked: bool = True) -> AsyncGenerator[list[Recorded], None]:
+        """Return those of the records that the window has not seen yet and takes.
+
+        `checked`: what an archive has closed is checked as it is read; else the caller does so later (`check`).
+        """
+        read = self.stretches if checked else self.unchecked
+        async with aclosing(read(DECISIONS, window.number, window.position)) as stretches:
             async for stretch in stretches:
                 yield window.take(stretch)
                 if window.is_over or window.begins_late:

@@ -344,14 +344,21 @@ def _part_key(number: int, namespace: Namespace, part: int) -> bytes:
     return rowcodec.namespace_row_key(number, namespace.cluster, namespace.name, stored)
 
 
+def stored_row(number: int, stored: Mapping[bytes, bytes]) -> PartitionRow:
+    """Read a partition's own row among its stored rows; without it, that of a partition of which no record has been
+    applied. Raises StateError: it cannot be read.
+    """
+    key = rowcodec.partition_key(number)
+    if key not in stored:
+        return PartitionRow(number=number)
+    row = rowcodec.decode_row(key, stored[key])
+    if not isinstance(row, PartitionRow) or row.number != number:
+        raise StateError(f"the row of partition {number} is another partition's")
+    return row
+
+
 def _load(number: int, stored: Mapping[bytes, bytes]) -> State:
-    own = stored.get(rowcodec.partition_key(number))
-    row = PartitionRow(number=number)
-    if own is not None:
-        decoded = rowcodec.decode_row(rowcodec.partition_key(number), own)
-        if not isinstance(decoded, PartitionRow) or decoded.number != number:
-            raise StateError(f"the row of partition {number} is another partition's")
-        row = decoded
+    row = stored_row(number, stored)
     if not 1 <= row.engine <= ENGINE:
         raise UnknownEngineError(row.engine, ENGINE)
     state = State(row)

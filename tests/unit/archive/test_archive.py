@@ -11,7 +11,7 @@ from msgspec import Raw, structs
 from streams.archive.archiver import PartitionWriter
 from streams.archive.layout import DECISIONS, LOG, create, open_archive, read_snapshot, snapshots, write_snapshot
 from streams.archive.segmentreader import PartitionReader, SegmentManifest
-from streams.archive.segments import GENESIS, ArchivedRecord, ArchiveError, archived_record
+from streams.archive.segments import GENESIS, ArchivedRecord, ArchiveError, archived_record, frame, read_frames
 from streams.history.archivepast import ArchivePast
 from tests.archive_kit import SMALL, topics_of, write_archive
 from tests.laws import examples
@@ -49,6 +49,45 @@ def test_what_was_written_is_read_back_also_from_the_open_segment(tmp_path: Path
     checked = PartitionReader(tmp_path, LOG, 0, checked=True).records(3)
     assert [(r.headers, r.plain) for r in checked] == [(record(n).headers, record(n).plain) for n in range(3, 12)]
     assert verify(tmp_path) == 10
+
+
+def other_records(path: Path) -> None:
+    """Put other records into a closed segment, as many as there were, in the same frames."""
+    frames = [[structs.replace(each, value=b"x" + each.value) for each in found] for _, found in frames_of(path)]
+    path.write_bytes(b"".join(map(frame, frames)))
+
+
+def frames_of(path: Path) -> list[tuple[int, list[ArchivedRecord]]]:
+    return list(read_frames(path, torn_end_ok=False))
+
+
+def test_a_closed_segment_is_checked_once_and_again_when_its_file_changes(tmp_path: Path) -> None:
+    write(tmp_path, range(12))
+    reader = PartitionReader(tmp_path, LOG, 0, checked=True)
+    one, other = reader.manifests()
+    assert not reader.is_known(one)
+    assert [each.offset for found in reader.frames(one, 3) for each in found] == [3, 4]
+    assert [reader.is_known(one), reader.is_known(other)] == [True, False]
+    assert [each.offset for found in reader.frames(one, 3) for each in found] == [3, 4]
+    other_records(tmp_path / LOG / "0" / one.file)
+    assert not reader.is_known(one)
+    with pytest.raises(ArchiveError, match="not those that its manifest names"):
+        list(reader.frames(one, 3))
+    assert [each.offset for found in reader.frames(other, 7) for each in found] == [7, 8, 9]
+
+
+async def test_what_is_read_unchecked_is_checked_later(tmp_path: Path) -> None:
+    create(tmp_path, 1)
+    write(tmp_path, range(12))
+    past = ArchivePast(tmp_path, checked=True)
+    await past.check(LOG, 0, 0)
+    manifests = PartitionReader(tmp_path, LOG, 0).manifests()
+    other_records(tmp_path / LOG / "0" / manifests[0].file)
+    read = [each.offset async for stretch in past.unchecked(LOG, 0, 3) for each in stretch]
+    assert read == list(range(3, 12))
+    await past.check(LOG, 0, manifests[1].first_offset)
+    with pytest.raises(ArchiveError, match="not those that its manifest names"):
+        await past.check(LOG, 0, 3)
 
 
 def test_a_second_writer_goes_on_where_the_first_stopped_and_drops_duplicates(tmp_path: Path) -> None:

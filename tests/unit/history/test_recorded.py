@@ -17,10 +17,9 @@ from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord, archived_record
-from streams.history.past import BEYOND_MS
 from streams.history.recorded import Expander, Recorded, expanded, head_of
 from streams.state.partition import Partition
-from streams.state.records import print_time
+from streams.state.records import FULL_EVERY_MS, print_time
 from tests.archive_kit import ENFORCING
 from tests.generated_log import Fleet, partition_log
 from tests.memorypast import MemoryPast
@@ -172,5 +171,5 @@ async def test_the_newest_decisions_of_one_hpa_are_read_from_their_place_on(name
     found = [each async for each in past.decisions(0, since_ms, None, lambda hpa: hpa.name == name)]
     assert found == [each for each in everything if each.time_ms >= since_ms and each.hpa.name == name]
     assert found
-    assert past.firsts == [await past.offset_at(DECISIONS, 0, since_ms - BEYOND_MS)]
+    assert past.firsts == [await past.offset_at(DECISIONS, 0, since_ms - FULL_EVERY_MS)]
     assert past.firsts[0] > 0

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from fleethpa.page import hpapast
-from fleethpa.page.hpapast import WHOLE, Depth, KeptPasts, follow_changes, read_decisions, read_hpa, read_timeline
+from fleethpa.page.hpapast import (
+    QUICK,
+    WHOLE,
+    Depth,
+    KeptPasts,
+    follow_changes,
+    read_decisions,
+    read_hpa,
+    read_timeline,
+)
 from fleethpa.page.hpaview import charts
 from schemas.keys import HpaId
 from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord
+from streams.archive.segments import ArchivedRecord, ArchiveError, frame, read_frames
+from streams.history.archivepast import ArchivePast
 from streams.state.partition import Partition
-from tests.archive_kit import Topics, decided
+from tests.archive_kit import Topics, decided, write_archive
 from tests.bench.steady import ENFORCED, ClosedLoop
 from tests.generated_log import START_MS, Fleet, GeneratedRecord
 from tests.memorypast import MemoryPast
@@ -161,6 +173,19 @@ async def test_a_view_that_is_shown_quickly_has_a_part_and_says_that_there_is_mo
     assert whole.again is not None
     assert (first.again.is_far, first.again.would, whole.again.is_far) == (True, None, False)
     assert whole.again.would is not None
+
+
+async def test_what_an_archive_holds_is_shown_before_it_is_checked(topics: Topics, tmp_path: Path) -> None:
+    archive = write_archive(tmp_path, Fleet(partitions=1), segment_ms=600_000, topics=topics, sign_every=10**9)
+    kept, past = KeptPasts(), ArchivePast(archive, checked=True)
+    first = await read_hpa(past, HPA, None, END_MS, 600_000, kept, QUICK)
+    segment = max((archive / DECISIONS / "0").glob("[0-9]*.seg"))
+    frames = [found for _, found in read_frames(segment, torn_end_ok=False)]
+    segment.write_bytes(b"".join(frame([structs.replace(each, key=b"x") for each in found]) for found in frames))
+    again = await read_hpa(past, HPA, None, END_MS, 600_000, KeptPasts(), QUICK)
+    assert list(first.decisions) == list(again.decisions)
+    with pytest.raises(ArchiveError, match="not those that its manifest names"):
+        await read_hpa(past, HPA, None, END_MS, 600_000, kept)
 
 
 async def test_what_would_have_changed_it_is_left_to_a_command_where_that_costs_too_much(
