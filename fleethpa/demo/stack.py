@@ -27,6 +27,8 @@ from schemas.decisions import ENGINE
 from schemas.keys import HpaId, partition_for
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from schemas.topics import TOPICS
+from streams.archive.layout import Lock
+from streams.archive.segments import ArchiveError
 from streams.history.past import Past
 from streams.history.recorded import Recorded
 
@@ -72,6 +74,19 @@ class StackPlan:
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
 
+def _alone(folder: Path) -> Lock:
+    """The right to write kubeconfig and logs there; a second stack would take the clusters away from the first.
+
+    Raises CommandError: another stack has it (exit 2).
+    """
+    try:
+        return Lock(folder)
+    except ArchiveError as error:
+        cause = "A second one would overwrite its kubeconfig and logs."
+        step = "end it with Ctrl-C in its terminal, or name another folder with --dir DIR"
+        raise usage(f"another stack runs in {folder}", cause=cause, next_step=step) from error
+
+
 class Stack:
     """A running stack; `config` is what commands need to reach it."""
 
@@ -103,6 +118,7 @@ class Stack:
             plan.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise usage(f"--dir {plan.folder} cannot be made: {error.strerror}") from error
+        self._exit.callback(_alone(plan.folder).release)
         brokers = plan.brokers or await asyncio.to_thread(self._broker)
         kubeconfig = await self._clusters()
         self.config = Config(

@@ -1,0 +1,28 @@
+"""The stack of `make dev` and `make demo`, as far as it can be seen without starting it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fleethpa.demo.stack import Stack, StackPlan
+from fleethpa.frame.errors import USAGE, CommandError
+from streams.archive.layout import Lock
+
+
+def test_a_second_stack_in_the_same_folder_is_refused_before_it_overwrites_anything(tmp_path: Path) -> None:
+    running = Lock(tmp_path)
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text("of the first")
+
+    async def second() -> None:
+        async with Stack(StackPlan(tmp_path)):
+            pytest.fail("it started")
+
+    with pytest.raises(CommandError, match="another stack runs in") as refused:
+        asyncio.run(second())
+    running.release()
+    assert (refused.value.code, kubeconfig.read_text()) == (USAGE, "of the first")
+    assert "--dir DIR" in refused.value.text()
