@@ -132,12 +132,13 @@ def explained(
     fight: Fight | None = None,
     troubles: Iterable[ClusterTrouble] = (),
     lowered: Iterable[LoweredRequest] = (),
+    stopped: Sequence[tuple[str, str]] = (),
 ) -> Explanation:
     """Explain a decision.
 
     `ending` is the record that completed its write, where there is one; `would`: what would have changed the answer;
     `fight`: two writers that undid each other when it was made; `troubles`: what is wrong in its cluster; `lowered`:
-    requests that fell before it.
+    requests that fell before it; `stopped`: which of its changes were not to be written then, and why, by label.
     """
     made_ms, troubles = parse_time_ms(decision.time), list(troubles)
     return Explanation(
@@ -145,7 +146,7 @@ def explained(
         made_ms,
         _for_want_of_metrics(decision, made_ms, troubles) or _verdict(decision),
         _ending(decision, ending, made_ms),
-        [*_surroundings(decision, fight, troubles), *map(_lowered, lowered)],
+        [*_stopped(decision, stopped), *_surroundings(decision, fight, troubles), *map(_lowered, lowered)],
         list(step_rows(decision)),
         would_rows(would) if would is not None else [],
     )
@@ -175,6 +176,13 @@ def _head(found: Explanation, now_ms: int, time_style: str, color: bool) -> Iter
     yield "Evaluated", f"{when}  spec generation {decision.generation}   engine {decision.engine}{rules}"
     what = paint(found.verdict, _style(decision), color=color)
     yield "Result", "    ".join(filter(None, (what, found.winner and f"winner: {found.winner}", found.ended)))
+
+
+def _stopped(decision: Decision, stopped: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """What would have stopped a change; where it stopped one, the verdict says so."""
+    if not decision.paused:
+        for label, why in stopped:
+            yield label, f"{why}; changes are decided and not written"
 
 
 def _surroundings(

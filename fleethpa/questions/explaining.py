@@ -117,6 +117,8 @@ class Again:
     lacking: str = ""
     lowered: Sequence[LoweredRequest] = ()
     """Requests that fell before it."""
+    stopped: Sequence[tuple[str, str]] = ()
+    """Why changes of it were not written then, whether it asked for one or not, by label: `Paused`, `Frozen`."""
     is_far: bool = False
     """Whether it was not evaluated again, as that would have cost more than it may."""
 
@@ -124,7 +126,13 @@ class Again:
         """The explanation. `ending`: the record that completed its write; `troubles`: of its cluster."""
         ended = ending.decision if ending is not None else None
         return explained(
-            self.recorded.decision, ended, would=self.would, fight=self.fight, troubles=troubles, lowered=self.lowered
+            self.recorded.decision,
+            ended,
+            would=self.would,
+            fight=self.fight,
+            troubles=troubles,
+            lowered=self.lowered,
+            stopped=self.stopped,
         )
 
 
@@ -148,7 +156,15 @@ async def evaluated_again(past: Past, found: Recorded, most: int | None = None) 
     whole = _whole(found, inputs) if found.short else found
     fight = fight_now(inputs.moves, inputs.now_ms)
     would = None if SHARE in found.decision.constraints_applied else counterfactuals(inputs)
-    return Again(whole, would, fight, lowered=await _lowered(past, whole))
+    return Again(whole, would, fight, lowered=await _lowered(past, whole), stopped=_stopped(inputs))
+
+
+def _stopped(inputs: EvaluationInputs) -> list[tuple[str, str]]:
+    if inputs.mode != "enforce":
+        return []
+    guards = inputs.guards
+    paused = "; ".join(dict.fromkeys(filter(None, (guards.paused_up, guards.paused_down))))
+    return [each for each in (("Frozen", guards.frozen), ("Paused", paused)) if each[1]]
 
 
 async def _lowered(past: Past, found: Recorded) -> list[LoweredRequest]:

@@ -12,7 +12,9 @@ from msgspec import structs
 
 from fleethpa.fleet.decisionpage import explained, explanation_lines
 from schemas.decisions import MetricDecision
+from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.observed import AutoscalerSet, Command
+from schemas.settings import ClusterSettings, SettingsSet
 from streams.history.recorded import Recorded, expanded
 from streams.state.partition import Partition
 from tests.generated_log import Fleet as Generated
@@ -172,6 +174,42 @@ def test_explain_says_what_holds_the_count_and_why_nothing_is_written(
     assert "no higher value" not in text
     if row:
         assert re.sub(r" +", " ", row) in re.sub(r" +", " ", text), text
+
+
+@pytest.mark.parametrize(
+    ("command", "label", "text"),
+    [
+        pytest.param(
+            Command(command="pause", name="checkout", author="anna", reason="INC-42"),
+            "Paused",
+            "this HPA is paused by anna: INC-42",
+            id="a pause",
+        ),
+        pytest.param(
+            Command(command="pause", pause_kind="scaleDown", author="anna"),
+            "Paused",
+            "scaleDown of namespace shop is paused by anna",
+            id="a pause of one direction",
+        ),
+        pytest.param(
+            SettingsSet(cluster="east", settings=ClusterSettings(frozen=True)),
+            "Frozen",
+            "cluster east is frozen",
+            id="a freeze",
+        ),
+    ],
+)
+def test_explain_names_a_pause_also_where_no_change_was_wanted(
+    monkeypatch: pytest.MonkeyPatch, command: Command | SettingsSet, label: str, text: str
+) -> None:
+    fleet = Fleet()
+    fleet.settle(4, 300)
+    key = {"key": WHOLE_PARTITION_KEY} if isinstance(command, SettingsSet) else {}
+    fleet.append(command, after_ms=16_000, **key)
+    fleet.observe(4, 300)
+    shown = Cli(monkeypatch, fleet)("explain", "east/shop/checkout").stdout
+    assert "NO CHANGE at 4: within tolerance" in shown
+    assert f"{label:<10} {text}; changes are decided and not written\n" in shown, shown
 
 
 def test_values_of_an_explanation_share_one_notation(monkeypatch: pytest.MonkeyPatch) -> None:
