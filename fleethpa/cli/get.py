@@ -209,6 +209,7 @@ def get_hpa(
             views = pick(state)
             if problem or output in ("wide", "csv"):
                 views = await decided(past, views)
+                views = [view for view in views if view.problems or not problem]
             if not views and table.is_plain:
                 healthy = problem and chosen(state, selection)
                 session.note("No HPA has a problem." if healthy else nothing_found(selection, state, "get hpa"))

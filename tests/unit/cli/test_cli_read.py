@@ -189,6 +189,16 @@ def test_a_paused_hpa_shows_in_mode_and_problems(run: Cli, fleet: Fleet) -> None
     assert "enforce (paused)" in run("get", "hpa", "-A", "--problem").stdout
 
 
+def test_an_hpa_at_max_whose_metrics_ask_for_fewer_is_not_among_those_with_a_problem(run: Cli, fleet: Fleet) -> None:
+    fleet.append(AutoscalerSet(hpa=hpa(maxReplicas=5)), after_ms=16_000)
+    fleet.observe(5, 400)
+    assert "at maxReplicas 5" in run("get", "hpa", "-A", "--problem").stdout
+    fleet.append(after_ms=16_000)
+    fleet.observe(5, 100)
+    shown = run("get", "hpa", "-A", "--problem")
+    assert (shown.stdout, shown.stderr) == ("", "No HPA has a problem.\n")
+
+
 def test_problem_lists_each_problem_with_its_cause(run: Cli, fleet: Fleet) -> None:
     fleet.append(after_ms=16_000)
     fleet.observe(5, 100, error="the server is currently unable to handle the request (get pods.metrics.k8s.io)")
