@@ -126,9 +126,8 @@ def _stopped(state: FleetState, hpa: HpaId) -> CommandError | None:
         paused = view.paused if view is not None else "; ".join(cluster.pauses) if cluster is not None else ""
         if not paused:
             return None
-        why, step = f"paused: {paused}", "fleethpa resume"
-        if cluster is not None and (cluster.guardrail or cluster.guarded):
-            step += f", or fleethpa resume -C {hpa.cluster} --guardrails"
+        ends = [end for _, end in view.pauses] if view is not None else [f"fleethpa resume -C {hpa.cluster}"]
+        why, step = f"paused: {paused}", ", then ".join(ends)
     return CommandError(
         f"{hpa} is not adopted ({why})",
         cause="Nothing would scale it any more. With --mode shadow that would be so too.",

@@ -15,7 +15,6 @@ from fleethpa.frame.errors import CommandError
 from fleethpa.show.words import counted, listed
 from reconciler.core.hpaobjects import FIELD_MANAGER, STAND_IN_LABEL, spec_manager
 from reconciler.standin.effective import POLICY as STAND_IN_POLICY
-from schemas.inforce import is_in_force
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
 from schemas.kubernetes.shape import Json
@@ -171,18 +170,8 @@ def _stopped(state: FleetState, view: HpaView) -> str:
     """The freeze or pause that stops an HPA which fleethpa would write; empty: none."""
     if effective(state.settings, view.id.cluster).frozen:
         return f"cluster {view.id.cluster} is frozen"
-    paused = _paused(state, view)
+    paused = "; ".join(text for text, _ in view.pauses if MARK not in text)
     return f"paused: {paused}" if paused else ""
-
-
-def _paused(state: FleetState, view: HpaView) -> str:
-    """The pause in force; that of an earlier release hides those of the namespace and the cluster."""
-    if MARK not in view.paused:
-        return view.paused
-    namespace = state.namespaces[view.id.cluster, view.id.namespace]
-    paused = namespace.commands.get("", (None, {}))[1]
-    kinds = [kind for kind, pause in paused.items() if is_in_force(pause.until_ms, state.clock_ms)]
-    return f"namespace {namespace.name}" if kinds else "; ".join(state.clusters[view.id.cluster].pauses)
 
 
 def _left_out(view: HpaView, held: str) -> CommandError:

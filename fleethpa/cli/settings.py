@@ -13,7 +13,7 @@ from fleethpa.changes.scopes import Scope, scope_options, writes_of
 from fleethpa.changes.settings import SETTINGS, Changes, parse_changes, remarks, settings_in, written_settings
 from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, change, write_options
 from fleethpa.fleet.finding import matching_clusters, nearest_cluster, no_such_cluster
-from fleethpa.fleet.state import fleet_now, has_own, read_state
+from fleethpa.fleet.state import fleet_now, has_own, read_state, resume_command
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
 from fleethpa.frame.options import output_option, parse_duration_ms
@@ -229,6 +229,8 @@ async def _looked_ahead(
     if command.command == "resume":
         for cluster, text in sorted(present.guardrails(write.cluster for write in writes).items()):
             session.warn(f"cluster {cluster}: {text}. It stays. Next: fleethpa resume -C {cluster} --guardrails")
+        for (text, end), hpas in _still_paused(state or await fleet_now(session), present, writes).items():
+            session.warn(f"{listed(map(str, hpas))} stays paused: {text}. Next: {end}")
     code = OK
     if state is not None and command.mode == "enforce":
         beside = _beside_own(state, writes)
@@ -249,6 +251,21 @@ async def _looked_ahead(
     what = "cannot be enforced, and nothing was changed" if scope.names or not writes else "will be refused for now"
     code = session.report(*refusal_errors(refused, what))
     return code, writes, concerns(command.command, foresight, writes)
+
+
+def _still_paused(
+    state: FleetState, present: Present, writes: list[PlannedRecord]
+) -> dict[tuple[str, str], list[HpaId]]:
+    """The pauses that a resume does not end, with their commands, and the HPAs that they hold. A pause of all clusters
+    and those of guardrails are named anyway.
+    """
+    ended = {resume_command(write.cluster, write.namespace, getattr(write.body, "name", "")) for write in writes}
+    found: dict[tuple[str, str], list[HpaId]] = {}
+    for hpa in present.foresee(writes).touched(writes):
+        for text, end in state.hpas[hpa].pauses if hpa in state.hpas else ():
+            if end not in ended and not end.endswith(("--all", "--guardrails")):
+                found.setdefault((text, end), []).append(hpa)
+    return found
 
 
 class _Settings(click.Command):

@@ -13,7 +13,7 @@ from fleethpa.fleet.hung import SignsOfLife
 from fleethpa.fleet.members import KnownMembers, are_found, look_up_members
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.troubles import since
-from fleethpa.fleet.views import ClusterView, FleetState, by_cause
+from fleethpa.fleet.views import ClusterView, FleetState, HpaView, by_cause
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, hinted
 from fleethpa.frame.session import Session
 from fleethpa.frame.sources import client_settings
@@ -246,17 +246,22 @@ def _cluster(cluster: ClusterView) -> Iterator[CheckResult]:
 def _hpas(state: FleetState) -> Iterator[CheckResult]:
     own, shared = by_cause(state.hpas.values())
     for group in shared:
-        yield CheckResult("warning", "hpas", group.name, group.text, f"fleethpa explain {group.views[0].id}")
+        yield CheckResult("warning", "hpas", group.name, group.text, _hpa_step(group.views[0]))
     troubled = [(hpa, problems) for hpa, problems in own.items() if problems]
     for hpa, problems in troubled[:SHOWN]:
         text = ", ".join(problem.text for problem in problems)
-        yield CheckResult("warning", "hpas", str(hpa), text, f"fleethpa explain {hpa}")
+        yield CheckResult("warning", "hpas", str(hpa), text, _hpa_step(state.hpas[hpa]))
     if len(troubled) > SHOWN:
         more = f"{len(troubled) - SHOWN} more have problems"
         yield CheckResult("warning", "hpas", "-", more, "fleethpa get hpa -A --problem -o wide")
     modes = {mode: sum(view.mode == mode for view in state.hpas.values()) for mode in ("enforce", "shadow", "off")}
     listed = ", ".join(f"{count} {mode}" for mode, count in modes.items() if count)
     yield CheckResult("ok", "hpas", "-", counted(len(state.hpas), "HPA") + (f": {listed}" if listed else ""))
+
+
+def _hpa_step(view: HpaView) -> str:
+    """What comes next for an HPA with a problem: a pause is ended, the rest is explained."""
+    return view.pauses[0][1] if view.pauses else f"fleethpa explain {view.id}"
 
 
 async def _access(session: Session, state: FleetState | None, options: Mapping[str, Any]) -> AsyncIterator[CheckResult]:

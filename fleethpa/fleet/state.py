@@ -240,8 +240,8 @@ def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:
     namespace, settings = part.namespaces[hpa.id.namespace_key], part.settings(hpa.id.cluster)
     in_force = standing(namespace, hpa, settings)
     (_, own), *wider = pause_scopes(namespace, hpa.id.name, part.row)
-    scopes = [("", own), *wider]
     guardrail = guardrail_in_force(guardrails, hpa.id.cluster, clock_ms, hpa.id.namespace)
+    pauses = tuple(_pauses(hpa.id, [("", own), *wider], guardrail, clock_ms))
     return HpaView(
         id=hpa.id,
         hpa=_object(row) | {"status": row.shown_status},
@@ -249,7 +249,8 @@ def _view(part: State, hpa: Hpa, guardrails: GuardrailPauses) -> HpaView:
         origin=row.origin,
         partition=part.row.number,
         last_decision=row.last_decision,
-        paused="; ".join(filter(None, (_paused(scopes, clock_ms), guardrail))),
+        paused="; ".join(text for text, _ in pauses),
+        pauses=pauses,
         held=row.paused,
         refused=in_force.refused,
         override=override_in_force(own, clock_ms),
@@ -295,16 +296,41 @@ def _object(row: HpaRow) -> Json:
     return hpa
 
 
-def _paused(scopes: Iterable[tuple[str, Mapping[str, Pause]]], now_ms: int) -> str:
+def resume_command(cluster: str, namespace: str = "", name: str = "") -> str:
+    """The command that ends a pause of an HPA, a namespace, a cluster, or (`*`) of all clusters."""
+    if cluster == EVERY_CLUSTER:
+        return "fleethpa resume --all"
+    of_namespace = f" -n {namespace}" if namespace else ""
+    return (
+        f"fleethpa resume {HpaId(cluster, namespace, name)}" if name else f"fleethpa resume -C {cluster}{of_namespace}"
+    )
+
+
+def _pauses(
+    hpa: HpaId, scopes: Iterable[tuple[str, Mapping[str, Pause]]], guardrail: str, now_ms: int
+) -> Iterator[tuple[str, str]]:
+    """The pauses of an HPA; `scopes` as of `pause_scopes`."""
+    ends = (hpa, hpa[:2], hpa[:1], (EVERY_CLUSTER,))
+    for (scope, known), end in zip(scopes, ends, strict=True):
+        if text := _paused(scope, known, now_ms):
+            yield text, resume_command(*end)
+    if guardrail:
+        yield guardrail, f"fleethpa resume -C {hpa.cluster} --guardrails"
+
+
+def _paused(scope: str, known: Mapping[str, Pause], now_ms: int) -> str:
     """The first pause of a person that is in force, in words; empty: none."""
-    found = ((scope, *each) for scope, known in scopes for each in known.items() if each[0] != OVERRIDE)
-    in_force = (pause_text(*each) for each in found if is_in_force(each[2].until_ms, now_ms))
+    in_force = (
+        pause_text(scope, kind, pause)
+        for kind, pause in known.items()
+        if kind != OVERRIDE and is_in_force(pause.until_ms, now_ms)
+    )
     return next(in_force, "")
 
 
 def _paused_whole(partitions: Iterable[State], cluster: str, now_ms: int) -> str:
     """As `_paused`, of a whole cluster or of all."""
-    return _paused([("", part.row.pauses.get(cluster, {})) for part in partitions], now_ms)
+    return next(filter(None, (_paused("", part.row.pauses.get(cluster, {}), now_ms) for part in partitions)), "")
 
 
 def pause_text(scope: str, kind: str, pause: Pause) -> str:

@@ -90,6 +90,8 @@ class HpaView:
     last_decision: str = ""
     decision: Recorded | None = None
     paused: str = ""
+    pauses: tuple[tuple[str, str], ...] = ()
+    """What is paused, in words, and the command that ends that; the narrowest first."""
     held: str = ""
     """Why the last evaluation wanted no write although it had another count: a brake, or a pause as of then."""
     refused: str = ""

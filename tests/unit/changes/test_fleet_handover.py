@@ -269,6 +269,7 @@ def test_a_paused_cluster_is_refused(two: TwoClusters) -> None:
     two.fleet.append(Command(command="pause", name="web", author="eva"), key="west/shop")
     two.fleet.checkpoint()
     _refused(two, two.adopt(), "west/shop/web is not adopted (paused")
+    assert "Next: fleethpa resume west/shop/web\n" in two.adopt().stderr
 
 
 @pytest.mark.parametrize(

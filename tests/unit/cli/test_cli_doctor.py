@@ -334,6 +334,14 @@ def test_each_trouble_is_named(
     assert all(each["nextStep"] for each in items(done) if each["level"] != "ok")
 
 
+def test_what_is_paused_is_resumed_and_not_explained(monkeypatch: pytest.MonkeyPatch, fleet: Running) -> None:
+    _paused(fleet)
+    done = Cli(monkeypatch, fleet)("doctor", *AREAS, "-o", "json")
+    assert [each["nextStep"] for each in items(done) if each["area"] == "hpas" and each["level"] == "warning"] == [
+        "fleethpa resume east/shop/checkout"
+    ], done.output
+
+
 @pytest.mark.parametrize(
     ("value", "stated", "step"),
     [

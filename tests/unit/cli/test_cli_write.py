@@ -323,6 +323,33 @@ def test_a_pause_of_the_fleet_without_a_reason_needs_a_yes(run: Cli, broker: Bro
     assert (agreed.exit_code, agreed.stdout, len(broker.written)) == (0, "fleet paused\n", 1)
 
 
+@pytest.mark.parametrize(
+    ("standing", "arguments", "stays"),
+    [
+        pytest.param({"name": "checkout"}, ["east/shop/checkout"], "", id="what is resumed"),
+        pytest.param({}, ["east/shop/checkout"], "fleethpa resume -C east -n shop", id="its namespace stays paused"),
+        pytest.param({"cluster": "east"}, ["east/shop/checkout"], "fleethpa resume -C east", id="so does its cluster"),
+        pytest.param(
+            {"name": "checkout"}, ["-C", "east"], "fleethpa resume east/shop/checkout", id="an HPA of the cluster does"
+        ),
+        pytest.param({"cluster": "*"}, ["east/shop/checkout"], "fleethpa resume --all", id="all clusters do"),
+    ],
+)
+def test_a_resume_names_the_pauses_that_go_on(
+    run: Cli, fleet: Fleet, standing: dict[str, str], arguments: list[str], stays: str
+) -> None:
+    key = {"key": WHOLE_PARTITION_KEY} if "cluster" in standing else {}
+    fleet.append(Command(command="pause", author="bob", reason="INC-2", **standing), **key)
+    fleet.checkpoint()
+    done = run("resume", *arguments, "--yes")
+    assert done.exit_code == 0
+    if stays:
+        assert f"Next: {stays}\n" in done.stderr, done.stderr
+        assert "INC-2" in done.stderr
+    else:
+        assert "paused" not in done.stderr, done.stderr
+
+
 def test_pause_kinds_and_duration(run: Cli, broker: Broker) -> None:
     run("pause", "east/shop/checkout", "--scale-in", "--for", "2h")
     body = broker.written[0][2]
