@@ -326,20 +326,19 @@ def test_a_pause_of_the_fleet_without_a_reason_needs_a_yes(run: Cli, broker: Bro
 @pytest.mark.parametrize(
     ("standing", "arguments", "stays"),
     [
-        pytest.param({"name": "checkout"}, ["east/shop/checkout"], "", id="what is resumed"),
-        pytest.param({}, ["east/shop/checkout"], "fleethpa resume -C east -n shop", id="its namespace stays paused"),
-        pytest.param({"cluster": "east"}, ["east/shop/checkout"], "fleethpa resume -C east", id="so does its cluster"),
-        pytest.param(
-            {"name": "checkout"}, ["-C", "east"], "fleethpa resume east/shop/checkout", id="an HPA of the cluster does"
-        ),
-        pytest.param({"cluster": "*"}, ["east/shop/checkout"], "fleethpa resume --all", id="all clusters do"),
+        pytest.param(("", "checkout"), ["east/shop/checkout"], "", id="what is resumed"),
+        pytest.param(("", ""), ["east/shop/checkout"], "fleethpa resume -C east -n shop", id="its namespace stays"),
+        pytest.param(("east", ""), ["east/shop/checkout"], "fleethpa resume -C east", id="its cluster stays"),
+        pytest.param(("", "checkout"), ["-C", "east"], "fleethpa resume east/shop/checkout", id="an HPA stays"),
+        pytest.param(("*", ""), ["east/shop/checkout"], "fleethpa resume --all", id="all clusters stay"),
     ],
 )
 def test_a_resume_names_the_pauses_that_go_on(
-    run: Cli, fleet: Fleet, standing: dict[str, str], arguments: list[str], stays: str
+    run: Cli, fleet: Fleet, standing: tuple[str, str], arguments: list[str], stays: str
 ) -> None:
-    key = {"key": WHOLE_PARTITION_KEY} if "cluster" in standing else {}
-    fleet.append(Command(command="pause", author="bob", reason="INC-2", **standing), **key)
+    cluster, name = standing
+    pause = Command(command="pause", cluster=cluster, name=name, author="bob", reason="INC-2")
+    fleet.append(pause, key=WHOLE_PARTITION_KEY if cluster else "east/shop")
     fleet.checkpoint()
     done = run("resume", *arguments, "--yes")
     assert done.exit_code == 0

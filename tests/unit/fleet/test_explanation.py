@@ -204,8 +204,7 @@ def test_explain_names_a_pause_also_where_no_change_was_wanted(
 ) -> None:
     fleet = Fleet()
     fleet.settle(4, 300)
-    key = {"key": WHOLE_PARTITION_KEY} if isinstance(command, SettingsSet) else {}
-    fleet.append(command, after_ms=16_000, **key)
+    fleet.append(command, key=WHOLE_PARTITION_KEY if isinstance(command, SettingsSet) else "east/shop", after_ms=16_000)
     fleet.observe(4, 300)
     shown = Cli(monkeypatch, fleet)("explain", "east/shop/checkout").stdout
     assert "NO CHANGE at 4: within tolerance" in shown
