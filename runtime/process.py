@@ -4,6 +4,7 @@ A bounded pool of workers for one cluster, so that a slow or dead cluster delays
 """
 
 import asyncio
+import errno
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable
 from contextlib import asynccontextmanager
@@ -185,6 +186,10 @@ class PartHealth:
         announce(self.port)
 
 
+class PortTakenError(OSError):
+    """Another process listens where health and metrics were to be served."""
+
+
 @asynccontextmanager
 async def health_server(
     registry: CollectorRegistry, problems: Lines, *, notes: Lines = list, host: str = "127.0.0.1", port: int | None = 0
@@ -197,7 +202,7 @@ async def health_server(
         port: 0: a free one; None: nothing is served, and the port given is 0.
 
     Raises:
-        OSError: the port is taken.
+        PortTakenError: another process has the port.
     """
     if port is None:
         yield 0
@@ -206,7 +211,13 @@ async def health_server(
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)
-        await site.start()
+        try:
+            await site.start()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            text = f"another process listens on {host}:{port}; --web-port names another port, 0 a free one"
+            raise PortTakenError(text) from error
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()

@@ -99,6 +99,8 @@ def _failed(name: str, error: BaseException) -> BaseException:
     if "AuthorizationFailed" in type(error).__name__:
         cause = f"Kafka denies this user access: {type(error).__name__}."
         return unreachable(f"{name} cannot continue: {text}", cause=cause, next_step=f"fleethpa topics acls {name}")
+    if type(error).__name__ == "PortTakenError":
+        return usage(f"{name} cannot continue: {text}")
     if isinstance(error, known) or type(error).__module__.split(".")[0] in (
         "streams",
         "reconciler",

@@ -25,7 +25,7 @@ from faust.types.auth import CredentialsT
 from runtime import ending
 from runtime.kafkaclients import compress_quickly, ssl_context
 from runtime.log import look_for_cycles_seldom
-from runtime.process import health_server
+from runtime.process import PortTakenError, health_server
 from runtime.tokens import token_provider
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
@@ -325,7 +325,7 @@ def end(error: BaseException) -> None:
             die(Exit.NEEDS_OPERATOR, str(error))
         case CoreError() | StandingError():
             die(Exit.SOFTWARE, str(error))
-        case RecordTooLargeError():
+        case RecordTooLargeError() | PortTakenError():
             die(Exit.NEEDS_OPERATOR, str(error))
         case TopicAuthorizationFailedError():
             die(Exit.DENIED, f"Kafka denies a write: {error}; see `fleethpa topics acls`")
