@@ -24,6 +24,7 @@ from fleethpa.frame.errors import (
     CommandError,
     ImportedGroup,
     SuggestingGroup,
+    completed,
     near_options,
     program,
     usage,
@@ -227,7 +228,12 @@ def _invoke(arguments: list[str]) -> int:
         cli.main(args=arguments, prog_name="fleethpa")
     # Not cli.main(): click would turn a reader that has gone (`| head`) into exit 1, which means "the answer is no".
     with cli.make_context(program(), list(arguments)) as context:
-        value = cli.invoke(context)
+        try:
+            value = cli.invoke(context)
+        except CommandError as problem:
+            # Of an error in finding the command, before there is a session.
+            problem.next_step = completed(problem.next_step, {})
+            raise
     sys.stdout.flush()
     return value if isinstance(value, int) else OK
 

@@ -54,7 +54,7 @@ def line(session: Session, check: CheckResult) -> str:
     level = paint(f"{check.level:<8}", _STYLES[check.level], color=session.color)
     step = f"\n{'':<19} Next: {clean(check.next_step)}" if check.next_step else ""
     rest = clean(f"{check.area:<10} {check.subject}  {check.message}")
-    return hinted(f"{level} {rest}{step}", session.options)
+    return hinted(f"{level} {rest}{step}", session.places)
 
 
 def listing(found: list[CheckResult]) -> Listing[CheckResult]:

@@ -170,8 +170,12 @@ OPTIONS: Final = {
 }
 """Options that say where fleethpa is, in the order in which hints give them: parameter and flag."""
 
+KUBECTL: Final = "kubectl"
+"""Beside the options: the kubeconfig that kubectl needs to know the clusters; empty: it finds them by itself."""
+
 # One space separates the words of a command; a comma after a word, a bracket, a pipe or a second space ends it.
 _COMMAND: Final = re.compile(rf"(?<![\w./-]){NAME}(?P<words>(?: (?:[^\s,;|()`]|,(?=\S))+)+)")
+_KUBECTL: Final = re.compile(r"\bkubectl (?=--context )")
 _HINT: Final = re.compile(r"(\b(?:Next|Back|Recompute): )(.*)")
 _OWN_CONNECTION: Final = ("dev", "demo")
 """Verbs that bring their own brokers and clusters: a hint at them is a hint at something else than what was given."""
@@ -202,7 +206,9 @@ def completed(text: str, options: Mapping[str, Any]) -> str:
         lacking = [] if words[0] in _OWN_CONNECTION else _lacking(command, words, options)
         return f"{program()} {' '.join([*words, *lacking])}{end}"
 
-    return _COMMAND.sub(complete, text)
+    kubeconfig = options.get(KUBECTL)
+    kubectl = f"kubectl --kubeconfig {shlex.quote(kubeconfig)} " if kubeconfig else "kubectl "
+    return _KUBECTL.sub(lambda _: kubectl, _COMMAND.sub(complete, text))
 
 
 def hinted(text: str, options: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import click
 
 from fleethpa.frame.configuration import Config, load
-from fleethpa.frame.errors import OK, CommandError, completed, hinted, timed_out, usage
+from fleethpa.frame.errors import KUBECTL, OK, CommandError, completed, hinted, timed_out, usage
 from fleethpa.frame.options import moment, parse_duration_ms, together
 from fleethpa.show.formats import one
 from fleethpa.show.report import QuestionReport, report_lines
@@ -161,7 +161,7 @@ class Session:
     def lines(self, lines: Iterable[str], *, err: bool = False) -> None:
         """Write lines, each of them one line whichever text is in it, their hints completed."""
         kept = (for_terminal(line, color=self.color, keep=clean) for line in lines)
-        text = hinted("\n".join(kept), self.options)
+        text = hinted("\n".join(kept), self.places)
         if err:
             say(text)
         else:
@@ -197,14 +197,21 @@ class Session:
                 raise CommandError(f"--html {html} cannot be written", cause=str(error), code=2) from error
             self.note(f"report: {html}")
 
+    @property
+    def places(self) -> dict[str, Any]:
+        """What completes a hint: the options that were given, and where kubectl finds the clusters."""
+        known: Config | None = self.__dict__.get("config")  # it is not loaded for a hint: that may be what failed
+        kubeconfig = known.kubeconfig if known is not None else ""
+        return self.options | {KUBECTL: "" if kubeconfig == os.environ.get("KUBECONFIG") else kubeconfig}
+
     def note(self, text: str) -> None:
         """Write a remark to stderr, unless --quiet."""
         if not self.quiet:
-            say(clean(completed(text, self.options)))
+            say(clean(completed(text, self.places)))
 
     def warn(self, text: str) -> None:
         """Write a warning to stderr."""
-        say(clean(f"warning: {completed(text, self.options)}"))
+        say(clean(f"warning: {completed(text, self.places)}"))
 
     def _remark(self, text: str) -> None:
         """Warn, where the same was not remarked before: how long it has lasted, and where else, makes no difference."""
@@ -221,7 +228,7 @@ class Session:
 
     def completed(self, problem: CommandError) -> CommandError:
         """The error with a next step that this user can run as it is."""
-        problem.next_step = completed(problem.next_step, self.options)
+        problem.next_step = completed(problem.next_step, self.places)
         return problem
 
     def run(self, coroutine: Coroutine[Any, Any, R], *, brief: bool = False, follows: bool = False) -> R:

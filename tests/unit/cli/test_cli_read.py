@@ -266,13 +266,17 @@ def test_get_takes_types_as_kubectl_writes_them(run: Cli, words: list[str]) -> N
 @pytest.mark.parametrize(
     ("type_", "stated"),
     [
+        ("capacity", "Next: ./fleethpa get capacitygroups"),
         ("pods", "Next: kubectl --context CLUSTER get pods"),
         ("hpaa", "Did you mean `hpa`?"),
-        ("clustres", "Next: fleethpa get clusters"),
-        ("decisions", "Next: fleethpa decisions -A"),
+        ("clustres", "Next: ./fleethpa get clusters"),
+        ("decisions", "Next: ./fleethpa decisions -A"),
     ],
 )
-def test_get_of_another_type_says_what_lists_it(run: Cli, type_: str, stated: str) -> None:
+def test_get_of_another_type_says_what_lists_it(
+    run: Cli, monkeypatch: pytest.MonkeyPatch, type_: str, stated: str
+) -> None:
+    monkeypatch.setattr("fleethpa.frame.errors.program", lambda: "./fleethpa")
     made = run("get", type_, "-A")
     assert (made.exit_code, made.stdout) == (2, "")
     assert stated in made.stderr

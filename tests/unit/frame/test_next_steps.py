@@ -139,6 +139,22 @@ def test_errors_remarks_and_pages_name_commands_that_keep_the_connection(
     )
 
 
+def test_kubectl_in_a_hint_knows_the_clusters_that_the_command_knew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fleet = Fleet()
+    fleet.settle()
+    fleet.checkpoint()
+    run = Cli(monkeypatch, fleet)
+    kubeconfig = tmp_path / "my kubeconfig"
+    kubeconfig.write_text("{}")
+    asked = ("delete", "east/shop/checkout", "--yes")
+    given = run(*asked, "--kubeconfig", str(kubeconfig)).stderr
+    assert f"Next: kubectl --kubeconfig '{kubeconfig}' --context east delete hpa checkout -n shop" in given, given
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    assert "Next: kubectl --context east delete hpa checkout -n shop" in run(*asked).stderr
+
+
 def test_no_hint_is_a_pipe_by_accident() -> None:
     """Who pastes `A   |   B` runs both: alternatives are joined by words."""
     found = [
