@@ -211,17 +211,27 @@ async def _topics(session: Session) -> list[CheckResult]:
 def _clusters(state: FleetState) -> Iterator[CheckResult]:
     if not state.clusters:
         yield CheckResult("warning", "clusters", "-", "none has reported", "fleethpa run observer --kubeconfig FILE")
+    is_heard = all(each.process != "ingest" for each in state.hung)
     for cluster in state.clusters.values():
         found = list(_cluster(cluster))
         held = f"{counted(cluster.hpas, 'HPA')} in {counted(cluster.namespaces, 'namespace')}"
         # What is wrong with a cluster is not followed by a line that calls it healthy.
-        yield from found or [CheckResult("ok", "clusters", cluster.name, f"reporting, {held}")]
+        yield from found or [_heard(cluster.name, held) if is_heard else _unheard(cluster.name, held)]
         if (cluster.guardrail or cluster.guarded) and not effective(
             state.settings, cluster.name
         ).budgets.bounds_removals:
             text = "guardrails act there, and no removal budget bounds what goes before their pause"
             step = f"fleethpa settings {cluster.name} removal-budget=30%/10m"
             yield CheckResult("warning", "clusters", cluster.name, text, step)
+
+
+def _heard(name: str, held: str) -> CheckResult:
+    return CheckResult("ok", "clusters", name, f"reporting, {held}")
+
+
+def _unheard(name: str, held: str) -> CheckResult:
+    text = f"not known now, as no report comes into the log: {held}"
+    return CheckResult("warning", "clusters", name, text, "fleethpa run ingest")
 
 
 def _cluster(cluster: ClusterView) -> Iterator[CheckResult]:

@@ -189,7 +189,7 @@ def _problems(view: HpaView) -> Iterator[Problem]:
         text = f"enforcing is refused: {view.refused}"
         yield Problem("refused", text, text)
     yield from _of_conditions(view, conditions)
-    yield from _of_members(view.members)
+    yield from _of_members(() if view.is_unanswered else view.members)
     if view.incomplete:
         yield Problem("incomplete", view.incomplete, view.incomplete)
     if held := _held(view):

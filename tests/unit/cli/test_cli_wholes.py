@@ -280,3 +280,18 @@ def test_a_whole_that_is_new_or_has_nothing_beside_it_is_not_ready(monkeypatch: 
 def test_shadow_report_says_what_it_needs(ask: Any, arguments: tuple[str, ...], code: int, text: str) -> None:
     made = ask("shadow-report", *arguments, *SINCE)
     assert (made.exit_code, text in made.stderr) == (code, True), made.output
+
+
+def test_clusters_are_not_away_where_it_is_ingest_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = WholeFleet({"east": 3, "west": 3})
+    made.whole()
+    made.period(LOAD)
+    made.append(after_ms=0, by="ingest")
+    made.append(after_ms=120_000)
+    made.checkpoint()
+    run = Cli(monkeypatch, made)
+    assert "cluster west is away" in run("get", "hpa", WHOLE, "--problem").stdout
+    monkeypatch.setattr("tests.unit.cli_kit.FleetPast.now_ms", lambda _: made.now_ms)
+    shown = run("get", "hpa", WHOLE, "--problem")
+    assert "ingest hangs or does not run" in shown.stderr
+    assert "is away" not in shown.stdout
