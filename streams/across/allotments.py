@@ -121,7 +121,9 @@ def allot(wanted: Shares, accounts: Mapping[str, Account], maximum: int) -> dict
             taken = min(had - share, max(0, spare))
             spare -= taken
             share = had - taken
-        made[name] = allotted(account, share)
+        # Of a member without an allotment, a write in flight may end either way: it may have less than it reported.
+        if may_add or account.allotted or share <= account.certain:
+            made[name] = allotted(account, share)
     return made
 
 

@@ -93,3 +93,10 @@ def test_what_may_be_had_under_a_former_spec_is_counted_until_a_report_under_the
 )
 def test_what_a_member_has_or_is_about_to_have(report: MemberReport, present: int) -> None:
     assert Account(report, (Allotment(3, 7),)).present == present
+
+
+def test_while_members_may_have_more_than_the_maximum_one_without_an_allotment_gets_none_that_may_add() -> None:
+    """Its write in flight has ended by now, perhaps, and it has one replica."""
+    east = Account(MemberReport(5, 1, 3))
+    made = allot({"east": 3, "west": 1}, {"east": east, "west": _obeying(1, 1)}, 3)
+    assert made["east"] == east
