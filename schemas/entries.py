@@ -140,12 +140,13 @@ class FleetAllotment(EntryBody, frozen=True, kw_only=True, tag="allotment"):
     """The share that FleetHPA `name` gives to the cluster of the record. `decision`: the decision that gave it.
 
     Of one `revision` of the spec the highest `number` counts; one of a revision that the cluster has not is ignored.
+    `replicas` None: the cluster keeps what it has, since what was allotted to it is not known any more.
     """
 
     name: str
     revision: TimeMs
     number: Positive
-    replicas: Count
+    replicas: Count | None
     decision: str
 
 

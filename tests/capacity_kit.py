@@ -35,6 +35,7 @@ class Ceiling(Fleet):
         """Apply the group, as the verb does."""
         self.revision += 1
         made = CapacitySpec(selector=OF_TEAM, limit=limit or CapacityLimit(count=self.maximum), **spec)
+        self.applied_at[CAPACITY] = len(self.logs[CAPACITY].records)
         self.everywhere(CapacityGroupSet(name=GROUP, revision=self.revision, spec=made))
 
     def delete(self) -> None:

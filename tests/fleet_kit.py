@@ -6,7 +6,11 @@ from typing import Any
 from schemas.entries import Body, Outcome
 from schemas.keys import FLEET
 from schemas.observed import Answers, AutoscalerDeleted, AutoscalerSet, Command, FleetCluster, FleetSpec, PodList
+from schemas.settings import Restart
+from streams.decider.rebuild import Tail, continue_chain
+from streams.decider.tail import TailHead
 from streams.state.fleet import Message
+from streams.state.partition import Partition
 from streams.state.rows import HpaRow
 from tests.partition_kit import START_MS, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
@@ -38,6 +42,8 @@ class Fleet:
         """For how many pods a cluster has nodes; the others wait."""
         self.most = self.total
         self.revision = 0
+        self.applied_at: dict[str, int] = {}
+        """Which record of each log has the newest spec."""
         self.lists = 0
         for name in replicas:
             self.add(name, scale(NAME, replicas[name]))
@@ -61,6 +67,7 @@ class Fleet:
         spec = FleetSpec(clusters=clusters, **fleet)
         hpa = make_hpa(NAME, minReplicas=minimum, maxReplicas=self.maximum)
         whole = AutoscalerSet(hpa=hpa, origin="central", fleet=spec, revision=self.revision)
+        self.applied_at[FLEET] = len(self.logs[FLEET].records)
         self.add(FLEET, whole, Command(command="mode", name=NAME, mode=mode))  # type: ignore[arg-type]
         for each in weights:
             self.add(each, AutoscalerSet(hpa=hpa, origin="central", mode="enforce", revision=self.revision))
@@ -91,6 +98,19 @@ class Fleet:
             self.decided[name].append(decision)
             if decision.get("wants") is not None:
                 self._write(name, decision)
+
+    def lose(self, name: str, kept: int) -> None:
+        """Lose the state of a partition and its log but for the spec and the newest `kept` records, and rebuild it."""
+        log, first = self.logs[name], self.applied_at[name]
+        tail = Tail(TailHead(log.partition.seq, ""), 0, frozenset())
+        log.partition = Partition.empty(log.partition.number)
+        rest = log.records[max(first + 1, len(log.records) - kept) :]
+        log.partition.apply(len(log.records) - len(rest) - 1, *log.records[first][1:])
+        for record in rest:
+            log.partition.apply(*record)
+        log.partition.take_messages()  # they were sent long ago, or never
+        continue_chain(log.partition, tail)
+        log.add(Restart(reason="state was lost"))
 
     def _write(self, name: str, decision: dict[str, Any]) -> None:
         self.replicas[name] = wanted = decision["wants"]

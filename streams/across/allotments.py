@@ -6,11 +6,14 @@ and the most that it may have. Reports and allotments may be late, lost, repeate
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from msgspec import Struct, structs
 
 from streams.across.division import Shares
 
+KEEP: Final = -1
+"""The replicas of an allotment by which a member keeps what it has: it obeys none of a lower number any more."""
 _FORMER = -1
 """Number of what a member may have under a former spec: a report under the present one takes its place."""
 
@@ -37,11 +40,14 @@ class Account(Struct, frozen=True):
     """What the parent knows of one member: its newest report (None: it has not reported yet), and the allotments from
     the reported number on, oldest first.
 
-    A member that has not reported gets no allotment, so that numbers go on from the one that it reports.
+    A member that has not reported gets no allotment, so that numbers go on from the one that it reports. `fence`: what
+    had been allotted to it is lost, and it counts as one that has not reported until it obeys this number, which is
+    above all lost ones (0: nothing is lost).
     """
 
     report: MemberReport | None = None
     allotted: tuple[Allotment, ...] = ()
+    fence: int = 0
 
     @property
     def counted(self) -> int:
@@ -69,6 +75,10 @@ class Account(Struct, frozen=True):
         """It after a change of the spec: unknown until the member reports under that, and counted as before."""
         return Account(None, (Allotment(_FORMER, self.counted),) if self.counted else ())
 
+    def fenced(self, number: int) -> "Account":
+        """Give it after a loss of state: unknown until the member obeys `number`."""
+        return structs.replace(self.of_new_spec, fence=number)
+
     @property
     def is_moving(self) -> bool:
         """The newest allotment was not obeyed yet, or a write may be in flight, as of the newest report."""
@@ -87,8 +97,8 @@ def obeyed(now: Allotment, received: Allotment) -> Allotment:
 
 
 def booked(account: Account, report: MemberReport) -> Account:
-    """Book a report; one of a lower number than is known says nothing."""
-    if account.report is not None and report.obeys < account.report.obeys:
+    """Book a report; one of a lower number than is known, or than the fence, says nothing."""
+    if report.obeys < (account.fence if account.report is None else account.report.obeys):
         return account
     first = report.obeys + report.has_ended
     return Account(report, tuple([each for each in account.allotted if each.number >= first]))
@@ -101,12 +111,12 @@ def allot(wanted: Shares, accounts: Mapping[str, Account], maximum: int) -> dict
     have more than that, not even to a member that seems to have it: a late report may say so. Where the maximum has
     room for all additions, they go out first, and no more is taken than leaves the sum of `wanted` certain; otherwise,
     members whose share falls give first. A member that is not in `wanted` keeps what it has and is counted. As long as
-    one that is in `wanted` has not reported, what it has is unknown, and nothing is added.
+    one that is in `wanted` has not reported, or what any may have is lost, that is unknown, and nothing is added.
     """
     names = [name for name in sorted(wanted) if accounts[name].report is not None]
     room = maximum - sum([each.counted for each in accounts.values()])
     more = {name: max(0, wanted[name] - accounts[name].counted) for name in names}
-    may_add = room >= 0 and len(names) == len(wanted)
+    may_add = room >= 0 and len(names) == len(wanted) and not any([each.fence for each in accounts.values()])
     is_room_for_all = sum(more.values()) <= room
     spare = sum([accounts[name].certain for name in names]) - sum([wanted[name] for name in names])
     made = dict(accounts)
@@ -138,9 +148,12 @@ def allotted(account: Account, share: int, *, again: bool = False) -> Account:
 
 
 def outstanding(accounts: Mapping[str, Account]) -> list[tuple[str, Allotment]]:
-    """Give the newest allotment of each member that has not reported to obey it: they are sent, and sent again."""
+    """Give the newest allotment of each member that has not reported to obey it, or its fence: they are sent, and sent
+    again.
+    """
     return [
-        (name, account.newest)
+        (name, Allotment(account.fence, KEEP) if account.fence else account.newest)
         for name, account in sorted(accounts.items())
-        if account.allotted and account.report is not None and account.newest.number > account.report.obeys
+        if account.fence
+        or (account.allotted and account.report is not None and account.newest.number > account.report.obeys)
     ]

@@ -1,35 +1,31 @@
 """What is stored of FleetHPAs and CapacityGroups, and of the HPAs that belong to them."""
 
 from functools import cached_property
-from typing import Final
 
 from msgspec import Struct
 
 from schemas.observed import FleetSpec
-from streams.across.allotments import Account
+from streams.across.allotments import KEEP, Account
 from streams.across.spill import MemberRoom
 from streams.hpa.parts import PartObservation, read_part
 
-NO_SHARE: Final = -1
-"""The replicas of a share where nothing is allotted yet."""
-
 
 class ShareRow(Struct, array_like=True, frozen=True, gc=False):
-    """What a FleetHPA has allotted to the HPA in one of its clusters. `replicas`: `NO_SHARE` until the first allotment
-    under this spec.
+    """What a FleetHPA has allotted to the HPA in one of its clusters. `replicas`: `KEEP` until the first allotment
+    under this spec, and where what was allotted is lost.
 
     `is_new`: no evaluation has wanted it yet.
     """
 
     number: int = 0
-    replicas: int = NO_SHARE
+    replicas: int = KEEP
     decision: str = ""
     is_new: bool = False
 
     @property
     def is_allotted(self) -> bool:
         """Whether the whole has allotted a share under this spec."""
-        return self.replicas != NO_SHARE
+        return self.replicas != KEEP
 
 
 class ClaimRow(Struct, array_like=True, frozen=True, gc=False):

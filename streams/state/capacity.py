@@ -80,6 +80,12 @@ def take_group(state: State, body: CapacityGroupSet) -> None:
     state.groups = None
 
 
+def after_loss(state: State) -> None:
+    """Let each group begin anew where what it had allotted is lost: it allots nothing until that has ended."""
+    for name, each in state.row.groups.items():
+        state.row.groups[name] = structs.replace(each, taken_ms=state.now_ms)
+
+
 def _matches(state: State) -> dict[str, CapacityMatch]:
     """Give the groups, compiled; the same object until one of them changes."""
     if state.groups is None:

@@ -318,8 +318,9 @@ def _tell(subject: Subject, observed: Observed, limits_: Limited, name: str, par
         state.messages += capacity.report(
             state, subject.namespace, subject.hpa, subject.settings, pods, replicas, limits_.wanted, cut
         )
-    if row.fleet is not None and subject.standing.mode == "enforce":
-        state.messages += fleet.allotments(row, row.fleet, name, state.now_ms)
+    if row.fleet is not None:
+        is_enforced = subject.standing.mode == "enforce"
+        state.messages += fleet.allotments(row, row.fleet, name, state.now_ms, is_enforced)
     if part is not None:
         _report(state, subject.namespace, row, part, limits_.wanted)
 

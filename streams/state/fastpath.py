@@ -37,6 +37,7 @@ from msgspec import Struct
 
 from schemas.codec import encode
 from schemas.decisions import ShortDecision
+from streams.across.allotments import KEEP
 from streams.hpa.autoscaler import MetricSpec
 from streams.hpa.evaluation import Evaluation, History, MetricEvaluation, Normalization, Status
 from streams.hpa.grouping import Groups
@@ -45,7 +46,6 @@ from streams.hpa.normalize import normalize
 from streams.hpa.observation import MetricReading, Observation, Scale, TargetPods
 from streams.hpa.parts import PartObservation, summed_answers
 from streams.state import records
-from streams.state.acrossrows import NO_SHARE
 from streams.state.clustersettings import Effective
 from streams.state.gather import MetricQuery, asked_of_prometheus, observe_metric, observe_scale, observe_total
 from streams.state.hpastate import Hpa
@@ -87,7 +87,7 @@ def learn(subject: Subject, observed: Observed, evaluation: Evaluation, status: 
         reported = observed.status.get("currentReplicas", 0)
         outcome = _outcome(reported, evaluation.metrics, evaluation.selected_metric, normalization, current)
     share = _share_of(subject.hpa.row)
-    if seen.ambiguous or share == NO_SHARE or (outcome is None and evaluation.path != "belowMin"):
+    if seen.ambiguous or share == KEEP or (outcome is None and evaluation.path != "belowMin"):
         return None
     return Memo(
         subject.autoscaler,

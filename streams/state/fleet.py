@@ -14,7 +14,7 @@ from schemas.decisions import Step
 from schemas.entries import Body, FleetAllotment, FleetReport
 from schemas.keys import FLEET
 from schemas.observed import AutoscalerSet, FleetCluster
-from streams.across.allotments import Account, Allotment, MemberReport, allot, booked, obeyed, outstanding
+from streams.across.allotments import KEEP, Account, Allotment, MemberReport, allot, booked, obeyed, outstanding
 from streams.across.division import Divided, FleetMember, Placement, next_division
 from streams.across.spill import ROOM, MemberRoom, capped, caps_of, next_room
 from streams.hpa.autoscaler import Autoscaler
@@ -74,10 +74,10 @@ def take_allotment(row: HpaRow, body: FleetAllotment) -> bool:
     share = row.share
     if share is None or body.revision != row.revision:
         return False
-    received = Allotment(body.number, body.replicas)
+    received = Allotment(body.number, KEEP if body.replicas is None else body.replicas)
     if obeyed(Allotment(share.number, share.replicas), received) is not received:
         return False
-    row.share = ShareRow(body.number, body.replicas, body.decision, is_new=True)
+    row.share = ShareRow(received.number, received.replicas, body.decision, is_new=True)
     return True
 
 
@@ -132,6 +132,13 @@ def report(row: HpaRow, share: ShareRow, part: PartObservation, now_ms: int, wan
 
 
 # --- the whole --------------------------------------------------------------------------------------------------------
+
+
+def after_loss(fleet: FleetRow, offset: int, now_ms: int) -> FleetRow:
+    """Give what a FleetHPA knows where what it had allotted is lost: nothing, until each cluster obeys this log offset
+    as a number. That is above all former ones, since a record brings at most one allotment to each cluster.
+    """
+    return FleetRow(fleet.spec, now_ms, {name: each.fenced(offset) for name, each in fleet.accounts.items()})
 
 
 def take_report(fleet: FleetRow, revision: int, body: FleetReport, now_ms: int) -> FleetRow:
@@ -235,7 +242,10 @@ def seen_by(
     names = [name for name in fleet.accounts if name in read and fits(read[name], autoscaler)]
     if not names:
         return JoinedObservation(ScaleFailure(NO_REPORT), PodCounts(), (None,) * len(autoscaler.metrics))
-    if any([each.report is None for name, each in fleet.accounts.items() if name not in gone]):
+    left = spilled(fleet, now_ms, period_ms)
+    if any(
+        [each.report is None and name not in (left if each.fence else gone) for name, each in fleet.accounts.items()]
+    ):
         # What they have would be missing in the total, and be taken from the others.
         return JoinedObservation(ScaleFailure(NOT_ALL), PodCounts(), (None,) * len(autoscaler.metrics))
     whole = joined([read[name] for name in names])
@@ -344,18 +354,24 @@ def _member(each: FleetCluster) -> FleetMember:
     return FleetMember(each.name, each.weight, each.min_replicas, each.max_replicas)
 
 
-def allotments(row: HpaRow, fleet: FleetRow, decision: str, now_ms: int) -> list[Message]:
-    """Give the allotments that no report shows to be obeyed yet; they are sent with each decision."""
+def allotments(row: HpaRow, fleet: FleetRow, decision: str, now_ms: int, is_enforced: bool) -> list[Message]:
+    """Give the allotments that no report shows to be obeyed yet; they are sent with each decision. In shadow, those by
+    which a cluster keeps what it has.
+    """
+    made = [
+        (name, each, None if each.replicas == KEEP else each.replicas) for name, each in outstanding(fleet.accounts)
+    ]
     return [
         Message(
             name,
             row.namespace,
             now_ms,
             FleetAllotment(
-                name=row.name, revision=row.revision, number=each.number, replicas=each.replicas, decision=decision
+                name=row.name, revision=row.revision, number=each.number, replicas=replicas, decision=decision
             ),
         )
-        for name, each in outstanding(fleet.accounts)
+        for name, each, replicas in made
+        if is_enforced or replicas is None
     ]
 
 

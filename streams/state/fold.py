@@ -397,9 +397,14 @@ class EntryFold(Folding):
         self.state.row.guardrail_pauses = after_person(self.state.row.guardrail_pauses, body)
 
     def restart(self, body: Restart) -> None:
-        """Memory of windows and scale events was lost."""
+        """Memory of windows, scale events and allotments was lost."""
         self.state.row.restart_offset = self.state.offset
         self.state.row.restart_reason = f"restart: {body.reason}"
+        capacity.after_loss(self.state)
+        for hpa in self.state.hpas.values():
+            if hpa.row.fleet is not None and hpa.applied < self.state.offset:
+                hpa.row.fleet = fleet.after_loss(hpa.row.fleet, self.state.offset, self.now_ms)
+                hpa.dirty = True
 
 
 def _uncounted(_: OverLimitError) -> None:

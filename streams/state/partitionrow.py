@@ -77,7 +77,9 @@ class VersionRow(Struct, array_like=True, frozen=True, gc=False):
 
 
 class GroupRow(Struct, array_like=True, frozen=True, gc=False):
-    """A CapacityGroup, as every partition knows it. `taken_ms`: log time since when there has been one of its name."""
+    """A CapacityGroup, as every partition knows it. `taken_ms`: log time since when there has been one of its name, or
+    since which nothing of that is lost.
+    """
 
     revision: int
     spec: CapacitySpec

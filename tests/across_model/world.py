@@ -5,11 +5,14 @@ restart of the parent or of a member, which sends again what its log holds, is p
 member that is away for long. A write of `/scale` may take for ever; its end is seen only when it was applied or failed.
 
 What is counted: *changes* (of the total, the maximum, the weights, a member that the parent takes for away or back, the
-group deleted and applied again) and *faults* (a write that fails).
+group deleted and applied again), *faults* (a write that fails) and *losses* (of what the parent knew).
 
 A group that was deleted and applied again knows nothing of its members, and allotments of its former self may still be
 on their way. So reports and allotments name the revision of the spec: a member that has the new one ignores what is of
 another, and the parent counts reports of the new one only.
+
+A parent whose state is lost knows nothing of its members either, but their spec is the same, and they go on with what
+it had allotted. A member has lost nothing: the part of its log that has its spec has all that was allotted under it.
 """
 
 from collections.abc import Callable, Iterator
@@ -68,6 +71,7 @@ class State(NamedTuple):
     faults: int
     has_spec: tuple[bool, ...] = (True,) * len(MEMBERS)
     spilled: bool = False
+    losses: int = 0
 
 
 class Rules(NamedTuple):
@@ -80,6 +84,7 @@ class Rules(NamedTuple):
         maximum: the maximum that is allotted under, given what members may have by now.
         waits: the parent adds nothing before each member that is not away has reported.
         revisions: reports and allotments of another revision of the spec are ignored.
+        fences: after a loss the parent counts a member once that obeys a number above all that are lost.
     """
 
     seen: Callable[[Account], Account] = lambda account: account
@@ -88,6 +93,7 @@ class Rules(NamedTuple):
     maximum: Callable[[int, int], int] = lambda maximum, counted: maximum
     waits: bool = True
     revisions: bool = True
+    fences: bool = True
 
 
 def _newest_allotment(account: Account) -> Account:
@@ -109,6 +115,7 @@ MUTATIONS: dict[str, Rules] = {
     "nothing-added-above-the-maximum": Rules(maximum=max),
     "waiting-for-first-reports": Rules(waits=False),
     "revisions": Rules(revisions=False),
+    "fences": Rules(fences=False),
 }
 """The protocol without one of its mechanisms, each of which must break an invariant."""
 
@@ -141,7 +148,12 @@ def again(changes: int, faults: int) -> State:
     return _applied_again(state._replace(sent=(east, frozenset()), shares=shares, spec=TURNED))
 
 
-BEGINNINGS = {"settled": settled, "full": full, "again": again, "spilled": spilled}
+def lost(changes: int, faults: int) -> State:
+    """As `full`, and the state of the parent is lost at any moment, twice."""
+    return full(changes, faults)._replace(losses=2)
+
+
+BEGINNINGS = {"settled": settled, "full": full, "again": again, "spilled": spilled, "lost": lost}
 
 
 def _beginning(had: tuple[int, ...], total: int, changes: int, faults: int) -> State:
@@ -174,6 +186,19 @@ def moves(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
         yield "what the member that is away has is spilled", _wanting(state._replace(spilled=True))
     if state.changes:
         yield from _changes(state._replace(changes=state.changes - 1))
+    if state.losses:
+        yield "the state of the parent is lost", _lost(state._replace(losses=state.losses - 1), rules)
+
+
+def _lost(state: State, rules: Rules) -> State:
+    """The fence is above all numbers that there were, as an offset of the parent's log is."""
+    numbers = [0]
+    for member, account, sent in zip(state.members, state.accounts, state.sent, strict=True):
+        numbers += [member.obeys.number, account.newest.number, account.fence, *(each.number for each in sent)]
+    unknown = Account(fence=max(numbers) + 1 if rules.fences else 0)
+    # One that is away and had never reported is counted from now on.
+    ceiling = state.ceiling if _known(state) else max(state.ceiling, _may(state))
+    return state._replace(accounts=(unknown,) * len(MEMBERS), ceiling=ceiling)
 
 
 def _parent(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
@@ -300,8 +325,8 @@ def _applied_again(state: State) -> State:
 
 
 def _known(state: State) -> bool:
-    """Whether a member that is away has reported: what it has is counted then."""
-    return state.away < 0 or state.accounts[state.away].report is not None
+    """Whether a member that is away has reported, or may have before a loss: what it has is counted then."""
+    return state.away < 0 or state.accounts[state.away].report is not None or state.accounts[state.away].fence > 0
 
 
 def _may(state: State) -> int:
@@ -356,7 +381,8 @@ def check(state: State) -> None:
 
 
 def check_recovery(state: State, rules: Rules) -> None:
-    """Check that without further changes and faults every member has its share within two sync periods.
+    """Check that without further changes and faults every member has its share within two sync periods, and one more
+    after a loss.
 
     Raises ViolationError: it has not.
     """
@@ -367,12 +393,12 @@ def check_recovery(state: State, rules: Rules) -> None:
     for at, member in enumerate(state.members):
         if member.writing >= 0:
             state = _with_member(state, at, member._replace(replicas=member.writing, writing=-1))
-    for _ in range(ROUNDS):
+    for _ in range(ROUNDS + any(each.fence for each in state.accounts)):
         state = _quiet_round(state, rules)
         check(state)
     if any(member.replicas != share for member, share in zip(state.members, state.shares, strict=True)):
         had = [member.replicas for member in state.members]
-        raise ViolationError(f"after two sync periods without a fault the members have {had}, not {state.shares}")
+        raise ViolationError(f"after these sync periods without a fault the members have {had}, not {state.shares}")
 
 
 def _quiet_round(state: State, rules: Rules) -> State:

@@ -17,6 +17,7 @@ LONG = ("nothing-added-above-the-maximum", "writes-in-flight")
         ("full", 0, 1, 250),
         ("settled", 0, 0, 1),
         pytest.param("spilled", 0, 1, 2_000, marks=pytest.mark.slow),
+        pytest.param("lost", 0, 0, 14_000, marks=pytest.mark.slow),
     ],
 )
 def test_every_invariant_holds(begin: str, changes: int, faults: int, states: int) -> None:
@@ -34,7 +35,7 @@ def test_every_invariant_holds_in_the_states_that_come_first(begin: str, most: i
     assert not found.broken, found.path
 
 
-@pytest.mark.parametrize("begin", ["full", "again", "spilled"])
+@pytest.mark.parametrize("begin", ["full", "again", "spilled", "lost"])
 @pytest.mark.parametrize("most", [400, pytest.param(1_500, marks=pytest.mark.slow)])
 def test_every_invariant_holds_far_from_the_beginning(begin: str, most: int) -> None:
     found = walk(world(BEGINNINGS[begin](3, 2)), most=most)
@@ -55,7 +56,8 @@ def test_no_mechanism_is_for_nothing(name: str) -> None:
     if name == "writes-in-flight":  # breadth first, the shortest schedule that breaks it is the 31,414th
         assert walk(world(BEGINNINGS["full"](1, 0), MUTATIONS[name]), most=10_000).broken
     else:
-        begin = BEGINNINGS["again" if name == "revisions" else "full"](1, 0)
+        beginnings = {"revisions": BEGINNINGS["again"](1, 0), "fences": BEGINNINGS["lost"](0, 0)}
+        begin = beginnings.get(name, BEGINNINGS["full"](1, 0))
         assert explore(world(begin, MUTATIONS[name]), most=20_000).broken
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.across.allotments import Account, Allotment, MemberReport, allot, booked, obeyed, outstanding
+from streams.across.allotments import KEEP, Account, Allotment, MemberReport, allot, booked, obeyed, outstanding
 
 
 def _obeying(number: int, replicas: int, most: int | None = None) -> Account:
@@ -100,3 +100,14 @@ def test_while_members_may_have_more_than_the_maximum_one_without_an_allotment_g
     east = Account(MemberReport(5, 1, 3))
     made = allot({"east": 3, "west": 1}, {"east": east, "west": _obeying(1, 1)}, 3)
     assert made["east"] == east
+
+
+def test_what_a_member_may_have_is_unknown_after_a_loss_until_it_obeys_nothing_of_before() -> None:
+    east = _obeying(2, 4).fenced(9)
+    assert outstanding({"east": east}) == [("east", Allotment(9, KEEP))]
+    assert booked(east, MemberReport(8, 7, 7)) == east
+    accounts = {"east": east, "west": _obeying(1, 2)}
+    assert _shares(allot({"west": 5}, accounts, 20))["west"] == 2
+    accounts["east"] = booked(east, MemberReport(9, 4, 4))
+    assert accounts["east"] == Account(MemberReport(9, 4, 4))
+    assert _shares(allot({"east": 5, "west": 5}, accounts, 20)) == {"east": 5, "west": 5}

@@ -13,11 +13,11 @@ from schemas import limits
 from schemas.capacity import CAPACITY, CapacityAllotment, CapacityLimit, CapacityReport
 from schemas.observed import AutoscalerDeleted, AutoscalerSet
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.state.capacity import FORGETS_MS, LASTS_MS
+from streams.state.capacity import FORGETS_MS, LASTS_MS, SETTLES_MS
 from streams.state.fleet import Message
 from streams.state.partition import Partition
 from tests.capacity_kit import GROUP, Ceiling, priority
-from tests.fleet_kit import NAME, NAMESPACE, everything_arrives
+from tests.fleet_kit import NAME, NAMESPACE, PERIOD_MS, everything_arrives
 from tests.laws import examples
 from tests.partition_kit import make_hpa
 
@@ -109,6 +109,15 @@ def test_an_allotment_of_another_revision_or_an_older_number_means_nothing() -> 
         )
         run.add("east", late)
         assert run.claim("east") == before
+
+
+def test_a_group_whose_state_is_lost_allots_nothing_until_what_it_had_allotted_has_ended() -> None:
+    run = _begun(12)
+    run.lose(CAPACITY, 0)
+    run.rest({"east": 200, "west": 900}, SETTLES_MS - 2 * PERIOD_MS)
+    assert run.replicas == {"east": 4, "west": 4}  # the east may not have reported yet, and be unknown
+    run.rest({"east": 200, "west": 900}, 3 * PERIOD_MS)
+    assert run.replicas == {"east": 4, "west": 8}
 
 
 def test_a_group_that_is_deleted_holds_nothing() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from schemas.entries import FleetAllotment, FleetReport
 from schemas.keys import FLEET
 from schemas.observed import AutoscalerDeleted, Command, Heartbeat
+from schemas.settings import Restart
 from streams.state.fleet import Message, away
 from streams.state.partition import Partition
 from tests.fastpath_kit import NEVER, checking, without_fast_path
@@ -245,6 +246,46 @@ def test_a_cluster_that_has_another_revision_is_not_counted_until_it_has_this_on
     assert run.row(FLEET).fleet == before
 
 
+# --- what was allotted is lost ----------------------------------------------------------------------------------------
+
+
+def test_after_a_loss_nothing_is_decided_before_each_cluster_obeys_nothing_of_before() -> None:
+    run = _begun(maximum=8)
+    run.period({"east": 200, "west": 100})
+    run.lose(FLEET, 0)
+    load = {"east": 400, "west": 400}
+    run.deliver = lambda each: [] if isinstance(each.body, FleetAllotment) and each.cluster == "west" else [each]
+    for _ in range(4):
+        run.period(load)
+    assert run.last()["error"].endswith("not all clusters have reported on their replicas yet")
+    assert run.replicas == {"east": 4, "west": 4}
+    assert run.last("east")["reason"] == "the FleetHPA has allotted no share yet"
+    run.deliver = everything_arrives
+    for _ in range(3):
+        run.period(load)
+    assert "error" not in run.last()
+    assert run.row(FLEET).fleet.shares == {"east": 4, "west": 4}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("spills_ms", "east"), [pytest.param(0, 4, id="Keep"), pytest.param(60_000, 8, id="Spill")])
+def test_a_cluster_that_is_away_after_a_loss_may_have_anything_until_it_is_spilled(spills_ms: int, east: int) -> None:
+    run = _begun(maximum=8, away_spill_after_ms=spills_ms)
+    run.away.add("west")
+    run.lose(FLEET, 0)
+    for _ in range(9):
+        run.period({"east": 900, "west": 0})
+    assert run.replicas == {"east": east, "west": 4}
+
+
+def test_after_a_loss_one_in_shadow_goes_on_dividing() -> None:
+    run = _begun(mode="shadow")
+    run.lose(FLEET, 0)
+    for _ in range(4):
+        run.period({"east": 700, "west": 100})
+    assert run.replicas == {"east": 4, "west": 4}
+    assert run.row(FLEET).fleet.shares == {"east": 8, "west": 8}  # type: ignore[union-attr]
+
+
 # --- laws -------------------------------------------------------------------------------------------------------------
 
 
@@ -272,6 +313,22 @@ def test_the_maximum_holds_whatever_becomes_of_messages_and_the_division_is_reac
     assert run.most <= 12
 
 
+@settings(max_examples=examples(8), deadline=None)
+@given(st.integers(0, 2**32))
+def test_the_maximum_holds_also_where_what_was_allotted_is_lost(seed: int) -> None:
+    random, run = Random(seed), _begun(maximum=12, rebalance_after_ms=0)
+    for _ in range(2):
+        _disturbed(random, run, 3)
+        run.lose(FLEET, random.randrange(40))
+    _disturbed(random, run, 3)
+    assert run.most <= 12
+    run.deliver, run.away = everything_arrives, set()
+    for _ in range(7):
+        run.period({"east": 3_000, "west": 3_000})
+    assert run.replicas == {"east": 6, "west": 6}
+    assert run.most <= 12
+
+
 @settings(max_examples=examples(4), deadline=None)
 @example(37462785)  # a cluster becomes away while the others have reported
 @given(st.integers(0, 2**32))
@@ -288,7 +345,9 @@ def test_a_restart_changes_nothing_either_while_replicas_spill(seed: int) -> Non
 
 
 def _is_the_same_after_a_restart(random: Random, run: Fleet) -> None:
-    _disturbed(random, run, 3)
+    _disturbed(random, run, 2)
+    run.logs[FLEET].add(Restart(reason="what was allotted is not known any more"))
+    _disturbed(random, run, 2)
     for name, log in run.logs.items():
         number, cut = log.partition.number, random.randrange(1, len(log.records) - 1)
         whole, restarted, rows = Partition.empty(number), Partition.empty(number), dict[bytes, bytes]()
