@@ -49,10 +49,14 @@ def fold_specs(partition: Partition, record: PlainRecord, entries: Iterable[Fold
     state.row.clock_ms = state.now_ms = max(state.row.clock_ms, timestamp_ms)
     state.row.offset = offset
     state.offset = offset
+    wanted = [
+        (i, entry) for i, entry in enumerate(entries) if isinstance(entry.body, _FOLDED) and _is_of(entry, cluster)
+    ]
+    if not wanted:
+        return
     fold = EntryFold(state)
-    for index, entry in enumerate(entries):
-        if isinstance(entry.body, _FOLDED) and _is_of(entry, cluster):
-            fold.apply(index, entry)
+    for index, entry in wanted:
+        fold.apply(index, entry)
     state.ready_or_due.clear()
     state.views.clear()
 
@@ -63,6 +67,7 @@ def _is_of(entry: FoldedEntry, cluster: str) -> bool:
 
 _CHANGES = (AutoscalerSet, AutoscalerDeleted, AutoscalerList, Command, HandsChanged, BreakerCommand, GuardrailResume)
 """What may change an HPA, so that it is to be compared with what it was before."""
+_READ = (*_FOLDED, *_CHANGES)
 
 
 What = Literal[
@@ -124,8 +129,14 @@ class RevisionReader:
 
     def take(self, record: PlainRecord) -> list[Revision]:
         """The changes that the next record brings. Raises LogError, UnknownEngineError: it cannot be folded."""
+        partition, hpa = self._partition, self._hpa
+        folded = read_record(partition.number, record[0], record[2]).entries
+        # Most records bring samples, which change neither a spec nor a version.
+        if not any(isinstance(entry.body, _READ) and _is_of(entry, hpa.cluster) for entry in folded):
+            fold_specs(partition, record, (), hpa.cluster)
+            return []
         before = self._version
-        found = self._changes(record)
+        found = self._changes(record, folded)
         after = self._version = self._version_now()
         if after == before or _known(self._partition, self._hpa) is None:
             return found
@@ -135,11 +146,11 @@ class RevisionReader:
         state, cluster = self._partition.state, self._hpa.cluster
         return _Version(state.version_of(cluster).partition(" ")[0], state.settings(cluster).rules)
 
-    def _changes(self, record: PlainRecord) -> list[Revision]:
+    def _changes(self, record: PlainRecord, folded: list[FoldedEntry]) -> list[Revision]:
         partition, hpa = self._partition, self._hpa
         offset, _, value = record
-        folded = read_record(partition.number, offset, value).entries
-        if not any(isinstance(entry.body, _CHANGES) for entry in folded):
+        keys = _keys(hpa)
+        if not any(isinstance(entry.body, _CHANGES) and entry.key in keys for entry in folded):
             fold_specs(partition, record, folded, hpa.cluster)
             return []
         before = _known(partition, hpa)
@@ -197,9 +208,14 @@ def _minor(version: str) -> int | None:
         return None
 
 
+def _keys(hpa: HpaId) -> tuple[str, str]:
+    """Of the entries about the HPA's namespace, and about everything."""
+    return hpa.namespace_key, WHOLE_PARTITION_KEY
+
+
 def _entries(value: bytes, hpa: HpaId) -> list[Entry]:
     """What a record says about the HPA's namespace, and about everything."""
-    keys = (hpa.namespace_key, WHOLE_PARTITION_KEY)
+    keys = _keys(hpa)
     return [entry for entry in decode(value, LogRecord).entries if entry.key in keys]
 
 
