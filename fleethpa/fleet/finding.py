@@ -282,6 +282,10 @@ _MOST_NAMED: Final = 5
 """HPAs of one name that an error lists."""
 
 
+_OTHER_TYPES: Final = {"cluster": "fleethpa get clusters", "capacitygroup": "fleethpa capacity --help"}
+"""What shows the types that verbs of HPAs do not take before a name, as in `describe cluster east`."""
+
+
 def no_such_hpa(ref: Ref, known: Iterable[HpaId], namespace: str | None) -> CommandError:
     """The error for a name that no HPA bears, with the nearest that exist."""
     where = "" if ref.namespace else f" in namespace {namespace}" if namespace else ""
@@ -303,7 +307,8 @@ def no_such_hpa(ref: Ref, known: Iterable[HpaId], namespace: str | None) -> Comm
         cause = f"No cluster {ref.cluster} is known; known are {', '.join(clusters) or 'none'}."
         return not_found(f"no HPA {ref}", cause=cause, next_step="fleethpa get clusters")
     cause = _alike(ref.name, [hpa for hpa in listed if ref.cluster in (None, hpa.cluster)])
-    return not_found(f"no HPA {ref}{where}", cause=cause, next_step="fleethpa get hpa -A")
+    step = _OTHER_TYPES.get(ref.name.lower().removesuffix("s"), "fleethpa get hpa -A")
+    return not_found(f"no HPA {ref}{where}", cause=cause, next_step=step)
 
 
 def _alike(text: str, listed: Sequence[HpaId]) -> str:

@@ -92,7 +92,12 @@ _MEANT: Final = {
     **dict.fromkeys(("list", "ls", "show", "top"), "get"),
     **dict.fromkeys(("create", "edit", "patch"), "apply"),
     **dict.fromkeys(("check", "validate"), "lint"),
-    **dict.fromkeys(("logs", "events"), "decisions"),
+    **dict.fromkeys(("diagnose", "health"), "doctor"),
+    **dict.fromkeys(("events", "log", "logs"), "decisions"),
+    **dict.fromkeys(("remove", "rm"), "delete"),
+    "cost": "regret",
+    "who": "history",
+    "why": "explain",
     "scale": "override",
 }
 """Words that other tools have for a command. By its letters `freeze` is nearest to `release`, which gives HPAs away."""

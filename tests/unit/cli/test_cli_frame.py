@@ -68,6 +68,7 @@ def test_help_lists_every_verb_in_a_section(run: Cli) -> None:
         pytest.param(["gte"], 2, "Did you mean `get`?", id="an unknown verb suggests the nearest"),
         pytest.param(["freeze"], 2, "Did you mean `pause`?", id="a word of other tools suggests what it means"),
         pytest.param(["unfreeze"], 2, "Did you mean `resume`?", id="and its opposite"),
+        pytest.param(["why"], 2, "Did you mean `explain`?", id="and a question asked at night"),
         pytest.param(["undo"], 2, "Did you mean `rollback`?", id="so does another"),
         pytest.param(["frobnicate"], 2, "fleethpa --help", id="a verb like none points at the help"),
         pytest.param(["get", "hpa", "--bad"], 2, "No such option", id="an unknown flag is a usage error"),

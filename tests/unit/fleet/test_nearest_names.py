@@ -55,6 +55,8 @@ EAST, WEST = HpaId("east", "shop", "checkout"), HpaId("west", "shop", "checkout"
             "fleethpa get hpa -A",
             id="a namespace",
         ),
+        pytest.param(Ref("cluster"), [EAST], "", "fleethpa get clusters", id="a type that is no HPA"),
+        pytest.param(Ref("CapacityGroup"), [EAST], "", "fleethpa capacity --help", id="another one"),
         pytest.param(
             Ref("api", "shop"),
             [HpaId("east", "web", "public-api-v2"), EAST],
