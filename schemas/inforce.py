@@ -108,6 +108,8 @@ class InForce:
     def __init__(self, settings: Iterable[SettingsSet] = (), time_ms: int = 0) -> None:
         self.settings: dict[str, ClusterSettings] = {}
         """Cluster (or `*`) -> its own settings."""
+        self._merged: dict[str, ClusterSettings] = {}
+        """Cluster -> its settings, made when they are first asked for: an observer asks per namespace and period."""
         self.agents = AgentRegistry()
         self._native_ms: dict[str, int] = {}
         """Cluster (or `*`) -> when its `nativeController` was set last."""
@@ -136,6 +138,7 @@ class InForce:
                 return self._command(cluster, body, namespace) if namespace else self._command(body.cluster, body)
             case SettingsSet() if not namespace and not below_minimum(body.settings):
                 take_settings(self.settings, body)
+                self._merged.clear()
                 if body.settings.native_controller is not None:
                     self._native_ms[body.cluster] = time_ms
                 return InForceChange("settings", body.cluster)
@@ -222,7 +225,10 @@ class InForce:
 
     def of(self, cluster: str) -> ClusterSettings:
         """The settings of a cluster: its own, else those of `*`."""
-        return settings_of(self.settings, cluster)
+        found = self._merged.get(cluster)
+        if found is None:
+            found = self._merged[cluster] = settings_of(self.settings, cluster)
+        return found
 
     def is_frozen(self, cluster: str) -> bool:
         """Whether nothing may be written in a cluster. A frozen fleet is frozen everywhere."""
