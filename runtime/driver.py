@@ -28,6 +28,7 @@ from aiokafka.record.default_records import _DefaultRecordBatchPy
 from aiokafka.record.memory_records import MemoryRecords, _MemoryRecordsPy
 
 from runtime import ending
+from runtime.fetchsessions import SessionClient
 
 EVERY_S = 15.0
 
@@ -269,7 +270,7 @@ class PacedFetcher(fetcher.Fetcher):  # type: ignore[misc]
 
     `fetch_max_wait_ms` becomes the pause from the begin of a fetch that brought less than `fetch_min_bytes` to the
     next. So there are as few fetches while records come, none has to wait longer, and where none comes a broker keeps a
-    fetch for up to IDLE_FACTOR pauses: a fetch names every partition, which costs both ends more than a record does.
+    fetch for up to IDLE_FACTOR pauses. A fetch names what has changed since the one before (`SessionClient`).
 
     The embedded broker, known by creating no topics, keeps a fetch to the end of its wait unless there was a record at
     its begin. It is asked to keep each for one pause.
@@ -280,6 +281,17 @@ class PacedFetcher(fetcher.Fetcher):  # type: ignore[misc]
         self._next_s: dict[int, float] = {}
         self._wait_ms: dict[int, int] = {}
         self._paced: Any = None
+        self._client: Any
+        if self._fetch_min_bytes > 1:
+            self._client = SessionClient(self._client)
+
+    def _get_actions_per_node(self, assignment: Any) -> Any:
+        """Do what the driver's does, which looks at every partition, unless every broker has a fetch to answer first:
+        what has been read since then is asked for when one has answered.
+        """
+        if self._in_flight and self._in_flight.issuperset(each.nodeId for each in self._client.cluster.brokers()):
+            return [], {}, self._fetcher_timeout, False, []
+        return super()._get_actions_per_node(assignment)
 
     async def _proc_fetch_request(self, assignment: Any, node_id: int, request: Any) -> bool:
         """Fetch, when it is time; whether something came. A cancelled one gives nothing, as the driver's."""
@@ -289,6 +301,7 @@ class PacedFetcher(fetcher.Fetcher):  # type: ignore[misc]
             # Whoever has just been assigned partitions may seek soon, which waits for the fetch under way.
             self._paced = assignment
             self._wait_ms.clear()
+            self._client.begin_anew()
         try:
             await asyncio.sleep(self._next_s.get(node_id, 0.0) - time.monotonic())
         except asyncio.CancelledError:

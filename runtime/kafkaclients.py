@@ -40,7 +40,7 @@ LZ4_LEVEL = 1
 FETCH_MAX_WAIT_MS = 100
 FETCH_MIN_BYTES = 524_288
 """A fetch begins so long after one that brought less than this. With less the brokers would answer for each record: a
-fetch names every partition, which costs both ends more than a record does (`runtime.driver.PacedFetcher`).
+fetch and its answer cost both ends more than a record does (`runtime.driver.PacedFetcher`).
 """
 FOLLOWED_BYTES = 4 * 2**20
 """What a reader of a whole topic fetches at once; the driver's 50 MB of a topic that was written faster than it is read

@@ -31,7 +31,9 @@ class Fetches:
         def init(found: Any) -> None:
             found._fetch_max_wait_ms, found._fetch_min_bytes, found._records = PAUSE_MS, least, {}
             connection = SimpleNamespace(_versions=versions)
-            found._client = SimpleNamespace(_conns={(NODE, ConnectionGroup.DEFAULT): connection})
+            cluster = SimpleNamespace(brokers=lambda: [SimpleNamespace(nodeId=NODE)])
+            found._client = SimpleNamespace(_conns={(NODE, ConnectionGroup.DEFAULT): connection}, cluster=cluster)
+            found._in_flight, found._fetcher_timeout = set(), 0.1
 
         async def fetch(found: Any, assignment: object, node_id: int, request: Any) -> bool:
             self.asked.append((request._max_wait_ms, request._min_bytes))
@@ -124,3 +126,15 @@ async def test_a_fetch_that_is_cancelled_in_its_pause_asks_nothing(
     task.cancel()
     assert await task is False
     assert fetches.asked == []
+
+
+def test_no_partition_is_looked_at_while_every_broker_has_a_fetch_to_answer(
+    fetches: Fetches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = fetches.install(monkeypatch, KAFKA, ENOUGH)
+    monkeypatch.setattr(fetcher.Fetcher, "_get_actions_per_node", lambda _, assignment: f"looked at {assignment}")
+    assert found._get_actions_per_node("partitions") == "looked at partitions"
+    found._in_flight.add(NODE + 1)  # a broker that has left
+    assert found._get_actions_per_node("partitions") == "looked at partitions"
+    found._in_flight.add(NODE)
+    assert found._get_actions_per_node("partitions") == ([], {}, 0.1, False, [])
