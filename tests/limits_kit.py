@@ -129,7 +129,7 @@ class Pipeline:
         for _ in range(2):
             state = self.log.partition.state
             for namespace in state.namespaces.values():
-                namespace.dirty = set(range(len(namespace.applied)))
+                namespace.dirty = set(range(namespace.parts))
             for hpa in state.hpas.values():
                 hpa.dirty = True
             rows = {key: len(value) for key, value in self.log.partition.checkpoint()}

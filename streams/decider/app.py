@@ -40,7 +40,7 @@ from streams.decider.strict import StrictTransport
 from streams.decider.tail import Exit, Fence, StandingError, die, leave
 from streams.decider.takes import Takes
 from streams.state.ledger import CoreError, UnknownEngineError
-from streams.state.rowcodec import merge_row, row_partition
+from streams.state.rowcodec import WholeCheckpoints, row_partition
 
 CLOCK_BEHIND_MS = 60_000
 """Log time never runs backwards; a broker's clock further behind it than this stretches every window."""
@@ -59,7 +59,11 @@ def problems(assignment: Assignment, *, recovering: bool) -> list[str]:
 
 
 class RowStore(memory.Store):  # type: ignore[misc]
-    """Faust's memory store, with the rule that the row which has applied more wins."""
+    """Faust's memory store, into which whole checkpoints are put."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._checkpoints = WholeCheckpoints(self.data)
 
     def apply_changelog_batch(self, batch: Iterable[Any], to_key: Any, to_value: Any) -> None:
         """Do nothing: the consumer has merged the rows when it fetched them."""
@@ -67,12 +71,13 @@ class RowStore(memory.Store):  # type: ignore[misc]
     def merge(self, key: bytes, value: bytes | None) -> None:
         """Merge a recovered row or its deletion; another record ends the process, since the state would be wrong."""
         try:
-            merge_row(self.data, key, value)
+            self._checkpoints.take(key, value)
         except (TypeError, ValueError) as error:
             die(Exit.SOFTWARE, f"a changelog record is not a state row: {error!r}", error=error)
 
     async def on_recovery_completed(self, active_tps: set[TP], standby_tps: set[TP]) -> None:
         """Drop rows of partitions that are no longer owned; not on revoke: kept partitions are not read again."""
+        self._checkpoints.forget()
         own = {tp.partition for tp in active_tps}
         for key in [key for key in self.data if row_partition(key) not in own]:
             del self.data[key]

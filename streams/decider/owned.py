@@ -1,8 +1,8 @@
 """One log partition that this worker owns: its state machine, its positions on the topics, and its state rows.
 
-Rows are written in the core's order into one changelog partition, so that a crash leaves a valid prefix. Besides the
-core's rows is one of the adapter, `b"<partition>|d"`: the offset of the last own decision at the time. It is written
-last, so one that is missing or old only makes the next owner read a little more.
+Rows are written in the core's order into one changelog partition, the partition's own row last: without it the others
+do not count. Besides the core's rows is one of the adapter, `b"<partition>|d"`: the offset of the last own decision at
+the time. One that is missing or old only makes the next owner read a little more.
 """
 
 import time
@@ -105,11 +105,9 @@ def written_rows(owned: OwnedPartition) -> Iterator[tuple[bytes, bytes]]:
 async def write_checkpoint(
     owned: OwnedPartition, *, producer: AIOKafkaProducer, topic: str, still_ours: Callable[[], bool]
 ) -> int:
-    """Write the dirty rows of a partition, wait for the broker, give the number of bytes. Stops if no longer owner:
-    what was queued until then is a prefix of the rows.
-    """
+    """Write the dirty rows of a partition, wait for the broker, give the number of bytes. Stops if no longer owner."""
     rows = owned.partition.checkpoint()
-    rows.append(own_row(owned.number, owned.partition.applied_offset, owned.decisions_offset))
+    rows.insert(0, own_row(owned.number, owned.partition.applied_offset, owned.decisions_offset))
     writer = BatchWriter(producer, topic, owned.number)
     for key, value in rows:
         if not still_ours():

@@ -184,7 +184,7 @@ async def _from_archive(
         state = await archived_state(source, number, upto)
         check_reach(source, number, state, kept, tail.newest)
         offset = await decision_offset(consumer, decisions_tp, bounds[decisions_tp], source, state)
-    rows = [*state.rows.items(), own_row(number, state.applied_offset, offset)]
+    rows = [own_row(number, state.applied_offset, offset), *state.rows.items()]
     await _write(number, rows, producer)
     log.info("log partition %d: state up to offset %d from %s", number, state.applied_offset, source.name)
 
@@ -213,7 +213,7 @@ async def _rebuild(
     tail = await _read_tail(consumer, decisions_tp, bounds[decisions_tp])
     tail = tail._replace(newest=head_after(tail.newest, bounds[decisions_tp]))
     continue_chain(partition, tail)
-    rows = [*partition.checkpoint(), own_row(number, partition.applied_offset, tail.offset)]
+    rows = [own_row(number, partition.applied_offset, tail.offset), *partition.checkpoint()]
     await _write(number, rows, producer)
     log.info("log partition %d: rebuilt from offset %d, restart at %d", number, first, restart_at)
 

@@ -52,18 +52,17 @@ class Takes:
             epoch = self._assignment.epoch
             if generation != self._generation():
                 return
-            while records:
-                pending, records = await self._fold(records)
-                if epoch != self._assignment.epoch:
-                    return
-                await self._publish(pending)
-                await self._send_messages()
-                for owned in self._assignment.owned.values():
-                    self._metrics.refolded(owned)
-                due = [owned for owned in self._assignment.owned.values() if owned.partition.due_checkpoint]
-                await self.checkpoint(due)
-                if due:
-                    self._free_memory.give_back()
+            pending = await self._fold(records)
+            if epoch != self._assignment.epoch:
+                return
+            await self._publish(pending)
+            await self._send_messages()
+            for owned in self._assignment.owned.values():
+                self._metrics.refolded(owned)
+            due = [owned for owned in self._assignment.owned.values() if owned.partition.due_checkpoint]
+            await self.checkpoint(due)
+            if due:
+                self._free_memory.give_back()
             await self._assignment.after_take()
 
     async def checkpoint(self, partitions: Iterable[OwnedPartition]) -> None:
@@ -79,15 +78,11 @@ class Takes:
             )
             self._metrics.checkpointed(time.monotonic() - started, written)
 
-    async def _fold(
-        self, records: Sequence[ConsumerRecord]
-    ) -> tuple[list[tuple[OwnedPartition, DecisionRecord]], Sequence[ConsumerRecord]]:
-        """Fold records, as far as no checkpoint must come before the next; give the decisions and the rest."""
+    async def _fold(self, records: Sequence[ConsumerRecord]) -> list[tuple[OwnedPartition, DecisionRecord]]:
+        """Fold records; give the decisions."""
         pending: list[tuple[OwnedPartition, DecisionRecord]] = []
         yielded = time.monotonic()
-        taken = 0
         for record in records:
-            taken += 1
             owned = self._assignment.owned.get(record.partition)
             if owned is None:
                 continue
@@ -95,11 +90,9 @@ class Takes:
             if time.monotonic() - yielded > YIELD_S:
                 await asyncio.sleep(0)
                 yielded = time.monotonic()
-            if owned.partition.checkpoint_now:
-                break
-        self._metrics.took(taken)
+        self._metrics.took(len(records))
         self._assignment.check_partitions()
-        return pending, records[taken:]
+        return pending
 
     async def _publish(self, pending: Sequence[tuple[OwnedPartition, DecisionRecord]]) -> None:
         if not pending:

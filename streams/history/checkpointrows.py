@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from streams.state.ledger import StateError
 from streams.state.partition import Partition
 from streams.state.partitionrow import IndexRow, PartitionRow
-from streams.state.rowcodec import applied_offset, decode_row, encode_row, index_key, partition_key, wins
+from streams.state.rowcodec import WholeCheckpoints, applied_offset, decode_row, encode_row, index_key, partition_key
 
 
 class NewestCheckpoint:
@@ -79,9 +79,7 @@ class NewestCheckpoint:
     def _take_piece(self, key: bytes, value: bytes) -> None:
         piece = decode_row(key, value)
         if isinstance(piece, IndexRow) and self.own is not None:
-            # What a later record removed is still there at this checkpoint.
-            still = {name: -1 for name, at in piece.gone.items() if at > self.own.offset}
-            self._want({name.encode(): written for name, written in (still | piece.written).items()})
+            self._want({name.encode(): written for name, written in piece.written.items()})
 
 
 def without(rows: dict[bytes, bytes], own: PartitionRow, lost: set[bytes]) -> dict[bytes, bytes]:
@@ -92,7 +90,7 @@ def without(rows: dict[bytes, bytes], own: PartitionRow, lost: set[bytes]) -> di
         piece = decode_row(key, rows[key]) if key in rows else IndexRow()
         if isinstance(piece, IndexRow):
             left = {name: offset for name, offset in piece.written.items() if name.encode() not in lost}
-            found[key] = encode_row(written, IndexRow(left, piece.gone))
+            found[key] = encode_row(written, IndexRow(left))
     return found
 
 
@@ -105,20 +103,15 @@ class OldestCheckpoint:
     """
 
     def __init__(self, number: int, least: int) -> None:
-        self.number = number
+        self.number, self._least = number, least
         self.rows: dict[bytes, bytes] = {}
-        self._least = least
-        self._since: dict[bytes, bytes] = {}
+        self._checkpoints = WholeCheckpoints(self.rows)
 
     def take(self, key: bytes, value: bytes | None) -> bool:
         """Take a record; False: no later one can matter."""
-        if not value or not wins(value, self._since.get(key) or self.rows.get(key)):
+        self._checkpoints.take(key, value)
+        if not value or key != partition_key(self.number):
             return True
-        self._since[key] = value
-        if key != partition_key(self.number):
-            return True
-        self.rows |= self._since
-        self._since.clear()
         return applied_offset(value) < self._least or not restorable(self.number, self.rows)
 
 

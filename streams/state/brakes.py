@@ -150,7 +150,6 @@ def budget_left(subject: Subject, way: Way) -> Left | None:
         subject.hpa.row.budget,
         budgets=settings.budgets,
         now_ms=state.now_ms,
-        offset=state.offset,
         period_ms=settings.sync_period_ms,
     )
 

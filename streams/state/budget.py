@@ -2,14 +2,12 @@
 
 What an HPA removed, added and asked for is in its own row (`BudgetEntry`), each entry with the log offset at which it
 was made. A `BudgetBook` adds these up per namespace and cluster. It is never stored: after a restore it is made again
-from the rows, and entries of a row that is ahead of the log are read only when the log reaches them, so that what an
-evaluation sees depends on the log alone. Counts are replicas, times are log time in Unix milliseconds.
+from the rows. Counts are replicas, times are log time in Unix milliseconds.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
-from heapq import heappop, heappush
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
@@ -188,30 +186,15 @@ class BudgetBook:
             lambda: defaultdict(partial(_Scope, counts_ready=True))
         )
         """Cluster -> namespace -> its part in the cluster's sums."""
-        self._coming: list[tuple[int, HpaId, int, BudgetEntry]] = []
-        """Entries of rows that are ahead of the log: (offset, HPA, index within its row, entry)."""
 
-    def load(self, rows: list[tuple[HpaId, tuple[BudgetEntry, ...]]], offset: int) -> None:
-        """Make the sums again from the rows of all HPAs, as of log offset `offset`."""
+    def load(self, rows: list[tuple[HpaId, tuple[BudgetEntry, ...]]]) -> None:
+        """Make the sums again from the rows of all HPAs."""
         entries = [(entry.offset, hpa, index, entry) for hpa, known in rows for index, entry in enumerate(known)]
-        for each in sorted(entries, key=lambda item: item[:3]):
-            if each[0] <= offset:
-                self._add(each[1], each[3])
-            else:
-                heappush(self._coming, each)
+        for _, hpa, _, entry in sorted(entries, key=lambda item: item[:3]):
+            self.add(hpa, entry)
 
     def add(self, hpa: HpaId, entry: BudgetEntry) -> None:
         """Count what an HPA has just changed or asked for."""
-        self._advance(entry.offset, hpa)
-        self._add(hpa, entry)
-
-    def _advance(self, offset: int, hpa: HpaId) -> None:
-        """Count the entries of rows ahead of the log that come before the visit of an HPA at an offset."""
-        while self._coming and self._coming[0][:2] < (offset, hpa):
-            _, other, _, entry = heappop(self._coming)
-            self._add(other, entry)
-
-    def _add(self, hpa: HpaId, entry: BudgetEntry) -> None:
         for scope in (
             self._clusters[hpa.cluster],
             self._parts[hpa.cluster][hpa.namespace],
@@ -237,15 +220,7 @@ class BudgetBook:
                 del known[key]
 
     def left(
-        self,
-        way: Way,
-        hpa: HpaId,
-        own: tuple[BudgetEntry, ...],
-        *,
-        budgets: Budgets,
-        now_ms: int,
-        offset: int,
-        period_ms: int,
+        self, way: Way, hpa: HpaId, own: tuple[BudgetEntry, ...], *, budgets: Budgets, now_ms: int, period_ms: int
     ) -> Left | None:
         """Say what an HPA may remove or add now; None: no budget bounds it.
 
@@ -254,10 +229,8 @@ class BudgetBook:
 
         Args:
             own: the HPA's own entries.
-            offset: of the record that is applied.
             period_ms: the sync period.
         """
-        self._advance(offset, hpa)
         asking = _Asking(way, hpa, own, now_ms, period_ms)
         of_namespace, of_cluster = budgets.of(way, hpa.namespace)
         found: list[Left] = []
@@ -322,17 +295,13 @@ def _count(entry: BudgetEntry, way: Way) -> int:
     return entry.removed if way == "removal" else entry.added
 
 
-def trimmed(entries: tuple[BudgetEntry, ...], oldest_ms: int, oldest_offset: int) -> tuple[BudgetEntry, ...]:
+def trimmed(entries: tuple[BudgetEntry, ...], oldest_ms: int) -> tuple[BudgetEntry, ...]:
     """Drop entries that no evaluation after a checkpoint reads; the newest dropped one would say the size, so it stays.
 
-    Args:
-        oldest_ms: log time of the checkpoint before this one.
-        oldest_offset: its log offset.
+    `oldest_ms`: log time of the checkpoint before this one.
     """
     first_ms = oldest_ms - ENTRIES_KEPT_MS
     kept = 0
-    while (
-        kept + 1 < len(entries) and entries[kept + 1].time_ms < first_ms and entries[kept + 1].offset <= oldest_offset
-    ):
+    while kept + 1 < len(entries) and entries[kept + 1].time_ms < first_ms:
         kept += 1
     return entries[kept:]

@@ -130,7 +130,7 @@ def _completion(
 def look_at(state: State, hpa: Hpa) -> list[Draft]:
     """Do what is due for an HPA now and plan its next visit."""
     namespace = state.namespace(hpa.id.cluster, hpa.id.namespace)
-    if hpa.row.gone or state.holds(hpa, namespace):
+    if hpa.row.gone:
         hpa.outcome = None
         state.schedule.plan(hpa)
         return []
@@ -225,7 +225,7 @@ def plan_sampled(state: State) -> None:
         namespace = state.namespace(name.cluster, name.namespace)
         settings = state.settings(name.cluster)
         floor_ms, row = settings.sample_floor_ms, hpa.row
-        if floor_ms is None or state.holds(hpa, namespace) or row.deleted or len(row.ratios) != len(hpa.queries):
+        if floor_ms is None or row.deleted or len(row.ratios) != len(hpa.queries):
             continue
         if hpa.autoscaler is None or asked_mode(namespace, name.name, settings) == "off":
             continue

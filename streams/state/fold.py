@@ -87,7 +87,8 @@ class EntryFold(Folding):
         if not self.state.admits(cluster, name, is_sample):
             return
         self.namespace = namespace = self.state.namespace(cluster, name)
-        if namespace.idle_ms and not is_sample and namespace.open():
+        if namespace.idle_ms and not is_sample:
+            namespace.touch()
             namespace.idle_ms = 0
         if type(body) is not FoldedAnswers:
             body = fitted(body, name, self._over_limit)
@@ -157,11 +158,6 @@ class EntryFold(Folding):
         namespace, position = self.namespace, self.position()
         for point in body.points:
             key, name = rates.series_key(point), rates.series_name(point)
-            if namespace.has_samples(name):
-                # Its sample may be newer than this record: whether this one counted then is not seen from it.
-                if namespace.took_sample(key, name):
-                    self.state.notify(namespace, key)
-                continue
             row = rates.fold_point(namespace.samples(key).get(name), point, position, self.now_ms)
             if row is None:
                 namespace.count_ignored("sample not newer than the one before, or older than an hour")
@@ -252,7 +248,7 @@ class EntryFold(Folding):
         """A wanted write ended: only the first outcome per decision counts; its scale is the newest observation."""
         namespace, state = self.namespace, self.state
         hpa = self._hpa(body.name)
-        if hpa is not None and not state.holds(hpa, namespace):
+        if hpa is not None:
             pending = hpa.row.pending
             wanted = None if pending is None else (pending.decision, pending.uid)
             if hpa.outcome is None and wanted == (body.decision, body.uid):
@@ -309,9 +305,9 @@ class EntryFold(Folding):
             hpa.dirty = True
 
     def _live(self, name: str) -> Hpa | None:
-        """Give an HPA of the namespace whose row is to take this record; None: there is none."""
+        """Give an HPA of the namespace that has not been forgotten; None: there is none."""
         hpa = self._hpa(name)
-        return None if hpa is None or hpa.row.gone or self.state.holds(hpa, self.namespace) else hpa
+        return None if hpa is None or hpa.row.gone else hpa
 
     def _hpa(self, name: str) -> Hpa | None:
         return self.state.hpas.get(HpaId(self.namespace.cluster, self.namespace.name, name))
@@ -383,7 +379,7 @@ class EntryFold(Folding):
         hpa = self.state.hpas.get(HpaId(cluster, native.namespace, native.name))
         if namespace is None or hpa is None or hpa.row.gone or hpa.row.deleted or hpa.row.origin != "central":
             return
-        if hpa.applied < self.state.offset and hpa.row.status is not None:
+        if hpa.row.status is not None:
             hpa.row.status = status_after(hpa.row.status, native)
             hpa.dirty = True
 
@@ -402,7 +398,7 @@ class EntryFold(Folding):
         self.state.row.restart_reason = f"restart: {body.reason}"
         capacity.after_loss(self.state)
         for hpa in self.state.hpas.values():
-            if hpa.row.fleet is not None and hpa.applied < self.state.offset:
+            if hpa.row.fleet is not None:
                 hpa.row.fleet = fleet.after_loss(hpa.row.fleet, self.state.offset, self.now_ms)
                 hpa.dirty = True
 

@@ -82,8 +82,8 @@ class Folding:
         if held == session:
             return True
         if starts_list or (not held and not in_list):
-            if namespace.open():
-                namespace.listed[watch] = session
+            namespace.touch()
+            namespace.listed[watch] = session
             return True
         namespace.count_ignored(f"{watch} of a session that has not begun with a full list")
         return False
@@ -99,9 +99,9 @@ class Folding:
             sessions[f"{namespace.cluster}/{watch}"] = ObserverSession(body.session, self.now_ms, known.ignored)
             before = namespace.watches.get(watch, WatchRow(body.session))
             reported_ms = before.reported_ms if problem and before.session == body.session else self.now_ms
-            if namespace.open():
-                reason = body.reasons.get(watch, "") if problem else ""
-                namespace.watches[watch] = WatchRow(body.session, reported_ms, problem, reason, self.now_ms)
+            namespace.touch()
+            reason = body.reasons.get(watch, "") if problem else ""
+            namespace.watches[watch] = WatchRow(body.session, reported_ms, problem, reason, self.now_ms)
         if not body.watches and not body.problems:
             self._release(body.session)
         elif body.kubernetes and body.kubernetes != self.state.version_of(namespace.cluster):
@@ -227,14 +227,10 @@ def _take_hpa(fold: Folding, body: AutoscalerSet, mark: str) -> None:
     if not namespace.takes_hpa(key, entry):
         return
     hpa = fold.state.hpa(HpaId(namespace.cluster, namespace.name, name))
-    if not fold.state.holds(hpa, namespace):
-        if namespace.is_hidden(key):
-            hpa.row.hidden, hpa.dirty = orjson.dumps(body.hpa), True
-        else:
-            _take_row(fold, hpa, body)
+    if namespace.is_hidden(key):
+        hpa.row.hidden, hpa.dirty = orjson.dumps(body.hpa), True
     else:
-        # After a crash the row may be ahead of its namespace: its scale is known from this record on, not before.
-        fold.state.refresh(hpa)
+        _take_row(fold, hpa, body)
     namespace.enter_hpa(key, entry)
     if body.mode is not None:
         _set_command(fold, name, body.mode, None)
@@ -258,9 +254,9 @@ def _take_row(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
         _change_hpa(fold, hpa, body)
     except (ValueError, KeyError, TypeError) as error:
         # Ingest lets only valid specs pass; one that is not must not stop the partition.
-        if fold.namespace.open():
-            text = shortened(str(error), TEXT)
-            fold.namespace.held.refuse(limits.UNUSABLE_HPA, 0, f"{hpa.id.name}: {text}", fold.now_ms)
+        fold.namespace.touch()
+        text = shortened(str(error), TEXT)
+        fold.namespace.held.refuse(limits.UNUSABLE_HPA, 0, f"{hpa.id.name}: {text}", fold.now_ms)
     else:
         hpa.row.hidden = hidden
 
@@ -290,7 +286,7 @@ def _change_hpa(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
 
 def _register_nothing(fold: Folding, hpa: Hpa) -> None:
     """Register no selector: a new or deleted HPA takes no part in the overlap check until it reads its scale."""
-    hpa.register(2 * fold.state.offset, "")
+    hpa.register(fold.state.offset, "")
 
 
 def autoscaler_deleted(fold: Folding, body: AutoscalerDeleted) -> None:
@@ -318,7 +314,7 @@ def _delete_hpa(fold: Folding, name: str, origin: Origin, uid: str = "") -> None
     hpa = fold.state.hpa(HpaId(namespace.cluster, namespace.name, name))
     if uid and uid != known.uid:
         return
-    if not fold.state.holds(hpa, namespace) and not hpa.row.gone:
+    if not hpa.row.gone:
         if namespace.is_hidden(key):
             hpa.row.hidden, hpa.dirty = b"", True
         elif hpa.row.hidden:
@@ -354,8 +350,7 @@ def autoscaler_list(fold: Folding, body: AutoscalerList) -> None:
     progress = namespace.hpa_list.after(body.list_id, body.chunk, fold.place())
     for hpa in body.hpas:
         _take_hpa(fold, AutoscalerSet(hpa=hpa, session=body.session), progress.mark)
-    if not namespace.open():
-        return
+    namespace.touch()
     namespace.hpa_list = progress
     _add_rivals(namespace, body.rivals, is_first=body.chunk == 0)
     if body.chunk == body.chunks - 1:
@@ -367,7 +362,7 @@ def autoscaler_list(fold: Folding, body: AutoscalerList) -> None:
 
 
 def _add_rivals(namespace: Namespace, rivals: Iterable[dict[str, Any]], *, is_first: bool) -> None:
-    """Take the rivals of a chunk of a full list, of which this may be the first; `open` was called before."""
+    """Take the rivals of a chunk of a full list, of which this may be the first."""
     if is_first:
         _release_rivals(namespace, namespace.rivals_coming)
         namespace.rivals_coming = []
@@ -388,7 +383,7 @@ def _end_rivals(namespace: Namespace, is_whole: bool) -> None:
 
 def _release_rivals(namespace: Namespace, rivals: Iterable[dict[str, Any]]) -> None:
     less = sum([encoded_size(rival) for rival in rivals])
-    namespace.held.add(limits.ROW_RIVALS, FIRST_ROW, namespace.offset, -less)
+    namespace.held.add(limits.ROW_RIVALS, FIRST_ROW, -less)
 
 
 def _remove_unlisted(fold: Folding, mark: str) -> None:
@@ -409,8 +404,6 @@ def command(fold: Folding, body: Command) -> None:
 
 def _set_command(fold: Folding, name: str, mode: Mode | None, pauses: dict[str, Pause] | None) -> None:
     namespace = fold.namespace
-    if not namespace.open():
-        return
     old_mode, old_pauses = namespace.commands.get(name, (None, {}))
     if pauses is None and mode != "enforce":  # an override ends with the mode in which it has its effect
         old_pauses = {kind: each for kind, each in old_pauses.items() if kind != OVERRIDE}

@@ -2,7 +2,6 @@
 hour.
 
 When is a function of the log alone, so every fold forgets the same at the same record, after any checkpoints.
-Whether a namespace is forgotten is read from its part 0 only, which is never ahead of its other parts after a crash.
 After a gap in the log of `LONG_MS` or more nothing is forgotten until the next hour: nothing could be reported
 during it.
 """
@@ -54,22 +53,21 @@ def _expire(namespace: Namespace) -> None:
             _expire_part(namespace, query, part, oldest_ms)
     for key, samples in list(namespace.series.items()):
         for name in [name for name, sample in samples.items() if sample.time_ms < oldest_ms]:
-            if namespace.touch_of(limits.ROW_SAMPLES, spread_over(name)):
-                namespace.drop_sample(key, name)
+            namespace.touch_of(limits.ROW_SAMPLES, spread_over(name))
+            namespace.drop_sample(key, name)
     for question in [key for key, arrival in namespace.arrivals.items() if arrival.started_ms < oldest_ms]:
         limit, row = limit_of_arrival(question), row_of_question(question)
-        if namespace.touch_of(limit, row):
-            del namespace.arrivals[question]
-            namespace.held.add(limit, row, namespace.offset, -encoded_size(question))
+        namespace.touch_of(limit, row)
+        del namespace.arrivals[question]
+        namespace.held.add(limit, row, -encoded_size(question))
 
 
 def _expire_part(namespace: Namespace, query: QueryKey, part: int, oldest_ms: int) -> None:
     """Drop what is too old of a part of the answers to a query."""
     at = row_of_answer(query, part)
-    if not namespace.touch_of(limits.ROW_ANSWERS, at):
-        return
+    namespace.touch_of(limits.ROW_ANSWERS, at)
     old = [row for row in namespace.answers[query] if row.part == part and row.time_ms < oldest_ms]
-    namespace.held.add(limits.ROW_ANSWERS, at, namespace.offset, -answers_size(old))
+    namespace.held.add(limits.ROW_ANSWERS, at, -answers_size(old))
     kept = tuple([row for row in namespace.answers[query] if row not in old])
     if kept:
         namespace.answers[query] = kept
@@ -85,9 +83,7 @@ def forget(fold: Folding) -> None:
     for hpa in [hpa for hpa in state.hpas.values() if _is_past(state, hpa)]:
         del state.hpas[hpa.id]
         state.budget.drop(hpa.id)
-        if hpa.row.uid:
-            state.former[hpa.id] = hpa
-            state.removed[hpa.key.decode()] = state.offset
+        state.index.remove(hpa.key.decode())
     hpas: dict[str, list[Hpa]] = {}
     for hpa in state.hpas.values():
         hpas.setdefault(f"{hpa.id.cluster}/{hpa.id.namespace}", []).append(hpa)
@@ -179,12 +175,7 @@ def _forget_native(fold: Folding, clusters: set[str]) -> None:
 
 
 def _forget_scales(state: State, namespace: Namespace) -> None:
-    """Forget the scales that no HPA names and that were not seen for an hour.
-
-    If part 0 has this record, so has each part that it changed, and `by_target` may be of a later one.
-    """
-    if namespace.has_record:
-        return
+    """Forget the scales that no HPA names and that were not seen for an hour."""
     old = [
         target
         for target, scale in namespace.scales.items()
@@ -205,7 +196,8 @@ def _forget_commands(state: State, namespace: Namespace) -> None:
         if is_old or kept != (mode, pauses):
             namespace.put_command(name, (None, {}) if is_old else kept)
     unused = {name: since_ms for name, since_ms in unused.items() if name in namespace.commands}
-    if unused != namespace.unused and namespace.open():
+    if unused != namespace.unused:
+        namespace.touch()
         namespace.unused = unused
 
 
@@ -214,20 +206,18 @@ def _is_idle(state: State, namespace: Namespace) -> bool:
     if namespace.directory or namespace.commands:
         return False
     if namespace.idle_ms:
-        kept_ms = IDLE_KEPT_MS if namespace.listed else LONG_MS
-        return state.now_ms - namespace.idle_ms >= kept_ms and namespace.open()
-    if namespace.open():
-        namespace.idle_ms = state.now_ms
+        return state.now_ms - namespace.idle_ms >= (IDLE_KEPT_MS if namespace.listed else LONG_MS)
+    namespace.touch()
+    namespace.idle_ms = state.now_ms
     return False
 
 
 def _remove(state: State, namespace: Namespace, hpas: Iterable[Hpa]) -> None:
-    """Remove a namespace; tombstones, and rows that are ahead of the log, are entered into what comes in its place."""
+    """Remove a namespace; tombstones are entered into what comes in its place."""
     state.drop_namespace(namespace)
-    parts = len(namespace.applied)
-    for part in range(parts):
-        key = namespace_row_key(state.row.number, namespace.cluster, namespace.name, stored_part(part, parts))
-        state.removed[key.decode()] = state.offset
+    for part in range(namespace.parts):
+        stored = stored_part(part, namespace.parts)
+        state.index.remove(namespace_row_key(state.row.number, namespace.cluster, namespace.name, stored).decode())
     for hpa in hpas:
         hpa.watched = ()
         state.add(hpa.id, hpa)

@@ -1,8 +1,7 @@
 """How many bytes a namespace holds of each kind, in each of its rows and in all: running sums, and what is refused.
 
 The sums follow from what is stored, so that they are counted anew when rows are read back. A limit concerns one kind in
-one row, since a row of a namespace may be ahead of the others after a crash: what is taken must depend on the log only.
-Sizes are upper bounds of MessagePack without compression, whose result depends on the library.
+one row. Sizes are upper bounds of MessagePack without compression, whose result depends on the library.
 """
 
 from collections.abc import Sequence
@@ -12,13 +11,11 @@ import msgspec
 from schemas import limits
 from schemas.limits import Limit
 from schemas.observed import Pod
-from streams.state.namespacekeys import FIRST_ROW
 from streams.state.rows import (
     SPLIT_PARTS,
     AnswerRow,
     DirectoryEntry,
     DirectoryKey,
-    Growth,
     RefusedRow,
     SampleRow,
     ScaleRow,
@@ -36,8 +33,6 @@ _SECOND_SIDE = {limits.ROW_PODS.what, limits.ROW_SAMPLES.what, limits.ROW_SERIES
 """What is in the second part of a namespace of two."""
 _STEP = 128
 _NAME_SHOWN = 253
-MOST_GROWTHS = 1_000
-"""With so many records since the last checkpoint that changed the size of one row, the next one does not wait."""
 
 
 def encoded_size(value: object) -> int:
@@ -118,12 +113,8 @@ class Held:
         self.sums: dict[tuple[str, int], int] = {}
         """(kind, row) -> bytes; rows as if the namespace had many."""
         self.bytes = self.hpas = 0
-        self.growths: dict[tuple[int, int], list[Growth]] = {}
-        """(side, row) -> since the checkpoint before."""
         self.refused: dict[int, dict[str, RefusedRow]] = {}
         """By stored part, limit -> what was not stored."""
-        self.is_full = False
-        """Rows hold so much of the time since the last checkpoint that the next one comes before another record."""
         self.unsettled_bytes = self.unsettled_hpas = self.unsettled_lives = 0
         """What this record added and the sums of the cluster do not contain yet."""
 
@@ -136,65 +127,15 @@ class Held:
         """Whether so many bytes may be added; what does not grow always may be replaced."""
         return more <= 0 or (room.bytes > 0 and self.sums.get((limit.what, row), 0) + more <= limit.most)
 
-    def add(self, limit: Limit, row: int, offset: int, more: int, own: int = 0, hpas: int = 0) -> None:
-        """Count what is added (negative: removed) with the record at an offset."""
-        if not (more or own or hpas):
-            return
+    def add(self, limit: Limit, row: int, more: int, own: int = 0, hpas: int = 0) -> None:
+        """Count what is added (negative: removed)."""
         self.sums[limit.what, row] = self.sums.get((limit.what, row), 0) + more
         self.bytes += more + own
         self.hpas += hpas
         self.unsettled_bytes += more + own
         self.unsettled_hpas += hpas
-        self._note(Growth(offset, side_of(limit), row, more + own, hpas))
-
-    def begin_life(self, offset: int) -> None:
-        """Note that the record at an offset is the first that names the namespace."""
-        self.unsettled_lives += 1
-        self._note(Growth(offset, 0, FIRST_ROW, 0, 0, 1))
-
-    def end_life(self, offset: int) -> list[Growth]:
-        """Give what a namespace that comes in the place of this one has to remember: all of this one is forgotten.
-
-        Sums are read in an order of their own: rows that were read back have made them in another one.
-        """
-        for (what, row), size in sorted(self.sums.items()):
-            if size:
-                self._note(Growth(offset, int(what in _SECOND_SIDE), row, -size, 0))
-        self._note(Growth(offset, 0, FIRST_ROW, 0, -self.hpas, -1))
-        return [each for some in self.growths.values() for each in some]
-
-    def lives_before(self, offset: int) -> int:
-        """Say whether (1 or 0) a namespace that lives was known before the record at an offset."""
-        return 1 - sum([each.lives for each in self.growths.get((0, FIRST_ROW), ()) if each.offset >= offset])
-
-    def _note(self, more: Growth) -> None:
-        growths = self.growths.setdefault((more.side, more.row), [])
-        if growths and growths[-1].offset == more.offset:
-            last = growths.pop()
-            sums = (last.bytes + more.bytes, last.hpas + more.hpas, last.lives + more.lives)
-            growths.append(Growth(*more[:3], *sums))
-        else:
-            growths.append(more)
-            self.is_full |= len(growths) > MOST_GROWTHS
-
-    def growths_of(self, part: int, parts: int) -> list[Growth]:
-        """What a part has to remember."""
-        return [each for key, some in self.growths.items() if part_of(*key, parts) == part for each in some]
-
-    def load_growths(self, growths: Sequence[Growth]) -> None:
-        """Take in what a part remembers."""
-        for growth in growths:
-            self.growths.setdefault((growth.side, growth.row), []).append(growth)
 
     def refuse(self, limit: Limit, part: int, name: str, now_ms: int) -> None:
         """Note what is not stored."""
         refused = self.refused.setdefault(part, {})
         refused[limit.what] = refused_again(refused.get(limit.what), name, now_ms)
-
-    def forget_growths(self, written: set[int], parts: int, offset: int) -> None:
-        """Drop what no recovery can ask for: it begins after the log offset of the checkpoint before."""
-        for key, some in list(self.growths.items()):
-            if part_of(*key, parts) in written:
-                self.growths[key] = [each for each in some if each.offset > offset]
-                if not self.growths[key]:
-                    del self.growths[key]

@@ -24,7 +24,6 @@ from streams.state.memo import Memo
 from streams.state.rowcodec import hpa_key
 from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, TargetName
 
-_REMEMBERED_UIDS = 16
 _NO_TARGET: TargetName = ("", "", "")
 SCHEDULE_ANNOTATION = "fleethpa.io/schedule"
 OWN_ANNOTATIONS = ("fleethpa.io/budget", "fleethpa.io/fallback", SCHEDULE_ANNOTATION, UNITS_ANNOTATION)
@@ -36,7 +35,6 @@ class Hpa:
 
     __slots__ = (
         "_rules",
-        "applied",
         "autoscaler",
         "awaits",
         "deadline",
@@ -58,11 +56,10 @@ class Hpa:
         "watched",
     )
 
-    def __init__(self, partition: int, row: HpaRow, applied: int = NOTHING_APPLIED) -> None:
+    def __init__(self, partition: int, row: HpaRow) -> None:
         self.row = row
         self.id = row.id
         self.key = hpa_key(partition, row.id)
-        self.applied = applied
         cluster, namespace, name = row.id
         self.headers: tuple[tuple[str, bytes], ...] = (
             _source_header(cluster),
@@ -173,8 +170,6 @@ class Hpa:
     def _be_born(self, uid: str, hpa: dict[str, Any]) -> None:
         """Start a new object: it has its own status, but keeps the windows and scale events stored under its name."""
         row = self.row
-        if row.uid and row.uid != uid:
-            row.former_uids = remembered(row.former_uids, row.uid)
         row.uid = uid
         row.deleted, row.gone, row.gone_ms = False, False, 0
         row.status, row.native_moves, row.written, row.shadow_status = None, (), None, {}
@@ -215,7 +210,6 @@ class Hpa:
             namespace=old.namespace,
             name=old.name,
             uid=old.uid,
-            former_uids=old.former_uids,
             registered=old.registered,
             restart_seen=old.restart_seen,
             gone=True,
@@ -237,35 +231,16 @@ class Hpa:
         """One of fleethpa's own annotations of the object; empty if it has none of this name."""
         return self.row.annotations.get(name, "")
 
-    def register(self, at: int, selector: str, restart_offset: int = NOTHING_APPLIED) -> None:
+    def register(self, offset: int, selector: str, restart_offset: int = NOTHING_APPLIED) -> None:
         """Record from which offset on the overlap check knows which pod selector (empty: none)."""
-        registered = self.row.registered
-        if registered:
-            since, known = registered[-1]
-            if known == selector and (not selector or since // 2 >= restart_offset):
-                return
-        elif not selector:
-            return
-        registered.append((at, selector))
+        since, known = self.row.registered
+        if known != selector or (selector and since < restart_offset):
+            self.row.registered = offset, selector
 
-    def registered_at(self, offset: int, asker: HpaId, restart_offset: int) -> str:
-        """Give the pod selector that an evaluation of `asker` at `offset` knows of this HPA; empty: none."""
-        limit = 2 * offset + (self.id < asker)
-        for since, selector in reversed(self.row.registered):
-            if since <= limit:
-                return selector if since // 2 >= restart_offset else ""
-        return ""
-
-    def trim(self, oldest_offset: int) -> None:
-        """Drop registrations that no evaluation after `oldest_offset` can ask for."""
-        registered = self.row.registered
-        while len(registered) > 1 and registered[1][0] <= 2 * oldest_offset + 1:
-            del registered[0]
-
-
-def remembered(uids: tuple[str, ...], uid: str) -> tuple[str, ...]:
-    """Add a uid to the former ones; the oldest are forgotten."""
-    return (*uids[1 - _REMEMBERED_UIDS :], uid)
+    def registered_selector(self, restart_offset: int) -> str:
+        """Give the pod selector that the overlap check knows of this HPA since the newest restart; empty: none."""
+        since, selector = self.row.registered
+        return selector if since >= restart_offset else ""
 
 
 def _labels(hpa: dict[str, Any]) -> Any:

@@ -1,12 +1,12 @@
 """Number decisions, chain them by hash, compare them with those already published; the errors that stop a partition."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 
 import msgspec
 from msgspec import Struct, structs
 
-from schemas.decisions import FULL_TYPE, SHORT_TYPE, Decision, ShortDecision
+from schemas.decisions import FULL_TYPE, SHORT_TYPE, Decision, ShortDecision, links_of
 
 
 class CoreError(Exception):
@@ -76,13 +76,6 @@ class Draft(Struct, frozen=True, gc=False):
     """The JSON of `body` with the number 0 and nothing before it, where that is known."""
 
 
-class _Place(msgspec.Struct):
-    id: str
-    seq: int
-    prev: str
-
-
-_PLACE = msgspec.json.Decoder(_Place)
 _NO_PLACE = b'"seq":0,"prev":""'
 
 
@@ -95,23 +88,18 @@ def _numbered(value: bytes, seq: int, prev: str) -> bytes:
 class Ledger:
     """The decisions of one log record: `seq` and `prev` go on from those of the record before."""
 
-    def __init__(self, seq: int, prev: str, standing: Mapping[str, bytes], is_ahead: Callable[[str], bool]) -> None:
+    def __init__(self, seq: int, prev: str, standing: Mapping[str, bytes]) -> None:
         self.seq = seq
         self.prev = prev
         self._standing = standing
-        self._places = sorted(
-            (_PLACE.decode(value) for value in standing.values()), key=lambda place: place.seq, reverse=True
-        )
-        self._is_ahead = is_ahead
-        """Whether a decision id belongs to an HPA row that has this record already."""
+        self._places = sorted(map(links_of, standing.values()), key=lambda place: place.seq, reverse=True)
 
     def enter(self, draft: Draft) -> DecisionRecord | None:
         """Give a decision its number; None if it is already published.
 
         Raises DivergenceError: another record was published in its place.
         """
-        if self._places:
-            self._pass_others(draft.id)
+        self._expect(draft.id)
         self.seq += 1
         body = draft.body
         # The draft is given up here: a copy of its forty fields would cost as much as encoding them.
@@ -127,16 +115,14 @@ class Ledger:
         return None if standing is not None else self._record(draft, value)
 
     def close(self) -> None:
-        """End the record: any other published decision must belong to an HPA whose row is ahead."""
-        self._pass_others("")
+        """End the record. Raises DivergenceError: a published decision of it was not made again."""
+        self._expect("")
 
-    def _pass_others(self, upto: str) -> None:
-        while self._places and self._places[-1].id != upto:
-            place = self._places.pop()
-            value = self._standing[place.id]
-            if place.seq != self.seq + 1 or place.prev != self.prev or not self._is_ahead(place.id):
-                raise DivergenceError(f"decision {place.id} is on the topic but was not made a second time", value, b"")
-            self.seq, self.prev = place.seq, sha256(value).hexdigest()
+    def _expect(self, made: str) -> None:
+        if self._places and self._places[-1].id != made:
+            id_ = self._places[-1].id
+            what = f"decision {id_} is on the topic but was not made a second time"
+            raise DivergenceError(what, self._standing[id_], b"")
 
     def _record(self, draft: Draft, value: bytes) -> DecisionRecord:
         headers = [

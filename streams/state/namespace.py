@@ -1,7 +1,6 @@
 """The state of one namespace while its partition is assigned. How its rows are made and read: `rowcodec`.
 
-Every change goes to a part of the namespace. A part that is ahead of the log (its row was written before a crash, later
-rows were not) ignores what it already has; `begin` names the record that is being applied.
+Every change goes to a part of the namespace, which is stored with the next checkpoint.
 """
 
 from collections.abc import Iterable, Mapping
@@ -62,8 +61,6 @@ from streams.state.rows import (
 EXPIRY_SLOTS = 60
 """What is too old in a namespace is dropped once a minute of log time, in one of so many seconds."""
 _NO_LIMIT = Room(limits.CLUSTER_BYTES.most, limits.CLUSTER_HPAS.most)
-_MOST_TAKEN_BYTES = 32 * 1024
-"""With so many bytes of the series of which one row took samples, the next checkpoint does not wait."""
 _EMPTY_MAP: Mapping[str, SampleRow] = {}
 
 
@@ -74,10 +71,10 @@ class Namespace:
         self.cluster = cluster
         self.name = name
         self.key = f"{cluster}/{name}"
-        self.applied = [NOTHING_APPLIED]
+        self.parts = 1
         self.dirty: set[int] = set()
-        self.ahead = False
-        """Some part already has the record that is being applied: no HPA is evaluated, none was changed."""
+        """The parts that have changed since the last checkpoint."""
+        self.is_stored = False
         self.offset = NOTHING_APPLIED
         self.now_ms = 0
         self.born = NOTHING_APPLIED
@@ -92,11 +89,7 @@ class Namespace:
         """What is kept of the answers to a query (`rates.in_force`): of one that came whole, this one."""
         self.series: dict[SeriesKey, dict[str, SampleRow]] = {}
         self.arrivals: dict[MetricKey, Arrival] = {}
-        self.taken: dict[int, dict[tuple[int, SeriesKey], None]] = {}
-        """Row, as if there were many -> (log offset, series) of which it took a sample since the checkpoint before."""
-        self._taken_bytes: dict[int, int] = {}
-        """Row -> bytes of what was noted there since the last checkpoint."""
-        self.pod_lists: list[ListProgress] = [ListProgress()]
+        self.pod_list = ListProgress()
         self.directory: dict[DirectoryKey, DirectoryEntry] = {}
         self.hpa_list = ListProgress()
         self.rivals: list[dict[str, Any]] = []
@@ -122,67 +115,48 @@ class Namespace:
         self.registered: dict[str, Names[str]] = {}
         """Selector -> HPAs for which the overlap check has known it at some time."""
 
-    # --- which part, and whether it has the record already ------------------------------------------------------------
+    # --- its parts ----------------------------------------------------------------------------------------------------
 
-    def begin(self, offset: int, now_ms: int = 0) -> bool:
-        """Start applying a record; False: all parts have it."""
+    def begin(self, offset: int, now_ms: int = 0) -> None:
+        """Start applying a record."""
         self.offset, self.now_ms = offset, now_ms
-        self.ahead = max(self.applied) >= offset
-        return not self.ahead or self.applied[0] < offset
 
     @property
     def is_known(self) -> bool:
         """Something of it is or will be stored: it was reported, or given an HPA or a command."""
-        return bool(self.dirty) or max(self.applied) != NOTHING_APPLIED
+        return bool(self.dirty) or self.is_stored
 
     def split(self, parts: int) -> None:
         """Keep so many parts from now on; all of them are to be written."""
-        self.applied = [self.applied[0]] * parts
-        self.pod_lists = [self.pod_lists[-1]] * parts
+        self.parts = parts
         self.dirty = set(range(parts))
 
     def part_of(self, limit: limits.Limit, row: int) -> int:
         """Give the part in which something is kept. `row`: its row while the namespace has many."""
-        return part_of(side_of(limit), row, len(self.applied))
+        return part_of(side_of(limit), row, self.parts)
 
-    def touch_of(self, limit: limits.Limit, row: int) -> bool:
-        """Mark the part in which something is kept as changed; False: it already has this record."""
-        return self._touch(self.part_of(limit, row))
+    def touch_of(self, limit: limits.Limit, row: int) -> None:
+        """Mark the part in which something is kept as changed."""
+        self.dirty.add(self.part_of(limit, row))
 
-    def _touch(self, part: int) -> bool:
-        """Mark a part as changed; False: it already has this record."""
-        if self.ahead and self.applied[part] >= self.offset:
-            return False
-        self.dirty.add(part)
-        return True
-
-    def open(self) -> bool:
-        """Mark part 0 as changed; False: it already has this record."""
-        return self._touch(0)
-
-    @property
-    def has_record(self) -> bool:
-        """Whether part 0 has the record that is being applied."""
-        return self.ahead and self.applied[0] >= self.offset
-
-    def open_view(self) -> bool:
-        """Mark the part with the view as changed; False: it already has this record."""
-        return self._touch(self.view_part)
+    def touch(self) -> None:
+        """Mark part 0 as changed."""
+        self.dirty.add(0)
 
     @property
     def view_part(self) -> int:
         """Part in which `view` is kept."""
-        return 0 if len(self.applied) == 1 else 1
+        return 0 if self.parts == 1 else 1
 
     def count_ignored(self, why: str) -> None:
         """Count an entry that was not applied."""
-        if self._touch(0):
-            self.ignored[why] = self.ignored.get(why, 0) + 1
+        self.touch()
+        self.ignored[why] = self.ignored.get(why, 0) + 1
 
     def takes(self, limit: limits.Limit, row: int, name: str, more: int) -> bool:
         """Count what is to be stored in a part that was touched; False: it is over a limit, which is noted."""
         if self.held.has_room(limit, row, more, self.room):
-            self.held.add(limit, row, self.offset, more)
+            self.held.add(limit, row, more)
             return True
         over = limit if self.room.bytes > 0 else limits.CLUSTER_BYTES
         self.held.refuse(over, self.part_of(limit, row), name, self.now_ms)
@@ -193,11 +167,10 @@ class Namespace:
     def put_pod(self, pod: Pod) -> None:
         """Add a pod or take over its change."""
         row = spread_over(pod.name)
-        part = self.part_of(limits.ROW_PODS, row)
-        old = self.pods.get(pod.name)
-        mark = self.pod_lists[part].mark
-        if old == PodEntry(pod, mark) or not self._touch(part):
+        old, mark = self.pods.get(pod.name), self.pod_list.mark
+        if old == PodEntry(pod, mark):
             return
+        self.touch_of(limits.ROW_PODS, row)
         if old is not None:
             self.pods[pod.name] = PodEntry(old.pod, mark)
         if old is None or old.pod != pod:
@@ -210,9 +183,10 @@ class Namespace:
     def drop_pod(self, name: str) -> None:
         """Remove a pod and its pushed samples."""
         row = spread_over(name)
-        if name not in self.pods or not self.touch_of(limits.ROW_PODS, row):
+        if name not in self.pods:
             return
-        self.held.add(limits.ROW_PODS, row, self.offset, -pod_size(self.pods[name].pod))
+        self.touch_of(limits.ROW_PODS, row)
+        self.held.add(limits.ROW_PODS, row, -pod_size(self.pods[name].pod))
         del self.pods[name]
         self.membership.drop(name)
         for key in [key for key, samples in self.series.items() if name in samples]:
@@ -224,44 +198,33 @@ class Namespace:
         row = self.series[key].pop(name)
         if not self.series[key]:
             del self.series[key]
-        self.held.add(limits.ROW_SAMPLES, spread_over(name), self.offset, -sample_size(key, name, row))
+        self.held.add(limits.ROW_SAMPLES, spread_over(name), -sample_size(key, name, row))
 
     def list_pods(self, chunk: PodList, place: str) -> None:
         """Apply a chunk of a full list at a place in the log; the last one removes the pods that no chunk named."""
-        last = chunk.chunk == chunk.chunks - 1
-        whole: set[int] = set()
-        for part in range(len(self.applied)):
-            progress = self.pod_lists[part].after(chunk.list_id, chunk.chunk, place)
-            if self._touch(part):
-                self.pod_lists[part] = progress
-                if last and progress.next_chunk == chunk.chunks:
-                    whole.add(part)
+        progress = self.pod_list = self.pod_list.after(chunk.list_id, chunk.chunk, place)
+        self.touch()
         for pod in chunk.pods:
             self.put_pod(pod)
-        stale = [name for name, entry in self.pods.items() if self._is_unlisted(name, entry, whole)] if whole else []
-        for name in sorted(stale):
-            self.drop_pod(name)
-        for part in whole:
-            self.pod_lists[part] = ListProgress()
-
-    def _is_unlisted(self, name: str, entry: PodEntry, parts: set[int]) -> bool:
-        part = self.part_of(limits.ROW_PODS, spread_over(name))
-        return part in parts and entry.mark != self.pod_lists[part].mark
+        if chunk.chunk == chunk.chunks - 1 and progress.next_chunk == chunk.chunks:
+            for name in sorted(name for name, entry in self.pods.items() if entry.mark != progress.mark):
+                self.drop_pod(name)
+            self.pod_list = ListProgress()
 
     # --- answers and samples ----------------------------------------------------------------------------------------
 
     def put_answer(self, query: QueryKey, row: AnswerRow) -> None:
         """Take an answer, or a part of one; it replaces the answer before when all its parts have come."""
         kept = self.answers.get(query, ())
-        if row.parts == 1 and len(kept) == 1 and kept[0].parts == 1 and len(self.applied) <= SPLIT_PARTS:
+        if row.parts == 1 and len(kept) == 1 and kept[0].parts == 1 and self.parts <= SPLIT_PARTS:
             # A whole answer replaces a whole one, nearly always of the same size: no need to say in which of many rows.
             more = answer_size(row) - answer_size(kept[0])
-            if self._touch(0) and (not more or self._takes_answer(query, row_of_answer(query, 0), more)):
+            self.touch()
+            if not more or self._takes_answer(query, row_of_answer(query, 0), more):
                 self.answers[query] = (row,)
             return
         at = row_of_answer(query, row.part)
-        if not self.touch_of(limits.ROW_ANSWERS, at):
-            return
+        self.touch_of(limits.ROW_ANSWERS, at)
         before = tuple([each for each in kept if each.part == row.part])
         after = with_part(before, row)
         more = answers_size(after) - answers_size(before)
@@ -284,51 +247,26 @@ class Namespace:
     def put_sample(self, key: SeriesKey, name: str, row: SampleRow) -> bool:
         """Replace a pushed sample; False: it is over a limit."""
         at = spread_over(name)
-        if not self.touch_of(limits.ROW_SAMPLES, at):
-            return True
+        self.touch_of(limits.ROW_SAMPLES, at)
         old = self.series.get(key, _EMPTY_MAP).get(name)
         more = sample_size(key, name, row) - (0 if old is None else sample_size(key, name, old))
         if not self.takes(limits.ROW_SAMPLES, at, name, more):
             return False
         self.series.setdefault(key, {})[name] = row
-        # Also before there are many rows: one that is written while a crash ends the split may be ahead of the others.
-        taken = self.taken.setdefault(at, {})
-        if (self.offset, key) not in taken:
-            taken[self.offset, key] = None
-            size = self._taken_bytes[at] = self._taken_bytes.get(at, 0) + sum(map(len, key)) + 16
-            self.held.is_full |= size > _MOST_TAKEN_BYTES
         return True
-
-    def has_samples(self, name: str) -> bool:
-        """Tell whether the part of a pod's samples already has the record that is being applied."""
-        return self.ahead and self.applied[self.part_of(limits.ROW_SAMPLES, spread_over(name))] >= self.offset
-
-    def took_sample(self, key: SeriesKey, name: str) -> bool:
-        """Tell whether that part took a sample of this series from the record."""
-        return (self.offset, key) in self.taken.get(spread_over(name), ())
-
-    def forget_taken(self, offset: int) -> None:
-        """Drop what no recovery can ask for: it begins after the log offset of the checkpoint before."""
-        is_split = len(self.applied) > SPLIT_PARTS
-        for row, taken in list(self.taken.items()):
-            if not is_split or row in self.dirty:
-                self.taken[row] = {each: None for each in taken if each[0] > offset}
-                self._taken_bytes.pop(row, None)
-                if not self.taken[row]:
-                    del self.taken[row]
 
     def put_arrival(self, key: MetricKey, arrival: Arrival) -> None:
         """Note when an answer or sample came."""
         limit = limit_of_arrival(key)
-        if key in self.arrivals and len(self.applied) <= SPLIT_PARTS:
-            if self._touch(self.part_of(limit, FIRST_ROW)):
-                self.arrivals[key] = arrival
+        if key in self.arrivals and self.parts <= SPLIT_PARTS:
+            self.touch_of(limit, FIRST_ROW)
+            self.arrivals[key] = arrival
             return
         row = row_of_question(key)
-        if self.touch_of(limit, row):
-            more = 0 if key in self.arrivals else encoded_size(key)
-            if self.takes(limit, row, "/".join(key), more):
-                self.arrivals[key] = arrival
+        self.touch_of(limit, row)
+        more = 0 if key in self.arrivals else encoded_size(key)
+        if self.takes(limit, row, "/".join(key), more):
+            self.arrivals[key] = arrival
 
     # --- autoscalers and scales -------------------------------------------------------------------------------------
 
@@ -345,8 +283,7 @@ class Namespace:
 
     def takes_hpa(self, key: DirectoryKey, entry: DirectoryEntry) -> bool:
         """Whether an HPA is within the limits. One that is not is noted; what is known of it already stays."""
-        if not self.open():
-            return True
+        self.touch()
         old = self.directory.get(key)
         more = hpa_size(key, entry) - (0 if old is None else hpa_size(key, old))
         grows = more > 0 or entry.own > (0 if old is None else old.own)
@@ -365,24 +302,24 @@ class Namespace:
 
     def enter_hpa(self, key: DirectoryKey, entry: DirectoryEntry) -> None:
         """Add an HPA to the directory."""
-        if not self.open():
-            return
+        self.touch()
         old = self.directory.get(key)
         if old is None or old.target != entry.target:
             self.drivers = object()
         self._leave_target(key)
         self._uncount_hpa(key)
         self.directory[key] = entry
-        self.held.add(limits.ROW_HPAS, FIRST_ROW, self.offset, hpa_size(key, entry), entry.own, 1)
+        self.held.add(limits.ROW_HPAS, FIRST_ROW, hpa_size(key, entry), entry.own, 1)
         self.join_target(entry.target, key)
 
     def _uncount_hpa(self, key: DirectoryKey) -> None:
         if (old := self.directory.get(key)) is not None:
-            self.held.add(limits.ROW_HPAS, FIRST_ROW, self.offset, -hpa_size(key, old), -old.own, -1)
+            self.held.add(limits.ROW_HPAS, FIRST_ROW, -hpa_size(key, old), -old.own, -1)
 
     def leave_hpa(self, key: DirectoryKey) -> None:
         """Remove an HPA from the directory."""
-        if key in self.directory and self.open():
+        if key in self.directory:
+            self.touch()
             self.drivers = object()
             self._leave_target(key)
             self._uncount_hpa(key)
@@ -404,22 +341,21 @@ class Namespace:
     def put_scale(self, target: TargetName, row: ScaleRow) -> None:
         """Replace the observation of a scale."""
         at = row_of_question(target)
-        if self.touch_of(limits.ROW_SCALES, at):
-            old = self.scales.get(target)
-            more = scale_size(target, row) - (0 if old is None else scale_size(target, old))
-            if self.takes(limits.ROW_SCALES, at, "/".join(target), more):
-                self.scales[target] = row
+        self.touch_of(limits.ROW_SCALES, at)
+        old = self.scales.get(target)
+        more = scale_size(target, row) - (0 if old is None else scale_size(target, old))
+        if self.takes(limits.ROW_SCALES, at, "/".join(target), more):
+            self.scales[target] = row
 
     def drop_scale(self, target: TargetName) -> None:
         """Forget the observation of a scale."""
         at = row_of_question(target)
-        if self.touch_of(limits.ROW_SCALES, at):
-            self.held.add(limits.ROW_SCALES, at, self.offset, -scale_size(target, self.scales.pop(target)))
+        self.touch_of(limits.ROW_SCALES, at)
+        self.held.add(limits.ROW_SCALES, at, -scale_size(target, self.scales.pop(target)))
 
     def put_command(self, name: str, command: tuple[Mode | None, dict[str, Pause]]) -> None:
         """Replace mode and pauses of an HPA or of the namespace; nothing of both: they are forgotten."""
-        if not self.open():
-            return
+        self.touch()
         old, is_empty = self.commands.get(name), command == (None, {})
         size = 0 if is_empty else encoded_size((name, command))
         more = size - (0 if old is None else encoded_size((name, old)))

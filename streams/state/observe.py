@@ -23,12 +23,6 @@ from streams.state.rows import NOTHING_APPLIED, ScaleRow
 from streams.state.samples import State
 from streams.state.timing import as_of
 
-_FEW = 32
-_MANY_BYTES = 64 * 1024
-"""Selectors that an HPA has had since the last checkpoint but one stay in its row: with so many bytes of them the next
-checkpoint is made at once.
-"""
-
 
 class Subject(Struct, frozen=True, gc=False):
     """One HPA at one log record, and what is in force for it."""
@@ -187,17 +181,13 @@ def sharing_pods(state: State, namespace: Namespace, hpa: Hpa, selector: str, po
 
 def _is_registered(state: State, namespace: Namespace, hpa: Hpa, name: str, selector: str) -> bool:
     other, shown = state.hpas.get(hpa.id._replace(name=name)), namespace.shown(name)
-    # The origin is taken from the directory, because the other's row may be ahead of the log after a crash.
     if other is None or shown is None or shown.origin != hpa.row.origin:
         # A central HPA in shadow compares itself with the cluster's own: neither may stop the other by being there.
         return False
-    return other.registered_at(state.offset, hpa.id, state.row.restart_offset) == selector
+    return other.registered_selector(state.row.restart_offset) == selector
 
 
 def register(state: State, namespace: Namespace, hpa: Hpa, selector: str) -> None:
     """Register a target's selector, which is well-formed, for the overlap check."""
-    hpa.register(2 * state.offset + 1, selector, state.row.restart_offset)
-    registered = hpa.row.registered
-    if len(registered) > _FEW and sum(len(text) for _, text in registered) > _MANY_BYTES:
-        state.checkpoint_now = True
+    hpa.register(state.offset, selector, state.row.restart_offset)
     namespace.register(selector, hpa.id.name)

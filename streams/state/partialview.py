@@ -1,8 +1,8 @@
 """The partial view: pods or metrics of a namespace that vanish or fall together are not believed.
 
 The view is compared with the last four sync periods; while it is partial, scale-downs in the namespace are held for
-half an hour at most. It is read from the namespace alone (HPA rows may be ahead after a crash), so that it depends on
-the log only. Counts are pods or answers, totals are metric values in milli, times are log time in Unix milliseconds.
+half an hour at most. Counts are pods or answers, totals are metric values in milli, times are log time in Unix
+milliseconds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -83,8 +83,7 @@ def _within(sights: dict[str, _Sight]) -> dict[str, _Sight]:
 
 def look_at_view(namespace: Namespace, now_ms: int, period_ms: int, age_limit_ms: int) -> None:
     """Compare what is seen of a namespace now with what was seen before, and hold or release its scale-downs."""
-    if not namespace.open_view():
-        return
+    namespace.dirty.add(namespace.view_part)
     view = namespace.view
     sights = _within({sight.key: sight for sight in _sights(namespace, now_ms, period_ms, age_limit_ms)})
     if view.since_ms and now_ms - view.since_ms >= LONGEST_HOLD_MS:

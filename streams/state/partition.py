@@ -1,13 +1,13 @@
 """One partition of the log: apply records, make decisions, write and read checkpoints.
 
 PURE: the decisions are a function of the records (offset, timestamp, value), and do not depend on how records are
-grouped or which valid prefix of a checkpoint's rows was restored.
+grouped or which checkpoint was restored.
 """
 
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 
-from schemas.decisions import ENGINE, uid_of
+from schemas.decisions import ENGINE
 from schemas.keys import HpaId
 from schemas.topics import MAX_ROW_BYTES
 from streams.state import rowcodec
@@ -69,14 +69,14 @@ class Partition:
 
     @classmethod
     def restore(cls, number: int, stored: Mapping[bytes, bytes]) -> "Partition":
-        """Read a partition back from its rows: any prefix of a checkpoint's rows over the rows of the one before.
+        """Read a partition back from the rows of its newest checkpoint (`rowcodec.WholeCheckpoints`).
 
         Args:
             number: partition of the log.
-            stored: newest rows by key; deleted ones and those of other partitions are ignored.
+            stored: rows by key; deleted ones and those of other partitions are ignored.
 
         Raises:
-            StateError: a row is missing, unreadable, or older than the partition row says.
+            StateError: a row is missing, unreadable, or older than the index says.
             UnknownEngineError: the rows were made under an engine that this version lacks.
         """
         own = {key: value for key, value in stored.items() if value and key.startswith(b"%d|" % number)}
@@ -204,7 +204,7 @@ class Partition:
             state.ready_or_due.add(hpa.id)
         if only is not None:
             state.ready_or_due &= {only}
-        ledger = Ledger(state.row.seq, state.row.prev, standing, self._is_ahead)
+        ledger = Ledger(state.row.seq, state.row.prev, standing)
         decisions = []
         for name in sorted(state.ready_or_due):
             for draft in look_at(state, state.hpas[name]):
@@ -217,130 +217,87 @@ class Partition:
         state.messages += capacity_turns(state)
         return decisions
 
-    def _is_ahead(self, decision: str) -> bool:
-        """Say whether a decision belongs to an HPA whose row already contains the record."""
-        uid = uid_of(decision)
-        offset = self.state.offset
-        return any(
-            hpa.applied >= offset and (uid == hpa.row.uid or uid in hpa.row.former_uids)
-            for hpa in self.state.hpas.values()
-        )
-
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
     @property
-    def checkpoint_now(self) -> bool:
-        """A checkpoint must be made before the next record, so that no row becomes too large."""
-        return self.state.checkpoint_now
-
-    @property
     def due_checkpoint(self) -> bool:
-        """15 s of log time or 2,000 records have passed since the last checkpoint, or it must be made now."""
+        """15 s of log time or 2,000 records have passed since the last checkpoint."""
         row = self.state.row
-        if self.checkpoint_now or self._since_checkpoint >= CHECKPOINT_EVERY_RECORDS:
+        if self._since_checkpoint >= CHECKPOINT_EVERY_RECORDS:
             return True
         return self._since_checkpoint > 0 and row.clock_ms - row.checkpoint_ms >= CHECKPOINT_EVERY_MS
 
     def checkpoint(self) -> list[tuple[bytes, bytes]]:
         """Give the changed rows in the order in which they must be written, and count them as written.
 
-        HPA rows, namespace rows, index, partition row, then the deletion of rows that the checkpoint before named as
-        gone (`rowcopies.DELETED`): any prefix of them can be restored from, together with the rows before.
+        HPA rows, namespace rows, index, partition row: with it the checkpoint counts. Then the deletion (`DELETED`) of
+        the rows that it does not name.
         """
         row, index = self.state.row, self.state.index
         if self._last_value:
             row.last_hash, self._last_value = sha256(self._last_value).digest(), b""
-        settled = index.settled()
         if row.clock_ms // WHOLE_EVERY_MS != row.checkpoint_ms // WHOLE_EVERY_MS:
             for namespace in self.state.namespaces.values():
                 if namespace.dirty:
-                    # A part that is ahead of the log, after a crash, says so until the log has caught up with it.
-                    namespace.dirty |= {at for at, applied in enumerate(namespace.applied) if applied <= row.offset}
+                    namespace.dirty = set(range(namespace.parts))
         written = [*self._hpa_rows(), *self._namespace_rows()]
         for key, _ in written:
             index.write(key.decode(), row.offset)
-        self._remove_former({key for key, _ in written})
         written += [(key, rowcodec.encode_row(row.offset, piece)) for key, piece in index.pieces(row)]
         row.checkpoint_ms = row.clock_ms
-        self.state.checkpoint_offset, self.state.checkpoint_now = row.offset, False
         self._since_checkpoint = 0
         written.append((rowcodec.partition_key(row.number), rowcodec.encode_row(row.offset, row)))
-        kept = {key for key, _ in written}
-        return [*written, *((key, DELETED) for each in settled if (key := each.encode()) not in kept)]
-
-    def _remove_former(self, written: set[bytes]) -> None:
-        state = self.state
-        for key, offset in state.removed.items():
-            kind, rest = rowcodec.row_kind(key.encode())
-            hpa = state.hpas.get(rowcodec.hpa_of_key(rest)) if kind == "h" else None
-            # An HPA that was named again but not taken has no row.
-            came_back = hpa is not None and hpa.applied != NOTHING_APPLIED if kind == "h" else key.encode() in written
-            if not came_back:
-                state.index.remove(key, offset)
-        state.forget_removed()
+        return [*written, *((key.encode(), DELETED) for key in index.take_leftovers())]
 
     def _hpa_rows(self) -> Iterator[tuple[bytes, bytes]]:
-        offset = self.state.row.offset
-        for hpa in self.state.hpas_to_store():
-            hpa.trim(self.state.checkpoint_offset)
+        row = self.state.row
+        for _, hpa in sorted((name, hpa) for name, hpa in self.state.hpas.items() if hpa.dirty):
             if hpa.row.budget:
-                hpa.row.budget = trimmed(hpa.row.budget, self.state.row.checkpoint_ms, self.state.checkpoint_offset)
-            hpa.dirty, hpa.applied = False, offset
-            yield hpa.key, rowcodec.encode_row(offset, hpa.row)
+                hpa.row.budget = trimmed(hpa.row.budget, row.checkpoint_ms)
+            hpa.dirty = False
+            yield hpa.key, rowcodec.encode_row(row.offset, hpa.row)
 
     def _namespace_rows(self) -> Iterator[tuple[bytes, bytes]]:
         for key in sorted(self.state.namespaces):
             namespace = self.state.namespaces[key]
             if namespace.dirty:
                 self.state.tidy(namespace)
-                namespace.forget_taken(self.state.checkpoint_offset)
-                parts = len(namespace.applied)
-                namespace.held.forget_growths(namespace.dirty, parts, self.state.checkpoint_offset)
                 yield from self._rows_of(namespace)
 
     def _rows_of(self, namespace: Namespace) -> Iterator[tuple[bytes, bytes]]:
         offset, number = self.state.row.offset, self.state.row.number
-        # All parts begin at the offset of the split: none may be ahead of it then.
-        may_split = max(namespace.applied) <= offset
-        if len(namespace.applied) < SPLIT_PARTS and may_split:
+        if namespace.parts < SPLIT_PARTS:
             namespace.split(SPLIT_PARTS)
         made = [(part, rowcodec.encode_row(offset, row)) for part, row in rows_of_namespace(namespace, namespace.dirty)]
         too_large = any(len(value) > MAX_ROW_BYTES for _, value in made)
-        if len(namespace.applied) == SPLIT_PARTS and too_large and may_split:
+        if namespace.parts == SPLIT_PARTS and too_large:
+            # Nothing is read any more from the row of a namespace of few parts that one of many does not have.
+            self.state.index.remove(_part_key(number, namespace, SPLIT_PARTS - 1).decode())
             namespace.split(PARTS)
-            _forget_part_of_few(self.state, namespace)
             rows = rows_of_namespace(namespace, namespace.dirty)
             made = [(part, rowcodec.encode_row(offset, row)) for part, row in rows]
         for part, value in made:
-            namespace.applied[part] = offset
             yield _part_key(number, namespace, part), value
-        namespace.dirty = set()
+        namespace.dirty, namespace.is_stored = set(), True
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
         """Give all rows as the checkpoints until now wrote them; call it right after one, while nothing has changed."""
-        row = self.state.row
+        row, written = self.state.row, self.state.index.written
         for hpa in self.state.hpas.values():
-            if hpa.applied != NOTHING_APPLIED:
-                yield hpa.key, rowcodec.encode_row(hpa.applied, hpa.row)
+            if (applied := written.get(hpa.key.decode())) is not None:
+                yield hpa.key, rowcodec.encode_row(applied, hpa.row)
         for namespace in self.state.namespaces.values():
-            applied = namespace.applied
-            written = [part for part, offset in enumerate(applied) if offset != NOTHING_APPLIED]
-            for part, its in rows_of_namespace(namespace, written):
-                yield _part_key(row.number, namespace, part), rowcodec.encode_row(applied[part], its)
+            if namespace.is_stored:
+                for part, its in rows_of_namespace(namespace, range(namespace.parts)):
+                    key = _part_key(row.number, namespace, part)
+                    yield key, rowcodec.encode_row(written[key.decode()], its)
         for at, piece in enumerate(self.state.index.all_pieces()):
             yield rowcodec.index_key(row.number, len(row.index), at), rowcodec.encode_row(row.index[at], piece)
         yield rowcodec.partition_key(row.number), rowcodec.encode_row(row.offset, row)
 
 
-def _forget_part_of_few(state: State, namespace: Namespace) -> None:
-    """Note that a row of a namespace that has many parts by now is gone: nothing is read from it any more."""
-    few = stored_part(SPLIT_PARTS - 1, SPLIT_PARTS)
-    key = rowcodec.namespace_row_key(state.row.number, namespace.cluster, namespace.name, few)
-    state.index.remove(key.decode(), namespace.applied[0])
-
-
 def _part_key(number: int, namespace: Namespace, part: int) -> bytes:
-    stored = stored_part(part, len(namespace.applied))
+    stored = stored_part(part, namespace.parts)
     return rowcodec.namespace_row_key(number, namespace.cluster, namespace.name, stored)
 
 
@@ -362,39 +319,23 @@ def _load(number: int, stored: Mapping[bytes, bytes]) -> State:
     if not 1 <= row.engine <= ENGINE:
         raise UnknownEngineError(row.engine, ENGINE)
     state = State(row)
-    counted = _load_index(state, stored)
-    rows = {encoded: stored[encoded] for key in counted if (encoded := key.encode())}
+    _load_index(state, stored)
+    rows = {key.encode(): stored[key.encode()] for key in state.index.written}
     _load_namespaces(state, rows)
     _load_hpas(state, rows)
-    for key in _keys(state):
-        if state.index.written.get(key, -1) < 0 and key in counted:
-            state.index.write(key, counted[key])
     return state
 
 
-def _keys(state: State) -> Iterator[str]:
-    """Give the keys of the rows of all HPAs and namespaces."""
-    for hpa in state.hpas.values():
-        yield hpa.key.decode()
-    for namespace in state.namespaces.values():
-        for part in range(len(namespace.applied)):
-            yield _part_key(state.row.number, namespace, part).decode()
-
-
-def _load_index(state: State, stored: Mapping[bytes, bytes]) -> Mapping[str, int]:
-    """Read which rows count, and give their applied offsets."""
+def _load_index(state: State, stored: Mapping[bytes, bytes]) -> None:
+    """Read which rows count."""
     row = state.row
     parts = len(row.index)
     named = {rowcodec.index_key(row.number, parts, at).decode(): written for at, written in enumerate(row.index)}
     applied = {key.decode(): applied_offset(value) for key, value in stored.items()}
     check_written(named, applied)
     pieces = [_index_row(key.encode(), stored) for key in named]
-    rest = {
-        key: at
-        for key, at in applied.items()
-        if key not in named and key != f"{row.number}|p" and not ("|i/" in key and at > row.offset)
-    }
-    return state.index.load(pieces, rest, row.offset)
+    own = {*named, rowcodec.partition_key(row.number).decode()}
+    state.index.load(pieces, {key: at for key, at in applied.items() if key not in own})
 
 
 def _index_row(key: bytes, stored: Mapping[bytes, bytes]) -> IndexRow:
@@ -405,7 +346,7 @@ def _index_row(key: bytes, stored: Mapping[bytes, bytes]) -> IndexRow:
 
 
 def _load_namespaces(state: State, stored: Mapping[bytes, bytes]) -> None:
-    found: dict[tuple[str, str], dict[int, tuple[int, NamespaceRow]]] = {}
+    found: dict[tuple[str, str], dict[int, NamespaceRow]] = {}
     for key in sorted(stored):
         kind, rest = rowcodec.row_kind(key)
         if kind != "n":
@@ -413,15 +354,13 @@ def _load_namespaces(state: State, stored: Mapping[bytes, bytes]) -> None:
         cluster, name, part = rowcodec.namespace_of_key(rest)
         row = rowcodec.decode_row(key, stored[key])
         if isinstance(row, NamespaceRow):
-            found.setdefault((cluster, name), {})[part] = (applied_offset(stored[key]), row)
+            found.setdefault((cluster, name), {})[part] = row
     for (cluster, name), parts in found.items():
         if 0 not in parts:
-            continue  # its first checkpoint was not completed: the namespace is new in a record still to be applied
+            continue  # the changelog has lost it (`history.checkpointrows.without`)
         namespace = state.namespace(cluster, name)
         load_namespace(namespace, parts)
         state.count_loaded(namespace)
-        if len(namespace.applied) > SPLIT_PARTS:
-            _forget_part_of_few(state, namespace)
 
 
 def _load_hpas(state: State, stored: Mapping[bytes, bytes]) -> None:
@@ -432,6 +371,6 @@ def _load_hpas(state: State, stored: Mapping[bytes, bytes]) -> None:
         row = rowcodec.decode_row(key, stored[key])
         if isinstance(row, HpaRow):
             name: HpaId = rowcodec.hpa_of_key(rest)
-            state.add(name, Hpa(state.row.number, row, applied_offset(stored[key])))
+            state.add(name, Hpa(state.row.number, row))
     state.schedule.rebuild(state.hpas)
-    state.budget.load([(name, hpa.row.budget) for name, hpa in state.hpas.items() if hpa.row.budget], state.row.offset)
+    state.budget.load([(name, hpa.row.budget) for name, hpa in state.hpas.items() if hpa.row.budget])

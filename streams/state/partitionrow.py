@@ -100,14 +100,9 @@ class CeilingRow(Struct, array_like=True, frozen=True, gc=False):
 
 
 class IndexRow(Struct, array_like=True, frozen=True, gc=False):
-    """One piece of the index.
-
-    `written`: key -> applied offset with which the row was last written. `gone`: key -> log offset of the record that
-    removed what it holds: from there on the row does not count.
-    """
+    """One piece of the index: key -> applied offset with which the row was last written."""
 
     written: dict[str, int] = {}
-    gone: dict[str, int] = {}
 
 
 class PartitionRow(Struct, array_like=True, kw_only=True):

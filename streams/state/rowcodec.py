@@ -3,9 +3,10 @@
 A key begins with the log partition, `<partition>|…`; a value is the applied log offset (8 bytes, big-endian, signed)
 and the MessagePack of its struct, a large one compressed with zstd. A namespace is stored part by part. The index has
 keys and offsets in pieces of bounded size, each a row; the partition's own row has the offset of each piece, so a
-restore notices a row or piece that is missing or old. A row that no piece names is a leftover: what it holds was
-removed from the state. Its deletion from the changelog comes one checkpoint after the index left it out: until then the
-checkpoint before is whole.
+restore notices a row or piece that is missing or old. A row that no piece names is a leftover: what it holds
+was removed from the state.
+
+A checkpoint counts from its last row on, which is the partition's own (`WholeCheckpoints`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
@@ -32,36 +33,26 @@ from streams.state.namespacekeys import (
     stored_part,
 )
 from streams.state.partitionrow import IndexRow, PartitionRow
-from streams.state.rows import (
-    NOTHING_APPLIED,
-    SPLIT_PARTS,
-    HpaRow,
-    ListProgress,
-    NamespaceRow,
-    PodEntry,
-    SampleRow,
-    ViewRow,
-    is_series,
-)
+from streams.state.rows import SPLIT_PARTS, HpaRow, NamespaceRow, PodEntry, SampleRow, ViewRow, is_series
 
 
 def rows_of_namespace(namespace: Namespace, parts: Iterable[int]) -> list[tuple[int, NamespaceRow]]:
-    """Make the rows of these parts: part 0 comes last, so that it is never ahead of another one."""
-    made = {part: _empty_row(namespace, part) for part in parts}
+    """Make the rows of these parts, in order."""
+    made = {part: _empty_row(namespace, part) for part in sorted(parts)}
     _spread(namespace, made)
     if 0 in made:
         for name in _OF_FIRST_ROW:
             setattr(made[0], name, getattr(namespace, name))
         made[0].autoscalers = list(namespace.directory.items())
     for part, row in made.items():
-        row.growths = namespace.held.growths_of(part, len(namespace.applied))
         row.refused = namespace.held.refused.get(part, {})
     if namespace.view_part in made and namespace.view != ViewRow():
         made[namespace.view_part].view = namespace.view
-    return sorted(made.items(), key=lambda item: (item[0] == 0, item[0]))
+    return list(made.items())
 
 
 _OF_FIRST_ROW = (
+    "pod_list",
     "hpa_list",
     "rivals",
     "rivals_coming",
@@ -78,7 +69,7 @@ _OF_FIRST_ROW = (
 
 def _spread(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
     """Put what is spread over the rows of a namespace into those that are made."""
-    if len(namespace.applied) <= SPLIT_PARTS:
+    if namespace.parts <= SPLIT_PARTS:
         return _divide(namespace, made)
 
     def row_with(limit: limits.Limit, row: int) -> NamespaceRow | None:
@@ -100,7 +91,7 @@ def _spread(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
 
 def _divide(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
     """Put it into the two rows of a namespace, or into the only one: by its kind (`held.side_of`)."""
-    last = made.get(len(namespace.applied) - 1)
+    last = made.get(namespace.parts - 1)
     if last is not None:
         last.pods, last.samples = namespace.pods, list(namespace.series.items())
         last.arrivals = [each for each in namespace.arrivals.items() if is_series(each[0])]
@@ -123,29 +114,18 @@ def _spread_pods(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
             split.setdefault(spread_over(name), {})[name] = sample
         for part in split.keys() & made.keys():
             made[part].samples.append((key, split[part]))
-    for part in namespace.taken.keys() & made.keys():
-        made[part].taken = list(namespace.taken[part])
 
 
 def _empty_row(namespace: Namespace, part: int) -> NamespaceRow:
-    return NamespaceRow(
-        cluster=namespace.cluster,
-        namespace=namespace.name,
-        part=part,
-        parts=len(namespace.applied),
-        pod_list=namespace.pod_lists[part],
-    )
+    return NamespaceRow(cluster=namespace.cluster, namespace=namespace.name, part=part, parts=namespace.parts)
 
 
-def load_namespace(namespace: Namespace, rows: Mapping[int, tuple[int, NamespaceRow]]) -> None:
-    """Load stored rows: part -> (applied offset, row)."""
-    parts = rows[0][1].parts if 0 in rows else 1
-    stored = [rows.get(stored_part(part, parts)) for part in range(parts)]
-    namespace.applied = [NOTHING_APPLIED if each is None else each[0] for each in stored]
-    namespace.pod_lists = [ListProgress() if each is None else each[1].pod_list for each in stored]
-    for each in stored:
-        if each is not None:
-            _load_part(namespace, each[1])
+def load_namespace(namespace: Namespace, rows: Mapping[int, NamespaceRow]) -> None:
+    """Load stored rows, by part."""
+    namespace.parts, namespace.is_stored = rows[0].parts, True
+    for part in range(namespace.parts):
+        if (row := rows.get(stored_part(part, namespace.parts))) is not None:
+            _load_part(namespace, row)
     _count(namespace)
 
 
@@ -160,12 +140,9 @@ def _load_part(namespace: Namespace, row: NamespaceRow) -> None:
     for key, samples in row.samples:
         namespace.series.setdefault(key, {}).update(samples)
     namespace.arrivals.update(row.arrivals)
-    if row.taken:
-        namespace.taken[row.part] = dict.fromkeys(row.taken)
     if row.view is not None:
         namespace.view = row.view
     namespace.scales.update(row.scales)
-    namespace.held.load_growths(row.growths)
     if row.refused:
         namespace.held.refused[row.part] = row.refused
     if row.part:
@@ -258,6 +235,37 @@ def merge_rows(rows: MutableMapping[bytes, bytes], written: Iterable[tuple[bytes
         merge_row(rows, key, value)
 
 
+class WholeCheckpoints:
+    """Puts the rows of a changelog, in its order, into `rows`: those of a checkpoint once its last one has come.
+
+    What a crash has left of a checkpoint is passed over. The rows before it are there: compaction leaves each for an
+    hour at least (`schemas.topics`), and longer while nobody writes, since it does not touch the newest segment. The
+    next owner of the partition writes a whole checkpoint within seconds.
+    """
+
+    def __init__(self, rows: MutableMapping[bytes, bytes]) -> None:
+        self._rows = rows
+        self._waiting: dict[int, list[tuple[bytes, bytes]]] = {}
+        """Log partition -> rows of which the checkpoint has not ended."""
+
+    def take(self, key: bytes, value: bytes | None) -> None:
+        """Take the next row, or (no value) its deletion, which follows a checkpoint that does not name it."""
+        if not value:
+            self._rows.pop(key, None)
+            return
+        number, applied = row_partition(key), applied_offset(value)
+        waiting = self._waiting.setdefault(number, [])
+        waiting.append((key, value))
+        if key == partition_key(number):
+            # Later rows than the checkpoint's are of one that was begun before, by a worker that has crashed.
+            merge_rows(self._rows, [each for each in waiting if applied_offset(each[1]) <= applied])
+            self._waiting[number] = [each for each in waiting if applied_offset(each[1]) > applied]
+
+    def forget(self) -> None:
+        """Forget what no checkpoint has ended: everything has been read."""
+        self._waiting.clear()
+
+
 _LEVEL = 1
 _PLAIN_BYTES = 16_384
 """Smaller rows are stored as they are: compressing one costs more than it saves, and the broker compresses batches."""
@@ -344,7 +352,7 @@ class RowIndex:
 
     def __init__(self) -> None:
         self.written: dict[str, int] = {}
-        self.gone: dict[str, int] = {}
+        """Key -> applied offset with which the row was last written."""
         self._leftovers: set[str] = set()
         """Keys of rows that are stored and that nothing names."""
         self._pieces = 0
@@ -353,26 +361,22 @@ class RowIndex:
     def write(self, key: str, offset: int) -> None:
         """Note that a row was written with this applied offset."""
         self.written[key] = offset
-        self.gone.pop(key, None)
         self._leftovers.discard(key)
         self._note(key)
 
-    def remove(self, key: str, offset: int) -> None:
-        """Note that the record at a log offset removed what a row holds."""
+    def remove(self, key: str) -> None:
+        """Note that what a row holds was removed."""
         if self.written.pop(key, None) is not None:
-            self.gone[key] = offset
+            self._leftovers.add(key)
             self._note(key)
 
     def _note(self, key: str) -> None:
         if self._pieces:
             self._changed.add(_piece_of(key, self._pieces))
 
-    def settled(self) -> list[str]:
-        """Give the rows to delete: those that the checkpoint before left out. They are named no longer."""
-        found = sorted({*self.gone, *self._leftovers})
-        for key in self.gone:
-            self._note(key)
-        self.gone, self._leftovers = {}, set()
+    def take_leftovers(self) -> list[str]:
+        """Give the rows to delete, once: what they hold was removed, or nothing named them when they were read."""
+        found, self._leftovers = sorted(self._leftovers), set()
         return found
 
     def pieces(self, row: PartitionRow) -> Iterator[tuple[bytes, IndexRow]]:
@@ -396,41 +400,31 @@ class RowIndex:
         return list(self._made(set(range(self._pieces))).values())
 
     def _made(self, wanted: set[int]) -> dict[int, IndexRow]:
-        made = {at: IndexRow({}, {}) for at in sorted(wanted)}
+        made = {at: IndexRow({}) for at in sorted(wanted)}
         for key, written in self.written.items():
             if (piece := made.get(_piece_of(key, self._pieces))) is not None:
                 piece.written[key] = written
-        for key, gone in self.gone.items():
-            if (piece := made.get(_piece_of(key, self._pieces))) is not None:
-                piece.gone[key] = gone
         return made
 
-    def load(self, pieces: Iterable[IndexRow], stored: Mapping[str, int], offset: int) -> dict[str, int]:
-        """Take up stored pieces; give the rows that count, with their applied offsets.
+    def load(self, pieces: Iterable[IndexRow], stored: Mapping[str, int]) -> None:
+        """Take up all stored pieces.
 
-        Those that no piece names are of a torn checkpoint: `write` says that one of them is used.
+        `stored`: key -> applied offset of every row that is stored, but for these pieces and the partition's own.
 
-        Args:
-            pieces: all that the partition's row of log offset `offset` names; or newer ones, of a torn checkpoint.
-            stored: key -> applied offset of every row that is stored, but for these pieces and the partition's own.
-
-        Raises:
-            StateError: a row that is named is missing, or older than it was written.
+        Raises StateError: a row that is named is missing, or older than it was written.
         """
         for piece in pieces:
             self._pieces += 1
             self.written |= piece.written
-            # What a later record removes is there until then.
-            self.written |= {key: -1 for key, at in piece.gone.items() if at > offset}
-            self.gone |= {key: at for key, at in piece.gone.items() if at <= offset}
         check_written(self.written, stored)
-        counted = {key: at for key, at in stored.items() if key in self.written or at > offset}
-        self._leftovers = stored.keys() - counted.keys() - self.gone.keys()
-        return counted
+        self._leftovers = stored.keys() - self.written.keys()
 
 
 def check_written(named: Mapping[str, int], stored: Mapping[str, int]) -> None:
-    """Check that rows are stored, none older than its name says. Raises StateError: one is missing or old."""
+    """Check that rows are stored, none older than its name says. Raises StateError: one is missing or old.
+
+    A newer copy, of a checkpoint that has not ended, holds the same: what changes later is written anew.
+    """
     for key, written in named.items():
         applied = stored.get(key)
         if applied is None:

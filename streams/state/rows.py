@@ -118,8 +118,8 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """The status of the object in the cluster, as last seen."""
     history: History = EMPTY_HISTORY
     """Recommendations and scale events."""
-    registered: list[tuple[int, str]] = []
-    """(2 x offset + 1 if made by an evaluation, pod selector): what the overlap check knew from when on."""
+    registered: tuple[int, str] = (NOTHING_APPLIED, "")
+    """The pod selector that the overlap check knows (empty: none), and the log offset from which on it does."""
     restart_seen: int = NOTHING_APPLIED
     """Offset of the newest restart that this HPA has taken part in."""
     next_due_ms: int = 0
@@ -142,8 +142,6 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """Mode, pause and refusal as of the last evaluation."""
     paused: str = ""
     refused: str = ""
-    former_uids: tuple[str, ...] = ()
-    """uids of the last objects that bore the name before this one."""
     due_again: bool = False
     """The spec changed while a write was pending: the next evaluation follows its completion at once."""
     moves: tuple[tuple[int, int, int, str], ...] = ()
@@ -337,22 +335,6 @@ class RefusedRow(Struct, array_like=True, frozen=True, gc=False):
     last_ms: int = 0
 
 
-class Growth(NamedTuple):
-    """By how much a row of a namespace grew with the record at a log offset; negative: it shrank.
-
-    `lives`: 1 if the namespace became known with that record, -1 if it was forgotten.
-
-    `side`: part in which it is while there are two; `row`: while there are many.
-    """
-
-    offset: int
-    side: int
-    row: int
-    bytes: int
-    hpas: int
-    lives: int = 0
-
-
 class NamespaceRow(Struct, array_like=True, kw_only=True):
     """The stored state of one part of a namespace. Of many parts, pods, answers and samples are spread by name."""
 
@@ -363,8 +345,8 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     pods: dict[str, PodEntry] = {}
     answers: list[AnswerRow] = []
     samples: list[tuple[SeriesKey, dict[str, SampleRow]]] = []
-    pod_list: ListProgress = ListProgress()
     # The rest lives in part 0.
+    pod_list: ListProgress = ListProgress()
     hpa_list: ListProgress = ListProgress()
     rivals: list[dict[str, Any]] = []
     rivals_coming: list[dict[str, Any]] = []
@@ -380,16 +362,8 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     """The HPAs of the namespace."""
     arrivals: list[tuple[MetricKey, Arrival]] = []
     """When answers and samples came, by question or series; in every part."""
-    taken: list[tuple[int, SeriesKey]] = []
-    """Of a namespace of many parts: (log offset, series) of pushed samples that this part took since the checkpoint
-    before, in order. The series' arrival is in another part, which may be behind after a crash.
-    """
     view: ViewRow | None = None
-    """In part 0 or, of a namespace of many parts, in part 1: the one that is written first, so that no part is ahead of
-    it."""
-    growths: list[Growth] = []
-    """How this part grew since the checkpoint before, so that after a crash the sums of a cluster are known as of each
-    record although this part may be ahead of it."""
+    """In part 0 or, of a namespace of several parts, in part 1."""
     refused: dict[str, RefusedRow] = {}
     """Limit -> what was not stored because of it."""
     born: int = NOTHING_APPLIED

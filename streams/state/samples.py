@@ -11,15 +11,15 @@ from streams.state.budget import BudgetBook
 from streams.state.clustersettings import Effective, effective
 from streams.state.fleet import Message
 from streams.state.gather import plan
-from streams.state.held import Room, encoded_size, part_of, refused_again
-from streams.state.hpastate import Hpa, Schedule, remembered
+from streams.state.held import Room, encoded_size, refused_again
+from streams.state.hpastate import Hpa, Schedule
 from streams.state.inputs import Probe
 from streams.state.memo import FastPath
 from streams.state.namespace import Namespace
 from streams.state.partialview import look_at_view
 from streams.state.partitionrow import AgentRow, PartitionRow
 from streams.state.rowcodec import RowIndex
-from streams.state.rows import NOTHING_APPLIED, Growth, HpaRow, MetricKey, SeriesKey, is_series
+from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, SeriesKey, is_series
 from streams.state.timing import note_arrival
 
 _NOBODY: tuple[HpaId, ...] = ()
@@ -44,10 +44,6 @@ class State:
         self.schedule = Schedule()
         self.ready_or_due: set[HpaId] = set()
         """HPAs to look at in this record: it brings an answer or outcome for them, or their time has come."""
-        self.checkpoint_offset = row.offset
-        """Offset of the newest partition row that is written."""
-        self.checkpoint_now = False
-        """A row holds so much of the time since the last checkpoint that the next one comes before another record."""
         self.probe: Probe | None = None
         """Called with the inputs of each evaluation of this record, or None."""
         self.fast = FastPath()
@@ -61,10 +57,6 @@ class State:
         evaluation.
         """
         self.index = RowIndex()
-        self.removed: dict[str, int] = {}
-        """Keys of rows of what was removed since the last checkpoint -> log offset of the record that removed it."""
-        self.former: dict[HpaId, Hpa] = {}
-        """The tombstones among it, which are stored once more: no namespace may be ahead of them after a crash."""
         self.messages: list[Message] = []
         self.groups: dict[str, CapacityMatch] | None = None
         """The CapacityGroups of the row, compiled; None: they are to be compiled anew."""
@@ -77,10 +69,6 @@ class State:
         self._position: InputPosition | None = None
         self.usage: dict[str, Usage] = {}
         """By cluster."""
-        self._ahead: dict[int, list[tuple[Namespace, Growth]]] = {}
-        """Log offset -> by what parts that are ahead of the log grew with that record."""
-        self._forgotten: dict[str, list[Growth]] = {}
-        """Namespace that was forgotten since the last checkpoint -> how it grew and was forgotten."""
         self._row_bytes: dict[str, int] = {}
         """Limit -> bytes in the partition's row."""
         self._begun: list[Namespace] = []
@@ -118,7 +106,6 @@ class State:
         known = self.namespaces.get(key)
         if known is None:
             known = self.namespaces[key] = Namespace(cluster, name)
-            known.held.load_growths(self._forgotten.pop(key, ()))
             self._begin(known)
         elif known.offset != self.offset:
             self._begin(known)
@@ -151,12 +138,9 @@ class State:
         """
         key = f"{cluster}/{name}"
         known = self.namespaces.get(key)
-        born = NOTHING_APPLIED if known is None else known.born
         births = self._births.setdefault(cluster, set())
-        if key in births or NOTHING_APPLIED < born < self.offset:
+        if known is not None and known.born != NOTHING_APPLIED:
             return True
-        if known is not None and born >= self.offset and known.held.lives_before(self.offset) > 0:
-            return True  # its rows are of a later life
         used = self.usage.get(cluster)
         if is_sample:
             self.refuse(cluster, limits.UNKNOWN_NAMESPACES, name)
@@ -167,9 +151,9 @@ class State:
         else:
             births.add(key)
             namespace = self.namespace(cluster, name)
-            if namespace.open():
-                namespace.born = self.offset
-                namespace.held.begin_life(self.offset)
+            namespace.touch()
+            namespace.born = self.offset
+            namespace.held.unsettled_lives += 1
             return True
         return False
 
@@ -224,34 +208,17 @@ class State:
         return sum([encoded_size(row) for row in rows.values()]) if known is None else known
 
     def count_loaded(self, namespace: Namespace) -> None:
-        """Add a restored namespace to the sums of its cluster, as of the last record that the partition applied."""
-        held, offset = namespace.held, self.row.offset
-        size, hpas, lives = held.bytes, held.hpas, int(namespace.born != NOTHING_APPLIED)
-        for key, growths in held.growths.items():
-            part = part_of(*key, len(namespace.applied))
-            for growth in growths if namespace.applied[part] > offset else ():
-                if growth.offset > offset:
-                    self._ahead.setdefault(growth.offset, []).append((namespace, growth))
-                    size, hpas, lives = size - growth.bytes, hpas - growth.hpas, lives - growth.lives
-        self._add_usage(namespace.cluster, size, hpas, lives)
+        """Add a restored namespace to the sums of its cluster."""
+        held = namespace.held
+        self._add_usage(namespace.cluster, held.bytes, held.hpas, int(namespace.born != NOTHING_APPLIED))
 
     def drop_namespace(self, namespace: Namespace) -> None:
         """Remove a namespace, and what it holds from the sums of its cluster."""
         held = namespace.held
         size, hpas, lives = held.bytes - held.unsettled_bytes, held.hpas - held.unsettled_hpas, 1 - held.unsettled_lives
-        for offset, each in self._ahead.items():
-            for growth in [growth for other, growth in each if other is namespace]:
-                size, hpas, lives = size - growth.bytes, hpas - growth.hpas, lives - growth.lives
-            self._ahead[offset] = [(other, growth) for other, growth in each if other is not namespace]
         self._add_usage(namespace.cluster, -size, -hpas, -lives)
         held.unsettled_bytes = held.unsettled_hpas = held.unsettled_lives = 0
-        self._forgotten[namespace.key] = held.end_life(self.offset)
         del self.namespaces[namespace.key]
-
-    def forget_removed(self) -> None:
-        """Forget what was removed: a checkpoint says so."""
-        for known in (self.removed, self.former, self._forgotten):
-            known.clear()
 
     def _add_usage(self, cluster: str, size: int, hpas: int, namespaces: int) -> None:
         if not (size or hpas or namespaces):
@@ -267,14 +234,10 @@ class State:
 
     def settle(self) -> None:
         """Bring the sums of the clusters to the end of this record."""
-        for namespace, growth in self._ahead.pop(self.offset, ()):
-            self._add_usage(namespace.cluster, growth.bytes, growth.hpas, growth.lives)
         for namespace in self._begun:
             held = namespace.held
             self._add_usage(namespace.cluster, held.unsettled_bytes, held.unsettled_hpas, held.unsettled_lives)
             held.unsettled_bytes = held.unsettled_hpas = held.unsettled_lives = 0
-            self.checkpoint_now |= held.is_full
-            held.is_full = False
         self._begun.clear()
         self._births.clear()
 
@@ -296,8 +259,6 @@ class State:
         known = self.hpas.get(name)
         if known is None:
             row = HpaRow(cluster=name.cluster, namespace=name.namespace, name=name.name, gone=True)
-            if (former := self.former.get(name)) is not None:
-                row.former_uids = remembered(former.row.former_uids, former.row.uid)
             known = self.hpas[name] = Hpa(self.row.number, row)
         return known
 
@@ -377,10 +338,9 @@ class State:
         """Add a restored HPA."""
         self.hpas[name] = hpa
         namespace = self.namespace(name.cluster, name.namespace)
-        for _, selector in hpa.row.registered:
-            if selector:
-                namespace.membership.track(selector)
-                namespace.register(selector, name.name)
+        if selector := hpa.row.registered[1]:
+            namespace.membership.track(selector)
+            namespace.register(selector, name.name)
         self.refresh(hpa)
 
     def tidy(self, namespace: Namespace) -> None:
@@ -397,13 +357,4 @@ class State:
 
     def _has_registered(self, namespace: Namespace, name: str, selector: str) -> bool:
         hpa = self.hpas.get(HpaId(namespace.cluster, namespace.name, name))
-        return hpa is not None and any(text == selector for _, text in hpa.row.registered)
-
-    def hpas_to_store(self) -> list[Hpa]:
-        """HPAs whose row has changed, and tombstones that were removed, in key order."""
-        changed = {name: hpa for name, hpa in self.hpas.items() if hpa.dirty}
-        return [hpa for _, hpa in sorted(({**self.former, **changed}).items())]
-
-    def holds(self, hpa: Hpa, namespace: Namespace) -> bool:
-        """Tell whether the rows of an HPA already contain this record: it was applied before a crash."""
-        return hpa.applied >= self.offset or namespace.ahead
+        return hpa is not None and hpa.row.registered[1] == selector

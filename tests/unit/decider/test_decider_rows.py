@@ -48,6 +48,19 @@ async def test_recovery_merges_and_keeps_only_own_partitions(store: RowStore) ->
     assert dict(store.data) == {b"1|p": new}
 
 
+async def test_recovery_passes_over_what_a_crash_has_left_of_a_checkpoint(store: RowStore) -> None:
+    def at(offset: int) -> bytes:
+        return applied_prefix(offset) + b"row"
+
+    first = {b"1|h/c/n/a": at(5), b"1|n/c/n#0": at(5), b"1|p": at(5)}
+    torn = {b"1|h/c/n/a": at(9), b"1|h/c/n/b": at(9)}
+    second = {b"1|n/c/n#0": at(7), b"1|p": at(7)}
+    for key, value in (*first.items(), *torn.items(), *second.items(), *torn.items()):
+        store.merge(key, value)
+    await store.on_recovery_completed({TP("changelog", 1)}, set())
+    assert dict(store.data) == first | second
+
+
 def test_rows_are_told_apart_by_their_whole_partition_number() -> None:
     rows = {b"1|p": b"a", b"11|p": b"b", b"1|h/x/y/z": b"c", b"2|p": b"d"}
     assert rows_by_partition(rows, [1, 3]) == {1: {b"1|p": b"a", b"1|h/x/y/z": b"c"}, 3: {}}
@@ -116,17 +129,17 @@ async def write(producer: FakeProducer, ours: Callable[[], bool] = lambda: True)
     return await write_checkpoint(owned_partition(), producer=producer, topic="c", still_ours=ours)
 
 
-async def test_a_checkpoint_writes_the_cores_rows_in_order_then_its_own() -> None:
+async def test_a_checkpoint_writes_its_own_row_then_those_of_the_core_in_order() -> None:
     producer = FakeProducer()
     await write(producer)
-    assert producer.sent == [("c", key, 2) for key in (b"2|h/c/n/a", b"2|n/c/n#0", b"2|p", b"2|d")]
+    assert producer.sent == [("c", key, 2) for key in (b"2|d", b"2|h/c/n/a", b"2|n/c/n#0", b"2|p")]
 
 
 async def test_a_checkpoint_of_a_partition_that_was_lost_meanwhile_stops_at_a_prefix() -> None:
     ours = [True]
     producer = FakeProducer(after=lambda sent: ours.__setitem__(0, sent < 2))
     await write(producer, ours=lambda: ours[0])
-    assert [key for _, key, _ in producer.sent] == [b"2|h/c/n/a", b"2|n/c/n#0"]
+    assert [key for _, key, _ in producer.sent] == [b"2|d", b"2|h/c/n/a"]
 
 
 async def test_a_crash_in_a_checkpoint_comes_after_the_named_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +155,7 @@ async def test_a_crash_in_a_checkpoint_comes_after_the_named_row(monkeypatch: py
     producer = FakeProducer()
     with pytest.raises(CrashedError):
         await write(producer)
-    assert [key for _, key, _ in producer.sent] == [b"2|h/c/n/a", b"2|n/c/n#0"]
+    assert [key for _, key, _ in producer.sent] == [b"2|d", b"2|h/c/n/a"]
 
 
 def test_the_own_row_says_where_to_read_decisions_from_and_is_not_the_cores() -> None:

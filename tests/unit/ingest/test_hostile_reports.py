@@ -116,7 +116,7 @@ class Hub:
         """The sizes of all rows; twice, since a large namespace is spread over more rows at a checkpoint."""
         self.log.partition.checkpoint()
         for namespace in self.log.partition.state.namespaces.values():
-            namespace.dirty = set(range(len(namespace.applied)))
+            namespace.dirty = set(range(namespace.parts))
         for hpa in self.log.partition.state.hpas.values():
             hpa.dirty = True
         return {key: len(value) for key, value in self.log.partition.checkpoint()}

@@ -29,11 +29,10 @@ from schemas.keys import HpaId
 from schemas.limits import shortened
 from schemas.observed import Answers, AutoscalerSet, Command, MetricAnswer, PodList, PodSet, ScaleSet, Target
 from schemas.settings import ClusterSettings
-from schemas.topics import AUTOSCALERS, MAX_LOG_RECORD_BYTES, MAX_ROW_BYTES
+from schemas.topics import AUTOSCALERS, MAX_LOG_RECORD_BYTES
 from streams.decider import app
 from streams.decider.recordbatches import BatchWriter, RecordTooLargeError, write_all
 from streams.decider.tail import Exit
-from streams.decider.takes import Takes
 from tests.laws import examples
 from tests.limits_kit import LENGTHS, OBJECTS, SENT, Make, Pipeline, check_all, external, huge_hpa, text
 from tests.limitsreference import page
@@ -474,12 +473,9 @@ async def test_the_exit_for_a_record_that_no_topic_takes_names_it_and_advises_no
     assert "fleethpa.decisions partition 3" in reason
 
 
-def test_selectors_that_change_with_every_record_bring_a_checkpoint_before_the_row_is_too_large() -> None:
+def test_of_selectors_that_change_with_every_record_the_row_keeps_one() -> None:
     pipeline = Pipeline(settings=SHADOW)
-    partition = pipeline.log.partition
-    partition.checkpoint()
-    early, row = 0, b""
-    for number in range(400):
+    for number in range(40):
         selector = ",".join(f"l{at}={text(60, number * 40 + at)}" for at in range(30))[:2_040].rpartition(",")[0]
         pipeline.log.add(
             ScaleSet(target=TARGET, spec_replicas=2, status_replicas=2, selector=selector),
@@ -487,13 +483,8 @@ def test_selectors_that_change_with_every_record_bring_a_checkpoint_before_the_r
             Answers(items=[MetricAnswer(api="external", metric="m", items=[(1_000, pipeline.log.now_ms)])]),
             after_ms=20,
         )
-        if partition.checkpoint_now:
-            assert partition.due_checkpoint
-            early += 1
-            rows = dict(partition.checkpoint())
-            row = next((value for key, value in rows.items() if b"|h/eu/shop/web" in key), row)
-            assert len(row) < MAX_ROW_BYTES
-    assert early > 3
+    [row] = [value for key, value in pipeline.log.partition.checkpoint() if b"|h/eu/shop/web" in key]
+    assert len(row) < 8_192
 
 
 async def _plan(fleet: Fleet, natives: dict[HpaId, dict[str, Any]]) -> Plan[dict[str, Any]]:
@@ -514,55 +505,3 @@ def test_an_hpa_that_would_be_ignored_is_not_adopted_and_lint_says_so(
     found = Cli(monkeypatch, fleet)("lint", "-f", str(file), "-o", "jsonl")
     assert found.exit_code == 1
     assert '"too-large"' in found.stdout
-
-
-# --- a checkpoint that does not wait ----------------------------------------------------------------------------------
-
-
-class Changing:
-    """A partition that needs a checkpoint after every second record."""
-
-    number = 0
-    standing = SimpleNamespace(finished=True)
-
-    def __init__(self, done: list[str]) -> None:
-        self._done = done
-        self.partition = self
-        self.applied_offset = 0
-        self.checkpoint_now = False
-
-    @property
-    def due_checkpoint(self) -> bool:
-        return self.checkpoint_now
-
-    async def fold(self, record: Any) -> list[Any]:
-        self._done.append(f"fold {record.offset}")
-        self.checkpoint_now = record.offset % 2 == 1
-        return []
-
-    def take_messages(self) -> list[Any]:
-        return []
-
-
-async def test_a_take_makes_a_checkpoint_between_its_records_where_a_row_needs_one() -> None:
-    done: list[str] = []
-    owned = Changing(done)
-
-    class Recorded(Takes):
-        async def checkpoint(self, partitions: Any) -> None:
-            if list(partitions):
-                done.append("checkpoint")
-                owned.checkpoint_now = False
-
-    async def after_take() -> None:
-        done.append("end")
-
-    assignment = SimpleNamespace(
-        lock=asyncio.Lock(), epoch=1, owned={0: owned}, after_take=after_take, check_partitions=lambda: None
-    )
-    metrics = SimpleNamespace(took=lambda number: done.append(f"took {number}"), refolded=lambda owned: None)
-    fakes: Any = (SimpleNamespace(), assignment, SimpleNamespace(), metrics)
-    takes = Recorded(*fakes, producer=SimpleNamespace, generation=lambda: 1)
-    records: Any = [SimpleNamespace(partition=0, offset=offset) for offset in range(3)]
-    await takes.take(records, 1)
-    assert done == ["fold 0", "fold 1", "took 2", "checkpoint", "fold 2", "took 1", "end"]

@@ -22,6 +22,7 @@ from streams.state.ledger import LogError
 from streams.state.log import FoldedBody
 from streams.state.partition import Partition
 from streams.state.rates import in_force, joined
+from streams.state.rowcodec import WholeCheckpoints
 from tests.laws import examples
 from tests.partition_kit import KEY, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
@@ -117,6 +118,7 @@ def test_crashes_between_and_inside_checkpoints_change_no_byte(seed: int, crashe
     log, pick = random_log(seed), random.Random(crashes)
     topic: dict[int, dict[str, bytes]] = {}
     rows: dict[bytes, bytes] = {}
+    changelog = WholeCheckpoints(rows)
     partition = Partition.empty(0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partitions, "MAX_ROW_BYTES", 0 if spread else 2**30)
@@ -128,8 +130,7 @@ def test_crashes_between_and_inside_checkpoints_change_no_byte(seed: int, crashe
                 written = partition.checkpoint()
                 kept = written[: pick.randrange(len(written) + 1)] if pick.random() < 0.5 else written
                 for key, value in kept:
-                    if key not in rows or rows[key][:8] <= value[:8]:
-                        rows[key] = value
+                    changelog.take(key, value)
                 if kept is not written:
                     partition = Partition.restore(0, rows)
             elif pick.random() < 0.1:

@@ -19,7 +19,7 @@ from tests.brakes_kit import MINUTE, SECOND, World, after, whole
 from tests.generated_log import Fleet, partition_log
 from tests.laws import examples
 from tests.partition_kit import START_MS, Record, disturbed_log, fold, make_hpa, make_pod, scale
-from tests.unit.state.test_partition_laws import Crashing
+from tests.unit.state.test_partition_laws import Crashing, restored_from
 
 # --- the setting ------------------------------------------------------------------------------------------------------
 
@@ -252,16 +252,16 @@ def test_every_prefix_of_a_checkpoint_can_be_restored_from(seed: int, at: int, b
     log = disturbed_log(seed, braking=braking)
     topic: dict[int, dict[str, bytes]] = {}
     partition = Partition.empty(0)
-    base: dict[bytes, bytes] = {}
+    base: list[tuple[bytes, bytes]] = []
     first = random.Random(at).randrange(at)
     for record in log.records[:at]:
         topic[record.offset] = {made.id: made.value for made in partition.apply(*record)}
         if record.offset == first:
-            base = dict(partition.checkpoint())
+            base = partition.checkpoint()
     written = partition.checkpoint()
     late = [made.value for made in log.decisions if int(made.id.split("-")[1]) >= at]
     for length in range(len(written) + 1):
-        restored = Partition.restore(0, base | dict(written[:length]))
+        restored = restored_from([*base, *written[:length]])
         records = log.records[restored.applied_offset + 1 :]
         assert late == [each.value for rec in records for each in restored.apply(*rec, topic.get(rec.offset, {}))]
 

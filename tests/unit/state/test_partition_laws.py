@@ -29,7 +29,7 @@ from schemas.settings import SettingsSet
 from schemas.topics import MAX_ROW_BYTES
 from streams.state import records
 from streams.state.partition import Partition
-from streams.state.rowcodec import applied_offset, merge_row, merge_rows
+from streams.state.rowcodec import APPLIED_BYTES, WholeCheckpoints, merge_rows
 from tests.central_kit import central_log
 from tests.generated_log import Fleet, partition_log
 from tests.laws import examples
@@ -49,7 +49,7 @@ SEEDS = st.integers(0, 10_000)
 
 
 class Crashing:
-    """A worker that checkpoints, crashes inside checkpoints, and continues from whatever rows were written."""
+    """A worker that checkpoints, crashes inside checkpoints, and continues from what the changelog has then."""
 
     def __init__(self, records: list[Record], seed: int, sums: dict[int, Any] | None = None) -> None:
         self.records = records
@@ -57,6 +57,7 @@ class Crashing:
         """Log offset -> what each cluster stores after that record, for each record at which it is compared."""
         self.random = random.Random(seed)
         self.rows: dict[bytes, bytes] = {}
+        self.changelog = WholeCheckpoints(self.rows)
         self.topic: dict[int, dict[str, bytes]] = {}
         self.values: list[bytes] = []
         self.crashes = 0
@@ -90,22 +91,16 @@ class Crashing:
 
     def _checkpoint(self, partition: Partition) -> Partition:
         written = partition.checkpoint()
-        if self.random.random() < 0.5:
-            merge_rows(self.rows, written)
-            again = dict(partition.rows())  # what a partition that is given up puts back
-            # A row may still be stored as a torn checkpoint wrote it, which had come further.
-            ahead = {key for key, value in again.items() if value != self.rows[key]}
-            assert all(applied_offset(self.rows[key]) > applied_offset(again[key]) for key in ahead)
-            # Missing are at most rows that nothing is read from: parts of a namespace before or after its split.
-            missing = {key.decode() for key in self.rows.keys() - again.keys()}
-            assert not missing & partition.state.index.written.keys()
-            if self.random.random() < 0.2:
-                return Partition.restore(0, again)
-            return partition
-        for key, value in written[: self.random.randrange(len(written))]:
-            # A revived worker may have written newer ones: the higher offset wins.
-            merge_row(self.rows, key, value)
-        return self._crash()
+        is_torn = self.random.random() < 0.5
+        for key, value in written[: self.random.randrange(len(written))] if is_torn else written:
+            self.changelog.take(key, value)
+        if is_torn:
+            return self._crash()
+        again = dict(partition.rows())  # what a partition that is given up puts back
+        assert bodies(again).items() <= bodies(self.rows).items()
+        # What is stored beside them is of a checkpoint that did not end.
+        assert not {key.decode() for key in self.rows.keys() - again.keys()} & partition.state.index.written.keys()
+        return Partition.restore(0, again) if self.random.random() < 0.2 else partition
 
     def _crash(self) -> Partition:
         self.crashes += 1
@@ -134,6 +129,20 @@ def test_crashes_change_no_byte_while_central_hpas_come_and_go(seed: int, crashe
     assert Crashing(log.records, crashes).run() == expected
 
 
+def bodies(rows: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """Rows without the offsets that they have applied."""
+    return {key: value[APPLIED_BYTES:] for key, value in rows.items()}
+
+
+def restored_from(changelog: list[tuple[bytes, bytes]]) -> Partition:
+    """A partition as a worker restores it that has read these rows."""
+    rows: dict[bytes, bytes] = {}
+    checkpoints = WholeCheckpoints(rows)
+    for key, value in changelog:
+        checkpoints.take(key, value)
+    return Partition.restore(0, rows)
+
+
 @settings(max_examples=examples(15))
 @given(seed=SEEDS, at=st.integers(1, 120))
 def test_every_prefix_of_a_checkpoint_can_be_restored_from(seed: int, at: int) -> None:
@@ -141,14 +150,16 @@ def test_every_prefix_of_a_checkpoint_can_be_restored_from(seed: int, at: int) -
     topic: dict[int, dict[str, bytes]] = {}
     partition = Partition.empty(0)
     first = random.Random(at).randrange(at)
-    base: dict[bytes, bytes] = {}
+    base: list[tuple[bytes, bytes]] = []
     for record in log.records[:at]:
         topic[record.offset] = {made.id: made.value for made in partition.apply(*record)}
         if record.offset == first:
-            base = dict(partition.checkpoint())
+            base = partition.checkpoint()
     written = partition.checkpoint()
     for length in range(len(written) + 1):
-        restored = Partition.restore(0, base | dict(written[:length]))
+        restored = restored_from([*base, *written[:length]])
+        has_ended = b"0|p" in dict(written[:length])
+        assert restored.applied_offset == (at - 1 if has_ended else first)
         again = [
             made.value
             for record in log.records[restored.applied_offset + 1 :]
@@ -278,33 +289,6 @@ def test_what_is_over_a_limit_does_not_depend_on_checkpoints_and_crashes(
         crashing = Crashing(log.records, crashes, sums_of(log.records))
         assert crashing.run() == [decision.value for decision in log.decisions]
         assert stored(crashing.partition) == stored(log.partition)
-
-
-def test_rows_of_a_split_that_a_crash_ended_know_which_samples_they_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some of 64 rows are written before the crash. The split is repeated at an earlier record: these are ahead."""
-    monkeypatch.setattr("streams.state.partition.MAX_ROW_BYTES", 0)
-    log = LogBuilder()
-    pods = [f"web-{number}" for number in range(20)]
-    log.add(*[log.entry(PodSet(pod=make_pod(name)), "eu/shop") for name in pods])
-    for number, name in enumerate(pods):
-        point = Point(type="Pods", metric=f"m{number}", milli=1, time=log.now_ms, pod=name)
-        log.add(log.entry(Samples(points=[point]), "eu/shop"))
-    sums = sums_of(log.records)
-    ahead = Partition.empty(0)
-    for record in log.records:
-        ahead.apply(*record)
-    written = ahead.checkpoint()
-    for length in range(len(written)):
-        rows: dict[bytes, bytes] = {}
-        merge_rows(rows, written[:length])
-        partition = Partition.restore(0, rows)
-        partition.apply(*log.records[0])
-        merge_rows(rows, partition.checkpoint())
-        partition = Partition.restore(0, rows)
-        for record in log.records[partition.applied_offset + 1 :]:
-            partition.apply(*record)
-            assert usage(partition) == sums[record.offset], (length, record.offset)
-        assert stored(partition) == stored(log.partition)
 
 
 def test_a_crowded_log_reaches_the_limits() -> None:

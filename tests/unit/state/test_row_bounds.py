@@ -6,7 +6,7 @@ import pytest
 
 from schemas import limits
 from schemas.entries import WHOLE_PARTITION_KEY, Entry
-from schemas.observed import ClusterReport, Command, PodSet, Point, Samples
+from schemas.observed import ClusterReport, Command, PodSet
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.hpa.evaluation import History
 from streams.state import rowcodec
@@ -72,15 +72,3 @@ def test_the_memory_of_an_hpa_that_is_evaluated_every_100_ms_fits_into_its_row()
     row = HpaRow(cluster="eu", namespace="shop", name="web", history=history)
     # The status, the object (64 KiB, twice where a central HPA hides another) and the selectors come on top of it.
     assert len(rowcodec.encode_row(1, row)) < BROKER_BYTES - 4 * limits.HPA_OBJECT.most
-
-
-def test_samples_of_many_series_do_not_wait_for_the_next_checkpoint_to_be_due() -> None:
-    log = LogBuilder()
-    log.add(log.entry(PodSet(pod=make_pod("web-1")), "eu/shop"))
-    for number in range(400):
-        point = Point(type="Pods", metric=f"{number % 5}" + "m" * 200, milli=1, time=log.now_ms, pod="web-1")
-        log.add(log.entry(Samples(points=[point]), "eu/shop"), after_ms=20)
-        if log.partition.checkpoint_now:
-            log.partition.checkpoint()
-        taken = log.partition.state.namespaces["eu/shop"].taken
-        assert sum(sum(map(len, key)) for each in taken.values() for _, key in each) < 3 * 32 * 1024
