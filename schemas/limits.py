@@ -238,8 +238,12 @@ ALL_MEMBERS = Limit(
     "it gets no allotment: without one `Hold` adds nothing; " + _SHOWN,
 )
 FLEET_PART = Limit("part of a report to a FleetHPA", 64 * 1024, "characters of JSON", "ingest", REJECTED)
-FLEET_RECOMMENDED = Limit(
-    "recommendations in a report to a FleetHPA", 1_000, "recommendations", "fold", "the older ones are left out"
+FLEET_PAST = Limit(
+    "recommendations, additions and removals in a report to a FleetHPA",
+    500,
+    "of each",
+    "fold",
+    "the older ones are left out",
 )
 
 # --- records ----------------------------------------------------------------------------------------------------------

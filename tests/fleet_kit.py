@@ -58,15 +58,20 @@ class Fleet:
         return sum(self.replicas.values())
 
     def apply(
-        self, weights: Mapping[str, int] | None = None, mode: str = "enforce", minimum: int = 1, **fleet: Any
+        self,
+        weights: Mapping[str, int] | None = None,
+        mode: str = "enforce",
+        minimum: int = 1,
+        spec: Mapping[str, Any] | None = None,
+        **fleet: Any,
     ) -> None:
-        """Apply the FleetHPA, as the verb does."""
+        """Apply the FleetHPA, as the verb does. `spec`: fields of an HPA."""
         self.revision += 1
         weights = weights or dict.fromkeys(self.replicas, 1)
         clusters = [FleetCluster(name=each, weight=weights[each], max_replicas=self.maximum) for each in weights]
-        spec = FleetSpec(clusters=clusters, **fleet)
-        hpa = make_hpa(NAME, minReplicas=minimum, maxReplicas=self.maximum)
-        whole = AutoscalerSet(hpa=hpa, origin="central", fleet=spec, revision=self.revision)
+        division = FleetSpec(clusters=clusters, **fleet)
+        hpa = make_hpa(NAME, minReplicas=minimum, maxReplicas=self.maximum, **(spec or {}))
+        whole = AutoscalerSet(hpa=hpa, origin="central", fleet=division, revision=self.revision)
         self.applied_at[FLEET] = len(self.logs[FLEET].records)
         self.add(FLEET, whole, Command(command="mode", name=NAME, mode=mode))  # type: ignore[arg-type]
         for each in weights:

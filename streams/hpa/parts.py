@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from schemas.limits import FLEET_RECOMMENDED, Count, TimeMs
+from schemas.limits import FLEET_PAST, Count, TimeMs
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings, MetricSpec
+from streams.hpa.evaluation import History
 from streams.hpa.gofloat import MAX_INT32, wrap64
 from streams.hpa.grouping import Groups, join
 from streams.hpa.metrics import JoinedObservation, grouped
-from streams.hpa.normalize import Recommendations
+from streams.hpa.normalize import Recommendations, ScaleEvents
 from streams.hpa.observation import (
     ExternalSamples,
     MetricFailure,
@@ -53,6 +54,9 @@ class PartObservation(Struct, frozen=True, gc=False):
     ambiguous: tuple[str, ...] = ()
     recommended: tuple[tuple[Count, TimeMs], ...] = ()
     """What its own autoscaler recommended (`recent`), until the whole has taken it over."""
+    added: tuple[tuple[Count, TimeMs, bool], ...] = ()
+    """Its scale events (`History`), until then."""
+    removed: tuple[tuple[Count, TimeMs, bool], ...] = ()
 
 
 def fits(part: PartObservation, autoscaler: Autoscaler) -> bool:
@@ -165,7 +169,18 @@ def recent(recommendations: Iterable[tuple[int, int]]) -> Recommendations:
         if not lowest <= replicas <= highest:
             found.append((replicas, time_ms))
             lowest, highest = min(lowest, replicas), max(highest, replicas)
-    return tuple(found[: FLEET_RECOMMENDED.most][::-1])
+    return tuple(found[: FLEET_PAST.most][::-1])
+
+
+def newest_events(events: Iterable[tuple[int, int, bool]]) -> ScaleEvents:
+    """Give scale events, oldest first; of very many the newest."""
+    return tuple(sorted(events, key=lambda each: (each[1], each[0], each[2]))[-FLEET_PAST.most :])
+
+
+def with_past(part: PartObservation, history: History) -> PartObservation:
+    """Give a part with what its own autoscaler did until now."""
+    added, removed = newest_events(history.scale_up_events), newest_events(history.scale_down_events)
+    return structs.replace(part, recommended=recent(history.recommendations or ()), added=added, removed=removed)
 
 
 def added_up(parts: Sequence[Recommendations]) -> Recommendations:

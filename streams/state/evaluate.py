@@ -28,7 +28,7 @@ from streams.hpa.evaluation import (
 )
 from streams.hpa.metrics import JoinedObservation
 from streams.hpa.observation import NO_PODS, Observation, Scale
-from streams.hpa.parts import PartObservation, recent, summed
+from streams.hpa.parts import PartObservation, summed, with_past
 from streams.hpa.status import Conditions
 from streams.state import capacity, fastpath, fleet, records
 from streams.state.acrossrows import FleetRow
@@ -297,16 +297,12 @@ def _divide(
 
 
 def _part(subject: Subject, observed: Observed) -> PartObservation | None:
-    """Sum up what an HPA in a cluster of a FleetHPA has seen and, before it has a share, recommended; None: it is of
-    none.
-    """
+    """Sum up what an HPA in a cluster of a FleetHPA has seen and, before it has a share, done; None: it is of none."""
     seen, share = observed.observation, subject.hpa.row.share
     if share is None or not isinstance(seen, Observation):
         return None
     part = summed(subject.autoscaler, seen, subject.settings.controller, subject.evaluated_ms)
-    if share.is_allotted:
-        return part
-    return structs.replace(part, recommended=recent(observed.history.recommendations or ()))
+    return part if share.is_allotted else with_past(part, observed.history)
 
 
 def _tell(subject: Subject, observed: Observed, limits_: Limited, name: str, part: PartObservation | None) -> None:

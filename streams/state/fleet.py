@@ -21,7 +21,18 @@ from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import Evaluation, History, Pending
 from streams.hpa.metrics import JoinedObservation
 from streams.hpa.observation import PodCounts, Scale, ScaleFailure
-from streams.hpa.parts import PartObservation, added_up, changed, differs, fits, joined, totals, within, written_part
+from streams.hpa.parts import (
+    PartObservation,
+    added_up,
+    changed,
+    differs,
+    fits,
+    joined,
+    newest_events,
+    totals,
+    within,
+    written_part,
+)
 from streams.state.acrossrows import FleetRow, PartRow, ShareRow
 from streams.state.namespace import Namespace
 from streams.state.overrides import replaced_by
@@ -261,10 +272,10 @@ def beginning(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
     return [name for name in names if name not in gone]
 
 
-def with_recommended(history: History, fleet: FleetRow, names: Sequence[str], now_ms: int) -> History:
-    """Take over what the autoscalers of clusters recommended that the whole did not decide for until now: its windows
-    end as theirs would have, and what they had after a peak is not taken from them at once. One that never recommended
-    anything counts with its replicas, as an HPA begins.
+def with_past_of(history: History, fleet: FleetRow, names: Sequence[str], now_ms: int) -> History:
+    """Take over what the autoscalers of clusters recommended, added and removed that the whole did not decide for until
+    now: its windows end as theirs would have, what they had after a peak is not taken from them at once, and what they
+    changed counts for its policies. One that never recommended anything counts with its replicas, as an HPA begins.
 
     Source: upstream `recordInitialRecommendation`, v1.37.1, for one controller.
     """
@@ -274,7 +285,10 @@ def with_recommended(history: History, fleet: FleetRow, names: Sequence[str], no
     for name in names:
         part = fleet.parts[name].part
         found.append(part.recommended or ((fleet.accounts[name].present, now_ms),))
-    return structs.replace(history, recommendations=added_up(found))
+    parts = [fleet.parts[name].part for name in names]
+    added = newest_events([*history.scale_up_events, *[each for part in parts for each in part.added]])
+    removed = newest_events([*history.scale_down_events, *[each for part in parts for each in part.removed]])
+    return History(added_up(found), added, removed)
 
 
 def _present(fleet: FleetRow, names: Sequence[str], is_enforced: bool) -> int:

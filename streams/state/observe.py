@@ -13,7 +13,7 @@ from streams.hpa.evaluation import EMPTY_HISTORY, History
 from streams.hpa.metrics import JoinedObservation
 from streams.hpa.observation import NO_PODS, Observation, Scale, TargetPods
 from streams.state.clustersettings import Effective
-from streams.state.fleet import beginning, bounded_whole, seen_by, with_recommended
+from streams.state.fleet import beginning, bounded_whole, seen_by, with_past_of
 from streams.state.gather import asked_of_prometheus, observe_metric, observe_scale
 from streams.state.guards import Standing, asked_mode, ignored, standing
 from streams.state.hpastate import Hpa
@@ -112,7 +112,7 @@ def observe(subject: Subject) -> Observed:
     if row.fleet is not None and replicas is not None:
         now_ms = subject.state.now_ms
         names = beginning(row.fleet, now_ms, subject.settings.sync_period_ms)
-        history = with_recommended(history, row.fleet, names, now_ms)
+        history = with_past_of(history, row.fleet, names, now_ms)
     promql = asked_of_prometheus(subject.namespace, subject.hpa.queries)
     return Observed(seen, sources, subject.status, history, change, moves, restart, replicas, promql)
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from schemas.entries import FleetAllotment, FleetReport
 from schemas.keys import FLEET
-from schemas.observed import AutoscalerDeleted, Command, Heartbeat
+from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, Heartbeat
 from schemas.settings import Restart
 from streams.state.fleet import Message, away
 from streams.state.partition import Partition
 from tests.fastpath_kit import NEVER, checking, without_fast_path
 from tests.fleet_kit import NAME, Fleet, everything_arrives
 from tests.laws import examples
-from tests.partition_kit import scale
+from tests.partition_kit import make_hpa, scale
 
 AT_REST = {"east": 200, "west": 200}
 
@@ -509,6 +509,32 @@ def test_a_cluster_that_joins_after_a_peak_brings_its_window_with_it() -> None:
     for _ in range(6):
         run.period(AT_REST)
     assert run.replicas == {"east": 4, "west": 4}
+
+
+BY_EIGHT: dict[str, Any] = {"behavior": {"scaleUp": {"policies": [{"type": "Pods", "value": 8, "periodSeconds": 120}]}}}
+"""At most eight replicas in two minutes, in all clusters together."""
+
+
+@pytest.mark.parametrize("is_lost", [pytest.param(False, id="adopt"), pytest.param(True, id="loss of state")])
+def test_what_clusters_added_before_counts_for_the_policies_of_the_whole(is_lost: bool) -> None:
+    run = Fleet({"east": 4, "west": 4}, 40, mode="shadow")
+    run.delete()
+    for name in run.replicas:
+        central = make_hpa(NAME, minReplicas=1, maxReplicas=40, **BY_EIGHT)
+        run.add(name, AutoscalerSet(hpa=central, origin="central", mode="enforce"))
+    for load in (200, 200, 400):
+        run.period({"east": load, "west": load})
+    assert run.replicas == {"east": 8, "west": 8}
+    run.apply(spec=BY_EIGHT)
+    if is_lost:
+        run.period({"east": 600, "west": 600})
+        run.lose(FLEET, 0)
+    for _ in range(7 - is_lost):
+        run.period({"east": 600, "west": 600})
+        assert run.replicas == {"east": 8, "west": 8}
+    for _ in range(3):
+        run.period({"east": 600, "west": 600})
+    assert run.replicas == {"east": 12, "west": 12}
 
 
 def test_a_new_spec_brings_no_window_again() -> None:
