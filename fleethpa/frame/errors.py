@@ -224,11 +224,14 @@ def hinted(text: str, options: Mapping[str, Any]) -> str:
 def _verb(words: list[str]) -> click.Command | None:
     """The command that words name; None: they are prose, or no command runs."""
     context = click.get_current_context(silent=True)
-    command = context.find_root().command if context is not None else None
+    root = command = context.find_root().command if context is not None else None
     for word in words:
         if context is None or not isinstance(command, click.Group):
             break
-        command = command.get_command(context, word)
+        found = command.get_command(context, word)
+        if found is None and command is not root and command.invoke_without_command:
+            return command  # a verb that has further ones, such as `rollout -f`
+        command = found
     return None if isinstance(command, click.Group) else command
 
 

@@ -44,6 +44,12 @@ def within() -> Any:
             "fleethpa run ingest --brokers kafka:9092 --kafka-config 'my client.properties'",
             id="brokers, quoted for a shell",
         ),
+        pytest.param(
+            "fleethpa rollout -f hpa.yaml -C 'prod-*'",
+            BROKERS | {"kafka_config": None},
+            "fleethpa rollout -f hpa.yaml -C 'prod-*' --brokers kafka:9092",
+            id="a group that is a verb, too",
+        ),
         pytest.param("`fleethpa dev` starts a broker", BROKERS, "`fleethpa dev` starts a broker", id="its own brokers"),
         pytest.param(
             "fleethpa apply -f hpa.yaml, or fleethpa get clusters",
