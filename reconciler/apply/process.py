@@ -9,7 +9,7 @@ import asyncio
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from hashlib import sha256
@@ -239,16 +239,28 @@ class Reconciler:
             if consumer.assignment():
                 self.health.ready("decisions")
                 self._reading.set()
-            for partition, records in batches.items():
-                known = self._progress.get(partition.partition)
-                if known is not None and records[0].offset < known.next:
-                    self.went_back(partition, (await kafkaclients.ends_of(consumer, [partition]))[partition])
-                for record in records:
-                    await self._take(partition.partition, record)
+            await self._take_all(consumer, batches)
             self._writers.read(more=self._unread(consumer) > FEW)
             await self._member.commit(only_if_due=True)
             for name, count in self._writers.waiting().items():
                 self._metrics.waiting.labels(name).set(count)
+
+    async def _take_all(
+        self, consumer: AIOKafkaConsumer, batches: Mapping[TopicPartition, Sequence[ConsumerRecord]]
+    ) -> None:
+        """Take what was read, but for partitions that are given up meanwhile: their new owner reads it again."""
+        assignments = self._assignments.copy()
+        for partition, records in batches.items():
+            number = partition.partition
+            known = self._progress.get(number)
+            if known is not None and records[0].offset < known.next:
+                end = (await kafkaclients.ends_of(consumer, [partition]))[partition]
+                if self._assignments[number] == assignments[number]:
+                    self.went_back(partition, end)
+                    assignments[number] = self._assignments[number]
+            if self._assignments[number] == assignments[number]:
+                for record in records:
+                    await self._take(number, record)
 
     def _unread(self, consumer: AIOKafkaConsumer) -> int:
         """How many records wait on the brokers, as far as their last answers show."""
