@@ -38,6 +38,8 @@ CONFIGURED = ("brokers", "kafka_config", "config", "kubeconfig", "author")
 """Options that take part in the merged configuration; `author` is one of the write verbs' own."""
 WIDEST_PLOT = 120
 """Characters of a plot on a terminal, at most."""
+SILENT_S = 5.0
+"""How long brokers may be silent before a person hears of it."""
 TRAVEL = "world_at"
 """The parameter of `--at`."""
 SHARED = (*COMMON_NAMES, "source", "author", TRAVEL)
@@ -303,7 +305,7 @@ class Session:
         """
         from fleethpa.frame.sources import open_past, reading
 
-        async with open_past(self.source, self.config, self.at_ms) as past:
+        async with self._connected(open_past(self.source, self.config, self.at_ms)) as past:
             if remarks:
                 past.remark = self._remark
             if watching:
@@ -319,7 +321,23 @@ class Session:
         """
         from fleethpa.frame.writer import open_writer
 
-        return open_writer(self.config)
+        return self._connected(open_writer(self.config))
+
+    @asynccontextmanager
+    async def _connected(self, opening: AbstractAsyncContextManager[R]) -> AsyncIterator[R]:
+        """Open a connection; where no broker has answered for some seconds, stderr says what is waited for."""
+        import asyncio
+
+        def remark() -> None:
+            self.note(f"Kafka at {self._servers} has not answered for {SILENT_S:.0f}s; still waiting")
+
+        waiting = asyncio.get_running_loop().call_later(SILENT_S, remark)
+        try:
+            async with opening as opened:
+                waiting.cancel()
+                yield opened
+        finally:
+            waiting.cancel()
 
 
 def say(text: str, *, err: bool = True, color: bool = False) -> None:

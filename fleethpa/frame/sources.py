@@ -132,8 +132,8 @@ def failure_of(address: str, error: Exception) -> BrokerFailure:
     if isinstance(error, TimeoutError | RequestTimedOutError):
         return BrokerFailure(
             f"{address} does not answer",
-            "The address is wrong, or a firewall drops the connection, or what listens there is not Kafka.",
-            "check the address in --brokers, and the way to it from this machine",
+            "The broker hangs, the address is wrong, a firewall drops the connection, or it is not Kafka.",
+            "look whether Kafka runs, then check the address in --brokers and the way to it",
         )
     if isinstance(error, AuthenticationFailedError | BrokerResponseError):
         return BrokerFailure(

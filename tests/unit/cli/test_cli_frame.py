@@ -22,7 +22,7 @@ from fleethpa.cli.main import VERBS, LazyGroup, cli
 from fleethpa.frame import configuration as devruntime
 from fleethpa.frame.configuration import Config, load
 from fleethpa.frame.errors import CommandError
-from fleethpa.frame.session import use_color
+from fleethpa.frame.session import Session, use_color
 from fleethpa.frame.sources import client_settings, connecting, failure_of
 from fleethpa.show.table import Column, table
 from runtime.kafkaclients import running_producer
@@ -361,6 +361,25 @@ async def test_brokers_that_refuse_or_are_not_found_or_are_none_are_told_apart()
 def test_why_a_broker_cannot_be_used_is_in_words(error: Exception, what: str, step: str) -> None:
     found = failure_of("k:9", error)
     assert (what in found.what, step in found.next_step, bool(found.cause)) == (True, True, True), found
+
+
+async def test_brokers_that_stay_silent_are_named_while_they_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard, said = asyncio.Event(), list[str]()
+
+    @asynccontextmanager
+    async def silent(*_: object) -> AsyncIterator[str]:
+        await heard.wait()
+        yield "writer"
+
+    def note(_: Session, text: str) -> None:
+        said.append(text)
+        heard.set()
+
+    monkeypatch.setattr("fleethpa.frame.session.SILENT_S", 0.0)
+    monkeypatch.setattr(Session, "note", note)
+    monkeypatch.setattr("fleethpa.frame.writer.open_writer", silent)
+    async with Session({"brokers": "k:9"}).writer():
+        assert said == ["Kafka at k:9 has not answered for 0s; still waiting"]
 
 
 # --- output -----------------------------------------------------------------------------------------------------------
