@@ -129,4 +129,5 @@ def _bar(group: GroupView) -> GroupBar:
     has = sum([each.has * each.weight for each in group.members.values()])
     may, most = used(group.members), group.limit.count
     widest = max(1, may, most)
-    return GroupBar(*(round(100 * each / widest, 1) for each in (has, may, most)))
+    at = [round(100 * each / widest, 1) for each in (has, may, most)]
+    return GroupBar(at[0], at[1], min(99.6, at[2]))  # a mark at the end is within the picture
