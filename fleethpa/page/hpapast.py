@@ -23,7 +23,7 @@ from schemas.keys import HpaId, partition_for
 from streams.analysis.revisions import Revision
 from streams.archive.layout import DECISIONS, LOG
 from streams.history.past import Past
-from streams.history.recorded import DecisionWindow, Recorded, head_of
+from streams.history.recorded import DecisionWindow, Recorded, Sieve, head_of
 from streams.history.sampled import Sampler
 
 K = TypeVar("K")
@@ -45,14 +45,14 @@ DECISIONS_KEPT: Final = 20_000
 class Depth:
     """How much is read for one view of an HPA.
 
-    `most_read`: decisions of its partition, of all its HPAs; of a longer span only samples are. None: as many as its
-    source gives soon. `least_ms`: so much is read whole, however many decisions that are. `samples`: evaluations that
+    `most_read`: decisions of its partition, of all its HPAs; of a longer span only samples are. `least_ms`: so much is
+    read whole, however many decisions that are. `samples`: evaluations that
     a chart has of what is not read whole, at equal distances, and `further` as many more at most where something
     changed between two of them. `most_folded`: records of the log that are read for its changes; None: all.
     `most_again`: those that are folded to explain a decision, and decisions that are made again for it.
     """
 
-    most_read: int | None
+    most_read: int
     least_ms: int
     samples: int
     further: int
@@ -61,7 +61,7 @@ class Depth:
 
 
 WHOLE: Final = Depth(most_read=125_000, least_ms=900_000, samples=120, further=120)
-QUICK: Final = Depth(most_read=None, least_ms=120_000, samples=60, further=0, most_folded=3_000, most_again=500)
+QUICK: Final = Depth(most_read=125_000, least_ms=120_000, samples=60, further=0, most_folded=3_000, most_again=500)
 """What is read before the view is shown first. The rest follows, where there is more."""
 TIMELINE: Final = 200
 """Lines of the timeline at most."""
@@ -120,9 +120,13 @@ class KeptEvaluations:
     async def of(self, past: Past, found: Recorded, most: int | None = None) -> Again:
         """A decision, evaluated again; one that could not be is tried again. `most`: as of `evaluated_again`."""
         id_ = found.decision.id
-        if (again := self._kept.get(id_)) is None or again.recorded.value != found.value:
-            again = await evaluated_again(past, found, most)
+        again = self._kept[id_] if self.has(found) else await evaluated_again(past, found, most)
         return again if again.lacking or again.is_far else self._kept.keep(id_, again)
+
+    def has(self, found: Recorded) -> bool:
+        """Whether a decision was evaluated again."""
+        again = self._kept.get(found.decision.id)
+        return again is not None and again.recorded.value == found.value
 
 
 class KeptCharts:
@@ -205,11 +209,22 @@ class KeptPasts:
 
 
 async def _begin(kept: _Kept, past: Past, hpa: HpaId, since_ms: int) -> None:
-    for window in await past.windows(await number_of(past, hpa), since_ms, None, hpa.__eq__):
+    for window in await _windows(past, hpa, since_ms):
         kept.window, kept.decisions, kept.since_ms, kept.is_checked = window, [], since_ms, False
         await _read_on(kept, past, window)
         if window.is_whole:
             return
+
+
+async def _windows(past: Past, hpa: HpaId, since_ms: int, until_ms: int | None = None) -> list[DecisionWindow]:
+    number = await number_of(past, hpa)
+    found, due = (
+        await past.windows(number, since_ms, until_ms, hpa.__eq__),
+        await past.offset_at(DECISIONS, number, since_ms),
+    )
+    for window in found:
+        window.sieve = Sieve(hpa, due)
+    return found
 
 
 async def _read_on(kept: _Kept, past: Past, window: DecisionWindow) -> None:
@@ -237,7 +252,8 @@ async def read_hpa(
         await kept.check(past, hpa)
     revisions: list[Revision] = []
     changed_ms = now_ms
-    if not await _is_far(past, hpa, now_ms, span_ms, depth.most_folded):
+    is_far = await _is_far(past, hpa, now_ms, span_ms, depth.most_folded)
+    if not is_far:
         if is_now:
             revisions, changed_ms = await kept.changes(past, hpa, now_ms, span_ms)
         else:
@@ -255,7 +271,10 @@ async def read_hpa(
     except CommandError as error:
         note = "\n".join(filter(None, (error.what, error.cause)))
         return HpaPast(**found, note=note, next_step=error.next_step)
-    again = await kept.evaluations.of(past, newest, depth.most_again)
+    if is_far and not kept.evaluations.has(newest):  # what follows has it, too
+        again = Again(newest, is_far=True)
+    else:
+        again = await kept.evaluations.of(past, newest, depth.most_again)
     found["has_more"] |= again.is_far and depth != WHOLE
     note, next_step = (
         f"What would have changed the answer cannot be found out: {again.lacking}" if again.lacking else "",
@@ -335,12 +354,11 @@ async def read_decisions(
 async def read_whole_from(past: Past, hpa: HpaId, at_ms: int, span_ms: int, depth: Depth) -> int:
     """From when on all decisions of the HPA's partition are read: since the span begins, unless those are too many."""
     number, since_ms = await number_of(past, hpa), max(0, at_ms - span_ms)
-    most = past.read_soon if depth.most_read is None else depth.most_read
     end = await past.offset_at(DECISIONS, number, at_ms) or (await past.offsets(DECISIONS, number)).stop
-    if end - await past.offset_at(DECISIONS, number, since_ms) <= most:
+    if end - await past.offset_at(DECISIONS, number, since_ms) <= depth.most_read:
         return since_ms
     read_ms = at_ms
-    async with aclosing(past.nearby(DECISIONS, number, end - most)) as stretches:
+    async with aclosing(past.nearby(DECISIONS, number, end - depth.most_read)) as stretches:
         async for stretch in stretches:
             read_ms = head_of(number, stretch[0].offset, stretch[0].value).time_ms
             break
@@ -388,7 +406,11 @@ async def _none_of(past: Past, hpa: HpaId) -> list[Recorded]:
 async def _decisions_of(
     past: Past, hpa: HpaId, since_ms: int, until_ms: int, *, checked: bool = True
 ) -> list[Recorded]:
-    number = await number_of(past, hpa)
-    read = past.decisions(number, since_ms, until_ms, hpa.__eq__, checked=checked)
-    async with aclosing(read) as decisions:
-        return [recorded async for recorded in decisions]
+    found: list[Recorded] = []
+    for window in await _windows(past, hpa, since_ms, until_ms):
+        async with aclosing(past.newer(window, checked=checked)) as stretches:
+            async for taken in stretches:
+                found += taken
+        if window.is_whole:
+            break
+    return found

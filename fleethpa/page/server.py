@@ -124,6 +124,8 @@ class PageServer:
 
     async def _reading(self, _: web.Application) -> AsyncIterator[None]:
         task = asyncio.create_task(self.reader.run())
+        # Compiled before it is asked for: it is the largest template.
+        await asyncio.to_thread(self._templates.get_template, "hpa.html")
         yield
         task.cancel()
         with suppress(asyncio.CancelledError):

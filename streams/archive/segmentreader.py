@@ -16,6 +16,7 @@ from streams.archive.segments import (
     GENESIS,
     ArchivedRecord,
     ArchiveError,
+    Sieve,
     frame_positions,
     link,
     read_frame,
@@ -130,13 +131,16 @@ class PartitionReader:
     """Reads one topic partition of an archive, also while it is being written.
 
     `checked`: a closed segment that was read to its end must be the one that its manifest names. A file that was found
-    to be so is not checked again by this process while its size and time stay the same.
+    to be so is not checked again by this process while its size and time stay the same. `sieve`: of the records of
+    closed segments only those that pass it are decoded, and the last one of each frame.
     """
 
-    def __init__(self, root: Path, topic: str, partition: int, *, checked: bool = False) -> None:
+    def __init__(
+        self, root: Path, topic: str, partition: int, *, checked: bool = False, sieve: Sieve | None = None
+    ) -> None:
         self.folder = root / topic / str(partition)
         self.topic, self.partition = topic, partition
-        self._checked = checked
+        self._checked, self._sieve = checked, sieve
 
     def manifests(self) -> list[SegmentManifest]:
         """The manifests of the closed segments, oldest first.
@@ -236,7 +240,7 @@ class PartitionReader:
             positions = _positions(path)
             at = bisect_right(positions, from_offset, key=lambda place: _begin(path, place)[0])
             begin = positions[max(0, at - 1)]
-        frames = _frames(path, torn_end_ok=False, begin=begin)
+        frames = _frames(path, torn_end_ok=False, begin=begin, sieve=self._sieve)
         for frame in _as_named(frames, manifest, path) if is_checked else frames:
             if stretch := _since(frame, from_offset):
                 yield stretch
@@ -350,8 +354,10 @@ def _without_gap(records: Iterable[ArchivedRecord], first_offset: int, path: Pat
         yield record
 
 
-def _frames(path: Path, *, torn_end_ok: bool, begin: int = 0) -> Iterator[list[ArchivedRecord]]:
-    return (records for _, records in read_frames(path, torn_end_ok=torn_end_ok, begin=begin))
+def _frames(
+    path: Path, *, torn_end_ok: bool, begin: int = 0, sieve: Sieve | None = None
+) -> Iterator[list[ArchivedRecord]]:
+    return (records for _, records in read_frames(path, torn_end_ok=torn_end_ok, begin=begin, sieve=sieve))
 
 
 def _since(frame: list[ArchivedRecord], offset: int) -> list[ArchivedRecord]:

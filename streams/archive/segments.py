@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import sha256 as _sha256
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import cramjam
 import msgspec
@@ -80,6 +80,8 @@ PlainRecord = tuple[int, int, bytes]
 
 
 _decode = msgspec.msgpack.Decoder(list[ArchivedRecord]).decode
+_decode_one = msgspec.msgpack.Decoder(ArchivedRecord).decode
+_pieces = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _decode_headers = msgspec.msgpack.Decoder(tuple[tuple[str, bytes], ...]).decode
 _encode = msgspec.msgpack.Encoder().encode
 _NO_HEADERS = msgspec.Raw(_encode(()))
@@ -131,19 +133,32 @@ def frame(records: Iterable[ArchivedRecord]) -> bytes:
     return _FRAME_HEADER.pack(len(packed), len(plain)) + packed
 
 
-def read_frames(path: Path, *, torn_end_ok: bool, begin: int = 0) -> Iterator[tuple[int, list[ArchivedRecord]]]:
+class Sieve(Protocol):
+    """Says which records are decoded. One that holds nothing of what is looked for may be, too."""
+
+    def may_pass(self, data: bytes | bytearray, end: int) -> bool:
+        """Whether some record may pass among those whose bytes these are; `end`: the offset after them."""
+
+    def passes(self, value: bytes, offset: int) -> bool:
+        """Whether a record passes. They are asked for in order."""
+
+
+def read_frames(
+    path: Path, *, torn_end_ok: bool, begin: int = 0, sieve: Sieve | None = None
+) -> Iterator[tuple[int, list[ArchivedRecord]]]:
     """The frames of a segment file: (file position after the frame, its records).
 
     Args:
         path: the segment file.
         torn_end_ok: a last frame that is incomplete ends the reading quietly (a file still being written).
         begin: position of the first frame to read.
+        sieve: only the records that pass it are decoded, and the last one of each frame; None: all are.
 
     Raises:
         ArchiveError: a frame that cannot be read; names the file and the position.
     """
     for position, end, packed, length in _whole_frames(path, torn_end_ok=torn_end_ok, position=begin):
-        yield end, _unpack(path, position, packed, length)
+        yield end, _unpack(path, position, packed, length, sieve)
 
 
 def frame_positions(path: Path) -> list[int]:
@@ -200,13 +215,26 @@ def _next_frame(file: BinaryIO) -> tuple[tuple[int, int], bytes] | None:
     return (packed, plain), file.read(packed)
 
 
-def _unpack(path: Path, position: int, packed: bytes, length: int) -> list[ArchivedRecord]:
+def _unpack(path: Path, position: int, packed: bytes, length: int, sieve: Sieve | None = None) -> list[ArchivedRecord]:
     try:
         if length > MAX_FRAME_BYTES:
             raise ArchiveError(f"{path}: the frame at byte {position} claims {length} bytes")
         plain = bytes(cramjam.zstd.decompress(packed))
         if len(plain) != length:
             raise ArchiveError(f"{path}: the frame at byte {position} has another length than its header says")
-        return _decode(plain)
+        return _decode(plain) if sieve is None else _sifted(plain, sieve)
     except (cramjam.DecompressionError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ArchiveError(f"{path}: the frame at byte {position} cannot be read: {error}") from error
+
+
+def _sifted(plain: bytes, sieve: Sieve) -> list[ArchivedRecord]:
+    pieces, found = _pieces(plain), list[ArchivedRecord]()
+    last = _decode_one(pieces[-1])
+    if sieve.may_pass(plain, last.offset + 1):
+        for piece in pieces[:-1]:
+            if sieve.may_pass(bytes(piece), last.offset):
+                record = _decode_one(piece)
+                if sieve.passes(record.value, record.offset):
+                    found.append(record)
+        sieve.passes(last.value, last.offset)
+    return [*found, last]

@@ -8,6 +8,7 @@ from streams.archive.layout import DECISIONS, LOG, is_written, open_archive, rea
 from streams.archive.segmentreader import PartitionReader, SegmentManifest
 from streams.archive.segments import ArchivedRecord, ArchiveError, reading
 from streams.history.past import Past
+from streams.history.recorded import Sieve
 from streams.state.ledger import StateError
 from streams.state.partition import stored_row
 
@@ -23,8 +24,6 @@ class ArchivePast(Past):
         checked: as of `PartitionReader`, for callers that do not compare the records otherwise.
         at_ms: as of `Past`.
     """
-
-    read_soon = 125_000
 
     def __init__(self, root: Path, checked: bool = False, at_ms: int | None = None) -> None:
         super().__init__(str(root), at_ms)
@@ -64,8 +63,10 @@ class ArchivePast(Past):
     def stretches(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
         return _stretches(self._topic(topic, partition), first)
 
-    def unchecked(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
-        return _stretches(PartitionReader(self.root, topic, partition), first)
+    def unchecked(
+        self, topic: str, partition: int, first: int = 0, sieve: Sieve | None = None
+    ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
+        return _stretches(PartitionReader(self.root, topic, partition, sieve=sieve), first)
 
     async def nearby(self, topic: str, partition: int, first: int) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
         reader, key = PartitionReader(self.root, topic, partition), (topic, partition)

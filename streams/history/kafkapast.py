@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from runtime import kafkaclients
+from runtime.sifting import read_sifted
 from runtime.signsoflife import SIGN_EVERY_S, last_signs
 from schemas import topics
 from schemas.connection import KafkaSettings
@@ -24,6 +25,7 @@ from streams.archive.segmentreader import seq_of
 from streams.archive.segments import BAD_JSON, ArchivedRecord, MissingTopicError, archived
 from streams.history.checkpointrows import NewestCheckpoint, OldestCheckpoint, restorable, without
 from streams.history.past import Past
+from streams.history.recorded import Sieve
 from streams.state.rowcodec import applied_offset
 
 TOPICS = {LOG: topics.LOG, DECISIONS: topics.DECISIONS}
@@ -130,11 +132,18 @@ class KafkaPast(Past):
             raise MissingTopicError(topics.LOG)
         return self._counts[topics.LOG]
 
-    async def stretches(
-        self, topic: str, partition: int, first: int = 0
+    def stretches(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
+        return self.unchecked(topic, partition, first)
+
+    async def unchecked(
+        self, topic: str, partition: int, first: int = 0, sieve: Sieve | None = None
     ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
         async with self._reading(TOPICS[topic], partition) as (consumer, part, span):
-            batches = kafkaclients.read_batches(consumer, part, max(span.first, first), span.end)
+            begin = max(span.first, first)
+            if sieve is None:
+                batches = kafkaclients.read_batches(consumer, part, begin, span.end)
+            else:
+                batches = read_sifted(consumer, part, begin, span.end, sieve.may_pass, sieve.passes)
             async with aclosing(batches):
                 async for batch in batches:
                     yield list(map(archived, batch))

@@ -14,7 +14,7 @@ from schemas.keys import HpaId
 from schemas.topics import QuietProcess
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord, ArchiveError
-from streams.history.recorded import DecisionWindow, Expander, NewestEvaluations, Recorded, expanded
+from streams.history.recorded import DecisionWindow, Expander, NewestEvaluations, Recorded, Sieve, expanded
 from streams.state.partition import Partition
 from streams.state.records import FULL_EVERY_MS, print_time
 from streams.state.rowcodec import merge_rows, partition_key
@@ -147,8 +147,13 @@ class Past(ABC):
             async for stretch in stretches:
                 yield stretch
 
-    def unchecked(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
-        """Give the records of `stretches`, those of an archive without checking them (`check`)."""
+    def unchecked(
+        self, topic: str, partition: int, first: int = 0, sieve: Sieve | None = None
+    ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
+        """Give the records of `stretches`, those of an archive without checking them (`check`).
+
+        `sieve`: which of them are needed; others may be left out, never the first or the last.
+        """
         return self.stretches(topic, partition, first)
 
     async def check(self, topic: str, partition: int, first: int) -> None:
@@ -182,9 +187,6 @@ class Past(ABC):
     def is_live(self) -> bool:
         """Whether more is being written now."""
         return True
-
-    read_soon: int = 10_000
-    """Decisions, of all HPAs, that are read within a tenth of a second or two."""
 
     def now_ms(self) -> int:
         """Return the present (Unix milliseconds) by the writers' clock; 0: it is the end of the log."""
@@ -363,15 +365,13 @@ class Past(ABC):
         since_ms: int | None = None,
         until_ms: int | None = None,
         wanted: Callable[[HpaId], bool] | None = None,
-        *,
-        checked: bool = True,
     ) -> AsyncGenerator[Recorded, None]:
         """Give the decisions of a log partition in order: from log time `since_ms` to before `until_ms`.
 
-        `wanted`: of which HPAs; None: of all. `checked`: as of `newer`.
+        `wanted`: of which HPAs; None: of all.
         """
         for window in await self.windows(number, since_ms, until_ms, wanted):
-            async with aclosing(self.newer(window, checked=checked)) as stretches:
+            async with aclosing(self.newer(window)) as stretches:
                 async for taken in stretches:
                     for recorded in taken:
                         yield recorded
@@ -396,10 +396,11 @@ class Past(ABC):
     async def newer(self, window: DecisionWindow, *, checked: bool = True) -> AsyncGenerator[list[Recorded], None]:
         """Return those of the records that the window has not seen yet and takes.
 
-        `checked`: what an archive has closed is checked as it is read; else the caller does so later (`check`).
+        `checked`: what an archive has closed is checked as it is read; else the caller does so later (`check`), and
+        only what passes the sieve of the window is decoded.
         """
-        read = self.stretches if checked else self.unchecked
-        async with aclosing(read(DECISIONS, window.number, window.position)) as stretches:
+        place = DECISIONS, window.number, window.position
+        async with aclosing(self.stretches(*place) if checked else self.unchecked(*place, window.sieve)) as stretches:
             async for stretch in stretches:
                 yield window.take(stretch)
                 if window.is_over or window.begins_late:

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from aiokafka.errors import NotLeaderForPartitionError
 
-from fleethpa.simulator.broker import EmbeddedBroker
+from fleethpa.page.hpapast import KeptPasts, number_of
+from fleethpa.simulator.broker import PARTITIONS, EmbeddedBroker
+from runtime import sifting
 from schemas import topics
 from schemas.connection import KafkaSettings
+from schemas.keys import HpaId, partition_for
 from schemas.observed import Command
+from streams.archive.layout import DECISIONS
 from streams.history import kafkapast
 from streams.history.checkpointrows import NewestCheckpoint
 from streams.history.kafkapast import KafkaPast
 from streams.state.partition import Partition
 from streams.state.rowcodec import applied_offset, merge_row, row_kind
-from tests.archive_kit import ENFORCING
-from tests.generated_log import START_MS, Fleet, partition_log
+from tests.archive_kit import ENFORCING, decided
+from tests.generated_log import START_MS, Fleet, GeneratedRecord, partition_log
 from tests.questions_kit import TopicRecord, _record, produce
 
 FLEET = Fleet(hpas=6, namespaces=2, minutes=6, metrics=1, settings=ENFORCING)
+HPA = HpaId("c0", "ns1", "app1")
 Rows = list[tuple[bytes, bytes]]
 
 
@@ -85,3 +92,48 @@ async def test_a_checkpoint_below_an_offset_is_found_without_reading_what_is_bef
         wanted = max(offset for offset in offsets if offset < below)
         assert (await KafkaPast(broker).restored(0, below=below)).applied_offset == wanted
     assert not await KafkaPast(broker).checkpoint(0, below=offsets[0])
+
+
+@pytest.fixture(scope="module")
+def decisions() -> Iterator[KafkaSettings]:
+    """Decisions of six HPAs in many batches, compressed as the decider's are."""
+    made = decided([GeneratedRecord(0, *record) for record in partition_log(FLEET)], 1)
+    records = [
+        TopicRecord(
+            topics.DECISIONS, partition_for(HPA.namespace_key, PARTITIONS), each.timestamp_ms, each.key, each.value
+        )
+        for topic, _, each in made
+        if topic == DECISIONS
+    ]
+    with EmbeddedBroker() as running:
+        running.ensure_topics([topics.LOG, topics.DECISIONS, topics.CHANGELOG])
+        settings = KafkaSettings(bootstrap_servers=running.bootstrap)
+        for first in range(0, len(records), 40):
+            produce(settings, records[first : first + 40])
+        yield settings
+
+
+@pytest.mark.parametrize("failing", [0, 1], ids=["from the leader", "another leader after the first answer"])
+async def test_of_the_decisions_on_topics_those_of_one_hpa_are_decoded(
+    decisions: KafkaSettings, failing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    fetched = sifting._fetched
+
+    async def counted(*arguments: Any) -> bytes:
+        nonlocal asked
+        asked += 1
+        if failing and asked > failing:
+            raise NotLeaderForPartitionError
+        return await fetched(*arguments)
+
+    monkeypatch.setattr(sifting, "_fetched", counted)
+    monkeypatch.setattr(sifting, "FOLLOWED_BYTES", 20_000)
+    async with KafkaPast(decisions).opened() as past:
+        number = await number_of(past, HPA)
+        everything = [each async for each in past.decisions(number, None, None, HPA.__eq__)]
+        for since_ms in (START_MS, everything[-3].time_ms):
+            found = await KeptPasts().decisions(past, HPA, since_ms)
+            assert found == [each for each in everything if each.time_ms >= since_ms]
+            assert found
+    assert asked > 1

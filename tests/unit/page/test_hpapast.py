@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from schemas.keys import HpaId
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord, ArchiveError, frame, read_frames
 from streams.history.archivepast import ArchivePast
+from streams.history.recorded import Sieve
 from streams.state.partition import Partition
 from tests.archive_kit import Topics, decided, write_archive
 from tests.bench.steady import ENFORCED, ClosedLoop
@@ -173,6 +175,32 @@ async def test_a_view_that_is_shown_quickly_has_a_part_and_says_that_there_is_mo
     assert whole.again is not None
     assert (first.again.is_far, first.again.would, whole.again.is_far) == (True, None, False)
     assert whole.again.would is not None
+
+
+async def test_what_passes_the_sieve_is_all_that_a_window_takes(topics: Topics, tmp_path: Path) -> None:
+    """Records of others are not decoded; an HPA that has no full record before the span is found, too."""
+    archive = write_archive(
+        tmp_path, Fleet(partitions=1), segment_ms=600_000, topics=topics, sign_every=10**9, flush_every=40
+    )
+    past = ArchivePast(archive)
+    names = [HpaId("c0", f"ns{number % 4}", f"app{number}") for number in range(3)]
+    for name, since_ms in product([*names, HpaId("c0", "ns0", "none")], range(START_MS, END_MS, 830_000)):
+        found = await KeptPasts().decisions(past, name, since_ms)
+        assert found == [each async for each in past.decisions(0, since_ms, None, name.__eq__)]
+        assert bool(found) == (name in names)
+
+
+async def test_where_no_full_record_comes_before_a_span_everything_passes() -> None:
+    short, full = b'{"id":"0-7-u-1","sameAs":"0-1-u-1"}', b'{"id":"0-1-u-1","name":"app1"}'
+    other = b'{"id":"0-2-u-2","name":"app2"}'
+    late = Sieve(HPA, due=12)
+    asked = [(other, 10), (other, 11), (short, 11), (short, 12), (other, 13)]
+    assert [late.passes(*each) for each in asked] == [True, False, False, True, True]
+    known = Sieve(HPA, due=12)
+    asked = [(other, 10), (full, 11), (short, 11), (short, 12), (other, 13)]
+    assert [known.passes(*each) for each in asked] == [True, True, True, True, False]
+    assert known.may_pass(other + short, 15)
+    assert not known.may_pass(other, 15)
 
 
 async def test_what_an_archive_holds_is_shown_before_it_is_checked(topics: Topics, tmp_path: Path) -> None:
