@@ -14,7 +14,7 @@ from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.questions import explaining
 from fleethpa.questions.explaining import Again, derived_again, derived_document, derived_text, evaluated_again
 from fleethpa.show import words
-from fleethpa.show.formats import one
+from fleethpa.show.formats import one, to_yaml
 from fleethpa.show.times import rfc3339
 from fleethpa.show.words import spec_diff
 from schemas.codec import encode
@@ -31,6 +31,8 @@ from streams.history.past import Past
 from streams.history.recorded import Recorded
 
 SHOWN_CHECKPOINTS: Final = 20
+UNBROKEN: Final = 1_000_000
+"""Width of YAML of which the browser breaks the lines."""
 
 
 async def read_coverage(past: Past) -> dict[str, Any]:
@@ -176,7 +178,10 @@ async def receipt(past: Past, id_: str, servers: str) -> dict[str, Any]:
 def compared(one: Recorded, other: Recorded) -> list[tuple[str, str, str]]:
     """Where two decisions differ: path, and the value in each. What differs between any two decisions comes last."""
     found = differences(encode(one.decision), encode(other.decision))
-    rows = [(_field(each.path), _shown(each.path, each.recorded), _shown(each.path, each.recomputed)) for each in found]
+    rows = [
+        (_field(each.path), shown_value(each.path, each.recorded), shown_value(each.path, each.recomputed))
+        for each in found
+    ]
     return sorted(rows, key=lambda row: row[0].partition(".")[0] in OWN)
 
 
@@ -186,11 +191,15 @@ def _field(path: str) -> str:
     return f"metrics[{words.short(found['name'])}]{found['rest']}" if found else path
 
 
-def _shown(path: str, value: Any) -> str:
-    """A value as text; what is a moment in milliseconds is a time."""
+def shown_value(path: str, value: Any) -> str:
+    """A value as text, of several parts as YAML; what is a moment in milliseconds is a time."""
     if value is NOTHING:
         return "-"
     readable = _with_times(path.rpartition(".")[2], value)
+    if isinstance(readable, list) and all(isinstance(each, str) for each in readable):
+        return ", ".join(readable)
+    if isinstance(readable, dict | list):
+        return to_yaml(readable, UNBROKEN)
     return readable if isinstance(readable, str) else orjson.dumps(readable, default=str).decode()
 
 

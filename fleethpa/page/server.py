@@ -54,6 +54,7 @@ from fleethpa.page.livereader import LiveReader
 from fleethpa.page.runviews import RunViews
 from fleethpa.page.stripview import replay, strip_view
 from fleethpa.show.times import LATEST_MS, rfc3339
+from fleethpa.show.words import change
 from schemas.codec import WireError
 from schemas.keys import HpaId
 from schemas.texts import whole_number
@@ -238,6 +239,7 @@ class PageServer:
             second = await read_decision(past, other)
             first = await read_decision(past, one) if one else await read_before(past, second)
         found = {"one": first.found, "other": second.found, "rows": compared(first.found, second.found)}
+        found["change"] = change
         command = f"explain {first.found.head.id}"
         return self._html(request, "diff.html", await self.reader.state_at(None), found, command=command)
 

@@ -312,11 +312,13 @@ def to_json_line(value: Any) -> str:
     return escaped(orjson.dumps(value).decode())
 
 
-def to_yaml(value: Any) -> str:
-    """YAML, keys in the order given."""
+def to_yaml(value: Any, width: int = 80) -> str:
+    """YAML, keys in the order given; texts are broken at `width` where they have spaces."""
     import yaml
 
-    text = yaml.dump(value, Dumper=_dumper(), sort_keys=False, default_flow_style=False, allow_unicode=True)
+    text = yaml.dump(
+        value, Dumper=_dumper(), sort_keys=False, default_flow_style=False, allow_unicode=True, width=width
+    )
     return escaped(str(text)).rstrip("\n")
 
 

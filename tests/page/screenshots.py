@@ -16,6 +16,8 @@ from tests.page.browsing import launched, serving
 
 SIZES = {"wide": (1400, 900), "middle": (768, 1024), "narrow": (390, 844)}
 LARGE = (500, 5_000)
+LONG_AGO = "/changes?since=2020-01-01T00:00:00Z"
+"""The logs of generated fleets are not of today."""
 DOCS = ("fleet", "hpa", "decision", "changes")
 """Views of which the README and docs/page.md show the wide picture."""
 
@@ -25,7 +27,7 @@ def views(page: Page, address: str) -> dict[str, str]:
     page.goto(address)
     hpa = _links(page, 'table.fleet tbody th > a:not([href^="/hpa/%40fleet/"])')[0]
     wholes = _links(page, 'table.fleet tbody th > a[href^="/hpa/%40fleet/"]')
-    page.goto(address + "/changes?q=kind:evaluation")
+    page.goto(f"{address}{LONG_AGO}&q=kind:evaluation")
     # The oldest shows most: a policy limits it.
     decision = page.locator("tbody td:last-child a").last.get_attribute("href") or ""
     diff = f"/diff?other={decision.rpartition('/')[2]}"
@@ -101,12 +103,10 @@ def main() -> None:
                     if given.docs and name in DOCS and look == f"wide-{scheme}":
                         page.screenshot(path=str(given.docs / f"page-{name}.jpg"), type="jpeg", quality=62)
         for count in LARGE:
+            found: dict[str, str] = {}
             with Served(count, varied=True) as large, pages(browser) as made:
                 for look, page in made:
-                    found = {"fleet": "/", "clusters": "/clusters", "troubled": "/?q=problem:any"}
-                    found |= {"changes": "/changes", "rollouts": "/rollouts", "choose": "/try"}
-                    page.goto(large.address)
-                    found["hpa"] = page.locator("table.fleet tbody th a").first.get_attribute("href") or ""
+                    found = found or views(page, large.address) | {"troubled": "/?q=problem:any", "changes": LONG_AGO}
                     for name, path in found.items():
                         if not only or name in only:
                             take(page, large.address + path, given.folder / f"{name}-{count}-{look}.png")

@@ -24,6 +24,7 @@ from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError
 from fleethpa.page.addresses import MOST_NAMES, clock
+from fleethpa.page.decisionview import shown_value
 from fleethpa.page.fleetview import FLEET_WORDS, FilterTextError, read_filter, sparkline
 from fleethpa.page.guarding import HEADERS, Guard, names_of, request_log
 from fleethpa.page.hpapast import (
@@ -40,6 +41,7 @@ from fleethpa.page.hpaview import series, timeline
 from fleethpa.page.livereader import STALE_S, STALL_S, LiveReader
 from fleethpa.page.runviews import trial
 from fleethpa.page.server import READER, PageServer
+from fleethpa.show import words
 from fleethpa.show.report import MOST_POINTS
 from fleethpa.show.times import rfc3339
 from schemas.entries import WHOLE_PARTITION_KEY
@@ -47,6 +49,7 @@ from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.observed import AutoscalerList, Command
 from schemas.settings import Restart
+from streams.history.differences import NOTHING
 from streams.history.past import Past
 from streams.state.moves import Move
 from tests.archive_kit import ENFORCING, topics_of
@@ -241,6 +244,8 @@ async def test_a_decision_is_compared_with_the_evaluation_before_it(fleet: Fleet
     found = await shown(f"/diff?other={evaluated[1].decision.id}")
     assert evaluated[0].decision.id in found.text
     assert "currentReplicas" in found.text
+    for each in evaluated[:2]:  # what came out is above the fields
+        assert f"{rfc3339(each.time_ms)} {words.change(each.decision)} " in found.text
     assert found.text.index(" seq ") > found.text.index(" metrics[cpu]. newest ")  # a line may break at the dot
     newest = evaluated[1].decision.metrics[0].newest
     assert newest is not None
@@ -251,6 +256,21 @@ async def test_a_decision_is_compared_with_the_evaluation_before_it(fleet: Fleet
         answer = await client.get(f"/diff?other={evaluated[0].decision.id}")
         assert answer.status == 404
         assert "holds no decision of east/shop/checkout before" in Shown(await answer.text()).text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        pytest.param(NOTHING, "-", id="a field that one of the two lacks"),
+        pytest.param(["ScaleUpPolicy", "MaxReplicas"], "ScaleUpPolicy, MaxReplicas", id="texts are on one line"),
+        pytest.param({"in": 2, "detail": {"limit": 5}}, "in: 2\ndetail:\n  limit: 5", id="what has parts is YAML"),
+        pytest.param([{"step": "final", "out": 5}], "- step: final\n  out: 5", id="several of these"),
+        pytest.param({"message": 30 * "no answer "}, f"message: '{30 * 'no answer '}'", id="a long text is not broken"),
+        pytest.param(5, "5", id="a number"),
+    ],
+)
+def test_a_value_that_is_compared_is_shown_as_text(value: Any, text: str) -> None:
+    assert shown_value("steps", value) == text
 
 
 async def test_the_record_that_ends_a_write_leads_to_the_decision_that_wanted_it(fleet: Fleet) -> None:
