@@ -23,7 +23,7 @@ from schemas.keys import HpaId, partition_for
 from streams.analysis.revisions import Revision
 from streams.archive.layout import DECISIONS, LOG
 from streams.history.past import Past
-from streams.history.recorded import DecisionWindow, Recorded, Sieve, head_of
+from streams.history.recorded import DecisionWindow, HpaSieve, Recorded, head_of
 from streams.history.sampled import Sampler
 
 K = TypeVar("K")
@@ -223,7 +223,7 @@ async def _windows(past: Past, hpa: HpaId, since_ms: int, until_ms: int | None =
         await past.offset_at(DECISIONS, number, since_ms),
     )
     for window in found:
-        window.sieve = Sieve(hpa, due)
+        window.sieve = HpaSieve(hpa, due)
     return found
 
 

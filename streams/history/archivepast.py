@@ -8,7 +8,7 @@ from streams.archive.layout import DECISIONS, LOG, is_written, open_archive, rea
 from streams.archive.segmentreader import PartitionReader, SegmentManifest
 from streams.archive.segments import ArchivedRecord, ArchiveError, reading
 from streams.history.past import Past
-from streams.history.recorded import Sieve
+from streams.history.recorded import HpaSieve
 from streams.state.ledger import StateError
 from streams.state.partition import stored_row
 
@@ -64,7 +64,7 @@ class ArchivePast(Past):
         return _stretches(self._topic(topic, partition), first)
 
     def unchecked(
-        self, topic: str, partition: int, first: int = 0, sieve: Sieve | None = None
+        self, topic: str, partition: int, first: int = 0, sieve: HpaSieve | None = None
     ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
         return _stretches(PartitionReader(self.root, topic, partition, sieve=sieve), first)
 

@@ -25,7 +25,7 @@ from streams.archive.segmentreader import seq_of
 from streams.archive.segments import BAD_JSON, ArchivedRecord, MissingTopicError, archived
 from streams.history.checkpointrows import NewestCheckpoint, OldestCheckpoint, restorable, without
 from streams.history.past import Past
-from streams.history.recorded import Sieve
+from streams.history.recorded import HpaSieve
 from streams.state.rowcodec import applied_offset
 
 TOPICS = {LOG: topics.LOG, DECISIONS: topics.DECISIONS}
@@ -136,7 +136,7 @@ class KafkaPast(Past):
         return self.unchecked(topic, partition, first)
 
     async def unchecked(
-        self, topic: str, partition: int, first: int = 0, sieve: Sieve | None = None
+        self, topic: str, partition: int, first: int = 0, sieve: HpaSieve | None = None
     ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
         async with self._reading(TOPICS[topic], partition) as (consumer, part, span):
             begin = max(span.first, first)

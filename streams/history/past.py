@@ -14,7 +14,7 @@ from schemas.keys import HpaId
 from schemas.topics import QuietProcess
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord, ArchiveError
-from streams.history.recorded import DecisionWindow, Expander, NewestEvaluations, Recorded, Sieve, expanded
+from streams.history.recorded import DecisionWindow, Expander, HpaSieve, NewestEvaluations, Recorded, expanded
 from streams.state.partition import Partition
 from streams.state.records import FULL_EVERY_MS, print_time
 from streams.state.rowcodec import merge_rows, partition_key
@@ -148,7 +148,7 @@ class Past(ABC):
                 yield stretch
 
     def unchecked(
-        self, topic: str, partition: int, first: int = 0, sieve: Sieve | None = None
+        self, topic: str, partition: int, first: int = 0, sieve: HpaSieve | None = None
     ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
         """Give the records of `stretches`, those of an archive without checking them (`check`).
 

@@ -258,7 +258,7 @@ def expanded(partition: int, records: Iterable[tuple[int, bytes]]) -> tuple[Expa
     return expander, [recorded for recorded in taken if recorded]
 
 
-class Sieve:
+class HpaSieve:
     """Lets the records of one HPA pass, known by bytes that they hold before anything of them is decoded.
 
     Others pass that hold the same bytes, and the first of all. A short record does not name its HPA: it is known by the
@@ -300,7 +300,7 @@ class DecisionWindow:
 
     def __init__(self, number: int, first: int, since_ms: int, until_ms: int | None, expander: Expander) -> None:
         self.expander = expander
-        self.sieve: Sieve | None = None
+        self.sieve: HpaSieve | None = None
         """Of the records that are not checked, those that do not pass it may be left out; None: all are needed."""
         self.is_over = False
         """Whether the rest is too late to be asked for."""

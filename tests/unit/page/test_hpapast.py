@@ -26,7 +26,7 @@ from schemas.keys import HpaId
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord, ArchiveError, frame, read_frames
 from streams.history.archivepast import ArchivePast
-from streams.history.recorded import Sieve
+from streams.history.recorded import HpaSieve
 from streams.state.partition import Partition
 from tests.archive_kit import Topics, decided, write_archive
 from tests.bench.steady import ENFORCED, ClosedLoop
@@ -193,10 +193,10 @@ async def test_what_passes_the_sieve_is_all_that_a_window_takes(topics: Topics, 
 async def test_where_no_full_record_comes_before_a_span_everything_passes() -> None:
     short, full = b'{"id":"0-7-u-1","sameAs":"0-1-u-1"}', b'{"id":"0-1-u-1","name":"app1"}'
     other = b'{"id":"0-2-u-2","name":"app2"}'
-    late = Sieve(HPA, due=12)
+    late = HpaSieve(HPA, due=12)
     asked = [(other, 10), (other, 11), (short, 11), (short, 12), (other, 13)]
     assert [late.passes(*each) for each in asked] == [True, False, False, True, True]
-    known = Sieve(HPA, due=12)
+    known = HpaSieve(HPA, due=12)
     asked = [(other, 10), (full, 11), (short, 11), (short, 12), (other, 13)]
     assert [known.passes(*each) for each in asked] == [True, True, True, True, False]
     assert known.may_pass(other + short, 15)
