@@ -73,7 +73,7 @@ class Account(Struct, frozen=True):
     @property
     def of_new_spec(self) -> "Account":
         """It after a change of the spec: unknown until the member reports under that, and counted as before."""
-        return Account(None, (Allotment(_FORMER, self.counted),) if self.counted else ())
+        return Account(None, (Allotment(_FORMER, self.counted),) if self.counted else (), self.fence)
 
     def fenced(self, number: int) -> "Account":
         """Give it after a loss of state: unknown until the member obeys `number`."""

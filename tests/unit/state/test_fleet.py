@@ -267,11 +267,16 @@ def test_after_a_loss_nothing_is_decided_before_each_cluster_obeys_nothing_of_be
     assert run.row(FLEET).fleet.shares == {"east": 4, "west": 4}  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("is_applied", [False, True])
 @pytest.mark.parametrize(("spills_ms", "east"), [pytest.param(0, 4, id="Keep"), pytest.param(60_000, 8, id="Spill")])
-def test_a_cluster_that_is_away_after_a_loss_may_have_anything_until_it_is_spilled(spills_ms: int, east: int) -> None:
+def test_a_cluster_that_is_away_after_a_loss_may_have_anything_until_it_is_spilled(
+    spills_ms: int, east: int, is_applied: bool
+) -> None:
     run = _begun(maximum=8, away_spill_after_ms=spills_ms)
     run.away.add("west")
     run.lose(FLEET, 0)
+    if is_applied:
+        run.apply(away_spill_after_ms=spills_ms)
     for _ in range(9):
         run.period({"east": 900, "west": 0})
     assert run.replicas == {"east": east, "west": 4}
