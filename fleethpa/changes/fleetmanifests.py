@@ -22,7 +22,7 @@ from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
 from schemas.kubernetes.shape import Json
 from schemas.limits import FLEET_CLUSTERS, MAX_WEIGHT
 from schemas.observed import FLEET_API_VERSION, AutoscalerSet, FleetCluster, FleetSpec, Mode
-from streams.across.division import UNLIMITED, FleetMember, Placement, Strategy, contradiction
+from streams.across.division import UNLIMITED, Strategy, contradiction
 from streams.analysis.revisions import differences
 from streams.analysis.wholes import bounded
 
@@ -63,12 +63,11 @@ class _Own(Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True)
 class FleetManifest:
-    """A FleetHPA. `body`: the HPA of the whole, defaulted and checked."""
+    """A FleetHPA. `body`: the HPA of the whole, defaulted and checked. `fleet`: the fields that an HPA has not."""
 
     source: str
     body: dict[str, Any]
-    members: tuple[FleetMember, ...]
-    placement: Placement
+    fleet: FleetSpec
 
     @property
     def name(self) -> str:
@@ -93,23 +92,15 @@ def fleet_manifest(manifest: FileManifest, namespace: str) -> FleetManifest:
         own = msgspec.convert({name: spec[name] for name in _OWN if name in spec}, _Own)
     except msgspec.ValidationError as error:
         raise _invalid(manifest, str(error).replace("`$.", "`spec.").replace("`$`", "`spec`")) from error
-    members = tuple(
-        [
-            FleetMember(
-                each.name,
-                each.weight,
-                each.min_replicas,
-                body["spec"]["maxReplicas"] if each.max_replicas is None else each.max_replicas,
-            )
-            for each in own.clusters
-        ]
-    )
-    if problem := contradiction(members, body["spec"]["minReplicas"], body["spec"]["maxReplicas"]):
+    fleet = _fleet(manifest, own, body["spec"]["maxReplicas"])
+    if problem := contradiction(fleet.clusters, body["spec"]["minReplicas"], body["spec"]["maxReplicas"]):
         raise _invalid(manifest, problem)
-    return FleetManifest(manifest.source, body, members, _placement(manifest, own))
+    return FleetManifest(manifest.source, body, fleet)
 
 
-def _placement(manifest: FileManifest, own: _Own) -> Placement:
+def _fleet(manifest: FileManifest, own: _Own, most: int) -> FleetSpec:
+    """`most`: what a cluster may have that has no maximum of its own."""
+
     def milliseconds(text: str, field: str) -> int:
         return parse_duration_ms(text, f"{manifest.source}: spec.{field}")
 
@@ -121,11 +112,21 @@ def _placement(manifest: FileManifest, own: _Own) -> Placement:
     placement, away = own.placement, own.when_away
     if away.policy == "Keep" and away.after is not None:
         raise _invalid(manifest, "spec.whenAway.after goes only with the policy Spill: Keep moves nothing at any time")
-    return Placement(
-        placement.strategy,
-        milliseconds(placement.rebalance_after, "placement.rebalanceAfter"),
-        0 if placement.spill_after is None else spill_after_ms(placement.spill_after, "placement.spillAfter"),
-        0 if away.policy == "Keep" else spill_after_ms(away.after or AWAY_SPILL_AFTER, "whenAway.after"),
+    spill_after, away_after = placement.spill_after, away.after or AWAY_SPILL_AFTER
+    return FleetSpec(
+        clusters=[
+            FleetCluster(
+                name=each.name,
+                weight=each.weight,
+                min_replicas=each.min_replicas,
+                max_replicas=most if each.max_replicas is None else each.max_replicas,
+            )
+            for each in own.clusters
+        ],
+        strategy=placement.strategy,
+        rebalance_after_ms=milliseconds(placement.rebalance_after, "placement.rebalanceAfter"),
+        spill_after_ms=0 if spill_after is None else spill_after_ms(spill_after, "placement.spillAfter"),
+        away_spill_after_ms=0 if away.policy == "Keep" else spill_after_ms(away_after, "whenAway.after"),
     )
 
 
@@ -145,10 +146,8 @@ def present_manifest(view: HpaView, fleet: FleetSpec, settings: tuple[str, ...] 
     clusters = bounded(fleet.clusters, view.spec["maxReplicas"], spec["maxReplicas"])
     if problem := contradiction(clusters, spec["minReplicas"], spec["maxReplicas"]):
         raise usage(f"{source}: the changed FleetHPA is invalid", cause=problem)
-    members = tuple([FleetMember(each.name, each.weight, each.min_replicas, each.max_replicas) for each in clusters])
-    placement = Placement(fleet.strategy, fleet.rebalance_after_ms, fleet.spill_after_ms, fleet.away_spill_after_ms)
     metadata = view.id._asdict() | {"labels": view.labels, "annotations": view.annotations}
-    return FleetManifest(str(view.id), manifest_of(metadata, spec), members, placement)
+    return FleetManifest(str(view.id), manifest_of(metadata, spec), structs.replace(fleet, clusters=clusters))
 
 
 def unknown_member(manifest: FleetManifest, state: FleetState, contexts: Iterable[str]) -> CommandError | None:
@@ -157,7 +156,7 @@ def unknown_member(manifest: FleetManifest, state: FleetState, contexts: Iterabl
     whole = HpaId(FLEET, metadata["namespace"], metadata["name"])
     return unknown_cluster(
         f"FleetHPA {whole}",
-        [each.name for each in manifest.members],
+        [each.name for each in manifest.fleet.clusters],
         {*state.clusters, *contexts},
         later="take {name} out of spec.clusters, and add it again when it is listed by fleethpa get clusters",
     )
@@ -176,23 +175,18 @@ def fleet_records(
     """
     namespace, name = manifest.body["metadata"]["namespace"], manifest.body["metadata"]["name"]
     whole = HpaId(FLEET, namespace, name)
-    clusters = [
-        FleetCluster(name=each.name, weight=each.weight, min_replicas=each.min_replicas, max_replicas=each.max_replicas)
-        for each in manifest.members
-    ]
-    placement = manifest.placement
-    fleet = FleetSpec(clusters=clusters, **structs.asdict(placement))
+    fleet = manifest.fleet
     words = "configured" if whole in state.hpas else "created"
     body = AutoscalerSet(
         hpa=manifest.body, origin="central", mode=mode, author=author, reason=reason, fleet=fleet, revision=revision
     )
     made = [PlannedRecord(f"fleethpa {whole} {words}", body, FLEET, namespace)]
-    for each in manifest.members:
+    for each in fleet.clusters:
         hpa = whole._replace(cluster=each.name)
         joined = hpa not in state.hpas or state.hpas[hpa].whole is None
         asked = _member_mode(state, whole, each.name, mode, joined=joined)
         made.append(_member_record(hpa, words, structs.replace(body, mode=asked), each, state.hpas.get(hpa)))
-    names = {each.name for each in manifest.members}
+    names = {each.name for each in fleet.clusters}
     left = [hpa for hpa in members_of(state, whole) if hpa.cluster not in names]
     return made + [deleted_record(hpa, author, reason) for hpa in left]
 
@@ -207,7 +201,7 @@ def _member_mode(state: FleetState, whole: HpaId, cluster: str, mode: Mode | Non
 
 
 def _member_record(
-    hpa: HpaId, words: str, whole: AutoscalerSet, member: FleetMember, known: HpaView | None
+    hpa: HpaId, words: str, whole: AutoscalerSet, member: FleetCluster, known: HpaView | None
 ) -> PlannedRecord:
     """The record that makes an HPA the member of a whole. `whole`: with the mode that it gets. `known`: the HPA as it
     is; None: there is none.
@@ -240,7 +234,7 @@ def whole_of(whole: HpaId, objects: Mapping[str, Json]) -> FleetManifest:
                 next_step=f"give both the same, or make a manifest and fleethpa apply -f it ({_DOCS})",
                 code=ANSWER_IS_NO,
             )
-    members = tuple([_present_member(name, each) for name, each in sorted(objects.items())])
+    members = [_present_member(name, each) for name, each in sorted(objects.items())]
     bounds = {
         "minReplicas": sum([each.min_replicas for each in members]),
         "maxReplicas": min(UNLIMITED, sum([each.max_replicas for each in members])),
@@ -252,12 +246,14 @@ def whole_of(whole: HpaId, objects: Mapping[str, Json]) -> FleetManifest:
     body, errors = check_hpa(FileManifest(str(whole), hpa | {"spec": objects[first]["spec"] | bounds}), whole.namespace)
     if errors:
         raise CommandError(f"{whole} is not made", cause="\n".join(errors), code=ANSWER_IS_NO, next_step=_DOCS)
-    return FleetManifest(str(whole), body, members, Placement())
+    return FleetManifest(str(whole), body, FleetSpec(clusters=members))
 
 
-def _present_member(name: str, hpa: Json) -> FleetMember:
+def _present_member(name: str, hpa: Json) -> FleetCluster:
     spec, has = hpa["spec"], (hpa.get("status") or {}).get("currentReplicas") or 1
-    return FleetMember(name, min(max(1, has), MAX_WEIGHT), spec.get("minReplicas", 1), spec["maxReplicas"])
+    weight = min(max(1, has), MAX_WEIGHT)
+    least, most = spec.get("minReplicas", 1), spec["maxReplicas"]
+    return FleetCluster(name=name, weight=weight, min_replicas=least, max_replicas=most)
 
 
 def _unbounded(spec: Json) -> Json:

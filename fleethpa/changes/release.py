@@ -13,11 +13,12 @@ from fleethpa.changes.writing import Concern
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError
 from fleethpa.show.words import counted, listed
-from reconciler.core.hpaobjects import FIELD_MANAGER, STAND_IN_LABEL, spec_manager
+from reconciler.core.hpaobjects import FIELD_MANAGER, STAND_IN_LABEL, spec_manager, target_of
 from reconciler.standin.effective import POLICY as STAND_IN_POLICY
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
 from schemas.kubernetes.shape import Json
+from schemas.observed import Target
 from schemas.settings import settings_of
 from streams.analysis.revisions import differences
 from streams.analysis.upgrade import differing
@@ -73,7 +74,9 @@ def release_plan(
         whole: the FleetHPA that is released as a whole.
     """
     plan = ReleasePlan()
-    drivers = _drivers(natives)
+    drivers: dict[tuple[str, Target], list[HpaId]] = {}
+    for hpa, each in natives.items():
+        drivers.setdefault((hpa.namespace, target_of(each)), []).append(hpa)
     for view in views:
         native = natives.get(view.id)
         held = "" if native is not None else _held(state, view)
@@ -109,22 +112,8 @@ def held_whole(state: FleetState, whole: HpaId, include_held: bool) -> CommandEr
     return _left_out(state.hpas[whole], held) if held and not include_held else None
 
 
-def _drivers(natives: Mapping[HpaId, Json]) -> dict[tuple[str, str, str, str], list[HpaId]]:
-    """The native HPAs of each target: namespace, group, kind and name."""
-    found: dict[tuple[str, str, str, str], list[HpaId]] = {}
-    for hpa, native in natives.items():
-        found.setdefault(_target(hpa.namespace, native["spec"]), []).append(hpa)
-    return found
-
-
-def _target(namespace: str, spec: Json) -> tuple[str, str, str, str]:
-    reference = spec["scaleTargetRef"]
-    version = str(reference.get("apiVersion") or "")
-    return namespace, version.rpartition("/")[0], str(reference["kind"]), str(reference["name"])
-
-
 def _conflict(
-    view: HpaView, native: Json | None, drivers: Mapping[tuple[str, str, str, str], list[HpaId]]
+    view: HpaView, native: Json | None, drivers: Mapping[tuple[str, Target], list[HpaId]]
 ) -> CommandError | None:
     """What another native HPA has against it."""
     if native is not None and STAND_IN_LABEL in (native["metadata"].get("labels") or {}):
@@ -133,7 +122,7 @@ def _conflict(
             cause="The agent deletes its native HPAs once the hub works again.",
             next_step=f"fleethpa get clusters {view.id.cluster}, and release when fleethpa is in charge again",
         )
-    others = [hpa for hpa in drivers.get(_target(view.id.namespace, view.spec), []) if hpa != view.id]
+    others = [hpa for hpa in drivers.get((view.id.namespace, target_of(view.hpa)), []) if hpa != view.id]
     if others:
         return CommandError(
             f"{view.id}: the native HPA {others[0].namespace}/{others[0].name} drives its target",

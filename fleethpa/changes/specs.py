@@ -224,21 +224,17 @@ def _set_target(spec: dict[str, Any], name: str, value: str) -> None:
     for target in found:
         if percent := _PERCENT.fullmatch(value):
             target.clear()
-            target.update(
-                {"type": "Utilization", "averageUtilization": _whole_percent(f"--set {name}={value}", percent[1])}
-            )
+            number = _whole_percent(f"--set {name}={value}", percent[1])
+            target.update({"type": "Utilization", "averageUtilization": number})
             continue
         kind = "value" if target.get("type") == "Value" else "averageValue"
         _quantity(f"--set {name}", value)
         target.clear()
-        target.update({"type": "Value" if kind == "value" else "AverageValue", kind: value})
+        target.update({"type": kind[0].upper() + kind[1:], kind: value})
 
 
 def _targets(spec: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    found = []
-    for metric in spec.get("metrics") or []:
-        found.append((metric_name(metric), metric_source(metric)["target"]))
-    return found
+    return [(metric_name(metric), metric_source(metric)["target"]) for metric in spec.get("metrics") or []]
 
 
 def setting_of(spec: dict[str, Any], name: str, option: str) -> str:

@@ -227,7 +227,7 @@ async def _run_fleets(
         state = await read_state(past)
         named = [] if manifests else chosen(state, selection)
         fleets += [present_manifest(view, view.fleet, settings) for view in named if view.fleet is not None]
-        clusters = {member.name for each in fleets for member in each.members}
+        clusters = {member.name for each in fleets for member in each.fleet.clusters}
         prices = {name: price_of(state.settings, name) if price is None else price for name in clusters}
         return await run_fleets(past, [tried(each, state) for each in fleets], window), prices
 

@@ -52,7 +52,7 @@ def tried(manifest: FleetManifest, state: FleetState) -> FleetTried:
     target = spec["scaleTargetRef"]
     shown = f"{target['kind']}/{target['name']}"
     candidates = {}
-    for member in manifest.members:
+    for member in manifest.fleet.clusters:
         found = [
             view.id
             for view in state.hpas.values()
@@ -71,7 +71,7 @@ def tried(manifest: FleetManifest, state: FleetState) -> FleetTried:
             candidates[member.name] = candidate(found[0], spec)
         except CandidateError as error:
             raise CommandError(str(error), code=2) from error
-    return FleetTried(manifest.name, manifest.members, manifest.placement, candidates)
+    return FleetTried(manifest.name, manifest.fleet, candidates)
 
 
 def _is_target(given: dict[str, Any], target: dict[str, Any]) -> bool:
@@ -105,7 +105,7 @@ async def _run(past: Past, fleet: FleetTried, window: tuple[int, int]) -> FleetB
             each.check()
     except CandidateError as error:
         raise CommandError(str(error), code=2) from error
-    return fleet_backtest(fleet, {member.name: recordings[member.name] for member in fleet.members})
+    return fleet_backtest(fleet, {member.name: recordings[member.name] for member in fleet.fleet.clusters})
 
 
 def fleet_report(

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from schemas.observed import FleetCluster
+from schemas.observed import FleetCluster, FleetSpec
 
 Strategy = Literal["Weighted", "Ordered"]
 Shares = Mapping[str, int]
@@ -17,28 +17,7 @@ Shares = Mapping[str, int]
 UNLIMITED: Final = 2**31 - 1
 
 
-class FleetMember(Struct, frozen=True):
-    """A member cluster with its own bounds."""
-
-    name: str
-    weight: int = 1
-    min_replicas: int = 0
-    max_replicas: int = UNLIMITED
-
-
-class Placement(Struct, frozen=True):
-    """How a total is divided. `rebalance_after_ms`: replicas move between members once the division has differed for
-    this time. `spill_after_ms`: members whose pods wait for a node for so long are capped (`streams.across.spill`).
-    `away_spill_after_ms`: what a member has counts no longer once it has been away for so long. 0: never.
-    """
-
-    strategy: Strategy = "Weighted"
-    rebalance_after_ms: int = 300_000
-    spill_after_ms: int = 0
-    away_spill_after_ms: int = 0
-
-
-def contradiction(members: Sequence[FleetMember | FleetCluster], least: int, most: int) -> str:
+def contradiction(members: Sequence[FleetCluster], least: int, most: int) -> str:
     """Say how the clusters' bounds contradict each other or those of the whole; empty: they do not."""
     names = [each.name for each in members]
     if not names:
@@ -58,7 +37,7 @@ def contradiction(members: Sequence[FleetMember | FleetCluster], least: int, mos
     return ""
 
 
-def divide(total: int, members: Sequence[FleetMember], strategy: Strategy = "Weighted") -> dict[str, int]:
+def divide(total: int, members: Sequence[FleetCluster], strategy: Strategy = "Weighted") -> dict[str, int]:
     """Divide `total` as the spec asks for, without regard to what the members have now.
 
     Each member has its minimum and at most its maximum; within these bounds, shares are proportional to the weights
@@ -75,7 +54,7 @@ def divide(total: int, members: Sequence[FleetMember], strategy: Strategy = "Wei
     return _weighted(total, members) if rest > 0 else shares
 
 
-def _weighted(total: int, members: Sequence[FleetMember]) -> dict[str, int]:
+def _weighted(total: int, members: Sequence[FleetCluster]) -> dict[str, int]:
     """Divide what is at least the sum of the minimums: members whose quota is out of bounds get the bound first."""
     shares: dict[str, int] = {}
     free, rest = list(members), min(total, sum([each.max_replicas for each in members]))
@@ -112,7 +91,7 @@ def largest_remainder(total: int, weights: Shares) -> dict[str, int]:
 
 
 def settle(
-    total: int, members: Sequence[FleetMember], present: Shares, strategy: Strategy = "Weighted"
+    total: int, members: Sequence[FleetCluster], present: Shares, strategy: Strategy = "Weighted"
 ) -> dict[str, int]:
     """Divide `total` with the fewest moves: what is added goes to members below the division, what is taken comes from
     members above it, each in proportion to its distance, and nothing else moves.
@@ -137,16 +116,16 @@ class Divided(Struct, frozen=True):
 
 
 def next_division(
-    total: int, members: Sequence[FleetMember], placement: Placement, before: Divided, now_ms: int
+    total: int, members: Sequence[FleetCluster], spec: FleetSpec, before: Divided, now_ms: int
 ) -> Divided:
     """Divide `total` after `before`, at `now_ms`: a change of the total is settled, and a division that has differed
-    from the spec's for `rebalance_after_ms` becomes that one.
+    from the spec's for `rebalance_after_ms` becomes that one. `members`: those clusters of the spec that take part.
     """
-    wanted = divide(total, members, placement.strategy)
-    shares = settle(total, members, before.shares, placement.strategy)
+    wanted = divide(total, members, spec.strategy)
+    shares = settle(total, members, before.shares, spec.strategy)
     if shares == wanted:
         return Divided(shares)
     since_ms = now_ms if before.differs_since_ms is None else before.differs_since_ms
-    if now_ms - since_ms >= placement.rebalance_after_ms:
+    if now_ms - since_ms >= spec.rebalance_after_ms:
         return Divided(wanted)
     return Divided(shares, since_ms)

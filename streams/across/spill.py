@@ -9,7 +9,8 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from streams.across.division import FleetMember, Shares
+from schemas.observed import FleetCluster
+from streams.across.division import Shares
 
 RETRY_MS: Final = 600_000
 """A cap is raised at most once in this time."""
@@ -59,7 +60,7 @@ def _freer(room: MemberRoom, replicas: int, now_ms: int) -> MemberRoom:
     return ROOM if replicas >= room.cap else structs.replace(room, waits_since_ms=0)
 
 
-def capped(total: int, members: Sequence[FleetMember], caps: Shares) -> list[FleetMember]:
+def capped(total: int, members: Sequence[FleetCluster], caps: Shares) -> list[FleetCluster]:
     """Give the members with bounds that leave each what it has room for.
 
     What no member has room for is divided as if there were no caps, on top of what each has room for: its pods wait,

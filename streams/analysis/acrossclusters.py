@@ -11,8 +11,9 @@ from math import isfinite
 from msgspec import Struct
 
 from schemas.keys import HpaId
+from schemas.observed import FleetCluster, FleetSpec
 from streams.across.allotments import Account, Allotment, MemberReport, allot, booked
-from streams.across.division import Divided, FleetMember, Placement, next_division
+from streams.across.division import Divided, next_division
 from streams.across.spill import ROOM, MemberRoom, capped, caps_of, next_room
 from streams.analysis.candidate import Candidate, CandidateError, check_metrics
 from streams.analysis.measures import Measures, Moment, measure
@@ -34,14 +35,13 @@ class FleetTried(Struct, frozen=True):
     """What is tried. `candidates`: the spec of the whole for the recorded HPA of each member."""
 
     name: str
-    members: tuple[FleetMember, ...]
-    placement: Placement
+    fleet: FleetSpec
     candidates: dict[str, Candidate]
 
     @property
     def autoscaler(self) -> Autoscaler:
         """The compiled spec of the whole."""
-        return self.candidates[self.members[0].name].autoscaler
+        return self.candidates[self.fleet.clusters[0].name].autoscaler
 
 
 class _Seen(Struct, frozen=True, gc=False):
@@ -170,7 +170,7 @@ class _Run:
         self.tried, self.settings, self.period_ms = tried, settings, period_ms
         self.recorded: list[Moment] = []
         self.moments: list[Moment] = []
-        self.series = {each.name: _Series([], []) for each in tried.members}
+        self.series = {each.name: _Series([], []) for each in tried.fleet.clusters}
         self.undecided = 0
         self._recordings = recordings
         self._at = dict.fromkeys(recordings, 0)
@@ -185,12 +185,14 @@ class _Run:
         """One sync period: reports, a decision, a division, allotments."""
         newest = {name: self._newest(name, now_ms) for name in self._recordings}
         present = [
-            each for each in self.tried.members if now_ms - newest[each.name].time_ms <= AWAY_PERIODS * self.period_ms
+            each
+            for each in self.tried.fleet.clusters
+            if now_ms - newest[each.name].time_ms <= AWAY_PERIODS * self.period_ms
         ]
         if not self._accounts:
             self._begin({name: each.replicas for name, each in newest.items()})
         shares = {name: account.newest.replicas for name, account in self._accounts.items()}
-        after_ms = self.tried.placement.away_spill_after_ms
+        after_ms = self.tried.fleet.away_spill_after_ms
         here = {each.name for each in present}
         counted = {
             name: share
@@ -218,7 +220,7 @@ class _Run:
         }
 
     def _decide(
-        self, now_ms: int, present: Sequence[FleetMember], newest: Mapping[str, _Seen], counted: Mapping[str, int]
+        self, now_ms: int, present: Sequence[FleetCluster], newest: Mapping[str, _Seen], counted: Mapping[str, int]
     ) -> Evaluation | None:
         """Decide the total of the clusters that are present; None: there is nothing to act on. `counted`: the shares
         that count towards the bounds of the whole.
@@ -244,20 +246,20 @@ class _Run:
 
     def _look_for_room(self, now_ms: int, newest: Mapping[str, _Seen]) -> None:
         """Note where pods waited for a node, as they were recorded, since the last period."""
-        after_ms = self.tried.placement.spill_after_ms
+        after_ms = self.tried.fleet.spill_after_ms
         for name, each in newest.items() if after_ms else ():
             if each.time_ms > now_ms - self.period_ms:
                 room, waiting = self._rooms.get(name, ROOM), each.part.pods.waiting
                 self._rooms[name] = next_room(room, each.replicas, waiting, after_ms, now_ms)
 
     def _allot(
-        self, now_ms: int, present: Sequence[FleetMember], shares: Mapping[str, int], counted: Mapping[str, int]
+        self, now_ms: int, present: Sequence[FleetCluster], shares: Mapping[str, int], counted: Mapping[str, int]
     ) -> None:
         # A cluster that is back begins with what it has.
         before = {each.name: self._divided.shares.get(each.name, shares[each.name]) for each in present}
         divided = Divided(before, self._divided.differs_since_ms)
         roomy = capped(self._total, present, caps_of(self._rooms))
-        self._divided = next_division(self._total, roomy, self.tried.placement, divided, now_ms)
+        self._divided = next_division(self._total, roomy, self.tried.fleet, divided, now_ms)
         accounts = {name: self._accounts[name] for name in counted}
         for each in present:
             had = shares[each.name]

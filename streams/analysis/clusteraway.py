@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from schemas.observed import FleetSpec
-from streams.across.division import FleetMember, settle
+from streams.across.division import settle
 from streams.across.spill import capped
 
 
@@ -42,11 +42,7 @@ def without_cluster(
         caps: what clusters have nodes for, where that is less than their share.
         gone: what counts of clusters that are away already.
     """
-    members = [
-        FleetMember(each.name, each.weight, each.min_replicas, each.max_replicas)
-        for each in spec.clusters
-        if each.name != away and each.name not in gone
-    ]
+    members = [each for each in spec.clusters if each.name != away and each.name not in gone]
     held = sum(gone.values()) + (0 if is_spilled else had.get(away, 0))
     least, most = sum([each.min_replicas for each in members]), sum([each.max_replicas for each in members])
     may_have = min(most, max(maximum - held, least))

@@ -13,9 +13,9 @@ from msgspec import Struct, structs
 from schemas.decisions import Step
 from schemas.entries import Body, FleetAllotment, FleetReport
 from schemas.keys import FLEET
-from schemas.observed import AutoscalerSet, FleetCluster
+from schemas.observed import AutoscalerSet
 from streams.across.allotments import KEEP, Account, Allotment, MemberReport, allot, booked, obeyed, outstanding
-from streams.across.division import Divided, FleetMember, Placement, next_division
+from streams.across.division import Divided, next_division
 from streams.across.spill import ROOM, MemberRoom, capped, caps_of, next_room
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import Evaluation, History, Pending
@@ -326,15 +326,14 @@ def divided(
     rooms = _rooms(fleet, now_ms)
     seen = totals([each.part for each in fleet.parts.values()])
     kept = structs.replace(fleet, fresh=(), first_ms=0, moved_ms=0, totals=seen, drift=(0,) * len(seen), rooms=rooms)
-    members = [_member(each) for each in fleet.spec.clusters if each.name not in gone]
+    members = [each for each in fleet.spec.clusters if each.name not in gone]
     if total is None or not members or (not gone and not rooms and _is_divided(fleet, total, is_enforced)):
         return kept
     # A cluster that is back, or new, begins with what it has.
     known = fleet.shares
     before = {each.name: known.get(each.name, fleet.accounts[each.name].present) for each in members}
-    placement = Placement(fleet.spec.strategy, fleet.spec.rebalance_after_ms)
     roomy = capped(total, members, caps_of(rooms))
-    made = next_division(total, roomy, placement, Divided(before, fleet.since_ms or None), now_ms)
+    made = next_division(total, roomy, fleet.spec, Divided(before, fleet.since_ms or None), now_ms)
     accounts = fleet.accounts
     if is_enforced:
         accounts |= allot(made.shares, {name: each for name, each in accounts.items() if name not in left}, maximum)
@@ -362,10 +361,6 @@ def _rooms(fleet: FleetRow, now_ms: int) -> dict[str, MemberRoom]:
             replicas = part.scale.spec_replicas
             rooms[name] = next_room(rooms.get(name, ROOM), replicas, part.pods.waiting, after_ms, now_ms)
     return {name: room for name, room in rooms.items() if room != ROOM}
-
-
-def _member(each: FleetCluster) -> FleetMember:
-    return FleetMember(each.name, each.weight, each.min_replicas, each.max_replicas)
 
 
 def allotments(row: HpaRow, fleet: FleetRow, decision: str, now_ms: int, is_enforced: bool) -> list[Message]:

@@ -20,14 +20,16 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import structs
 
+from schemas.observed import FleetCluster
 from streams.across.allotments import Account, Allotment, MemberReport, allot, booked, obeyed, outstanding
-from streams.across.division import FleetMember, divide, settle
+from streams.across.division import UNLIMITED, divide, settle
 from tests.exploring import ViolationError, World
 
 T = TypeVar("T")
 
-MEMBERS = (FleetMember("east", weight=2, min_replicas=1), FleetMember("west", min_replicas=1))
-TURNED = (FleetMember("east", min_replicas=1), FleetMember("west", weight=2, min_replicas=1))
+EAST, WEST = [FleetCluster(name=name, min_replicas=1, max_replicas=UNLIMITED) for name in ("east", "west")]
+MEMBERS = (structs.replace(EAST, weight=2), WEST)
+TURNED = (EAST, structs.replace(WEST, weight=2))
 """The members after a change of the spec."""
 TOTALS = (2, 3, 6)
 MAXIMA = (3, 6)
@@ -66,7 +68,7 @@ class State(NamedTuple):
     maximum: int
     ceiling: int
     away: int
-    spec: tuple[FleetMember, ...]
+    spec: tuple[FleetCluster, ...]
     changes: int
     faults: int
     has_spec: tuple[bool, ...] = (True,) * len(MEMBERS)
@@ -173,7 +175,7 @@ def _beginning(had: tuple[int, ...], total: int, changes: int, faults: int) -> S
     )
 
 
-def _divided(total: int, maximum: int, spec: tuple[FleetMember, ...] = MEMBERS) -> tuple[int, ...]:
+def _divided(total: int, maximum: int, spec: tuple[FleetCluster, ...] = MEMBERS) -> tuple[int, ...]:
     return tuple(divide(min(total, maximum), spec).values())
 
 

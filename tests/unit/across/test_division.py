@@ -4,18 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.across.division import (
-    Divided,
-    FleetMember,
-    Placement,
-    Strategy,
-    divide,
-    largest_remainder,
-    next_division,
-    settle,
-)
+from schemas.observed import FleetCluster, FleetSpec
+from streams.across.division import UNLIMITED, Divided, Strategy, divide, largest_remainder, next_division, settle
 
-EAST, WEST, NORTH = FleetMember("east", 2), FleetMember("west"), FleetMember("north")
+
+def member(name: str, weight: int = 1, least: int = 0, most: int = UNLIMITED) -> FleetCluster:
+    return FleetCluster(name=name, weight=weight, min_replicas=least, max_replicas=most)
+
+
+EAST, WEST, NORTH = member("east", 2), member("west"), member("north")
 
 
 @pytest.mark.parametrize(
@@ -26,36 +23,30 @@ EAST, WEST, NORTH = FleetMember("east", 2), FleetMember("west"), FleetMember("no
         (8, (EAST, WEST), "Weighted", {"east": 5, "west": 3}),
         pytest.param(2, (WEST, NORTH, EAST), "Weighted", {"east": 1, "north": 1, "west": 0}, id="ties go by name"),
         pytest.param(
-            10, (FleetMember("east", 2, 0, 3), WEST), "Weighted", {"east": 3, "west": 7}, id="a maximum comes first"
+            10, (member("east", 2, 0, 3), WEST), "Weighted", {"east": 3, "west": 7}, id="a maximum comes first"
         ),
-        pytest.param(
-            6, (FleetMember("east", 5), FleetMember("west", 1, 4)), "Weighted", {"east": 2, "west": 4}, id="a minimum"
-        ),
+        pytest.param(6, (member("east", 5), member("west", 1, 4)), "Weighted", {"east": 2, "west": 4}, id="a minimum"),
         pytest.param(
             9,
-            (FleetMember("east", 8, 0, 4), FleetMember("north", 1, 3), WEST),
+            (member("east", 8, 0, 4), member("north", 1, 3), WEST),
             "Weighted",
             {"east": 4, "north": 3, "west": 2},
             id="both bounds",
         ),
         pytest.param(
-            1, (FleetMember("east", 1, 2), FleetMember("west", 1, 2)), "Weighted", {"east": 2, "west": 2}, id="minimums"
+            1, (member("east", 1, 2), member("west", 1, 2)), "Weighted", {"east": 2, "west": 2}, id="minimums"
         ),
         pytest.param(
-            9,
-            (FleetMember("east", 1, 0, 2), FleetMember("west", 1, 0, 3)),
-            "Weighted",
-            {"east": 2, "west": 3},
-            id="full",
+            9, (member("east", 1, 0, 2), member("west", 1, 0, 3)), "Weighted", {"east": 2, "west": 3}, id="full"
         ),
-        (7, (FleetMember("east", 1, 0, 4), FleetMember("west", 1, 1)), "Ordered", {"east": 4, "west": 3}),
-        (3, (FleetMember("west", 1, 0, 4), FleetMember("east", 1, 1)), "Ordered", {"west": 2, "east": 1}),
+        (7, (member("east", 1, 0, 4), member("west", 1, 1)), "Ordered", {"east": 4, "west": 3}),
+        (3, (member("west", 1, 0, 4), member("east", 1, 1)), "Ordered", {"west": 2, "east": 1}),
         (5, (EAST,), "Weighted", {"east": 5}),
         (5, (), "Weighted", {}),
     ],
 )
 def test_a_total_is_divided(
-    total: int, members: tuple[FleetMember, ...], strategy: Strategy, shares: dict[str, int]
+    total: int, members: tuple[FleetCluster, ...], strategy: Strategy, shares: dict[str, int]
 ) -> None:
     assert divide(total, members, strategy) == shares
 
@@ -75,29 +66,29 @@ def test_a_change_of_the_total_moves_the_fewest(total: int, present: dict[str, i
 
 
 def test_replicas_move_between_members_once_the_division_has_differed_for_long() -> None:
-    placement, divided = Placement(rebalance_after_ms=300_000), Divided({"east": 2, "west": 4})
+    spec, divided = FleetSpec(clusters=[]), Divided({"east": 2, "west": 4})
     seen = []
     for now_ms in range(0, 360_000, 60_000):
-        divided = next_division(6, (EAST, WEST), placement, divided, now_ms)
+        divided = next_division(6, (EAST, WEST), spec, divided, now_ms)
         seen.append(divided.shares["east"])
     assert seen == [2, 2, 2, 2, 2, 4]
     assert divided == Divided({"east": 4, "west": 2})
 
 
 @st.composite
-def groups(draw: st.DrawFn) -> tuple[FleetMember, ...]:
+def groups(draw: st.DrawFn) -> tuple[FleetCluster, ...]:
     names = draw(st.lists(st.sampled_from("abcdefg"), unique=True, min_size=1, max_size=6))
     made = []
     for name in names:
         least = draw(st.integers(0, 5))
-        made.append(FleetMember(name, draw(st.integers(1, 9)), least, least + draw(st.integers(0, 12))))
+        made.append(member(name, draw(st.integers(1, 9)), least, least + draw(st.integers(0, 12))))
     return tuple(made)
 
 
 STRATEGIES: st.SearchStrategy[Strategy] = st.sampled_from(("Weighted", "Ordered"))
 
 
-def _within(total: int, members: tuple[FleetMember, ...], shares: dict[str, int]) -> None:
+def _within(total: int, members: tuple[FleetCluster, ...], shares: dict[str, int]) -> None:
     assert all(each.min_replicas <= shares[each.name] <= each.max_replicas for each in members)
     least, most = sum(each.min_replicas for each in members), sum(each.max_replicas for each in members)
     assert sum(shares.values()) == min(max(total, least), most)
@@ -105,7 +96,7 @@ def _within(total: int, members: tuple[FleetMember, ...], shares: dict[str, int]
 
 @given(total=st.integers(0, 90), members=groups(), strategy=STRATEGIES)
 def test_a_division_keeps_the_bounds_and_the_sum_whatever_the_order_of_weighted_members(
-    total: int, members: tuple[FleetMember, ...], strategy: Strategy
+    total: int, members: tuple[FleetCluster, ...], strategy: Strategy
 ) -> None:
     shares = divide(total, members, strategy)
     _within(total, members, shares)
@@ -120,7 +111,7 @@ def test_a_division_keeps_the_bounds_and_the_sum_whatever_the_order_of_weighted_
     present=st.dictionaries(st.sampled_from("abcdefg"), st.integers(0, 30)),
 )
 def test_what_is_settled_keeps_bounds_and_sum_and_stays_where_it_is(
-    total: int, members: tuple[FleetMember, ...], strategy: Strategy, present: dict[str, int]
+    total: int, members: tuple[FleetCluster, ...], strategy: Strategy, present: dict[str, int]
 ) -> None:
     shares = settle(total, members, present, strategy)
     _within(total, members, shares)
@@ -129,11 +120,12 @@ def test_what_is_settled_keeps_bounds_and_sum_and_stays_where_it_is(
 
 @given(total=st.integers(0, 90), members=groups(), strategy=STRATEGIES, periods=st.integers(1, 40))
 def test_a_constant_total_moves_nothing(
-    total: int, members: tuple[FleetMember, ...], strategy: Strategy, periods: int
+    total: int, members: tuple[FleetCluster, ...], strategy: Strategy, periods: int
 ) -> None:
     divided = before = Divided(divide(total, members, strategy))
     for period in range(periods):
-        divided = next_division(total, members, Placement(strategy, 60_000), divided, period * 15_000)
+        spec = FleetSpec(clusters=[], strategy=strategy, rebalance_after_ms=60_000)
+        divided = next_division(total, members, spec, divided, period * 15_000)
     assert divided == before
 
 

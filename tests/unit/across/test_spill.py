@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from streams.across.division import Divided, FleetMember, Placement, Strategy, divide, next_division
+from schemas.observed import FleetCluster, FleetSpec
+from streams.across.division import Divided, Strategy, divide, next_division
 from streams.across.spill import RETRY_MS, ROOM, MemberRoom, capped, caps_of, next_room
-from tests.unit.across.test_division import STRATEGIES, groups
+from tests.unit.across.test_division import STRATEGIES, groups, member
 
 AFTER_MS = 60_000
-MEMBERS = (FleetMember("east", 1, 1), FleetMember("west"))
+MEMBERS = (member("east", 1, 1), member("west"))
 
 
 def test_a_member_is_capped_at_what_has_nodes_once_pods_have_waited_for_long() -> None:
@@ -74,7 +75,7 @@ CAPS = st.dictionaries(st.sampled_from("abcdefg"), st.integers(0, 20))
 
 @given(total=st.integers(0, 90), members=groups(), strategy=STRATEGIES, caps=CAPS)
 def test_caps_change_neither_the_sum_nor_a_bound(
-    total: int, members: tuple[FleetMember, ...], strategy: Strategy, caps: dict[str, int]
+    total: int, members: tuple[FleetCluster, ...], strategy: Strategy, caps: dict[str, int]
 ) -> None:
     shares = divide(total, capped(total, members, caps), strategy)
     assert sum(shares.values()) == sum(divide(total, members, strategy).values())
@@ -95,7 +96,7 @@ def test_caps_change_neither_the_sum_nor_a_bound(
 def test_a_constant_load_and_a_full_cluster_move_one_replica_at_most_once_in_ten_minutes(
     total: int, nodes: int, rebalance_after_ms: int, after_ms: int
 ) -> None:
-    placement = Placement("Weighted", rebalance_after_ms, after_ms)
+    spec = FleetSpec(clusters=[], rebalance_after_ms=rebalance_after_ms)
     rooms, divided = {"east": ROOM}, Divided(divide(total, MEMBERS))
     raised: list[int] = []
     settled = (2 * after_ms + 30_000) // 15_000
@@ -103,7 +104,7 @@ def test_a_constant_load_and_a_full_cluster_move_one_replica_at_most_once_in_ten
         now_ms, had = 1_000_000 + period * 15_000, divided.shares["east"]
         rooms["east"] = next_room(rooms["east"], had, max(0, had - nodes), after_ms, now_ms)
         members = capped(total, MEMBERS, caps_of(rooms))
-        divided = next_division(total, members, placement, divided, now_ms)
+        divided = next_division(total, members, spec, divided, now_ms)
         moved = divided.shares["east"] - had
         if moved > 0:
             raised.append(now_ms)
@@ -116,7 +117,7 @@ def test_a_constant_load_and_a_full_cluster_move_one_replica_at_most_once_in_ten
 
 @given(total=st.integers(2, 24), cap=st.integers(0, 11))
 def test_a_cluster_that_got_nodes_has_its_share_again(total: int, cap: int) -> None:
-    placement = Placement("Weighted", 60_000, AFTER_MS)
+    spec = FleetSpec(clusters=[], rebalance_after_ms=60_000)
     rooms, divided = (
         {"east": MemberRoom(0, cap, 1_000_000)},
         Divided({"east": max(1, cap), "west": total - max(1, cap)}),
@@ -124,7 +125,7 @@ def test_a_cluster_that_got_nodes_has_its_share_again(total: int, cap: int) -> N
     for period in range(120):
         now_ms, had = 1_000_000 + period * 15_000, divided.shares["east"]
         rooms["east"] = next_room(rooms["east"], had, 0, AFTER_MS, now_ms)
-        divided = next_division(total, capped(total, MEMBERS, caps_of(rooms)), placement, divided, now_ms)
+        divided = next_division(total, capped(total, MEMBERS, caps_of(rooms)), spec, divided, now_ms)
     assert divided.shares == divide(total, MEMBERS)
 
 
