@@ -31,8 +31,8 @@ async def first_of(*waits: Awaitable[Any]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def set_within(event: asyncio.Event, seconds: float) -> None:
-    """Wait until an event is set, but no longer than this."""
+async def set_within(event: asyncio.Event, seconds: float | None) -> None:
+    """Wait until an event is set, but no longer than this; None: however long that is."""
     # Not wait_for: Python 3.11's loses a cancellation that comes together with the end of the wait.
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):

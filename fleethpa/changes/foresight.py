@@ -14,7 +14,7 @@ from fleethpa.changes.writing import Concern, PlannedRecord
 from fleethpa.frame.errors import ANSWER_IS_NO, CommandError
 from fleethpa.show.words import counted, listed
 from schemas.codec import encode
-from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, Entry, LogRecord
+from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.keys import EVERY_CLUSTER, HpaId, namespace_key, partition_for
 from streams.state.foldhpas import Claim, Holder, Ownership, ownership
 from streams.state.guards import guarded_namespaces, guardrail_in_force
@@ -81,7 +81,9 @@ class Foresight:
         clusters: dict[str, Counter[str]] = {}
         for hpa in hpas:
             claim = self.before.claims.get(hpa)
-            clusters.setdefault(hpa.cluster, Counter())[_shown(claim)] += 1
+            is_refused = claim is not None and claim.asked == "enforce" and claim.refused
+            shown = "new" if claim is None else "enforce (refused)" if is_refused else claim.mode
+            clusters.setdefault(hpa.cluster, Counter())[shown] += 1
         counts = {
             cluster: ", ".join(f"{count} {mode}" for mode, count in sorted(found.items()))
             for cluster, found in clusters.items()
@@ -94,24 +96,13 @@ def _holders(held: Sequence[Holder]) -> str:
     return " and ".join(names)
 
 
-def _shown(claim: Claim | None) -> str:
-    if claim is None:
-        return "new"
-    return "enforce (refused)" if claim.asked == "enforce" and claim.refused else claim.mode
-
-
 def _meant(write: PlannedRecord, known: Iterable[HpaId]) -> list[HpaId]:
-    name = _name(write.body)
-    if name:
+    hpa = getattr(write.body, "hpa", None)
+    if name := str(hpa["metadata"]["name"] if hpa is not None else getattr(write.body, "name", "")):
         return [HpaId(write.cluster, write.namespace, name)]
     return [
         hpa for hpa in known if write.cluster in (EVERY_CLUSTER, hpa.cluster) and write.namespace in ("", hpa.namespace)
     ]
-
-
-def _name(body: Body) -> str:
-    hpa = getattr(body, "hpa", None)
-    return str(hpa["metadata"]["name"]) if hpa is not None else str(getattr(body, "name", ""))
 
 
 class Present:

@@ -130,6 +130,7 @@ async def change(
     *,
     code: int = OK,
     asks: bool = True,
+    must_arrive: bool = False,
 ) -> int:
     """Carry a change out as the options of `write_options` ask for it; returns the exit code.
 
@@ -139,6 +140,7 @@ async def change(
     Args:
         code: the exit code so far.
         asks: whether the concerns need a confirmation, or are only shown.
+        must_arrive: as of `write_all`.
 
     Raises CommandError: as `confirm` and `write_all`.
     """
@@ -152,7 +154,7 @@ async def change(
     else:
         show(session, concerns)
     async with session.writer() as writer:
-        return max(code, await write_all(session, writer, writes, options.wait))
+        return max(code, await write_all(session, writer, writes, options.wait, must_arrive))
 
 
 async def write_all(

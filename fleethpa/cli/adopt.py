@@ -25,7 +25,7 @@ from fleethpa.changes.adoption import adopt_plan
 from fleethpa.changes.fleetmanifests import fleet_records, present_manifest, whole_of
 from fleethpa.changes.foresight import Foresight, Present, concerns, refusal_errors
 from fleethpa.changes.handover import HandOver, Place, Plan, about, native_hpas, native_objects, place_options
-from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, confirm, write_all, write_options
+from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, change, write_options
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
@@ -104,12 +104,15 @@ async def _adopt_fleet(session: Session, place: Place, folder: Path, mode: Mode,
             for name, client in clients.items()
         }
         moved = {hpa: native for plan in plans.values() for hpa, native in plan.moved.items()}
-        _refuse(present, records, [ladders[hpa.cluster].deletion(hpa, _uid(native)) for hpa, native in moved.items()])
+        deletions = [ladders[hpa.cluster].deletion(hpa, _uid(native)) for hpa, native in moved.items()]
+        foresight = present.foresee([*records, *deletions])
+        for error in refusal_errors(foresight.refusals(foresight.touched(records)), "cannot be adopted to enforce"):
+            raise error
         begun = {hpa.cluster for hpa in moved}  # there the ladder writes the record
         at_once = [each for each in records if each.cluster not in begun]
         count, clusters = counted(len(moved), "native HPA"), ", ".join(sorted(plans))
         text = f"adopt deletes {count} and makes {whole} of the HPAs in {clusters}"
-        code = await _begin_whole(session, f"adopt {whole}", at_once, Concern(text), options)
+        code = await change(session, f"adopt {whole}", at_once, [Concern(text)], options, must_arrive=True)
         for name, ladder in ladders.items():
             code = code or await ladder.climb(plans[name])
         if code == OK and not options.dry_run:
@@ -129,18 +132,6 @@ def _named_whole(place: Place, mode: Mode) -> HpaId:
             next_step="fleethpa backtest -f fleethpa.yaml, to try its manifest on what was recorded",
         )
     return whole
-
-
-async def _begin_whole(
-    session: Session, what: str, records: list[PlannedRecord], concern: Concern, options: WriteOptions
-) -> int:
-    """Write the records of the whole and of clusters where no native HPA is deleted; returns the exit code."""
-    if options.dry_run:
-        session.lines(f"{each.subject} (dry run)" for each in records)
-        return OK
-    confirm(session, [concern], options.yes, what)
-    async with session.writer() as writer:
-        return await write_all(session, writer, records, options.wait, must_arrive=True)
 
 
 async def _fleet_plans(
@@ -202,13 +193,6 @@ def _records_of(
         next_step=f"name the same with -C, or change its manifest: fleethpa get hpa {whole} -o yaml",
         code=ANSWER_IS_NO,
     )
-
-
-def _refuse(present: Present, records: list[PlannedRecord], deletions: list[PlannedRecord]) -> None:
-    """Raises CommandError: an HPA of the FleetHPA would be refused (exit 1)."""
-    foresight = present.foresee([*records, *deletions])
-    for error in refusal_errors(foresight.refusals(foresight.touched(records)), "cannot be adopted to enforce"):
-        raise error
 
 
 def _nothing_to_adopt(session: Session, state: FleetState, place: Place) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any, Final
@@ -168,10 +169,7 @@ def rbac(
     names += [("--secrets-in", each) for each in secrets_in]
     names += [("--clusterprofiles-in", each) for each in clusterprofiles_in]
     names += [("--service-account", service_account), ("--service-account-namespace", home)]
-    for option, name in names:
-        for error in dns_label_errors(name):
-            raise usage(f"{option} {name!r} is not a name", cause=error)
-    _check_custom(custom)
+    _check_names(names, custom)
     if stand_in and not enforce:
         raise usage(
             "--stand-in needs --enforce",
@@ -195,7 +193,11 @@ def rbac(
     session.out(yaml.safe_dump_all(documents, sort_keys=False).rstrip())
 
 
-def _check_custom(custom: tuple[str, ...]) -> None:
+def _check_names(names: Iterable[tuple[str, str]], custom: tuple[str, ...]) -> None:
+    """`names`: each with its option. `custom`: resources of `--for`."""
+    for option, name in names:
+        for error in dns_label_errors(name):
+            raise usage(f"{option} {name!r} is not a name", cause=error)
     for each in custom:
         plural, _, group = each.partition(".")
         if errors := dns_label_errors(plural) or dns_subdomain_errors(group):
@@ -239,7 +241,7 @@ def add(session: Session, /, name: str, path: str | None, options: WriteOptions,
     From then on only reports on the agent's own topic count for the cluster. Apply the manifests in the cluster,
     after a Secret fleethpa-kafka with the agent's client.properties.
     """
-    _check_names(agent["namespaces"], agent["home"], agent["custom"])
+    _check_names([*(("--namespace", each) for each in agent["namespaces"]), ("--home", agent["home"])], agent["custom"])
     principal = agent["principal"].format(name=name)
     settings = client_settings(session.config)
 
@@ -316,13 +318,6 @@ def remove(session: Session, /, name: str, principal: str, delete_topics: bool, 
         return code
 
     return session.run(work())
-
-
-def _check_names(namespaces: tuple[str, ...], home: str, custom: tuple[str, ...]) -> None:
-    for option, name in [*(("--namespace", each) for each in namespaces), ("--home", home)]:
-        for error in dns_label_errors(name):
-            raise usage(f"{option} {name!r} is not a name", cause=error)
-    _check_custom(custom)
 
 
 def _write(path: str, text: str) -> None:

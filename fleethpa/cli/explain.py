@@ -77,19 +77,17 @@ def _cleaned(value: Any) -> Any:
 
 
 def _facts(view: HpaView) -> list[str]:
-    rows = [("Cluster:", view.id.cluster), ("Mode:", f"{view.mode} ({view.origin})")]
-    rows.append(("Paused:", view.paused or "no"))
-    if view.override is not None:
-        rows.append(("Override:", view.override.text))
-    if view.refused:
-        rows.append(("Refused:", view.refused))
-    if view.whole is not None:
-        rows.append(("FleetHPA:", str(view.whole)))
-    if view.incomplete:
-        rows.append(("Incomplete:", view.incomplete))
-    if view.author:
-        rows.append(("Changed by:", view.author + (f" ({view.reason})" if view.reason else "")))
-    return layout(rows)
+    rows = [
+        ("Cluster:", view.id.cluster),
+        ("Mode:", f"{view.mode} ({view.origin})"),
+        ("Paused:", view.paused or "no"),
+        ("Override:", view.override.text if view.override is not None else ""),
+        ("Refused:", view.refused),
+        ("FleetHPA:", str(view.whole or "")),
+        ("Incomplete:", view.incomplete),
+        ("Changed by:", view.author + (f" ({view.reason})" if view.author and view.reason else "")),
+    ]
+    return layout([row for row in rows if row[1]])
 
 
 def _division(view: HpaView) -> list[str]:

@@ -21,7 +21,6 @@ from fleethpa.changes.rollouts import RolloutMark, digest, marked, part_of
 from fleethpa.demo.dayworld import PERIOD_MS, DayApp, DayWorld
 from fleethpa.simulator.model import PodProfile
 from schemas.decisions import ENGINE
-from schemas.entries import BreakerCommand
 from schemas.guardrails import Guardrail, Guardrails
 from schemas.keys import HpaId
 from schemas.kubernetes.shape import Json
@@ -209,21 +208,7 @@ class RecordedDay:
             for event in self._readers[number].take(record.value):
                 for trip in self._guardrails.take(event):
                     self.trips += 1
-                    self._pause(trip.rule, trip.cluster, trip.namespace, trip.until, trip.removed, trip.replicas)
-
-    def _pause(self, rule: str, cluster: str, namespace: str, until: int | None, removed: int, replicas: int) -> None:
-        self.world.broadcast(
-            BreakerCommand(
-                command="pause",
-                cluster=cluster,
-                namespace=namespace,
-                guardrail=rule,
-                until=until or 0,
-                removed=removed,
-                replicas=replicas,
-                window_ms=self._rules[rule].window_ms,
-            )
-        )
+                    self.world.broadcast(trip.pause(self._rules[trip.rule].window_ms))
 
 
 class DayRollout:

@@ -48,10 +48,6 @@ class Screen:
         """A change, or what was held, with its decision."""
         self.line(f"{who:22} {change:>7}   {clean(why)}", "yellow" if held else "green")
 
-    def check(self, text: str, passed: bool) -> None:
-        """A promise of the story, kept or not, as the clusters' API shows."""
-        self.plain(f"   {'✔' if passed else '✘'} {text}", "green" if passed else "red")
-
     def quoted(self, text: str) -> None:
         """What a command has printed."""
         for line in text.splitlines():
@@ -128,7 +124,7 @@ class DemoReport:
     def promise(self, text: str, passed: bool) -> None:
         """Note and show whether a promise was kept."""
         self.checks.append((text, passed))
-        self.screen.check(text, passed)
+        self.screen.plain(f"   {'✔' if passed else '✘'} {text}", "green" if passed else "red")
 
     async def ask(self, *arguments: str, stdin: str = "") -> str:
         """Run a command as a user would, against the stack's brokers, and return what it prints."""

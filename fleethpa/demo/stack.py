@@ -152,12 +152,9 @@ class Stack:
         async with open_writer(self.config) as writer:
             engine = EngineSet(engine=ENGINE, partitions=writer.partitions, author=AUTHOR, reason="first start")
             await writer.send("engine and settings", "*", "", [engine, _settings("*", self._plan.settings)])
-            for cluster in self._native_clusters():
-                await writer.send("settings", cluster, "", [_settings(cluster, NATIVE_SETTINGS)])
-
-    def _native_clusters(self) -> list[str]:
-        fleet = self._plan.fleet.clusters if self._plan.fleet else {}
-        return [name for name, cluster in fleet.items() if cluster.native is not None]
+            for name, cluster in self._plan.fleet.clusters.items() if self._plan.fleet else ():
+                if cluster.native is not None:
+                    await writer.send("settings", name, "", [_settings(name, NATIVE_SETTINGS)])
 
     def _commands(self) -> dict[str, Sequence[str]]:
         base = [sys.executable, "-m", "fleethpa", "run"]

@@ -157,7 +157,7 @@ def ways_on(request: web.Request, error: CommandError, known: Iterable[HpaId]) -
     return links
 
 
-def part(made: Environment, template: str, found: Mapping[str, Any]) -> web.Response:
-    """A part of a view, which a browser puts into it."""
+def rendered(made: Environment, template: str, found: Mapping[str, Any], status: int = 200) -> web.Response:
+    """A view, or a part of one, which a browser puts into it."""
     text = made.get_template(template).render(found)
-    return web.Response(text=text, content_type="text/html", headers={"Cache-Control": "no-store"})
+    return web.Response(text=text, status=status, content_type="text/html", headers={"Cache-Control": "no-store"})

@@ -129,24 +129,17 @@ class KeptEvaluations:
         return again is not None and again.recorded.value == found.value
 
 
-class KeptCharts:
-    """The charts that were drawn last, as the JSON that was sent.
+class KeptCharts(LastUsed[Hashable, tuple[int, str]]):
+    """The charts that were drawn last: when, and the JSON that was sent.
 
     A span of days takes seconds to read. One that was read within a pixel's width of it is sent again: what came since
     would not be seen. A narrower span is read anew, and is exact.
     """
 
-    def __init__(self) -> None:
-        self._kept = LastUsed[Hashable, tuple[int, str]](CHARTS_KEPT)
-
-    def get(self, asked: Hashable, now_ms: int, span_ms: int) -> str | None:
+    def fitting(self, asked: Hashable, now_ms: int, span_ms: int) -> str | None:
         """What was sent for this chart, unless the end of the span has moved on by a pixel."""
-        made_ms, text = self._kept.get(asked, (0, ""))
+        made_ms, text = self.get(asked, (0, ""))
         return text if text and 0 <= now_ms - made_ms < span_ms / WIDEST_PX else None
-
-    def put(self, asked: Hashable, now_ms: int, text: str) -> None:
-        """Keep a chart in place of the one that was kept longest."""
-        self._kept.keep(asked, (now_ms, text))
 
 
 @dataclass

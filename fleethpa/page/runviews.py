@@ -20,7 +20,7 @@ from fleethpa.fleet.selection import parse_ref
 from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import CommandError, completed, not_found, usage
 from fleethpa.frame.options import moment, parse_duration_ms
-from fleethpa.page.addresses import hpa_of, names_of, part
+from fleethpa.page.addresses import hpa_of, names_of, rendered
 from fleethpa.page.decisionview import read_coverage
 from fleethpa.page.ghost import Recordings, controls, ghost
 from fleethpa.page.hpaview import span_of
@@ -262,7 +262,7 @@ class RunViews:
         found = await self._ghost(state.hpas[hpa], request.query) | {"swapped": True}
         if found["ghost"]:
             found["manifest"] = candidate_text(hpa, found["ghost"].body["spec"])
-        return part(self._templates, "ghost.html", found)
+        return rendered(self._templates, "ghost.html", found)
 
     async def _ghost(self, view: HpaView, given: Mapping[str, str]) -> dict[str, Any]:
         sliders = controls(view.spec, given)
@@ -286,11 +286,11 @@ class RunViews:
     async def names(self, request: web.Request) -> web.Response:
         """The names that a text may mean, as a part of the view."""
         found = names_of(await self._reader.state_at(None), request.query.get("hpa") or request.query.get("q", ""))
-        return part(self._templates, "hpanames.html", {"names": found})
+        return rendered(self._templates, "hpanames.html", {"names": found})
 
     async def run(self, request: web.Request) -> web.Response:
         """How the run of this browser goes, as a part of its view."""
-        return part(self._templates, "run.html", self._run_of(request, request.match_info["kind"]))
+        return rendered(self._templates, "run.html", self._run_of(request, request.match_info["kind"]))
 
     async def cancel(self, request: web.Request) -> web.Response:
         """End the run of this browser."""

@@ -31,8 +31,8 @@ from fleethpa.page.addresses import (
     found_address,
     hpa_of,
     hpa_url,
-    part,
     refusal_text,
+    rendered,
     time_flag,
     ways_on,
 )
@@ -48,7 +48,7 @@ from fleethpa.page.decisionview import compared, decision_view, read_before, rea
 from fleethpa.page.fleetview import cluster_rows, fleet_view, verdict
 from fleethpa.page.groupview import group_view
 from fleethpa.page.guarding import COOKIE, Guard, middleware
-from fleethpa.page.hpapast import QUICK, WHOLE, Depth, KeptCharts, KeptPasts, read_decisions, read_hpa
+from fleethpa.page.hpapast import CHARTS_KEPT, QUICK, WHOLE, Depth, KeptCharts, KeptPasts, read_decisions, read_hpa
 from fleethpa.page.hpaview import DEFAULT_SPAN, SPANS, charts, hpa_view, span_of
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.runviews import RunViews
@@ -87,7 +87,7 @@ class PageServer:
         self._templates = environment()
         self._run_views = RunViews(reader, options, self._templates, self._html)
         self._rollouts = RolloutReadings()
-        self._charts, self._pasts = KeptCharts(), KeptPasts()
+        self._charts, self._pasts = KeptCharts(CHARTS_KEPT), KeptPasts()
         self._drawn: tuple[FleetState, float | None, dict[str, Any]] | None = None
 
     def app(self) -> web.Application:
@@ -195,12 +195,12 @@ class PageServer:
         span_ms = span_of(request.query.get("span", "").strip())
         depth = self._depth(request, hpa, span_ms)
         asked, clock_ms = (hpa, span_ms, at_ms, depth), self.reader.now_ms()
-        if (text := self._charts.get(asked, clock_ms, span_ms)) is None:
+        if (text := self._charts.fitting(asked, clock_ms, span_ms)) is None:
             async with self.reader.past(at_ms) as past:
                 kept = self._pasts if at_ms is None else None
                 decisions, whole_ms = await read_decisions(past, hpa, now_ms, span_ms, kept, depth)
             text = msgspec.json.encode(charts(decisions, whole_ms)).decode()
-            self._charts.put(asked, clock_ms, text)
+            self._charts.keep(asked, (clock_ms, text))
         return web.json_response(text=text)
 
     async def capacity(self, request: web.Request) -> web.Response:
@@ -230,7 +230,7 @@ class PageServer:
         began = time.monotonic()
         async with self.reader.past() as past:
             found = await receipt(past, request.match_info["id"], self._servers)
-        return part(self._templates, "receipt.html", {"found": found, "took_s": time.monotonic() - began})
+        return rendered(self._templates, "receipt.html", {"found": found, "took_s": time.monotonic() - began})
 
     async def diff(self, request: web.Request) -> web.Response:
         """Two decisions beside each other; without `one`, a decision and the evaluation before it."""
@@ -269,7 +269,7 @@ class PageServer:
         state = await self.reader.state_at(None)
         after_ms = whole_number(request.query.get("after", ""))
         found = newer_view(state, min(state.clock_ms, LATEST_MS) if after_ms is None else min(after_ms, LATEST_MS))
-        return part(self._templates, "newer.html", found)
+        return rendered(self._templates, "newer.html", found)
 
     async def clusters(self, request: web.Request) -> web.Response:
         """Which clusters are watched, and how."""
@@ -336,7 +336,7 @@ class PageServer:
 
     async def login(self, request: web.Request) -> web.Response:
         """Ask for the token."""
-        return self._plain("login.html", wrong="wrong" in request.query)
+        return rendered(self._templates, "login.html", {"wrong": "wrong" in request.query})
 
     async def log_in(self, request: web.Request) -> web.Response:
         """Take the token, and let the browser keep what proves that it knows it."""
@@ -360,28 +360,25 @@ class PageServer:
         self, request: web.Request, template: str, state: FleetState, found: Mapping[str, Any], *, command: str
     ) -> web.Response:
         at_ms = self._at(request)
-        text = self._templates.get_template(template).render(
-            dict(found)
-            | {
-                "path": request.path,
-                "section": SECTIONS.get(request.path.split("/")[1], ""),
-                "verified_ms": self._run_views.verified_ms,
-                "asked": request.query,
-                "at": request.query.get("at", "").strip(),
-                "at_ms": at_ms,
-                "as_of_ms": self._now_ms(at_ms),
-                "live": at_ms is None and self.reader.is_live,
-                "source": self.reader.source,
-                "clock_ms": state.clock_ms,
-                "remarks": [hinted(each, self._options) for each in state.remarks],
-                "problem": self.reader.problem,
-                "problem_since": rfc3339(self.reader.since_ms),
-                "command": self._completed(f"fleethpa {command}"),
-                "completed": self._completed,
-                "fleet_verdict": verdict(state),
-            }
-        )
-        return web.Response(text=text, content_type="text/html", headers={"Cache-Control": "no-store"})
+        whole = dict(found) | {
+            "path": request.path,
+            "section": SECTIONS.get(request.path.split("/")[1], ""),
+            "verified_ms": self._run_views.verified_ms,
+            "asked": request.query,
+            "at": request.query.get("at", "").strip(),
+            "at_ms": at_ms,
+            "as_of_ms": self._now_ms(at_ms),
+            "live": at_ms is None and self.reader.is_live,
+            "source": self.reader.source,
+            "clock_ms": state.clock_ms,
+            "remarks": [hinted(each, self._options) for each in state.remarks],
+            "problem": self.reader.problem,
+            "problem_since": rfc3339(self.reader.since_ms),
+            "command": self._completed(f"fleethpa {command}"),
+            "completed": self._completed,
+            "fleet_verdict": verdict(state),
+        }
+        return rendered(self._templates, template, whole)
 
     def _completed(self, command: str) -> str:
         return completed(command, self._options)
@@ -389,11 +386,7 @@ class PageServer:
     def _message(self, status: int, what: str, cause: str, next_step: str = "", **found: Any) -> web.Response:
         """What went wrong, its likely cause and what to do. `links`: where to go on, each as text and address."""
         found = {"what": what, "cause": cause, "next_step": self._completed(next_step), "links": []} | found
-        return self._plain("message.html", status, **found)
-
-    def _plain(self, template: str, status: int = 200, **found: Any) -> web.Response:
-        text = self._templates.get_template(template).render(found)
-        return web.Response(text=text, status=status, content_type="text/html", headers={"Cache-Control": "no-store"})
+        return rendered(self._templates, "message.html", found, status)
 
     @web.middleware
     async def _errors(self, request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:

@@ -288,18 +288,7 @@ class Breaker:
         if publish is None or not rule.acts_at(trip.time):
             log.warning("%s; to hold scale-downs there: %s", what, by_hand)
         else:
-            await publish(
-                BreakerCommand(
-                    command="pause",
-                    cluster=trip.cluster,
-                    namespace=trip.namespace,
-                    guardrail=trip.rule,
-                    until=trip.until or 0,
-                    removed=trip.removed,
-                    replicas=trip.replicas,
-                    window_ms=rule.window_ms,
-                )
-            )
+            await publish(trip.pause(rule.window_ms))
             until = "until a person resumes" if trip.until is None else f"until {rfc3339_seconds(trip.until)}"
             log.warning("%s; scale-downs there are paused %s", what, until)
 

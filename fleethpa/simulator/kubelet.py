@@ -18,6 +18,7 @@ from fleethpa.simulator.model import (
     short_hash,
 )
 from fleethpa.simulator.store import Change, Key, Store
+from runtime.ending import set_within
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.kubernetes.shape import Json
 
@@ -178,12 +179,7 @@ class Kubelet:
         """Wait until something happens by itself, or a workload changes."""
         due_ms = min((run.due_ms for run in self._running.values()), default=None)
         wait_s = None if due_ms is None else max(0.0, (due_ms - self._now_ms()) / 1000) + 0.001
-        try:
-            # Not wait_for: Python 3.11's loses a cancellation that comes together with the end of the wait.
-            async with asyncio.timeout(wait_s):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+        await set_within(self._wake, wait_s)
 
     def sync(self) -> None:
         """Create, move on and remove models and the documents that show them."""

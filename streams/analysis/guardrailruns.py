@@ -67,6 +67,19 @@ class Trip(Struct, frozen=True, kw_only=True, rename="camel"):
     held_hpas: int = 0
     cost_replica_hours: float = 0.0
 
+    def pause(self, window_ms: int) -> BreakerCommand:
+        """The record of the pause that it causes. `window_ms`: of the rule."""
+        return BreakerCommand(
+            command="pause",
+            cluster=self.cluster,
+            namespace=self.namespace,
+            guardrail=self.rule,
+            until=self.until or 0,
+            removed=self.removed,
+            replicas=self.replicas,
+            window_ms=window_ms,
+        )
+
 
 class EventReader:
     """Makes events of the decisions of one log partition, in their order."""

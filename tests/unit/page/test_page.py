@@ -806,17 +806,17 @@ async def test_a_browser_that_goes_at_the_moment_of_a_change_is_let_go(fleet: Fl
 
 
 def test_a_chart_is_sent_again_until_its_end_has_moved_by_a_pixel() -> None:
-    kept, asked = KeptCharts(), ("checkout", 7 * 86_400_000, None)
-    assert kept.get(asked, 1_000, 7 * 86_400_000) is None
-    kept.put(asked, 1_000, "[1]")
-    assert kept.get(asked, 1_000 + 302_000, 7 * 86_400_000) == "[1]"
-    assert kept.get(asked, 1_000 + 303_000, 7 * 86_400_000) is None
-    assert kept.get(asked, 999, 7 * 86_400_000) is None  # a clock that was set back
-    kept.put(asked, 1_000, "[1]")
-    assert kept.get(asked, 3_000, 3_600_000) is None  # an hour is read anew every two seconds
+    kept, asked = KeptCharts(CHARTS_KEPT), ("checkout", 7 * 86_400_000, None)
+    assert kept.fitting(asked, 1_000, 7 * 86_400_000) is None
+    kept.keep(asked, (1_000, "[1]"))
+    assert kept.fitting(asked, 1_000 + 302_000, 7 * 86_400_000) == "[1]"
+    assert kept.fitting(asked, 1_000 + 303_000, 7 * 86_400_000) is None
+    assert kept.fitting(asked, 999, 7 * 86_400_000) is None  # a clock that was set back
+    kept.keep(asked, (1_000, "[1]"))
+    assert kept.fitting(asked, 3_000, 3_600_000) is None  # an hour is read anew every two seconds
     for number in range(CHARTS_KEPT):
-        kept.put(number, 1_000, "[]")
-    assert kept.get(asked, 1_000, 7 * 86_400_000) is None
+        kept.keep(number, (1_000, "[]"))
+    assert kept.fitting(asked, 1_000, 7 * 86_400_000) is None
 
 
 @pytest.mark.parametrize("wanted", ["app0", "app1", "nobody"])
