@@ -52,7 +52,7 @@ DROPPED = ("uid", "resourceVersion", "generation", "creationTimestamp", "managed
 @write_options
 @command_options()
 @place_options("adopt")
-def adopt(session: Session, /, place: Place, folder: str, mode: Mode, options: WriteOptions) -> int:
+async def adopt(session: Session, /, place: Place, folder: str, mode: Mode, options: WriteOptions) -> int:
     """Move a cluster's own HPAs into fleethpa: save each to a file, create the central one, delete the native one.
 
     The central HPA writes nothing while the native one exists, so the target is never driven by both. A run that was
@@ -61,7 +61,7 @@ def adopt(session: Session, /, place: Place, folder: str, mode: Mode, options: W
     @fleet/NAMESPACE/NAME with -C EAST,WEST makes one FleetHPA of the HPAs of that name in these clusters.
     """
     begin = _adopt_fleet if place.cluster == FLEET else _adopt
-    return session.run(begin(session, place, Path(folder), mode, options))
+    return await begin(session, place, Path(folder), mode, options)
 
 
 async def _adopt(session: Session, place: Place, folder: Path, mode: Mode, options: WriteOptions) -> int:

@@ -128,16 +128,12 @@ def describe(session: Session, name: str) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
 @write_options
 @command_options()
-def delete(session: Session, /, names: tuple[str, ...], options: WriteOptions) -> int:
+async def delete(session: Session, /, names: tuple[str, ...], options: WriteOptions) -> int:
     """Delete CapacityGroups: they bound nothing any more; no HPA and no workload is deleted."""
-
-    async def work() -> int:
-        state = await fleet_now(session)
-        found = [group.name for group in named_groups(state, names)]
-        writes = deleted_groups(found, session.now_ms(), session.config.author, options.reason)
-        return await change(session, "capacity delete", writes, list(group_concerns(writes, state)), options)
-
-    return session.run(work())
+    state = await fleet_now(session)
+    found = [group.name for group in named_groups(state, names)]
+    writes = deleted_groups(found, session.now_ms(), session.config.author, options.reason)
+    return await change(session, "capacity delete", writes, list(group_concerns(writes, state)), options)
 
 
 def _weight(state: FleetState, view: HpaView, limit: CapacityLimit) -> int:

@@ -103,13 +103,13 @@ def check(
 )
 @write_options
 @command_options()
-def prove(session: Session, /, name: str, canary_namespace: str, canary_wait: str, options: WriteOptions) -> int:
+async def prove(session: Session, /, name: str, canary_namespace: str, canary_wait: str, options: WriteOptions) -> int:
     """Find out with a canary HPA whether a native HPA controller runs in CLUSTER, and record it; exit 1 if one does.
 
     With your own credentials (--kubeconfig): for a cluster with an agent, which may not record this. In other clusters
     `fleethpa run observer --prove-native-absent` does the same.
     """
-    return session.run(prove_native_absent(session, name, canary_namespace, canary_wait, options))
+    return await prove_native_absent(session, name, canary_namespace, canary_wait, options)
 
 
 @clusters.command("rbac")
@@ -296,28 +296,24 @@ def add(session: Session, /, name: str, path: str | None, options: WriteOptions,
 @click.option("--delete-topics", is_flag=True, help="Also delete the agent's topics.")
 @write_options
 @command_options()
-def remove(session: Session, /, name: str, principal: str, delete_topics: bool, options: WriteOptions) -> int:
+async def remove(session: Session, /, name: str, principal: str, delete_topics: bool, options: WriteOptions) -> int:
     """End the registration of the agent of cluster NAME: its reports are refused, and its HPAs keep their replicas."""
     principal = principal.format(name=name)
     settings = client_settings(session.config)
-
-    async def work() -> int:
-        async with connecting(settings.bootstrap_servers):
-            found = agentclusters.agent_present(await agentclusters.read_registry(settings), name)
-        left = structs.replace(found, left=True, author=session.config.author, reason=options.reason)
-        writes = [PlannedRecord(f"cluster {name} has no agent any more", left, name)]
-        held = f"the HPAs of cluster {name} keep their replicas until an agent or an observer reports on it again"
-        code = await change(session, "clusters remove", writes, [Concern(held, harmful=True)], options)
-        if options.dry_run:
-            return code
-        async with connecting(settings.bootstrap_servers):
-            await agentclusters.disallow(settings, found.topics, principal)
-            if delete_topics:
-                await agentclusters.delete_topics(settings, found.topics)
-        session.note(f"Next, in the cluster: kubectl -n fleethpa-system delete deployment {AGENT}")
+    async with connecting(settings.bootstrap_servers):
+        found = agentclusters.agent_present(await agentclusters.read_registry(settings), name)
+    left = structs.replace(found, left=True, author=session.config.author, reason=options.reason)
+    writes = [PlannedRecord(f"cluster {name} has no agent any more", left, name)]
+    held = f"the HPAs of cluster {name} keep their replicas until an agent or an observer reports on it again"
+    code = await change(session, "clusters remove", writes, [Concern(held, harmful=True)], options)
+    if options.dry_run:
         return code
-
-    return session.run(work())
+    async with connecting(settings.bootstrap_servers):
+        await agentclusters.disallow(settings, found.topics, principal)
+        if delete_topics:
+            await agentclusters.delete_topics(settings, found.topics)
+    session.note(f"Next, in the cluster: kubectl -n fleethpa-system delete deployment {AGENT}")
+    return code
 
 
 def _write(path: str, text: str) -> None:

@@ -31,23 +31,19 @@ from streams.analysis.revisions import Revision, differences
 )
 @write_options
 @command_options()
-def rollback(session: Session, /, selection: Selection, number: int | None, options: WriteOptions) -> int:
+async def rollback(session: Session, /, selection: Selection, number: int | None, options: WriteOptions) -> int:
     """Give a central HPA the spec of an earlier revision again; `fleethpa history NAME` lists them.
 
     Its mode, labels and pauses stay. It is a change like any other: a new revision, with your name and --reason.
     """
-
-    async def work() -> int:
-        state, hpa, found = await read_revisions(session, selection)
-        view = _central(state, hpa)
-        chosen = revision_of(found, number, hpa) if number else revision_before(found, view.spec, hpa)
-        write = _write(session, view, chosen[0].generation, chosen[1], options.reason)
-        if write is None:
-            session.out(f"hpa {hpa} unchanged (its spec is that of revision {chosen[0].generation})")
-            return 0
-        return await change(session, "rollback", [write], [], options)
-
-    return session.run(work())
+    state, hpa, found = await read_revisions(session, selection)
+    view = _central(state, hpa)
+    chosen = revision_of(found, number, hpa) if number else revision_before(found, view.spec, hpa)
+    write = _write(session, view, chosen[0].generation, chosen[1], options.reason)
+    if write is None:
+        session.out(f"hpa {hpa} unchanged (its spec is that of revision {chosen[0].generation})")
+        return 0
+    return await change(session, "rollback", [write], [], options)
 
 
 def _central(state: FleetState, hpa: HpaId) -> HpaView:

@@ -86,7 +86,7 @@ _ENDED_S: Final = 30.0
 @write_options
 @command_options()
 @handover.place_options("release")
-def release(
+async def release(
     session: Session, /, place: handover.Place, include_held: bool, native_wait: str, options: WriteOptions
 ) -> int:
     """Give HPAs back to their cluster's own controller: create native HPAs of the present specs, end the central ones.
@@ -99,7 +99,7 @@ def release(
     """
     wait_s = parse_duration_ms(native_wait, "--native-wait") / 1000
     begin = _release_fleet if place.cluster == FLEET else _release
-    return session.run(begin(session, place, include_held, wait_s, options))
+    return await begin(session, place, include_held, wait_s, options)
 
 
 async def _release(
@@ -265,8 +265,7 @@ class _Release(handover.HandOver["HpaView"]):
     async def _report(self, natives: Mapping[HpaId, Json]) -> int:
         """See that the log knows the native HPAs, so that the central ones are refused."""
         if not self.by_agent:
-            created = [self._created(hpa, native) for hpa, native in natives.items()]
-            return await self.record(created, silent=True)
+            return await self.record([self._created(hpa, native) for hpa, native in natives.items()], silent=True)
         uids = {hpa: native["metadata"]["uid"] for hpa, native in natives.items()}
         late = await handover.until_reported(self.session, uids)
         if late:
@@ -330,18 +329,15 @@ class _Release(handover.HandOver["HpaView"]):
 
     async def _carry_status(self, native: Json, carried: Json) -> None:
         """Give a native HPA what its controller must know of the past; what it has written itself stays."""
-        attempts = 0
-        while True:
-            attempts += 1
+        for left in reversed(range(_CONFLICTS)):
             try:
                 await self.hpas.replace_status(with_status(native, carried))
+                return
             except ApiError as error:
                 found = await self.hpas.get(native["metadata"]["namespace"], native["metadata"]["name"])
-                if found is None or not error.is_conflict or attempts == _CONFLICTS:
+                if found is None or not error.is_conflict or not left:
                     raise
                 native = found
-            else:
-                return
 
     def _created(self, hpa: HpaId, native: Json) -> PlannedRecord:
         body = AutoscalerSet(hpa=native, author=self.author, reason=self.reason)

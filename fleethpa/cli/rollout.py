@@ -104,27 +104,88 @@ def rollout(
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")
 @output_option()
 @command_options(reads=True)
-def status(session: Session, /, rollout_id: str | None, no_headers: bool, output: str) -> int:
+async def status(session: Session, /, rollout_id: str | None, no_headers: bool, output: str) -> int:
     """List rollouts, or show the waves of one with their results."""
-    return session.run(_status(session, rollout_id, no_headers, output))
+    async with session.past() as past:
+        state = await read_state(past)
+        if rollout_id is not None:
+            rollout = drive.found_rollout(state, rollout_id)
+            waves = await drive.measured_waves(past, rollout)
+            document = drive.rollout_document(rollout, state.clock_ms) | {"waves": drive.wave_documents(rollout, waves)}
+            if output in ("table", "wide"):
+                session.lines(layout(drive.rollout_lines(rollout, state.clock_ms, waves)))
+                if next_step := drive.rollout_next(rollout, state.clock_ms):
+                    session.note(f"Next: {next_step}")
+            else:
+                session.out(f"rollout/{rollout.id}" if output == "name" else one("Rollout", document, output))
+            return OK
+    found = sorted(rollouts_in(state).values(), key=lambda each: each.plan.begun_ms)
+    if not found and output in ("table", "wide"):
+        session.note("No HPA carries a rollout.")
+        return OK
+    listing = Listing(
+        kind="Rollout",
+        items=found,
+        columns=drive.rollout_columns(session.time_style, session.now_ms(), state.clock_ms),
+        document=lambda each: drive.rollout_document(each, state.clock_ms),
+        name=lambda each: f"rollout/{each.id}",
+    )
+    session.out(render(listing, output, headers=not no_headers, color=session.color))
+    return OK
 
 
 @rollout.command()
 @click.argument("rollout_id", metavar="ROLLOUT")
 @change_options
 @command_options()
-def resume(session: Session, /, rollout_id: str, options: WriteOptions) -> int:
+async def resume(session: Session, /, rollout_id: str, options: WriteOptions) -> int:
     """Continue a rollout whose command has ended: judge the newest wave by what was recorded, then begin the next."""
-    return session.run(_resume(session, rollout_id, options))
+    state = await drive.state_now(session)
+    rollout = drive.found_rollout(state, rollout_id)
+    if rollout.reverted:
+        raise CommandError(
+            f"rollout {rollout_id} was reverted ({rollout.reverted})",
+            next_step=f"fleethpa rollout abort {rollout_id}" if rollout.running() else "fleethpa rollout -f …",
+        )
+    wave = rollout.wave
+    if stopped := drive.why_stopped(state, rollout.plan, rollout, wave - 1):
+        raise CommandError(
+            f"rollout {rollout_id} cannot continue: {stopped}", next_step=f"fleethpa rollout abort {rollout_id}"
+        )
+    lacking = [view for view in members(rollout.plan, state, wave) if view.id not in rollout.marks]
+    left = [
+        view for number in range(wave + 1, len(rollout.plan.waves) + 1) for view in members(rollout.plan, state, number)
+    ]
+    stated = [
+        Concern(f"resume judges wave {wave} of {len(rollout.plan.waves)}, then changes {counted(len(left), 'HPA')}")
+    ]
+    if lacking:
+        names = listed(str(view.id) for view in lacking)
+        stated.append(Concern(f"wave {wave} has not reached {names}: resume begins with them"))
+    show(session, stated) if options.dry_run else confirm(session, stated, options.yes, "rollout resume")
+    if options.dry_run:
+        return OK
+    examples = {named: rollout.example(named) for named in rollout.plan.hpas}
+    return await drive.WaveDrive(session, rollout.plan, examples, options).run(wave)
 
 
 @rollout.command()
 @click.argument("rollout_id", metavar="ROLLOUT")
 @change_options
 @command_options()
-def abort(session: Session, /, rollout_id: str, options: WriteOptions) -> int:
+async def abort(session: Session, /, rollout_id: str, options: WriteOptions) -> int:
     """Give all HPAs of a rollout their earlier spec again; a command that is watching it ends."""
-    return session.run(_abort(session, rollout_id, options))
+    rollout = drive.found_rollout(await drive.state_now(session), rollout_id)
+    why = f"aborted by {session.config.author}" + (f": {options.reason}" if options.reason else "")
+    writes = drive.reverting(rollout, session.config.author, why)
+    for hpa in rollout.marks:
+        if rollout.is_overtaken(hpa):
+            session.warn(f"{hpa} was changed since and stays as it is. Next: fleethpa history {hpa}")
+    if not writes:
+        session.out(f"rollout {rollout_id}: nothing to revert")
+        return OK
+    stated = [Concern(f"abort gives {counted(len(writes), 'HPA')} the earlier spec again")]
+    return await change(session, "rollout abort", writes, stated, options)
 
 
 # --- beginning --------------------------------------------------------------------------------------------------------
@@ -180,85 +241,6 @@ def _nothing_to_do(session: Session, plan: RolloutPlan) -> int:
             next_step="fleethpa apply -f …, or fleethpa adopt",
         )
     session.out(f"nothing to roll out: {counted(len(plan.unchanged), 'HPA')} unchanged")
-    return OK
-
-
-# --- continuing and taking back ---------------------------------------------------------------------------------------
-
-
-async def _resume(session: Session, rollout_id: str, options: WriteOptions) -> int:
-    state = await drive.state_now(session)
-    rollout = drive.found_rollout(state, rollout_id)
-    if rollout.reverted:
-        raise CommandError(
-            f"rollout {rollout_id} was reverted ({rollout.reverted})",
-            next_step=f"fleethpa rollout abort {rollout_id}" if rollout.running() else "fleethpa rollout -f …",
-        )
-    wave = rollout.wave
-    if stopped := drive.why_stopped(state, rollout.plan, rollout, wave - 1):
-        raise CommandError(
-            f"rollout {rollout_id} cannot continue: {stopped}", next_step=f"fleethpa rollout abort {rollout_id}"
-        )
-    lacking = [view for view in members(rollout.plan, state, wave) if view.id not in rollout.marks]
-    left = [
-        view for number in range(wave + 1, len(rollout.plan.waves) + 1) for view in members(rollout.plan, state, number)
-    ]
-    stated = [
-        Concern(f"resume judges wave {wave} of {len(rollout.plan.waves)}, then changes {counted(len(left), 'HPA')}")
-    ]
-    if lacking:
-        names = listed(str(view.id) for view in lacking)
-        stated.append(Concern(f"wave {wave} has not reached {names}: resume begins with them"))
-    show(session, stated) if options.dry_run else confirm(session, stated, options.yes, "rollout resume")
-    if options.dry_run:
-        return OK
-    examples = {named: rollout.example(named) for named in rollout.plan.hpas}
-    return await drive.WaveDrive(session, rollout.plan, examples, options).run(wave)
-
-
-async def _abort(session: Session, rollout_id: str, options: WriteOptions) -> int:
-    rollout = drive.found_rollout(await drive.state_now(session), rollout_id)
-    why = f"aborted by {session.config.author}" + (f": {options.reason}" if options.reason else "")
-    writes = drive.reverting(rollout, session.config.author, why)
-    for hpa in rollout.marks:
-        if rollout.is_overtaken(hpa):
-            session.warn(f"{hpa} was changed since and stays as it is. Next: fleethpa history {hpa}")
-    if not writes:
-        session.out(f"rollout {rollout_id}: nothing to revert")
-        return OK
-    stated = [Concern(f"abort gives {counted(len(writes), 'HPA')} the earlier spec again")]
-    return await change(session, "rollout abort", writes, stated, options)
-
-
-# --- showing ----------------------------------------------------------------------------------------------------------
-
-
-async def _status(session: Session, rollout_id: str | None, no_headers: bool, output: str) -> int:
-    async with session.past() as past:
-        state = await read_state(past)
-        if rollout_id is not None:
-            rollout = drive.found_rollout(state, rollout_id)
-            waves = await drive.measured_waves(past, rollout)
-            document = drive.rollout_document(rollout, state.clock_ms) | {"waves": drive.wave_documents(rollout, waves)}
-            if output in ("table", "wide"):
-                session.lines(layout(drive.rollout_lines(rollout, state.clock_ms, waves)))
-                if next_step := drive.rollout_next(rollout, state.clock_ms):
-                    session.note(f"Next: {next_step}")
-            else:
-                session.out(f"rollout/{rollout.id}" if output == "name" else one("Rollout", document, output))
-            return OK
-    found = sorted(rollouts_in(state).values(), key=lambda each: each.plan.begun_ms)
-    if not found and output in ("table", "wide"):
-        session.note("No HPA carries a rollout.")
-        return OK
-    listing = Listing(
-        kind="Rollout",
-        items=found,
-        columns=drive.rollout_columns(session.time_style, session.now_ms(), state.clock_ms),
-        document=lambda each: drive.rollout_document(each, state.clock_ms),
-        name=lambda each: f"rollout/{each.id}",
-    )
-    session.out(render(listing, output, headers=not no_headers, color=session.color))
     return OK
 
 

@@ -43,7 +43,7 @@ def schedule() -> None:
 @click.option("--time-zone", default="UTC", metavar="ZONE", help="The zone of the times.")
 @write_options
 @command_options()
-def create(
+async def create(
     session: Session, /, selection: Selection, rules: tuple[str, ...], time_zone: str, options: WriteOptions
 ) -> int:
     """Give HPAs a schedule, replacing an existing one. When no rule applies, they have the settings of their manifest.
@@ -59,14 +59,14 @@ def create(
         spec = schedules.spec_at(plain, new, session.now_ms())
         return _record(session, view, new, spec, "has a schedule", options.reason or "schedule created")
 
-    return session.run(_change(session, selection, write, options))
+    return await _change(session, selection, write, options)
 
 
 @schedule.command()
 @selecting.options()
 @write_options
 @command_options()
-def delete(session: Session, /, selection: Selection, options: WriteOptions) -> int:
+async def delete(session: Session, /, selection: Selection, options: WriteOptions) -> int:
     """Remove the schedule of HPAs; they return to the settings that they have when no rule applies."""
 
     def write(view: HpaView) -> PlannedRecord | None:
@@ -79,7 +79,7 @@ def delete(session: Session, /, selection: Selection, options: WriteOptions) -> 
         reason = options.reason or "schedule deleted"
         return _record(session, view, None, _otherwise(view, before), "has no schedule any more", reason)
 
-    return session.run(_change(session, selection, write, options))
+    return await _change(session, selection, write, options)
 
 
 def _otherwise(view: HpaView, before: schedules.ReplicaSchedule) -> Json:

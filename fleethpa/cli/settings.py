@@ -35,7 +35,7 @@ from schemas.settings import ClusterSettings, SettingsSet, settings_of
 @click.option("--scale-out", is_flag=True, help="Only stop scaling up.")
 @write_options
 @command_options()
-def pause(
+async def pause(
     session: Session, /, scope: Scope, lasting: str | None, scale_in: bool, scale_out: bool, options: WriteOptions
 ) -> int:
     """Stop writing replicas; decisions are still made and recorded. `pause --all` stops the whole fleet: at once with
@@ -53,7 +53,7 @@ def pause(
         author=session.config.author,
         reason=options.reason,
     )
-    return _issue(session, scope, command, words + (f" for {lasting}" if lasting else ""), options)
+    return await _issue(session, scope, command, words + (f" for {lasting}" if lasting else ""), options)
 
 
 @click.command()
@@ -65,12 +65,12 @@ def pause(
 )
 @write_options
 @command_options()
-def resume(session: Session, /, scope: Scope, guardrails: bool, options: WriteOptions) -> int:
+async def resume(session: Session, /, scope: Scope, guardrails: bool, options: WriteOptions) -> int:
     """End a pause of the same scope. Pauses made by guardrails stay, unless --guardrails is given."""
     if guardrails:
-        return _resume_guardrails(session, scope, options)
+        return await _resume_guardrails(session, scope, options)
     command = Command(command="resume", author=session.config.author, reason=options.reason)
-    return _issue(session, scope, command, "resumed", options)
+    return await _issue(session, scope, command, "resumed", options)
 
 
 @click.command()
@@ -80,7 +80,7 @@ def resume(session: Session, /, scope: Scope, guardrails: bool, options: WriteOp
 @scope_options("[CLUSTER/][NAMESPACE/]NAME…")
 @write_options
 @command_options()
-def override(
+async def override(
     session: Session, /, scope: Scope, replicas: int | None, lasting: str | None, end: bool, options: WriteOptions
 ) -> int:
     """Scale HPAs to a number of replicas for a while, in place of what their metrics ask for.
@@ -98,10 +98,10 @@ def override(
     author, reason = session.config.author, options.reason
     if lasting is None or replicas is None:
         command = Command(command="override", author=author, reason=reason)
-        return _issue(session, scope, command, "override ended", options)
+        return await _issue(session, scope, command, "override ended", options)
     until = _until(session, lasting)
     command = Command(command="override", replicas=replicas, until=until, author=author, reason=reason)
-    return _issue(session, scope, command, f"overridden to {replicas} replicas for {lasting}", options)
+    return await _issue(session, scope, command, f"overridden to {replicas} replicas for {lasting}", options)
 
 
 @click.command()
@@ -109,10 +109,10 @@ def override(
 @scope_options()
 @write_options
 @command_options()
-def mode(session: Session, /, wanted: Mode, scope: Scope, options: WriteOptions) -> int:
+async def mode(session: Session, /, wanted: Mode, scope: Scope, options: WriteOptions) -> int:
     """Set the mode: off (do nothing), shadow (decide and record) or enforce (also write replicas)."""
     command = Command(command="mode", mode=wanted, author=session.config.author, reason=options.reason)
-    return _issue(session, scope, command, f"set to {wanted}", options)
+    return await _issue(session, scope, command, f"set to {wanted}", options)
 
 
 def _until(session: Session, lasting: str) -> int:
@@ -124,7 +124,7 @@ def _until(session: Session, lasting: str) -> int:
     return until
 
 
-def _resume_guardrails(session: Session, scope: Scope, options: WriteOptions) -> int:
+async def _resume_guardrails(session: Session, scope: Scope, options: WriteOptions) -> int:
     if scope.names or (scope.namespace and not scope.clusters):
         raise usage(
             "--guardrails needs clusters, and takes no names",
@@ -133,49 +133,41 @@ def _resume_guardrails(session: Session, scope: Scope, options: WriteOptions) ->
         )
     scope.check("resume")
     where = f"namespace {scope.namespace} of cluster" if scope.namespace else "cluster"
-
-    async def work() -> int:
-        async with session.past() as past:
-            known = await read_state(past)
-            named = matching_clusters(known, scope.clusters, session.config.contexts)
-            clusters = [EVERY_CLUSTER] if scope.everything else named
-            standing = (await Present.read(past)).guardrails(clusters, scope.namespace)
-        writes = [
-            PlannedRecord(
-                f"{where} {name} resumed; it was: {text}",
-                GuardrailResume(
-                    cluster=name, namespace=scope.namespace or "", author=session.config.author, reason=options.reason
-                ),
-                name,
-            )
-            for name, text in sorted(standing.items())
-        ]
-        if not writes:
-            session.note("no guardrail pauses anything there")
-            return OK
-        concern = "scale-downs go on, through removal budgets where they are set: " + ", ".join(sorted(standing))
-        return await change(session, "resume", writes, [Concern(concern)], options)
-
-    return session.run(work())
+    async with session.past() as past:
+        known = await read_state(past)
+        named = matching_clusters(known, scope.clusters, session.config.contexts)
+        clusters = [EVERY_CLUSTER] if scope.everything else named
+        standing = (await Present.read(past)).guardrails(clusters, scope.namespace)
+    writes = [
+        PlannedRecord(
+            f"{where} {name} resumed; it was: {text}",
+            GuardrailResume(
+                cluster=name, namespace=scope.namespace or "", author=session.config.author, reason=options.reason
+            ),
+            name,
+        )
+        for name, text in sorted(standing.items())
+    ]
+    if not writes:
+        session.note("no guardrail pauses anything there")
+        return OK
+    concern = "scale-downs go on, through removal budgets where they are set: " + ", ".join(sorted(standing))
+    return await change(session, "resume", writes, [Concern(concern)], options)
 
 
-def _issue(session: Session, scope: Scope, command: Command, words: str, options: WriteOptions) -> int:
+async def _issue(session: Session, scope: Scope, command: Command, words: str, options: WriteOptions) -> int:
     scope.check(command.command)
-
-    async def work() -> int:
-        code, concerns = OK, list[Concern]()
-        state = None if scope.everything and command.command != "mode" else await fleet_now(session)
-        writes = writes_of(state, session.config.contexts, scope, command, words)
-        if command.command == "override":
-            for text in _overridden(state or FleetState(), command, writes):
-                session.warn(text)
-        elif command.command != "pause":
-            code, writes, concerns = await _looked_ahead(session, state, scope, command, writes)
-        elif scope.everything and not command.reason.strip():  # it may be a slip
-            concerns.append(Concern("every cluster would be paused, and no --reason says why", harmful=True))
-        return await change(session, command.command, writes, concerns, options, code=code)
-
-    return session.run(work())
+    code, concerns = OK, list[Concern]()
+    state = None if scope.everything and command.command != "mode" else await fleet_now(session)
+    writes = writes_of(state, session.config.contexts, scope, command, words)
+    if command.command == "override":
+        for text in _overridden(state or FleetState(), command, writes):
+            session.warn(text)
+    elif command.command != "pause":
+        code, writes, concerns = await _looked_ahead(session, state, scope, command, writes)
+    elif scope.everything and not command.reason.strip():  # it may be a slip
+        concerns.append(Concern("every cluster would be paused, and no --reason says why", harmful=True))
+    return await change(session, command.command, writes, concerns, options, code=code)
 
 
 def _overridden(state: FleetState, command: Command, writes: list[PlannedRecord]) -> Iterator[str]:
@@ -295,7 +287,7 @@ class _Settings(click.Command):
 @write_options
 @output_option(formats=("table", "json", "yaml"))
 @command_options()
-def settings(
+async def settings(
     session: Session,
     /,
     cluster: str,
@@ -322,37 +314,36 @@ def settings(
     if remove and changes:
         raise usage("--remove excludes changes", cause="--remove removes all settings.")
     if not (remove or changes):
-        return _show(session, cluster, output)
+        return await _show(session, cluster, output)
     wanted = parse_changes(changes)
     for remark in remarks(wanted):
         session.warn(remark)
     wanted = Changes({}, ClusterSettings.__struct_fields__, {}) if remove else wanted
     subject = f"settings of {cluster} " + ("removed" if remove else f"changed: {', '.join(changes)}")
-    return _change(session, cluster, wanted, subject, remove, options)
+    return await _change(session, cluster, wanted, subject, remove, options)
 
 
-def _change(session: Session, cluster: str, wanted: Changes, subject: str, remove: bool, options: WriteOptions) -> int:
-    async def work() -> int:
-        async with session.past() as past:
-            state, present = await read_state(past), await Present.read(past)
-        _check_known(session, state, cluster, wanted, options.yes)
-        if remove:
-            _check_removal(state, cluster, options.yes)
-        held = state.settings.get(cluster, ClusterSettings())
-        body = SettingsSet(
-            cluster=cluster,
-            settings=wanted.settings(held),
-            author=session.config.author,
-            reason=options.reason,
-            unset=wanted.unset_names(held),
-        )
-        writes = [PlannedRecord(subject, body, cluster)]
-        foresight = present.foresee(writes)
-        found = concerns("settings", foresight, writes)
-        asks = bool(foresight.changed_modes()) or any(concern.harmful for concern in found)
-        return await change(session, "settings", writes, found, options, asks=asks)
-
-    return session.run(work())
+async def _change(
+    session: Session, cluster: str, wanted: Changes, subject: str, remove: bool, options: WriteOptions
+) -> int:
+    async with session.past() as past:
+        state, present = await read_state(past), await Present.read(past)
+    _check_known(session, state, cluster, wanted, options.yes)
+    if remove:
+        _check_removal(state, cluster, options.yes)
+    held = state.settings.get(cluster, ClusterSettings())
+    body = SettingsSet(
+        cluster=cluster,
+        settings=wanted.settings(held),
+        author=session.config.author,
+        reason=options.reason,
+        unset=wanted.unset_names(held),
+    )
+    writes = [PlannedRecord(subject, body, cluster)]
+    foresight = present.foresee(writes)
+    found = concerns("settings", foresight, writes)
+    asks = bool(foresight.changed_modes()) or any(concern.harmful for concern in found)
+    return await change(session, "settings", writes, found, options, asks=asks)
 
 
 def _check_known(session: Session, state: FleetState, cluster: str, wanted: Changes, yes: bool) -> None:
@@ -391,8 +382,8 @@ def _check_removal(state: FleetState, cluster: str, yes: bool) -> None:
         )
 
 
-def _show(session: Session, cluster: str, output: str) -> int:
-    state = session.run(fleet_now(session))
+async def _show(session: Session, cluster: str, output: str) -> int:
+    state = await fleet_now(session)
     if cluster != EVERY_CLUSTER and cluster not in state.clusters:
         raise no_such_cluster(cluster, state)
     effective = settings_of(state.settings, cluster)

@@ -23,7 +23,7 @@ from schemas.decisions import ENGINE
 from schemas.settings import EngineSet
 from schemas.topics import DEFAULT_PARTITIONS
 from streams.state.partitionrow import PartitionRow
-from streams.state.rowcodec import Row, decode_row, partition_key
+from streams.state.rowcodec import decode_row, partition_key
 
 if TYPE_CHECKING:
     from streams.ingest.preview import CheckReport
@@ -223,45 +223,33 @@ def acls(session: Session, /, component: str | None, principal: str) -> int:
 @click.argument("number", type=click.IntRange(1), required=False)
 @write_options
 @command_options()
-def engine(session: Session, /, number: int | None, options: WriteOptions) -> int:
+async def engine(session: Session, /, number: int | None, options: WriteOptions) -> int:
     """Show the engine and the partition count that the log records, or set the engine from this point of the log on.
 
     Do it once after `topics init`, and after an upgrade when every worker runs the new release.
     """
     if number is None:
-        return _show_engine(session)
+        return await _show_engine(session)
     if number > ENGINE:
         raise usage(f"this release has engine {ENGINE}, not {number}", next_step="run a newer release of fleethpa")
-    return _record_engine(session, number, options)
+    async with session.writer() as writer:
+        author, reason = session.config.author, options.reason
+        body = EngineSet(engine=number, partitions=writer.partitions, author=author, reason=reason)
+        writes = [PlannedRecord(f"engine {number} and {writer.partitions} partitions recorded", body, "*")]
+        return dry_run(session, writes) if options.dry_run else await write_all(session, writer, writes, options.wait)
 
 
-def _show_engine(session: Session) -> int:
-    async def own_rows() -> list[Row]:
-        async with session.past() as past:
-            stored = [(number, await past.newest_rows(number)) for number in range(await past.partitions())]
-        keys = ((partition_key(number), rows) for number, rows in stored)
-        return [decode_row(key, rows[key]) for key, rows in keys if key in rows]
-
-    known = [row for row in session.run(own_rows()) if isinstance(row, PartitionRow)]
+async def _show_engine(session: Session) -> int:
+    async with session.past() as past:
+        stored = [(number, await past.newest_rows(number)) for number in range(await past.partitions())]
+    keys = ((partition_key(number), rows) for number, rows in stored)
+    rows = (decode_row(key, rows[key]) for key, rows in keys if key in rows)
+    known = [row for row in rows if isinstance(row, PartitionRow)]
     engines, counts = sorted({row.engine for row in known}), sorted({row.partitions for row in known})
     session.out(f"engine      {', '.join(map(str, engines)) or 'none recorded yet'}")
     session.out(f"partitions  {', '.join(map(str, counts)) or 'none recorded yet'}")
     session.out(f"this release has engine {ENGINE}")
     return OK
-
-
-def _record_engine(session: Session, number: int, options: WriteOptions) -> int:
-    async def work() -> int:
-        async with session.writer() as writer:
-            body = EngineSet(
-                engine=number, partitions=writer.partitions, author=session.config.author, reason=options.reason
-            )
-            writes = [PlannedRecord(f"engine {number} and {writer.partitions} partitions recorded", body, "*")]
-            return (
-                dry_run(session, writes) if options.dry_run else await write_all(session, writer, writes, options.wait)
-            )
-
-    return session.run(work())
 
 
 def _print_manifests(session: Session, options: dict[str, Any]) -> int:

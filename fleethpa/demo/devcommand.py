@@ -36,14 +36,14 @@ HPAS: Final = "horizontalpodautoscalers.autoscaling"
     help="Port of the page [default: 7080, or a free one where that is taken; 0: no page].",
 )
 @command_options()
-def dev(session: Session, context: str | None, folder: str, control_port: int, page_port: int | None) -> int:
+async def dev(session: Session, context: str | None, folder: str, control_port: int, page_port: int | None) -> int:
     """Run everything on this machine: an embedded broker, four simulated clusters and all parts; Ctrl-C ends it.
 
     With --brokers it uses your Kafka, with --context your own cluster, read-only.
     """
     plan = _plan(session, context, Path(os.environ.get("FLEETHPA_RUNTIME_DIR") or folder), control_port)
     plan.page_port = _page_port() if page_port is None else page_port
-    return session.run(_serve(session, plan))
+    return await _serve(session, plan)
 
 
 def _page_port() -> int:

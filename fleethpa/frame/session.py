@@ -382,19 +382,23 @@ travel_option = click.option("--at", TRAVEL, metavar="TIME|2h", help="Show the s
 """`--at`: the command shows the world as the log had it then."""
 
 
-def command_options(*, reads: bool = False) -> Callable[[Callable[Concatenate[Session, P], R]], Callable[..., R]]:
-    """Give a command the common options; its function gets a `Session` as first argument. `reads`: with `--from`."""
+def command_options(*, reads: bool = False) -> Callable[[Callable[Concatenate[Session, P], Any]], Callable[..., Any]]:
+    """Give a command the common options; its function gets a `Session` as first argument. `reads`: with `--from`.
 
-    def decorate(function: Callable[Concatenate[Session, P], R]) -> Callable[..., R]:
+    A function that is a coroutine is run as `Session.run` does.
+    """
+
+    def decorate(function: Callable[Concatenate[Session, P], Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> R:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
             given = {name: kwargs.pop(name) for name in SHARED if name in kwargs}
             outer: dict[str, Any] = click.get_current_context().find_root().obj or {}
             merged = outer | {name: value for name, value in given.items() if value is not None}
             session = Session(merged)
             try:
                 with session.readable():
-                    return function(session, *args, **kwargs)
+                    found = function(session, *args, **kwargs)
+                    return session.run(found) if isinstance(found, Coroutine) else found
             except CommandError as problem:
                 session.completed(problem)
                 raise
