@@ -183,11 +183,7 @@ def _listing(rows: list[_Row]) -> Listing[_Row]:
 
 
 def _document(row: _Row) -> dict[str, Any]:
-    cluster, namespace, name = row.view.id
-    return {
-        "cluster": cluster,
-        "namespace": namespace,
-        "name": name,
+    return row.view.id._asdict() | {
         "timeZone": row.schedule.time_zone if row.schedule else "",
         "rules": row.schedule.rules if row.schedule else [],
         "otherwise": row.schedule.otherwise if row.schedule else [],

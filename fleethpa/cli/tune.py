@@ -140,15 +140,11 @@ _ROWS: Final[tuple[tuple[str, Callable[[Side], str]], ...]] = (
     ("missing, mean over time", lambda side: _percent(side.overload)),
     ("worst overload (ratio)", lambda side: f"{side.worst:.2f}"),
     ("scale events", lambda side: str(side.scale_events)),
-    ("replica-hours / oracle's", lambda side: _ratio(side.scores.oracle_ratio)),
+    ("replica-hours / oracle's", lambda side: "-" if (ratio := side.scores.oracle_ratio) is None else f"{ratio:.2f}"),
     ("slack", lambda side: _percent(side.scores.slack)),
     ("instability", lambda side: _percent(side.scores.instability)),
 )
 _HEAD: Final = ("", "unseen: deployed", "unseen: proposed", "chosen on: deployed", "chosen on: proposed")
-
-
-def _ratio(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
 
 
 def section(tuned: Tuned) -> Section:
@@ -157,6 +153,7 @@ def section(tuned: Tuned) -> Section:
     if found is None:
         return Section(str(tuned.id), "no proposal", [Sentences([tuned.refused])])
     four: tuple[Side, ...] = (*found.unseen, *found.chosen_on)
+    cycle = f"repeats every {span(found.cycle_ms // 60_000 * 60_000)}" if found.cycle_ms else "no cycle seen"
     return Section(
         str(tuned.id),
         f"{rfc3339(found.since_ms)} … {rfc3339(found.until_ms)}   {found.evaluations:,} evaluations, chosen until "
@@ -166,7 +163,7 @@ def section(tuned: Tuned) -> Section:
                 [
                     f"objective: {found.objective}; overload is counted beyond {found.capacity}; {found.tried} specs "
                     f"tried, {found.withdrawn} withdrawn after a check in the closed loop",
-                    f"load: {found.metric}, {_cycle(found)}; pods take load after {found.start_up.ms / 1000:.0f}s "
+                    f"load: {found.metric}, {cycle}; pods take load after {found.start_up.ms / 1000:.0f}s "
                     f"({found.start_up.how})",
                     *[f"bound: {text}" for text in found.bounds],
                 ]
@@ -205,10 +202,6 @@ def relief_hint(found: Tuning) -> list[str]:
 
 def _of_a_day(share: float) -> str:
     return f"{_percent(share)} of the time ({share * _DAY_MIN:.1f} minutes of a day)"
-
-
-def _cycle(found: Tuning) -> str:
-    return f"repeats every {span(found.cycle_ms // 60_000 * 60_000)}" if found.cycle_ms else "no cycle seen"
 
 
 def _curve(found: Tuning) -> Scatter:

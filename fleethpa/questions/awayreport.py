@@ -51,7 +51,7 @@ def away_report(view: HpaView, fleet: FleetSpec, decision: Decision, away: str) 
     kept, spilled = ("KEEP", "SPILL") if policy == "Keep" else ("AT FIRST", "SPILLED")
     rows = [
         ("CLUSTER", "NOW", kept, spilled),
-        *[(name, str(had.get(name, 0)), _cell(keep, name), _cell(spill, name)) for name in had],
+        *[(name, *(str(found.get(name, "away")) for found in (had, keep.shares, spill.shares))) for name in had],
     ]
     return QuestionReport(
         "What if a cluster is away",
@@ -64,10 +64,6 @@ def away_report(view: HpaView, fleet: FleetSpec, decision: Decision, away: str) 
         [],
         [Notes("This cannot know:", _UNKNOWN)],
     )
-
-
-def _cell(made: WithoutCluster, name: str) -> str:
-    return str(made.shares[name]) if name in made.shares else "away"
 
 
 def _verdict(away: str, maximum: int, keep: WithoutCluster, spill: WithoutCluster, fleet: FleetSpec) -> str:

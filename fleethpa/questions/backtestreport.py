@@ -11,7 +11,7 @@ import msgspec
 from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.times import rfc3339, span
 from streams.analysis.closedloop import UNKNOWN
-from streams.analysis.measures import Measures, Scores, by_hours, total
+from streams.analysis.measures import Measures, Moment, Scores, by_hours, total
 
 if TYPE_CHECKING:
     from streams.analysis.backtest import Backtest
@@ -245,12 +245,22 @@ def _document(reported: Reported) -> dict[str, Any]:
         made["agreed"] = result.agreed
     else:
         made |= {"startUp": result.start_up, "selfCheck": result.deployed}
-    made["series"] = [
-        {"time": was.time_ms, "recorded": was.replicas, "candidate": own.replicas, "need": was.need}
-        for was, own in zip(result.recorded_moments, result.candidate_moments, strict=True)
-    ]
     found: dict[str, Any] = msgspec.to_builtins(made)
-    return found
+    return found | moments(result.recorded_moments, result.candidate_moments)
+
+
+def moments(recorded: Sequence[Moment], candidate: Sequence[Moment]) -> dict[str, Any]:
+    """The replicas over time, for machine formats."""
+    found = [
+        {"time": was.time_ms, "recorded": was.replicas, "candidate": own.replicas, "need": was.need}
+        for was, own in zip(recorded, candidate, strict=True)
+    ]
+    return {"series": found}
+
+
+def failures(failed: Sequence[str]) -> list[Section]:
+    """The conditions of `--fail-if` that are met."""
+    return [Section(parts=[Sentences([f"FAILED: {text}" for text in failed], "red")])] if failed else []
 
 
 # --- the whole --------------------------------------------------------------------------------------------------------
@@ -284,7 +294,7 @@ def in_a_sentence(reports: Sequence[Reported], price: Decimal | None = None) -> 
 def report(reports: Sequence[Reported], failed: Sequence[str], price: Decimal | None = None) -> QuestionReport:
     """The report of some HPAs. `failed`: the conditions of `--fail-if` that are met; `price`: of a replica-hour."""
     results = [each.result for each in reports]
-    summary = [Section(parts=[Sentences([f"FAILED: {text}" for text in failed], "red")])] if failed else []
+    summary = failures(failed)
     if len(results) > 1:
         measures = total(each.recorded for each in results), total(each.candidate for each in results)
         scores = by_hours([r.recorded_scores for r in results]), by_hours([r.candidate_scores for r in results])

@@ -13,7 +13,7 @@ from fleethpa.changes.fleetmanifests import FleetManifest
 from fleethpa.fleet.finding import not_evaluated
 from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import CommandError, not_found, usage
-from fleethpa.questions.backtestreport import measured, minutes
+from fleethpa.questions.backtestreport import failures, measured, minutes, moments
 from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.times import rfc3339
 from fleethpa.show.words import counted
@@ -126,13 +126,12 @@ def fleet_report(
     """
     was = _AS_RECORDED if is_there else _SEPARATE
     verdicts = [verdict(_verdict(each, prices, changes, was, named=len(results) > 1)) for each in results]
-    summary = [Section(parts=[Sentences([f"FAILED: {text}" for text in failed], "red")])] if failed else []
     return QuestionReport(
         "Backtest of FleetHPAs",
         "FleetBacktestList",
         {"items": [_document(each) for each in results], "failed": list(failed)},
         [*verdicts, *[_section(each, was) for each in results]],
-        summary,
+        failures(failed),
         [Notes("This model cannot know:", _UNKNOWN)],
     )
 
@@ -232,8 +231,4 @@ def _document(result: FleetBacktest) -> dict[str, Any]:
             "unknown": _UNKNOWN,
         }
     )
-    made["series"] = [
-        {"time": was.time_ms, "recorded": was.replicas, "candidate": own.replicas, "need": was.need}
-        for was, own in zip(result.recorded_moments, result.candidate_moments, strict=True)
-    ]
-    return made
+    return made | moments(result.recorded_moments, result.candidate_moments)
