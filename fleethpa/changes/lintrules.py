@@ -8,10 +8,12 @@ from typing import Any, Final, Literal
 
 from fleethpa.changes.manifests import Input, check_hpa, field_problems
 from fleethpa.changes.versions import VersionRules, version_errors, version_warnings
+from reconciler.core.hpaobjects import target_of
 from schemas.fitting import over_limits
 from schemas.kubernetes.hpa import metric_name
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.shape import Json
+from schemas.observed import Target
 from streams.analysis.candidate import metric_key
 from streams.state.brakes import EXEMPT, EXEMPT_ANNOTATION
 from streams.state.overrides import FALLBACK_ANNOTATION, parse_fallback
@@ -42,7 +44,7 @@ def lint(read: Input, namespace: str, version: VersionRules | None = None) -> li
     `version`: also what this version of Kubernetes refuses, or leaves without effect.
     """
     found: list[Finding] = []
-    owners: dict[tuple[str, ...], str] = {}
+    owners: dict[tuple[str, str, str, Target], str] = {}
     for manifest in read.hpas:
         body, errors = check_hpa(manifest, namespace)
         place = manifest.namespace or namespace, manifest.name or "<unnamed>", manifest.source
@@ -51,9 +53,10 @@ def lint(read: Input, namespace: str, version: VersionRules | None = None) -> li
             found += [Finding("warning", f"{e.kind}-field", *place, e.string) for e in field_problems(manifest)]
         if errors:
             continue
-        target = (manifest.cluster, manifest.origin, place[0], *_target(body))
+        scaled = target_of(body)
+        target = (manifest.cluster, manifest.origin, place[0], scaled)
         if target in owners:
-            both = f"{owners[target]} scales {target[4]}/{target[5]} too: the two would undo each other"
+            both = f"{owners[target]} scales {scaled.kind}/{scaled.name} too: the two would undo each other"
             found.append(Finding("error", "same-target", *place, both))
         owners.setdefault(target, f"HPA {manifest.name} ({manifest.source})")
         refused = [] if version is None else version_errors(body["spec"], version)
@@ -73,11 +76,6 @@ def _warnings(read: Input, body: Json, namespace: str, version: VersionRules | N
         yield from (("version", text) for text in version_warnings(body["spec"], version))
     yield from _target_rules(read, body, namespace)
     yield from _annotations(body["metadata"].get("annotations") or {})
-
-
-def _target(body: Json) -> tuple[str, str, str]:
-    reference = body["spec"]["scaleTargetRef"]
-    return str(reference.get("apiVersion", "")).rpartition("/")[0], reference["kind"], reference["name"]
 
 
 def _annotations(annotations: Json) -> RuleMessages:

@@ -88,8 +88,12 @@ def read_input(paths: tuple[str, ...], validate: FieldValidation = "strict") -> 
     found = Input()
     for path in paths:
         for source, text in _texts(path):
-            for document in _documents(source, text, validate):
-                _sort(document, found)
+            for each in _documents(source, text, validate):
+                if not each.body.get("kind"):
+                    raise usage(
+                        f"{each.source}: an object has no kind", cause="Every manifest needs apiVersion and kind."
+                    )
+                (found.hpas if each.body["kind"] == HPA_KIND else found.others).append(each)
     return found
 
 
@@ -277,12 +281,6 @@ def _without_what_is_beside(manifest: FileManifest) -> FileManifest:
     own = {name: body[name] for name in ("apiVersion", "kind") if name in body}
     bare = manifest_of(_metadata(body), spec) | own
     return replace(manifest, body=bare, cluster=cluster, origin=origin, mode=mode)
-
-
-def _sort(manifest: FileManifest, found: Input) -> None:
-    if not manifest.body.get("kind"):
-        raise usage(f"{manifest.source}: an object has no kind", cause="Every manifest needs apiVersion and kind.")
-    (found.hpas if manifest.body["kind"] == HPA_KIND else found.others).append(manifest)
 
 
 def _metadata(body: dict[str, Any]) -> dict[str, Any]:

@@ -186,7 +186,9 @@ def changed_spec(spec: dict[str, Any], settings: tuple[str, ...]) -> dict[str, A
         if name in _COUNTS:
             made[name] = _whole(name, value)
         elif path[0] in _BEHAVIOR and len(path) == 2:
-            made.setdefault("behavior", {}).setdefault(path[0], {})[path[1]] = _scalar(value)
+            made.setdefault("behavior", {}).setdefault(path[0], {})[path[1]] = (
+                int(value) if _INTEGER.fullmatch(value) else value
+            )
         else:
             _set_target(made, name, value)
     return made
@@ -209,10 +211,6 @@ def _whole(name: str, value: str) -> int:
     if not _INTEGER.fullmatch(value):
         raise usage(f"--set {name}={value}: {name} takes a whole number", cause=f"For example {name}=16.")
     return int(value)
-
-
-def _scalar(value: str) -> Any:
-    return int(value) if _INTEGER.fullmatch(value) else value
 
 
 def _set_target(spec: dict[str, Any], name: str, value: str) -> None:

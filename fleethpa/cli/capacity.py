@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 import msgspec
@@ -15,6 +15,7 @@ from fleethpa.fleet.capacity import group_listing, member_rows, named_groups
 from fleethpa.fleet.filters import AskedPeriod, period_options
 from fleethpa.fleet.finding import not_evaluated
 from fleethpa.fleet.state import fleet_now, read_state
+from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, SuggestingGroup, not_found
 from fleethpa.frame.options import ConditionMeasure, html_option, output_option, parse_fail_if
 from fleethpa.frame.session import Session, command_options, travel_option
@@ -33,9 +34,6 @@ from streams.archive.layout import DECISIONS
 from streams.hpa.autoscaler import compile_autoscaler
 from streams.state.capacity import replica_use
 from streams.state.clustersettings import effective
-
-if TYPE_CHECKING:
-    from fleethpa.fleet.views import FleetState, HpaView
 
 _MEASURES: Final = {"held": ConditionMeasure("held"), "time_held": ConditionMeasure("minutes", "minutes")}
 

@@ -70,7 +70,8 @@ def try_(
             next_step=f"fleethpa metrics try {shlex.quote(what)} --prometheus {prometheus} -C {cluster} --expression",
         )
     for trial in trials:
-        session.lines(_shown(trial))
+        rows = [("Metric", trial.kind), ("Query", " ".join(trial.query.split())), ("HPA sees", trial.seen)]
+        session.lines([*layout(rows), *(f"  {line}" for line in layout(trial.rows)), ""])
     return ANSWER_IS_NO if all(trial.failed for trial in trials) else OK
 
 
@@ -97,8 +98,3 @@ async def _tried(
         raise unreachable(f"{connection.url} cannot be asked", cause=str(error)) from error
     finally:
         await trials.close()
-
-
-def _shown(trial: MetricTrial) -> list[str]:
-    rows = [("Metric", trial.kind), ("Query", " ".join(trial.query.split())), ("HPA sees", trial.seen)]
-    return [*layout(rows), *(f"  {line}" for line in layout(trial.rows)), ""]

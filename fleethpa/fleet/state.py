@@ -83,8 +83,9 @@ async def _folded(past: Past, partitions: Iterable[int] | None) -> FleetState:
     ends = {each.partition.number: await past.last_ms(each.partition.number) for each in folded if each.behind}
     if past.at_ms is not None and all(each.partition.applied_offset < 0 for each in folded):
         older = "name a later time, or an archive that was begun earlier: --from DIR"
-        what = f"the log has nothing as old as {rfc3339(past.at_ms)}"
-        raise not_found(what, cause=await _begin(past), next_step=older)
+        what, begins_ms = f"the log has nothing as old as {rfc3339(past.at_ms)}", await past.first_ms(0)
+        cause = f"It begins at {rfc3339(begins_ms)}." if begins_ms is not None else "It is empty."
+        raise not_found(what, cause=cause, next_step=older)
     return _state(folded, clock_ms, ends)
 
 
@@ -177,11 +178,6 @@ def _remarks(past: Past, state: FleetState) -> Iterator[str]:
         )
     if past.at_ms is not None and past.at_ms - state.clock_ms > (LIVE_GAP_MS if past.is_live() else 0):
         yield f"{past.name} ends at {rfc3339(state.clock_ms)}, before {rfc3339(past.at_ms)}: shown as of its end"
-
-
-async def _begin(past: Past) -> str:
-    begins_ms = await past.first_ms(0)
-    return f"It begins at {rfc3339(begins_ms)}." if begins_ms is not None else "It is empty."
 
 
 def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> FleetState:

@@ -214,14 +214,16 @@ def _reported(cluster: str, now_ms: int, troubles: list[ObserverTrouble]) -> Ite
         text = f"its API server {what}{since(trouble.since, now_ms)}{_error(trouble)}"
         step = f"kubectl --context {cluster} get --raw /readyz"
         yield ClusterTrouble("apiServerAway", trouble.since, text, step)
-    for trouble in sorted(troubles, key=lambda each: (_is_metrics(each), each.part)):
+    of_metrics = {each.part for each in troubles if each.part == PROMETHEUS or each.part.endswith("metrics.k8s.io")}
+    for trouble in sorted(troubles, key=lambda each: (each.part in of_metrics, each.part)):
         # While the API server does not answer, nothing else there does; a trouble of its own is reported afterwards.
         if trouble not in away and not (away and trouble.reason == "unreachable"):
             yield _part(cluster, now_ms, trouble)
 
 
 def _part(cluster: str, now_ms: int, trouble: ObserverTrouble) -> ClusterTrouble:
-    rest = f"{_where(trouble)}{since(trouble.since, now_ms)}{_lacking(trouble)}{_error(trouble)}"
+    lacking = f", which needs {', '.join(trouble.rights)}" if trouble.rights else ""
+    rest = f"{_where(trouble)}{since(trouble.since, now_ms)}{lacking}{_error(trouble)}"
     check = f"fleethpa clusters check {cluster}"
     if trouble.part.endswith("metrics.k8s.io"):
         word = "is forbidden to the observer" if trouble.reason == "forbidden" else "fails"
@@ -253,20 +255,12 @@ def _part(cluster: str, now_ms: int, trouble: ObserverTrouble) -> ClusterTrouble
     return ClusterTrouble("watchFailing", trouble.since, f"watching {trouble.part} fails{rest}", check)
 
 
-def _is_metrics(trouble: ObserverTrouble) -> bool:
-    return trouble.part == PROMETHEUS or trouble.part.endswith("metrics.k8s.io")
-
-
 def _where(trouble: ObserverTrouble) -> str:
     if not trouble.namespaces:
         return ""
     if trouble.namespace_count > 3:
         return f" in {counted(trouble.namespace_count, 'namespace')}"
     return f" in {', '.join(trouble.namespaces)}"
-
-
-def _lacking(trouble: ObserverTrouble) -> str:
-    return f", which needs {', '.join(trouble.rights)}" if trouble.rights else ""
 
 
 def _error(trouble: ObserverTrouble) -> str:

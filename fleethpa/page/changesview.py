@@ -101,7 +101,9 @@ def changes_view(
     # The end of a write is the outcome of its change, not a change of its own; it has its row where that has none.
     known = {each.head.id for each in found}
     fitting = [each for each in found if wanted.fits(_words(each)) and each.head.completes not in known]
-    begin, end = _stretch(fitting, since_ms, until_ms)
+    # The bars cover the window, from the first thing in it on.
+    begin = max(since_ms, fitting[0].time_ms) if fitting else since_ms
+    end = max(until_ms, begin + BARS)
     bar = bar if bar is not None and bar < BARS else None
     picked = [each for each in fitting if bar is None or _bar(each.time_ms, begin, end) == bar]
     columns = decision_columns(endings, "utc", now_ms)
@@ -141,12 +143,6 @@ def _words(recorded: Recorded) -> dict[str, Sequence[str]]:
         "direction": (directions.get(decision.direction, ""),),
         "kind": (decision.kind,),
     }
-
-
-def _stretch(found: Sequence[Recorded], since_ms: int, until_ms: int) -> tuple[int, int]:
-    """The time that the bars cover: the window, from the first thing in it on."""
-    begin = max(since_ms, found[0].time_ms) if found else since_ms
-    return begin, max(until_ms, begin + BARS)
 
 
 def _bar(time_ms: int, begin: int, end: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 
 from fleethpa.fleet.decisionpage import metric_health
-from fleethpa.fleet.finding import asked_id, find_decision
+from fleethpa.fleet.finding import AskedId, asked_id, find_decision
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.questions import explaining
 from fleethpa.questions.explaining import Again, derived_again, derived_document, derived_text, evaluated_again
@@ -95,7 +95,9 @@ async def read_spec_diff(past: Past, hpa: HpaId, one: str, other: str) -> dict[s
     first = last - 1 if first is None else first
     specs = [await _spec_after(past, hpa, offset) for offset in (first, last)]
     lines = spec_diff(specs[0], specs[1], f"after log offset {first}", f"after log offset {last}", WHOLE)
-    return {"hpa": hpa, "lines": [(_kind(line), line) for line in lines], "gone": specs == [None, None]}
+    kinds = {"+": "added", "-": "removed", "@": "place"}
+    shown = [(kinds.get(line[:1], "same"), line) for line in lines]
+    return {"hpa": hpa, "lines": shown, "gone": specs == [None, None]}
 
 
 async def _spec_after(past: Past, hpa: HpaId, offset: int) -> dict[str, Any] | None:
@@ -103,10 +105,6 @@ async def _spec_after(past: Past, hpa: HpaId, offset: int) -> dict[str, Any] | N
         return None
     number = partition_for(hpa.namespace_key, await past.partitions())
     return spec_of((await past.fold_to(number, offset=offset)).partition, hpa)
-
-
-def _kind(line: str) -> str:
-    return {"+": "added", "-": "removed", "@": "place"}.get(line[:1], "same")
 
 
 _METRIC: Final = re.compile(r"metrics\[(?P<name>.*)\](?P<rest>[^\]]*)")
@@ -130,8 +128,7 @@ async def read_decision(past: Past, id_: str) -> DecisionPast:
 
     Raises CommandError: no such decision (exit 4), or a short ID that means several (exit 2).
     """
-    if asked_id(id_) is None:
-        raise not_found(f"{id_!r} is not the ID of a decision", next_step="fleethpa decisions -A")
+    _named(id_)
     found, ending = await find_decision(past, id_, None)
     return DecisionPast(found, ending, await evaluated_again(past, found))
 
@@ -168,11 +165,14 @@ async def receipt(past: Past, id_: str, servers: str) -> dict[str, Any]:
 
     Raises CommandError: there is no such decision, or the source cannot be read.
     """
-    asked = asked_id(id_)
-    if asked is None:
-        raise not_found(f"{id_!r} is not the ID of a decision", next_step="fleethpa decisions -A")
-    found = derived_document(past, await derived_again(past, asked, servers))
+    found = derived_document(past, await derived_again(past, _named(id_), servers))
     return found | {"text": derived_text(found)}
+
+
+def _named(id_: str) -> AskedId:
+    if (asked := asked_id(id_)) is None:
+        raise not_found(f"{id_!r} is not the ID of a decision", next_step="fleethpa decisions -A")
+    return asked
 
 
 def compared(one: Recorded, other: Recorded) -> list[tuple[str, str, str]]:

@@ -55,11 +55,9 @@ def for_terminal(text: str, *, color: bool, keep: Callable[[str], str] = clean_l
 
     `keep`: what is left of the text between these; `clean` keeps it to one line.
     """
-    return (
-        "".join(part if _PAINTED.fullmatch(part) else keep(part) for part in _PAINTED.split(text))
-        if color
-        else keep(text)
-    )
+    if not color:
+        return keep(text)
+    return "".join(part if _PAINTED.fullmatch(part) else keep(part) for part in _PAINTED.split(text))
 
 
 def layout(rows: Sequence[Sequence[str]], widths: Widths | None = None, *, numbers: bool = False) -> list[str]:

@@ -60,8 +60,7 @@ def span(ms: int) -> str:
         return f"{ms / 1000:.1f}s".replace(".0s", "s")
     hours, rest = divmod(ms // 1000, 3600)
     minutes, seconds = divmod(rest, 60)
-    parts = [f"{hours}h" if hours else "", f"{minutes}m" if minutes else "", f"{seconds}s" if seconds else ""]
-    return "".join(parts)
+    return "".join(f"{count}{unit}" for count, unit in ((hours, "h"), (minutes, "m"), (seconds, "s")) if count)
 
 
 def rfc3339(time_ms: int) -> str:

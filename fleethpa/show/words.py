@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from fleethpa.show.formats import to_yaml
@@ -33,7 +34,9 @@ def alike(milli: Sequence[int], metric: str) -> list[str]:
     if metric == "cpu":
         return [f"{value}m" if any(each % 1000 for each in milli) else str(value // 1000) for value in milli]
     unit, suffix = _unit(milli, metric)
-    return [_in_unit(value, unit) + suffix for value in milli]
+    if unit == 1:
+        return list(map(number, milli))
+    return [f"{round(Fraction(value, unit * _TENTHS)) / 10:.1f}".removesuffix(".0") + suffix for value in milli]
 
 
 def threshold(milli: int, beside: int, metric: str, *, lower: bool) -> tuple[str, str]:
@@ -56,18 +59,6 @@ def _unit(milli: Sequence[int], metric: str) -> tuple[int, str]:
     return next(((size, suffix) for size, suffix in _BINARY if largest >= size * 1000), (1, ""))
 
 
-def _in_unit(milli: int, unit: int) -> str:
-    if unit == 1:
-        return number(milli)
-    return f"{_half_even(milli, unit * _TENTHS) / 10:.1f}".removesuffix(".0")
-
-
-def _half_even(value: int, step: int) -> int:
-    """A count of steps, rounded without leaving whole numbers."""
-    whole, rest = divmod(value, step)
-    return whole + (rest * 2 > step or (rest * 2 == step and whole % 2 == 1))
-
-
 _SELECTOR: Final = re.compile(
     r"&?(?:v1\.)?LabelSelector\{MatchLabels:map\[string\]string\{(?P<labels>[^{}]*)\},"
     r"MatchExpressions:\[\]LabelSelectorRequirement\{"
@@ -86,12 +77,7 @@ _WRAPPER: Final = re.compile(
 
 def one_line(text: str) -> str:
     """The first line of a text, with selectors as users write them."""
-    return selectors_as_written(text.splitlines()[0]) if text else ""
-
-
-def selectors_as_written(text: str) -> str:
-    """A text in which Go's debug form of label selectors is replaced by `app=web,tier in (a,b)`."""
-    return _SELECTOR.sub(_written, text)
+    return _SELECTOR.sub(_written, text.splitlines()[0]) if text else ""
 
 
 def cause(text: str) -> str:
@@ -103,6 +89,7 @@ def cause(text: str) -> str:
 
 
 def _written(match: re.Match[str]) -> str:
+    """Go's debug form of a label selector as `app=web,tier in (a,b)`."""
     labels = [
         f"{key}={value}" for key, _, value in (pair.partition(": ") for pair in match["labels"].split(",") if pair)
     ]
@@ -343,7 +330,9 @@ def kept(decision: Decision) -> str:
     noted = [metric for metric in decision.metrics if metric.note]
     if any(metric.note == "withinTolerance" for metric in noted):
         measured = any(metric.pods_missing or metric.pods_not_ready for metric in noted)
-        return f"within tolerance ({_largest_ratio(decision)}{' from measured pods only' if measured else ''})"
+        ratios = [float(metric.ratio) for metric in decision.metrics if metric.ratio]
+        ratio = f"ratio {max(ratios):.2f}" if ratios else "no ratio"
+        return f"within tolerance ({ratio}{' from measured pods only' if measured else ''})"
     return note(noted[0].note) if noted else ""
 
 
@@ -393,11 +382,6 @@ def _missing(decision: Decision) -> str:
         f"{short_name(first)} has no value ({cause(first.error)}); {asks}; "
         "replicas do not go down while a metric is missing"
     )
-
-
-def _largest_ratio(decision: Decision) -> str:
-    ratios = [float(metric.ratio) for metric in decision.metrics if metric.ratio]
-    return f"ratio {max(ratios):.2f}" if ratios else "no ratio"
 
 
 def _completion(decision: Decision) -> str:

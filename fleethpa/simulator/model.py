@@ -133,7 +133,7 @@ class SimulatedWorkload:
 
     def next_change_ms(self) -> int:
         """When something happens next by itself, at the latest the next sample."""
-        times = [self._next_sample_ms()]
+        times = [(self.now_ms // self.sample_ms + 1) * self.sample_ms]
         for pod in self.pods.values():
             times += [t for t in (pod.running_ms, pod.ready_at_ms, pod.gone_ms) if t is not None and t > self.now_ms]
         return min(times)
@@ -181,9 +181,6 @@ class SimulatedWorkload:
     def _surge(self) -> int:
         """Pods beyond the replicas during a rollout; a workload without any may lack one pod instead."""
         return 0 if self.ordinals else 1
-
-    def _next_sample_ms(self) -> int:
-        return (self.now_ms // self.sample_ms + 1) * self.sample_ms
 
     def _served_per_pod(self, ready: int) -> float:
         arriving = self.total_load()
