@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from fleethpa.show.times import rfc3339, span
 from fleethpa.show.words import counted, one_line
@@ -18,8 +17,10 @@ from schemas.entries import HUB_HOLDER
 from schemas.observed import REFUSED_PART, ObserverTrouble
 from streams.hpa.rules import CURRENT_TEXT, NEWEST, OLDEST, RELEASED, UnknownRulesError, minor_of
 from streams.state.clustersettings import DEFAULT_SYNC_PERIOD_MS
-from streams.state.partitionrow import HandsRow, ReportRow, ServedRow
-from streams.state.rows import RefusedRow
+from streams.state.partitionrow import ReportRow
+
+if TYPE_CHECKING:
+    from fleethpa.fleet.views import ClusterView
 
 LEAST_QUIET_MS: Final = 12_000
 MOST_QUIET_MS: Final = 20_000
@@ -115,42 +116,17 @@ class ClusterTrouble:
         return self.kind in _STALE and self.since_ms is not None
 
 
-def troubles_of(
-    cluster: str,
-    now_ms: int,
-    *,
-    reported_ms: int | None,
-    reports: Iterable[ReportRow],
-    served: ServedRow | None,
-    enforced: int,
-    by_agent: bool = False,
-    hands: HandsRow | None = None,
-    refused: Mapping[str, RefusedRow] = MappingProxyType({}),
-    kubernetes: str = "",
-    sync_period_ms: int = DEFAULT_SYNC_PERIOD_MS,
-) -> list[ClusterTrouble]:
-    """Give what is wrong in a cluster, the gravest first.
-
-    Args:
-        now_ms: the moment that is looked at, in log time.
-        reported_ms: the last report of an observer of it, or None.
-        reports: newest reports of its observers.
-        served: the reconciler's last report, or None.
-        enforced: how many of its HPAs are enforced.
-        by_agent: whether an agent observes and writes it.
-        hands: who is and was in charge of it; None: always the hub.
-        refused: namespace and limit -> what was not stored because of it.
-        kubernetes: version of the cluster, where it decides which rules do; empty: another is pinned, or none is known.
-        sync_period_ms: of the cluster: how often it is reported follows from it.
-    """
-    due_ms = now_ms - silent_limit_ms(sync_period_ms)
-    found = list(_observed(cluster, now_ms, due_ms, reported_ms, list(reports)))
+def troubles_of(cluster: ClusterView) -> list[ClusterTrouble]:
+    """Give what is wrong in a cluster, the gravest first."""
+    due_ms = cluster.clock_ms - silent_limit_ms(cluster.settings.sync_period_ms or DEFAULT_SYNC_PERIOD_MS)
+    found = list(_observed(cluster, due_ms))
     if any(trouble.kind == "left" for trouble in found):
         return found
-    in_charge = list(_stood_in(cluster, now_ms, due_ms, hands, served, enforced))
-    found += in_charge or _written(cluster, now_ms, due_ms, served, enforced)
-    found += [*_unknown_version(cluster, kubernetes), *_over_limits(cluster, now_ms, refused)]
-    return [replace(trouble, next_step=_look_at_agent(cluster, trouble)) for trouble in found] if by_agent else found
+    found += list(_stood_in(cluster, due_ms)) or _written(cluster, due_ms)
+    found += [*_unknown_version(cluster), *_over_limits(cluster)]
+    if not cluster.has_agent:
+        return found
+    return [replace(trouble, next_step=_look_at_agent(cluster.name, trouble)) for trouble in found]
 
 
 def cut_off(cluster: str, now_ms: int, troubles: Iterable[ClusterTrouble]) -> str:
@@ -179,19 +155,18 @@ def since(since_ms: int | None, now_ms: int) -> str:
 # --- observed ---------------------------------------------------------------------------------------------------------
 
 
-def _observed(
-    cluster: str, now_ms: int, due_ms: int, reported_ms: int | None, reports: list[ReportRow]
-) -> Iterator[ClusterTrouble]:
+def _observed(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     """What the reports of observers say, and that none came since `due_ms`, by which one was due."""
-    start = f"fleethpa run observer --contexts {cluster}"
+    start = f"fleethpa run observer --contexts {cluster.name}"
+    now_ms, reported_ms = cluster.clock_ms, cluster.reported_ms
     # One of two observers that stops, as in a rolling update, leaves the other one.
-    alive = [each for each in reports if not each.stopped and each.reported_ms >= due_ms]
-    newest = max(alive or reports, key=lambda report: report.reported_ms, default=None)
+    alive = [each for each in cluster.reports if not each.stopped and each.reported_ms >= due_ms]
+    newest = max(alive or cluster.reports, key=lambda report: report.reported_ms, default=None)
     if reported_ms is None:
         yield ClusterTrouble("observerSilent", None, "no observer of it has ever reported", start)
     elif newest is not None and newest.reported_ms >= reported_ms and (left := _left(newest)):
         text = f"it has left the fleet{since(newest.reported_ms, now_ms)}: {left}"
-        yield ClusterTrouble("left", newest.reported_ms, text, f"fleethpa get hpa -A -C {cluster}")
+        yield ClusterTrouble("left", newest.reported_ms, text, f"fleethpa get hpa -A -C {cluster.name}")
     elif newest is not None and newest.stopped and newest.reported_ms >= reported_ms:
         text = f"its observer was stopped{since(newest.reported_ms, now_ms)}"
         yield ClusterTrouble("observerSilent", newest.reported_ms, text, start)
@@ -199,7 +174,7 @@ def _observed(
         text = f"its observer has been silent{since(reported_ms, now_ms)}"
         yield ClusterTrouble("observerSilent", reported_ms, text, start)
     elif newest is not None:
-        yield from _reported(cluster, now_ms, newest.troubles)
+        yield from _reported(cluster.name, now_ms, newest.troubles)
 
 
 def _left(report: ReportRow) -> str:
@@ -270,44 +245,42 @@ def _error(trouble: ObserverTrouble) -> str:
 # --- written ----------------------------------------------------------------------------------------------------------
 
 
-def _stood_in(
-    cluster: str, now_ms: int, due_ms: int, hands: HandsRow | None, served: ServedRow | None, enforced: int
-) -> Iterator[ClusterTrouble]:
+def _stood_in(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
     """Where the stand-in is in charge, why it is, and what keeps it from scaling; not that the hub cannot write."""
+    hands, served = cluster.hands, cluster.served
     if hands is None or not hands.changes or hands.changes[-1][1].startswith(HUB_HOLDER):
         return
     begun_ms, holder, generation = hands.changes[-1]
-    text = f"{holder} is in charge{since(begun_ms, now_ms)} (generation {generation}): the cluster's own controller"
-    received = served is not None and served.reported_ms >= due_ms
-    reason = (
-        f"; its agent reports: {one_line(served.problem)}" if served is not None and received and served.problem else ""
-    )
-    lease = f"kubectl --context {cluster} -n fleethpa-system get lease fleethpa-hub -o yaml"
-    yield ClusterTrouble("standIn", begun_ms, f"{text} scales {counted(enforced, 'enforced HPA')}{reason}", lease)
+    text = f"{holder} is in charge{since(begun_ms, cluster.clock_ms)} (generation {generation})"
+    reason, enforced = "", counted(cluster.modes.get("enforce", 0), "enforced HPA")
+    if served is not None and served.reported_ms >= due_ms and served.problem:
+        reason = f"; its agent reports: {one_line(served.problem)}"
+    lease = f"kubectl --context {cluster.name} -n fleethpa-system get lease fleethpa-hub -o yaml"
+    yield ClusterTrouble("standIn", begun_ms, f"{text}: the cluster's own controller scales {enforced}{reason}", lease)
 
 
-def _written(
-    cluster: str, now_ms: int, due_ms: int, served: ServedRow | None, enforced: int
-) -> Iterator[ClusterTrouble]:
+def _written(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
+    enforced, served = cluster.modes.get("enforce", 0), cluster.served
     if not enforced:
         return
-    start, waiting = f"fleethpa run reconciler --contexts {cluster}", f"{counted(enforced, 'enforced HPA')} not written"
+    start = f"fleethpa run reconciler --contexts {cluster.name}"
+    waiting = f"{counted(enforced, 'enforced HPA')} not written"
     if served is None:
         yield ClusterTrouble("reconcilerSilent", None, f"no reconciler serves it: {waiting}", start)
     elif served.reported_ms < due_ms:
-        text = f"its reconciler has been silent{since(served.reported_ms, now_ms)}: {waiting}"
+        text = f"its reconciler has been silent{since(served.reported_ms, cluster.clock_ms)}: {waiting}"
         yield ClusterTrouble("reconcilerSilent", served.reported_ms, text, start)
     elif served.problem:
         text = f"its reconciler cannot write: {one_line(served.problem)}"
-        yield ClusterTrouble("reconcilerFailing", None, text, f"kubectl --context {cluster} get --raw /readyz")
+        yield ClusterTrouble("reconcilerFailing", None, text, f"kubectl --context {cluster.name} get --raw /readyz")
 
 
-def _unknown_version(cluster: str, kubernetes: str) -> Iterator[ClusterTrouble]:
+def _unknown_version(cluster: ClusterView) -> Iterator[ClusterTrouble]:
     """A version whose rules are not known: an older one must not be enforced, a newer one is decided as the newest."""
-    kubernetes = kubernetes.partition(" ")[0]
-    if not kubernetes:
+    kubernetes = cluster.kubernetes.partition(" ")[0]
+    if not kubernetes or cluster.settings.rules:  # they decide in its place
         return
-    pin = f"fleethpa settings {cluster} rules=1."
+    pin = f"fleethpa settings {cluster.name} rules=1."
     try:
         minor = minor_of(kubernetes)
     except UnknownRulesError:
@@ -325,11 +298,13 @@ def _unknown_version(cluster: str, kubernetes: str) -> Iterator[ClusterTrouble]:
 # --- not stored -------------------------------------------------------------------------------------------------------
 
 
-def _over_limits(cluster: str, now_ms: int, refused: Mapping[str, RefusedRow]) -> Iterator[ClusterTrouble]:
+def _over_limits(cluster: ClusterView) -> Iterator[ClusterTrouble]:
     """What the limits kept out of the state lately."""
-    for what, row in sorted(refused.items()):
-        if now_ms - row.last_ms <= REFUSED_SHOWN_MS:
+    for what, row in sorted(cluster.refused.items()):
+        if cluster.clock_ms - row.last_ms <= REFUSED_SHOWN_MS:
             newest = one_line(row.name)
-            text = f"over a limit, {counted(row.count, 'report')} not taken{since(row.first_ms, now_ms)}: {what}"
-            step = f"fleethpa get hpa -A -C {cluster}; the limits are in docs/limits.md"
+            text = (
+                f"over a limit, {counted(row.count, 'report')} not taken{since(row.first_ms, cluster.clock_ms)}: {what}"
+            )
+            step = f"fleethpa get hpa -A -C {cluster.name}; the limits are in docs/limits.md"
             yield ClusterTrouble("overLimit", row.first_ms, f"{text}; newest: {newest}", step)

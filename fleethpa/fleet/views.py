@@ -16,7 +16,7 @@ from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.observed import FleetCluster, FleetSpec, Mode
 from schemas.settings import ClusterSettings
 from streams.across.capacity import CapacityMember
-from streams.state.clustersettings import DEFAULT_SYNC_PERIOD_MS, effective
+from streams.state.clustersettings import effective
 from streams.state.moves import Fight, Move, by_another, fight_now
 from streams.state.namespace import Namespace
 from streams.state.overrides import Override
@@ -316,19 +316,7 @@ class ClusterView:
     @property
     def troubles(self) -> list[ClusterTrouble]:
         """What keeps it from being observed, measured or written, the gravest first."""
-        return troubles_of(
-            self.name,
-            self.clock_ms,
-            reported_ms=self.reported_ms,
-            reports=self.reports,
-            served=self.served,
-            enforced=self.modes.get("enforce", 0),
-            by_agent=self.has_agent,
-            hands=self.hands,
-            refused=self.refused,
-            kubernetes="" if self.settings.rules else self.kubernetes,
-            sync_period_ms=self.settings.sync_period_ms or DEFAULT_SYNC_PERIOD_MS,
-        )
+        return troubles_of(self)
 
     @property
     def hidden(self) -> ClusterTrouble | None:

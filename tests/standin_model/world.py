@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Literal, NamedTuple
 
-from fleethpa.fleet.troubles import troubles_of
+from fleethpa.fleet.views import ClusterView
 from reconciler.core.lease import SeenLease
 from reconciler.standin.evidence import is_for_want_of_rights
 from reconciler.standin.protocol import (
@@ -753,17 +753,9 @@ def _is_shown(lease: Lease | None, failing: Failing, shows: bool) -> bool:
     """Whether `get clusters` names the error, once the agent has reported it as `AgentTerm` does."""
     error, holder, generation = ERRORS[failing], *(lease[:2] if lease is not None else ("", 0))
     problem = "; ".join(filter(None, (hub_refusal(_lease_seen(lease)), error if shows else "")))
-    found = troubles_of(
-        "model",
-        0,
-        reported_ms=0,
-        reports=[],
-        served=ServedRow(0, problem),
-        enforced=1,
-        by_agent=True,
-        hands=HandsRow([(0, holder, generation)]),
-    )
-    return any(error in trouble.text for trouble in found)
+    hands = HandsRow([(0, holder, generation)])
+    cluster = ClusterView("model", reported_ms=0, served=ServedRow(0, problem), modes={"enforce": 1}, hands=hands)
+    return any(error in trouble.text for trouble in cluster.troubles)
 
 
 def what_lasts(state: State) -> tuple[object, ...]:

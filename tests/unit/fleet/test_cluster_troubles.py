@@ -5,12 +5,17 @@ from typing import Any
 
 import pytest
 
-from fleethpa.fleet.troubles import troubles_of
+from fleethpa.fleet.troubles import ClusterTrouble
+from fleethpa.fleet.views import ClusterView
 from schemas.observed import ObserverTrouble
 from streams.state.partitionrow import HandsRow, ReportRow, ServedRow
 
 NOW_MS = 1_795_269_600_000
 ALIVE = ServedRow(NOW_MS - 5_000)
+
+
+def troubles_of(now_ms: int = NOW_MS, *, enforced: int = 2, **known: Any) -> list[ClusterTrouble]:
+    return ClusterView("east", clock_ms=now_ms, modes={"enforce": enforced}, **known).troubles
 
 
 def report(*troubles: ObserverTrouble, reported_ms: int = NOW_MS - 5_000, **fields: Any) -> ReportRow:
@@ -90,7 +95,7 @@ def trouble(part: str, reason: Any = "failing", **fields: Any) -> ObserverTroubl
 )
 def test_each_cause_is_named_once(given: dict[str, Any], kinds: list[str]) -> None:
     usual: dict[str, Any] = {"reported_ms": NOW_MS - 5_000, "reports": [report()], "served": ALIVE, "enforced": 2}
-    found = troubles_of("east", NOW_MS, **(usual | given))
+    found = troubles_of(**(usual | given))
     assert [each.kind for each in found] == kinds
     assert all(each.next_step and "\n" not in each.text for each in found)
 
@@ -98,12 +103,7 @@ def test_each_cause_is_named_once(given: dict[str, Any], kinds: list[str]) -> No
 def test_where_is_named_as_long_as_it_is_short() -> None:
     few = trouble("pods", namespaces=["data", "shop"], namespace_count=2)
     many = trouble("scales", "forbidden", namespaces=["a", "b", "c"], namespace_count=40, rights=["list x.apps"])
-    texts = [
-        each.text
-        for each in troubles_of(
-            "east", NOW_MS, reported_ms=NOW_MS, reports=[report(few, many)], served=None, enforced=0
-        )
-    ]
+    texts = [each.text for each in troubles_of(reported_ms=NOW_MS, reports=[report(few, many)], enforced=0)]
     assert [re.sub(r" since \S+ \(1m\)", "", text) for text in texts] == [
         "watching pods fails in data, shop",
         "watching scales is forbidden in 40 namespaces, which needs list x.apps",
@@ -113,7 +113,7 @@ def test_where_is_named_as_long_as_it_is_short() -> None:
 def test_a_stand_in_is_shown_with_the_reason_that_its_agent_reports() -> None:
     usual: dict[str, Any] = {"reported_ms": NOW_MS, "reports": [report()], "enforced": 2}
     hands = HandsRow([(NOW_MS - 60_000, "stand-in", 3)])
-    [fresh] = troubles_of("east", NOW_MS, **usual, served=ServedRow(NOW_MS, "no right\nto write"), hands=hands)
+    [fresh] = troubles_of(**usual, served=ServedRow(NOW_MS, "no right\nto write"), hands=hands)
     assert fresh.text.endswith("; its agent reports: no right")
-    [old] = troubles_of("east", NOW_MS, **usual, served=ServedRow(NOW_MS - 30_001, "no right"), hands=hands)
+    [old] = troubles_of(**usual, served=ServedRow(NOW_MS - 30_001, "no right"), hands=hands)
     assert "its agent reports" not in old.text

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 from msgspec import structs
 
-from fleethpa.fleet.troubles import troubles_of
+from fleethpa.fleet.views import ClusterView
 from schemas import limits
 from schemas.agents import AgentSet
 from schemas.codec import decode, encode
@@ -632,7 +632,7 @@ def test_what_the_fold_refuses_is_shown_for_an_hour() -> None:
 
     def shown(now_ms: int) -> list[str]:
         refused = {"HPAs of the cluster in namespace shop": row}
-        found = troubles_of("east", now_ms, reported_ms=now_ms, reports=(), served=None, enforced=0, refused=refused)
+        found = ClusterView("east", clock_ms=now_ms, reported_ms=now_ms, refused=refused).troubles
         return [trouble.text for trouble in found if trouble.kind == "overLimit"]
 
     [text] = shown(row.last_ms)
