@@ -127,12 +127,56 @@ def _writes(
 class ApplyPlan:
     """What an apply would do: records to write, what stays as it is, and what is refused."""
 
+    session: Session
+    state: FleetState
+    reason: str
     writes: list[PlannedRecord] = field(default_factory=list)
     unchanged: list[HpaId] = field(default_factory=list)
     problems: list[CommandError] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     left_out: int = 0
     """HPAs of a listing that live in their clusters, or in clusters that are not meant."""
+
+    def add(self, read: Input, clusters: list[str], namespace: str | None, mode: Mode | None) -> None:
+        """Take in the HPAs of an input."""
+        for manifest in read.hpas:
+            meant = manifest.meant_for(clusters) if manifest.origin != "cluster" else []
+            if not meant:
+                self.left_out += 1
+                continue
+            try:
+                body = checked_hpa(manifest, namespace)
+            except CommandError as problem:
+                self.problems.append(problem)
+                continue
+            scope = body["metadata"]["namespace"]
+            self.warnings += filter(None, [fixed_replicas(read, body, scope)])
+            for cluster in meant:
+                self._add(HpaId(cluster, scope, manifest.name), body, mode or manifest.mode)
+
+    def _add(self, hpa: HpaId, body: dict[str, Any], mode: Mode | None) -> None:
+        before = self.state.hpas.get(hpa)
+        held = before if before is not None and before.origin == "central" else None
+        if held is not None:
+            try:
+                body = kept_by(held.hpa, body, self.session.now_ms())
+            except CommandError as problem:
+                self.problems.append(problem)
+                return
+        changes = _changes(held, body)
+        if held is not None and not changes and mode in (None, held.mode):
+            self.unchanged.append(hpa)
+            return
+        if held is not None and held.revision:
+            self.problems.append(_of_fleet(hpa))
+            return
+        version = rules_in(self.state, hpa.cluster)
+        if errors := version_errors(body["spec"], version, held.spec if held is not None else None):
+            self.problems.append(usage(f"{hpa} is invalid in its cluster", cause="\n".join(errors)))
+            return
+        self.warnings += [f"{hpa}: {text}" for text in version_warnings(body["spec"], version)]
+        words = "created" if held is None else "configured" + (f" ({changes})" if changes else "")
+        self.writes.append(central_record(hpa, words, body, self.session.config.author, self.reason, mode))
 
 
 @click.command()
@@ -166,7 +210,8 @@ def apply(
         async with session.past() as past:
             state, present = await read_state(past), await Present.read(past)
         targets = _targets(state, read, clusters, session.config.contexts)
-        plan = _plan(session, read, state, targets, namespace, mode, options.reason)
+        plan = ApplyPlan(session, state, options.reason)
+        plan.add(read, targets, namespace, mode)
         for number, each in enumerate(fleets):
             made = fleet_manifest(each, namespace or DEFAULT_NAMESPACE)
             if (problem := unknown_member(made, state, session.config.contexts)) is not None:
@@ -180,7 +225,7 @@ def apply(
         kept = [each for each in groups if each.name not in refused]
         ceilings = applied_groups(kept, state, session.now_ms(), session.config.author, options.reason)
         found = [*concerns("apply", foresight, plan.writes), *group_concerns(ceilings, state)]
-        code = _report(session, plan)
+        code = _report(plan)
         changed = {getattr(write.body, "name", "") for write in ceilings}
         session.lines(f"capacitygroup {group.name} unchanged" for group in kept if group.name not in changed)
         code = await change(session, "apply", plan.writes + ceilings, found, options, code=code)
@@ -210,7 +255,8 @@ def _targets(state: FleetState, read: Input, globs: str | None, contexts: tuple[
     raise usage("apply to which clusters?", cause=f"There are {listed}.", next_step=f"add -C {found[0]}, or -C '*'")
 
 
-def _report(session: Session, plan: ApplyPlan) -> int:
+def _report(plan: ApplyPlan) -> int:
+    session = plan.session
     for warning in plan.warnings:
         session.warn(warning)
     for hpa in plan.unchanged:
@@ -230,66 +276,6 @@ def _say_mode(session: Session, plan: ApplyPlan) -> None:
 
 
 # --- planning ---------------------------------------------------------------------------------------------------------
-
-
-def _plan(
-    session: Session,
-    read: Input,
-    state: FleetState,
-    clusters: list[str],
-    namespace: str | None,
-    mode: Mode | None,
-    reason: str,
-) -> ApplyPlan:
-    plan = ApplyPlan()
-    for manifest in read.hpas:
-        meant = manifest.meant_for(clusters) if manifest.origin != "cluster" else []
-        if not meant:
-            plan.left_out += 1
-            continue
-        try:
-            body = checked_hpa(manifest, namespace)
-        except CommandError as problem:
-            plan.problems.append(problem)
-            continue
-        scope = body["metadata"]["namespace"]
-        plan.warnings += filter(None, [fixed_replicas(read, body, scope)])
-        for cluster in meant:
-            _plan_one(session, plan, state, HpaId(cluster, scope, manifest.name), body, mode or manifest.mode, reason)
-    return plan
-
-
-def _plan_one(
-    session: Session,
-    plan: ApplyPlan,
-    state: FleetState,
-    hpa: HpaId,
-    body: dict[str, Any],
-    mode: Mode | None,
-    reason: str,
-) -> None:
-    before = state.hpas.get(hpa)
-    held = before if before is not None and before.origin == "central" else None
-    if held is not None:
-        try:
-            body = kept_by(held.hpa, body, session.now_ms())
-        except CommandError as problem:
-            plan.problems.append(problem)
-            return
-    changes = _changes(held, body)
-    if held is not None and not changes and mode in (None, held.mode):
-        plan.unchanged.append(hpa)
-        return
-    if held is not None and held.revision:
-        plan.problems.append(_of_fleet(hpa))
-        return
-    version = rules_in(state, hpa.cluster)
-    if errors := version_errors(body["spec"], version, held.spec if held is not None else None):
-        plan.problems.append(usage(f"{hpa} is invalid in its cluster", cause="\n".join(errors)))
-        return
-    plan.warnings += [f"{hpa}: {text}" for text in version_warnings(body["spec"], version)]
-    words = "created" if held is None else "configured" + (f" ({changes})" if changes else "")
-    plan.writes.append(central_record(hpa, words, body, session.config.author, reason, mode))
 
 
 def _of_fleet(hpa: HpaId) -> CommandError:
