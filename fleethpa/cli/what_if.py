@@ -146,15 +146,13 @@ async def _without(session: Session, what: str, namespace: str | None, away: str
 def _candidate(read: Input, files: tuple[str, ...], inputs: EvaluationInputs) -> dict[str, Any]:
     """The spec of the only manifest that is of the evaluated HPA's namespace and name."""
     hpa = inputs.hpa
-    found = []
-    for manifest in read.hpas:
-        if (manifest.namespace or hpa.namespace, manifest.name) == (hpa.namespace, hpa.name):
-            found.append(valid_hpa(manifest, hpa.namespace))
+    named = [each for each in read.hpas if (each.namespace or hpa.namespace, each.name) == (hpa.namespace, hpa.name)]
+    found = [valid_hpa(each, hpa.namespace) for each in named]
     if len(found) != 1:
         listed = ", ".join(f"{m.namespace or hpa.namespace}/{m.name}" for m in read.hpas[:5]) or "none"
-        named = f"{len(found)} HPAs" if found else "no HPA"
+        count = f"{len(found)} HPAs" if found else "no HPA"
         raise usage(
-            f"-f {' '.join(files)}: {named} {hpa.namespace}/{hpa.name} there", cause=f"The HPAs there are: {listed}."
+            f"-f {' '.join(files)}: {count} {hpa.namespace}/{hpa.name} there", cause=f"The HPAs there are: {listed}."
         )
     spec: dict[str, Any] = found[0]["spec"]
     return spec

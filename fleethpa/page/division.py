@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 from fleethpa.fleet.views import HpaView, MemberView
 from fleethpa.page.addresses import clock
@@ -11,38 +11,10 @@ from fleethpa.page.addresses import clock
 UNKNOWN: Final = "-"
 
 
-class DivisionRow(NamedTuple):
-    """A cluster as the template shows it. `has_at`, `may_have_at` and `share_at` are places in a bar of 100; `style`:
-    the colour and shape of its state, empty where nothing is wrong.
+def division(view: HpaView, now_ms: int) -> dict[str, Any]:
+    """What the template shows of a FleetHPA's clusters: rows, and the sums below them. `title`: how much of its maximum
+    the whole has, as a sentence.
     """
-
-    cluster: str
-    share: str
-    has: str
-    may_have: str
-    bounds: str
-    weight: int
-    state: str
-    style: str
-    is_away: bool
-    has_at: float
-    may_have_at: float
-    share_at: float | None
-
-
-class Division(NamedTuple):
-    """The rows, and the sums below them. `title`: how much of its maximum the whole has, as a sentence."""
-
-    title: str
-    rows: list[DivisionRow]
-    share: str
-    has: str
-    may_have: str
-    bounds: str
-
-
-def division(view: HpaView, now_ms: int) -> Division:
-    """What the template shows of a FleetHPA's clusters."""
     members = view.members
     most = view.spec.get("maxReplicas", 0)
     has, may_have = _sum(each.has for each in members), sum(each.may_have for each in members)
@@ -51,28 +23,36 @@ def division(view: HpaView, now_ms: int) -> Division:
     if unknown:
         title += f", of which {unknown} {'has' if unknown == 1 else 'have'} not reported under the present spec"
     widest = max([1, *(count for each in members for count in (each.share or 0, each.has or 0, each.may_have))])
-    rows = [_row(each, most, widest, now_ms) for each in members]
-    share = _text(_sum(each.share for each in members))
-    return Division(title, rows, share, _text(has), str(may_have), f"{view.spec.get('minReplicas', 1)} … {most}")
+    return {
+        "title": title,
+        "rows": [_row(each, most, widest, now_ms) for each in members],
+        "share": _text(_sum(each.share for each in members)),
+        "has": _text(has),
+        "may_have": str(may_have),
+        "bounds": f"{view.spec.get('minReplicas', 1)} … {most}",
+    }
 
 
-def _row(member: MemberView, most: int, widest: int, now_ms: int) -> DivisionRow:
+def _row(member: MemberView, most: int, widest: int, now_ms: int) -> dict[str, Any]:
+    """A cluster. `has_at`, `may_have_at` and `share_at` are places in a bar of 100; `style`: the colour and shape of
+    its state, empty where nothing is wrong.
+    """
     state, style = _state(member, now_ms)
     cluster = member.cluster
-    return DivisionRow(
-        cluster=cluster.name,
-        share=_text(member.share),
-        has=_text(member.has),
-        may_have=str(member.may_have),
-        bounds=f"{cluster.min_replicas} … {min(most, cluster.max_replicas)}",
-        weight=cluster.weight,
-        state=state,
-        style=style,
-        is_away=member.is_away,
-        has_at=_place(member.has or 0, widest),
-        may_have_at=_place(member.may_have, widest),
-        share_at=None if member.share is None else min(99.0, max(1.0, _place(member.share, widest))),
-    )
+    return {
+        "cluster": cluster.name,
+        "share": _text(member.share),
+        "has": _text(member.has),
+        "may_have": str(member.may_have),
+        "bounds": f"{cluster.min_replicas} … {min(most, cluster.max_replicas)}",
+        "weight": cluster.weight,
+        "state": state,
+        "style": style,
+        "is_away": member.is_away,
+        "has_at": _place(member.has or 0, widest),
+        "may_have_at": _place(member.may_have, widest),
+        "share_at": None if member.share is None else min(99.0, max(1.0, _place(member.share, widest))),
+    }
 
 
 def _state(member: MemberView, now_ms: int) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from fleethpa.fleet.lists import cluster_listing
 from fleethpa.fleet.prices import cost_per_hour
 from fleethpa.fleet.views import ClusterView, FleetState, HpaView, Problem, Shared, by_cause
 from fleethpa.page.groupview import group_row
-from fleethpa.show.words import counted
+from fleethpa.show.words import counted, listed
 from schemas.keys import HpaId
 from streams.state.moves import KEPT_MOVES, Move
 
@@ -295,8 +295,7 @@ def _of_clusters(clusters: Iterable[ClusterView]) -> Iterator[FleetCause]:
         for trouble in cluster.troubles[:1]:
             found.setdefault((not trouble.hides_the_present, trouble.text), []).append(cluster.name)
     for (is_seen, text), names in sorted(found.items()):
-        listed = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
-        yield FleetCause(Problem("cluster", text), "held" if is_seen else "trouble", 0, listed)
+        yield FleetCause(Problem("cluster", text), "held" if is_seen else "trouble", 0, listed(names, NAMED))
 
 
 def _causes(views: Sequence[HpaView]) -> Iterator[FleetCause]:

@@ -27,17 +27,6 @@ USER: Final = "fleethpa"
 """Who the cluster's token belongs to."""
 
 
-def _openapi(part: list[str]) -> Json | None:
-    match part:
-        case []:
-            return resources.openapi_index()
-        case ["api", version]:
-            return resources.openapi("", version)
-        case ["apis", group, version]:
-            return resources.openapi(group, version)
-    return None
-
-
 def document(path: str, kubernetes: str, metrics_entries: Callable[[str], list[Json]]) -> Json | str:
     """Return what a path that names no resource shows: health, version, discovery, OpenAPI.
 
@@ -65,8 +54,10 @@ def document(path: str, kubernetes: str, metrics_entries: Callable[[str], list[J
         case ["apis", group, version]:
             extra = metrics_entries(group) if group in resources.METRICS_GROUPS else []
             found = resources.resource_list(group, version, extra)
-        case ["openapi", "v3", *part]:
-            found = _openapi(part)
+        case ["openapi", "v3"]:
+            found = resources.openapi_index()
+        case ["openapi", "v3", "api" | "apis", *group, version]:
+            found = resources.openapi("".join(group), version)
     if found is None:
         raise not_served()
     return found
