@@ -43,6 +43,7 @@ namespace in all.
 
 DEFAULT_PARTITIONS = 24
 EMBEDDED_PARTITIONS = 4
+"""Of every topic on the embedded broker: the default of librdkafka's mock cluster, which no setting changes."""
 MAX_PARTITIONS = 10_000
 """The most that a log has: entries that record more are refused."""
 

@@ -23,9 +23,9 @@ from fleethpa.changes.writing import (
     write_all,
     write_options,
 )
-from fleethpa.fleet.access import Access, review, wanted
+from fleethpa.fleet.access import review, wanted
 from fleethpa.fleet.doctor import access_check, finding_checks, line, listing, report_sum
-from fleethpa.fleet.members import KnownMembers, are_found, fixed_options, found_options, look_up_members
+from fleethpa.fleet.members import are_found, fixed_options, found_options, look_up_members
 from fleethpa.frame.errors import OK, SuggestingGroup, not_found, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
@@ -41,7 +41,6 @@ from reconciler.clusters.manifests import (
     manifests,
 )
 from reconciler.standin.objects import fence_manifests
-from schemas.agents import AgentSet
 from schemas.kubernetes.objectmeta import dns_label_errors, dns_subdomain_errors
 from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES
 
@@ -61,7 +60,7 @@ def clusters() -> None:
 @fixed_options
 @output_option(formats=("table", "json", "yaml", "jsonl"))
 @command_options()
-def check(
+async def check(
     session: Session, /, names: tuple[str, ...], enforce: bool, namespace: str, output: str, **options: Any
 ) -> int:
     """Ask member clusters whether this user has the permissions; exit 1 if a required one is missing.
@@ -69,17 +68,13 @@ def check(
     With discovery options (those of `run observer`), the clusters found at this moment are checked.
     """
     permissions = wanted(enforce=enforce)
-
-    async def work() -> tuple[KnownMembers, list[Access]]:
-        members = await look_up_members(session, options)
-        known = {each.name: each for each in members.clusters}
-        if missing := [name for name in names if name not in known]:
-            what = "cluster" if are_found(options) else "context for cluster"
-            raise not_found(f"no {what} {missing[0]}", cause=f"There are {', '.join(known) or 'none'}.")
-        asked = (review(known[name], permissions, namespace, enforce=enforce) for name in names or known)
-        return members, list(await asyncio.gather(*asked))
-
-    members, answers = session.run(work())
+    members = await look_up_members(session, options)
+    known = {each.name: each for each in members.clusters}
+    if missing := [name for name in names if name not in known]:
+        what = "cluster" if are_found(options) else "context for cluster"
+        raise not_found(f"no {what} {missing[0]}", cause=f"There are {', '.join(known) or 'none'}.")
+    asked = (review(known[name], permissions, namespace, enforce=enforce) for name in names or known)
+    answers = await asyncio.gather(*asked)
     found = finding_checks(members)
     found += [access_check(each, enforce=enforce, namespace=namespace) for each in answers]
     if output == "table":
@@ -235,7 +230,7 @@ def _check_names(names: Iterable[tuple[str, str]], custom: tuple[str, ...]) -> N
 @click.option("-o", "--output", "path", type=click.Path(dir_okay=False), help="Write the manifests to this file.")
 @write_options
 @command_options()
-def add(session: Session, /, name: str, path: str | None, options: WriteOptions, **agent: Any) -> int:
+async def add(session: Session, /, name: str, path: str | None, options: WriteOptions, **agent: Any) -> int:
     """Register cluster NAME with an agent, create its topics and permissions, and print the agent's manifests.
 
     From then on only reports on the agent's own topic count for the cluster. Apply the manifests in the cluster,
@@ -244,19 +239,18 @@ def add(session: Session, /, name: str, path: str | None, options: WriteOptions,
     _check_names([*(("--namespace", each) for each in agent["namespaces"]), ("--home", agent["home"])], agent["custom"])
     principal = agent["principal"].format(name=name)
     settings = client_settings(session.config)
-
-    async def work() -> tuple[int, AgentSet]:
-        async with connecting(settings.bootstrap_servers):
-            registry = await agentclusters.read_registry(settings)
-        made = agentclusters.new_agent(registry, name, agent["max_namespaces"], agent["max_hpas"])
-        made = structs.replace(made, author=session.config.author, reason=options.reason)
-        writes = [PlannedRecord(f"cluster {name} added with an agent, incarnation {made.incarnation}", made, name)]
-        if options.dry_run:
-            for topic in (made.topics.reports, made.topics.orders):
-                session.note(f"topic/{topic} would be created")
-            check_writes(writes)
-            session.note(f"{writes[0].subject} (dry run)")
-            return OK, made
+    code = OK
+    async with connecting(settings.bootstrap_servers):
+        registry = await agentclusters.read_registry(settings)
+    made = agentclusters.new_agent(registry, name, agent["max_namespaces"], agent["max_hpas"])
+    made = structs.replace(made, author=session.config.author, reason=options.reason)
+    writes = [PlannedRecord(f"cluster {name} added with an agent, incarnation {made.incarnation}", made, name)]
+    if options.dry_run:
+        for topic in (made.topics.reports, made.topics.orders):
+            session.note(f"topic/{topic} would be created")
+        check_writes(writes)
+        session.note(f"{writes[0].subject} (dry run)")
+    else:
         async with connecting(settings.bootstrap_servers):
             for topic in await agentclusters.create_topics(settings, made.topics, agent["replication_factor"]):
                 session.note(f"topic/{topic} created")
@@ -266,9 +260,6 @@ def add(session: Session, /, name: str, path: str | None, options: WriteOptions,
             code = await write_all(session, writer, writes, options.wait, silent=True)
         if code == OK:
             session.note(writes[0].subject)
-        return code, made
-
-    code, made = session.run(work())
     for each in ("Permissions and quotas:", *agentclusters.permission_lines(made.topics, principal)):
         session.note(each)
     place = AgentPlace(

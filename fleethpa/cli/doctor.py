@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from fleethpa.fleet.doctor import AREAS, CheckResult, examine, line, listing, report_sum
+from fleethpa.fleet.doctor import AREAS, examine, line, listing, report_sum
 from fleethpa.fleet.members import fixed_options, found_options
 from fleethpa.frame.errors import usage
 from fleethpa.frame.options import output_option
@@ -20,7 +20,7 @@ from fleethpa.show.formats import render
 @fixed_options
 @output_option(formats=("table", "json", "yaml", "jsonl"))
 @command_options(reads=True)
-def doctor(session: Session, /, only: str | None, output: str, **options: Any) -> int:
+async def doctor(session: Session, /, only: str | None, output: str, **options: Any) -> int:
     """Check Kafka, topics, log, clusters, HPAs and permissions; exit 1 if something keeps fleethpa from working.
 
     Nothing is changed. Each problem comes with the command to run next. Member clusters are those of the kubeconfig;
@@ -29,16 +29,11 @@ def doctor(session: Session, /, only: str | None, output: str, **options: Any) -
     areas = tuple(part for part in (only or "").split(",") if part) or AREAS
     if odd := [area for area in areas if area not in AREAS]:
         raise usage(f"--only {odd[0]!r} is unknown", cause=f"Known are {', '.join(AREAS)}.")
-
-    async def work() -> list[CheckResult]:
-        found = []
-        async for check in examine(session, areas, options):
-            found.append(check)
-            if output == "table":
-                session.out(line(session, check))
-        return found
-
-    found = session.run(work())
+    found = []
+    async for check in examine(session, areas, options):
+        found.append(check)
+        if output == "table":
+            session.out(line(session, check))
     if output != "table":
         session.out(render(listing(found), output))
     return report_sum(session, found)

@@ -163,13 +163,15 @@ def topics() -> None:
 @topics.command("init")
 @_shape
 @command_options()
-def init(session: Session, /, **options: Any) -> int:
+async def init(session: Session, /, **options: Any) -> int:
     """Create the topics that are missing; with -o yaml print them as manifests of Strimzi's topic operator instead."""
     if options["output"] == "yaml":
         return _print_manifests(session, options)
-    want, found = _compared(session, options)
+    want, found = await _compared(session, options)
     missing = [gap for gap in found if gap.what == "topic"]
-    _change(session, [topic for topic in want if topic.name in {gap.topic for gap in missing}], options["dry_run"])
+    await _change(
+        session, [topic for topic in want if topic.name in {gap.topic for gap in missing}], options["dry_run"]
+    )
     for gap in missing:
         session.out(f"topic/{gap.topic} {'would be created' if options['dry_run'] else 'created'}")
     others = [gap for gap in found if gap.what != "topic"]
@@ -186,11 +188,11 @@ def init(session: Session, /, **options: Any) -> int:
 @click.option("--fix", is_flag=True, help="Create missing topics and correct settings that differ.")
 @_shape
 @command_options()
-def check_topics(session: Session, /, fix: bool, **options: Any) -> int:
+async def check_topics(session: Session, /, fix: bool, **options: Any) -> int:
     """Compare the topics with what fleethpa needs; exit 1 if they differ."""
     if options["output"] == "yaml":
         return _print_manifests(session, options)
-    want, found = _compared(session, options)
+    want, found = await _compared(session, options)
     for gap in found:
         session.out(f"{gap}{'' if gap.fixable else ' (cannot be changed: create the topic again)'}")
     if not found:
@@ -199,7 +201,7 @@ def check_topics(session: Session, /, fix: bool, **options: Any) -> int:
     if not fix:
         session.note("Next: fleethpa topics check --fix --dry-run")
         return ANSWER_IS_NO
-    _change(session, want, options["dry_run"])
+    await _change(session, want, options["dry_run"])
     left = [gap for gap in found if not gap.fixable]
     word = "would be fixed" if options["dry_run"] else "fixed"
     session.out(f"{len(found) - len(left)} {word}, {len(left)} left")
@@ -261,31 +263,23 @@ def _print_manifests(session: Session, options: dict[str, Any]) -> int:
     return OK
 
 
-def _compared(session: Session, options: dict[str, Any]) -> tuple[list[WantedTopic], list[TopicDifference]]:
+async def _compared(session: Session, options: dict[str, Any]) -> tuple[list[WantedTopic], list[TopicDifference]]:
     from runtime.topicadmin import check_beside
 
     settings = client_settings(session.config)
-
-    async def ask() -> tuple[list[WantedTopic], list[TopicDifference]]:
-        async with connecting(settings.bootstrap_servers):
-            return await check_beside(settings, options["partitions"], options["replication_factor"])
-
-    return session.run(ask())
+    async with connecting(settings.bootstrap_servers):
+        return await check_beside(settings, options["partitions"], options["replication_factor"])
 
 
-def _change(session: Session, want: Sequence[WantedTopic], dry_run: bool) -> None:
+async def _change(session: Session, want: Sequence[WantedTopic], dry_run: bool) -> None:
     from runtime.topicadmin import TopicError, fix
 
     if dry_run or not want:
         return
     settings = client_settings(session.config)
-
-    async def change() -> None:
+    try:
         async with connecting(settings.bootstrap_servers):
             await fix(settings, want)
-
-    try:
-        session.run(change())
     except TopicError as error:
         cause = "The brokers refuse: too few of them for the replication factor, or no permission."
         raise CommandError(str(error), cause=cause, next_step="fleethpa topics init --replication-factor 1") from error

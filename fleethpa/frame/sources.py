@@ -277,7 +277,7 @@ def unreadable(error: Exception, source: str, servers: str) -> CommandError | No
 _SMALL_RECORDS = 10_000
 
 
-def unopened_past(source: str, config: Config, at_ms: int | None = None, *, checked: bool = True) -> Past:
+def unopened_past(source: str, config: Config, *, checked: bool = True) -> Past:
     """Return the past that `--from` names, not opened: each reading connects for itself, as other processes do.
 
     `checked`: segments of an archive must be those that their manifests name.
@@ -285,10 +285,10 @@ def unopened_past(source: str, config: Config, at_ms: int | None = None, *, chec
     Raises CommandError: no such folder, no archive, or no brokers are known (exit 2).
     """
     if source != "kafka":
-        return archive_past(source, at_ms, checked=checked)
+        return archive_past(source, checked=checked)
     from streams.history.kafkapast import KafkaPast
 
-    return KafkaPast(client_settings(config), at_ms)
+    return KafkaPast(client_settings(config))
 
 
 def archive_past(folder: str, at_ms: int | None = None, *, checked: bool = True) -> ArchivePast:

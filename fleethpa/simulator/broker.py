@@ -58,13 +58,6 @@ def _declare(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> N
     function.restype, function.argtypes = result, list(arguments)
 
 
-PARTITIONS: Final = EMBEDDED_PARTITIONS
-"""Partitions of every topic: librdkafka's default for its mock cluster, which no setting changes."""
-
-PARTITION_BYTES: Final = 5 * 1024 * 1024
-"""What a partition keeps before the oldest batches are dropped."""
-
-
 class EmbeddedBrokerError(Exception):
     """The embedded broker did not do what it was asked for."""
 
@@ -113,8 +106,8 @@ class EmbeddedBroker:
         asker = Producer({"bootstrap.servers": self.bootstrap, "log_level": 3}, logger=quiet)
         for name in names:
             topic = asker.list_topics(name, timeout=timeout_s).topics[name]
-            if topic.error is not None or len(topic.partitions) != PARTITIONS:
-                reason = topic.error or f"{len(topic.partitions)} partitions, not {PARTITIONS}"
+            if topic.error is not None or len(topic.partitions) != EMBEDDED_PARTITIONS:
+                reason = topic.error or f"{len(topic.partitions)} partitions, not {EMBEDDED_PARTITIONS}"
                 raise EmbeddedBrokerError(f"topic {name} on the embedded broker at {self.bootstrap}: {reason}")
 
     def stop(self) -> None:

@@ -23,13 +23,14 @@ from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from fleethpa.simulator.broker import PARTITIONS, EmbeddedBroker
+from fleethpa.simulator.broker import EmbeddedBroker
 from runtime.kafkaclients import reader, strict_producer
 from schemas import topics
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, Body, LogRecord, PublicRecord
 from schemas.keys import partition_for
+from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 from tests.generated_log import Fleet, generate
 
 Line = tuple[str, float, str]

@@ -11,9 +11,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from fleethpa.simulator.broker import PARTITIONS, EmbeddedBroker
+from fleethpa.simulator.broker import EmbeddedBroker
 from schemas import topics
 from schemas.connection import KafkaSettings
+from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 from streams.state.partition import Partition
 from tests.archive_kit import ENFORCING, as_record
 from tests.generated_log import Fleet, generate

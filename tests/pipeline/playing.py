@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 from aiokafka import TopicPartition
 
-from fleethpa.simulator.broker import PARTITIONS, EmbeddedBroker
+from fleethpa.simulator.broker import EmbeddedBroker
 from runtime.kafkaclients import reader, strict_producer
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.keys import namespace_key, partition_for
 from schemas.limits import Refusal
+from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 from streams.ingest.convert import convert
 from streams.ingest.logwriter import Batch, Batcher, log_entries
 from streams.ingest.mapping import Mapping, Resolver

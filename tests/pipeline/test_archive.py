@@ -16,10 +16,11 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from fleethpa.simulator.broker import PARTITIONS, EmbeddedBroker
+from fleethpa.simulator.broker import EmbeddedBroker
 from runtime.kafkaclients import strict_producer
 from schemas import topics
 from schemas.connection import KafkaSettings
+from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segmentreader import PartitionReader
 from streams.archive.segments import ArchivedRecord

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from aiokafka import TopicPartition
 
-from fleethpa.simulator.broker import PARTITIONS, EmbeddedBroker
+from fleethpa.simulator.broker import EmbeddedBroker
 from runtime.kafkaclients import reader, strict_producer
 from schemas import topics
 from schemas.codec import encode
@@ -18,6 +18,7 @@ from schemas.connection import KafkaSettings
 from schemas.decisions import ENGINE
 from schemas.entries import VERSION, Entry, LogRecord
 from schemas.settings import EngineSet
+from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 from streams.decider.tail import Exit
 from tests.decider_process import Decider, first_difference, load_log, read_decisions, wait_for_decisions
 from tests.playback import TimedRecord, fold, make_log

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from fleethpa.simulator.broker import PARTITION_BYTES, PARTITIONS, EmbeddedBroker, EmbeddedBrokerError
+from fleethpa.simulator.broker import EmbeddedBroker, EmbeddedBrokerError
+from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,7 @@ async def test_large_messages_pass_and_only_about_five_megabytes_stay(
         consumer.assign([partition])
         first, end = (await consumer.beginning_offsets([partition]))[partition], 9
         assert first > 0, "the mock broker has begun to keep more than it did"
-        assert (end - first) * len(large) <= PARTITION_BYTES
+        assert (end - first) * len(large) <= 5 * 1024 * 1024
         consumer.seek(partition, first)
         assert await read(consumer, end - first) == [(2, large)] * (end - first)
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from fleethpa.simulator.broker import PARTITIONS, EmbeddedBroker
+from fleethpa.simulator.broker import EmbeddedBroker
 from runtime.kafkaclients import reader, strict_producer
 from runtime.records import Publisher
 from schemas import topics
@@ -18,6 +18,7 @@ from schemas.entries import Body, Outcome
 from schemas.keys import FLEET
 from schemas.observed import Answers, AutoscalerSet, Command, FleetCluster, FleetSpec, PodList
 from schemas.settings import ClusterSettings, SettingsSet
+from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 from tests.decider_process import Decider
 from tests.partition_kit import NAMESPACE, cpu_answer, make_hpa, make_pod, scale
 from tests.pipeline.ingesting import Process

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from fleethpa.simulator.broker import PARTITIONS
 from runtime import kafkaclients
 from runtime.kafkaclients import bounds_of, ends_of, know_topics, reader, running_producer, topic_reader
 from runtime.records import Publisher
@@ -23,6 +22,7 @@ from schemas.codec import decode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
 from schemas.observed import Heartbeat
+from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 from schemas.topics import LOG, PODS, SCALES
 from streams.ingest.logwriter import Batch, LogWriter
 
