@@ -12,8 +12,8 @@ from fleethpa.fleet.access import Access, review, wanted
 from fleethpa.fleet.hung import SignsOfLife
 from fleethpa.fleet.members import KnownMembers, are_found, look_up_members
 from fleethpa.fleet.state import read_state
-from fleethpa.fleet.troubles import since
-from fleethpa.fleet.views import ClusterView, FleetState, HpaView, by_cause
+from fleethpa.fleet.troubles import ClusterView, since
+from fleethpa.fleet.views import FleetState, HpaView, by_cause
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, hinted
 from fleethpa.frame.session import Session
 from fleethpa.frame.sources import client_settings

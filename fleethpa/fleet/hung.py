@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fleethpa.fleet.troubles import HungProcess, Process, since
-from fleethpa.fleet.views import ClusterView
+from fleethpa.fleet.troubles import ClusterView, HungProcess, Process, since
 from fleethpa.show.words import listed
 from schemas.topics import QuietProcess
 

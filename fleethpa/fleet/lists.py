@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from fleethpa.fleet.views import ClusterView, HpaView
+from fleethpa.fleet.troubles import ClusterView
+from fleethpa.fleet.views import HpaView
 from fleethpa.show import words
 from fleethpa.show.formats import Listing
 from fleethpa.show.kubectl import reference, targets

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fleethpa.fleet.hung import SignsOfLife, hung_processes, unanswered
-from fleethpa.fleet.troubles import INGEST_EVERY_MS, cut_off, since
-from fleethpa.fleet.views import ClusterView, FleetState, HpaView, MemberView
+from fleethpa.fleet.troubles import INGEST_EVERY_MS, ClusterView, cut_off, since
+from fleethpa.fleet.views import FleetState, HpaView, MemberView
 from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.session import SHARED, Session
 from fleethpa.show.times import rfc3339, span

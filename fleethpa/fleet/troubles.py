@@ -1,26 +1,25 @@
-"""What keeps a cluster from being observed, measured or written, each thing once, with since when and what to do next.
+"""What is known of a cluster, and what keeps it from being observed, measured or written.
 
-In the order in which one hides another: an observer that does not report (then nothing else is known), an API server
-that is away (then nothing else can be read), a watch that is forbidden or fails, a metrics API that fails, and a
-reconciler that is missing or cannot write.
+Each thing once, with since when and what to do next, in the order in which one hides another: an observer that does
+not report (then nothing else is known), an API server that is away (then nothing else can be read), a watch that is
+forbidden or fails, a metrics API that fails, and a reconciler that is missing or cannot write.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
 
 from fleethpa.show.times import rfc3339, span
 from fleethpa.show.words import counted, one_line
 from schemas.entries import HUB_HOLDER
 from schemas.observed import REFUSED_PART, ObserverTrouble
+from schemas.settings import ClusterSettings
 from streams.hpa.rules import CURRENT_TEXT, NEWEST, OLDEST, RELEASED, UnknownRulesError, minor_of
 from streams.state.clustersettings import DEFAULT_SYNC_PERIOD_MS
-from streams.state.partitionrow import ReportRow
-
-if TYPE_CHECKING:
-    from fleethpa.fleet.views import ClusterView
+from streams.state.partitionrow import AgentRow, HandsRow, ReportRow, ServedRow
+from streams.state.rows import RefusedRow
 
 LEAST_QUIET_MS: Final = 12_000
 MOST_QUIET_MS: Final = 20_000
@@ -116,17 +115,73 @@ class ClusterTrouble:
         return self.kind in _STALE and self.since_ms is not None
 
 
-def troubles_of(cluster: ClusterView) -> list[ClusterTrouble]:
-    """Give what is wrong in a cluster, the gravest first."""
-    due_ms = cluster.clock_ms - silent_limit_ms(cluster.settings.sync_period_ms or DEFAULT_SYNC_PERIOD_MS)
-    found = list(_observed(cluster, due_ms))
-    if any(trouble.kind == "left" for trouble in found):
-        return found
-    found += list(_stood_in(cluster, due_ms)) or _written(cluster, due_ms)
-    found += [*_unknown_version(cluster), *_over_limits(cluster)]
-    if not cluster.has_agent:
-        return found
-    return [replace(trouble, next_step=_look_at_agent(cluster.name, trouble)) for trouble in found]
+@dataclass
+class ClusterView:
+    """One cluster as the log knows it.
+
+    `reported_ms`: the last report of an observer (log time; None: never). `problems`: watch of a namespace → its error.
+    `reports`: newest reports of its observers. `served`: the reconciler's last report.
+    """
+
+    name: str
+    hpas: int = 0
+    namespaces: int = 0
+    modes: dict[str, int] = field(default_factory=dict)
+    reported_ms: int | None = None
+    clock_ms: int = 0
+    problems: dict[str, str] = field(default_factory=dict)
+    settings: ClusterSettings = field(default_factory=ClusterSettings)
+    paused: str = ""
+    """What a person paused there."""
+    guardrail: str = ""
+    """What a guardrail paused there."""
+    guarded: list[str] = field(default_factory=list)
+    """What guardrails paused of single namespaces."""
+    is_cut_off: bool = False
+    """Whether nothing comes into the log any more, so that nothing is known of how it is now."""
+    reports: list[ReportRow] = field(default_factory=list)
+    served: ServedRow | None = None
+    hands: HandsRow | None = None
+    """Who is and was in charge of it; None: always the hub."""
+    refused: dict[str, RefusedRow] = field(default_factory=dict)
+    """Namespace and limit -> what was not stored because of it."""
+    kubernetes: str = ""
+    """Version of its API server and the feature gates that were read (`schemas.observed.Heartbeat`); empty: unknown."""
+    agent: AgentRow | None = None
+    """Its agent, which may have left; None: it never had one."""
+
+    @property
+    def pauses(self) -> list[str]:
+        """What pauses all of it, in words."""
+        return [*([f"paused {self.paused}"] if self.paused else []), *([self.guardrail] if self.guardrail else [])]
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether an agent observes and writes it."""
+        return self.agent is not None and not self.agent.left
+
+    @property
+    def has_left(self) -> bool:
+        """Whether its agent was removed, and no observer reports on it."""
+        return self.agent is not None and self.agent.left and not self.reports
+
+    @property
+    def troubles(self) -> list[ClusterTrouble]:
+        """What keeps it from being observed, measured or written, the gravest first."""
+        due_ms = self.clock_ms - silent_limit_ms(self.settings.sync_period_ms or DEFAULT_SYNC_PERIOD_MS)
+        found = list(_observed(self, due_ms))
+        if any(trouble.kind == "left" for trouble in found):
+            return found
+        found += list(_stood_in(self, due_ms)) or _written(self, due_ms)
+        found += [*_unknown_version(self), *_over_limits(self)]
+        if not self.has_agent:
+            return found
+        return [replace(trouble, next_step=_look_at_agent(self.name, trouble)) for trouble in found]
+
+    @property
+    def hidden(self) -> ClusterTrouble | None:
+        """Why its HPAs are shown only as last known; None: they are shown as they are."""
+        return next((trouble for trouble in self.troubles if trouble.hides_the_present), None)
 
 
 def cut_off(cluster: str, now_ms: int, troubles: Iterable[ClusterTrouble]) -> str:

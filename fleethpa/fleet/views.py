@@ -1,4 +1,4 @@
-"""What read verbs show of an HPA, of a cluster and of the fleet, and the problems that many HPAs share."""
+"""What read verbs show of an HPA and of the fleet, and the problems that many HPAs share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from fleethpa.fleet.troubles import ClusterTrouble, HungProcess, quiet_limit_ms, troubles_of
+from fleethpa.fleet.troubles import ClusterView, HungProcess, quiet_limit_ms
 from fleethpa.show import words
 from fleethpa.show.words import cause
 from schemas.decisions import IGNORED_REASON, NO_OUTCOME
@@ -20,8 +20,7 @@ from streams.state.clustersettings import effective
 from streams.state.moves import Fight, Move, by_another, fight_now
 from streams.state.namespace import Namespace
 from streams.state.overrides import Override
-from streams.state.partitionrow import AgentRow, GroupRow, HandsRow, PartitionRow, ReportRow, ServedRow
-from streams.state.rows import RefusedRow
+from streams.state.partitionrow import GroupRow, PartitionRow
 
 if TYPE_CHECKING:
     from streams.history.recorded import Recorded
@@ -261,67 +260,6 @@ def _of_condition(condition: dict[str, Any]) -> Problem:
     found = cause(message)
     text = f"{label}: {found}" if found else f"{label} ({reason})"
     return Problem(label, text, text)
-
-
-@dataclass
-class ClusterView:
-    """One cluster as the log knows it.
-
-    `reported_ms`: the last report of an observer (log time; None: never). `problems`: watch of a namespace → its error.
-    `reports`: newest reports of its observers. `served`: the reconciler's last report.
-    """
-
-    name: str
-    hpas: int = 0
-    namespaces: int = 0
-    modes: dict[str, int] = field(default_factory=dict)
-    reported_ms: int | None = None
-    clock_ms: int = 0
-    problems: dict[str, str] = field(default_factory=dict)
-    settings: ClusterSettings = field(default_factory=ClusterSettings)
-    paused: str = ""
-    """What a person paused there."""
-    guardrail: str = ""
-    """What a guardrail paused there."""
-    guarded: list[str] = field(default_factory=list)
-    """What guardrails paused of single namespaces."""
-    is_cut_off: bool = False
-    """Whether nothing comes into the log any more, so that nothing is known of how it is now."""
-    reports: list[ReportRow] = field(default_factory=list)
-    served: ServedRow | None = None
-    hands: HandsRow | None = None
-    """Who is and was in charge of it; None: always the hub."""
-    refused: dict[str, RefusedRow] = field(default_factory=dict)
-    """Namespace and limit -> what was not stored because of it."""
-    kubernetes: str = ""
-    """Version of its API server and the feature gates that were read (`schemas.observed.Heartbeat`); empty: unknown."""
-    agent: AgentRow | None = None
-    """Its agent, which may have left; None: it never had one."""
-
-    @property
-    def pauses(self) -> list[str]:
-        """What pauses all of it, in words."""
-        return [*([f"paused {self.paused}"] if self.paused else []), *([self.guardrail] if self.guardrail else [])]
-
-    @property
-    def has_agent(self) -> bool:
-        """Whether an agent observes and writes it."""
-        return self.agent is not None and not self.agent.left
-
-    @property
-    def has_left(self) -> bool:
-        """Whether its agent was removed, and no observer reports on it."""
-        return self.agent is not None and self.agent.left and not self.reports
-
-    @property
-    def troubles(self) -> list[ClusterTrouble]:
-        """What keeps it from being observed, measured or written, the gravest first."""
-        return troubles_of(self)
-
-    @property
-    def hidden(self) -> ClusterTrouble | None:
-        """Why its HPAs are shown only as last known; None: they are shown as they are."""
-        return next((trouble for trouble in self.troubles if trouble.hides_the_present), None)
 
 
 @dataclass

@@ -15,7 +15,8 @@ from msgspec import Struct
 from fleethpa.fleet.capacity import groups_of
 from fleethpa.fleet.lists import cluster_listing
 from fleethpa.fleet.prices import cost_per_hour
-from fleethpa.fleet.views import ClusterView, FleetState, HpaView, Problem, Shared, by_cause
+from fleethpa.fleet.troubles import ClusterView
+from fleethpa.fleet.views import FleetState, HpaView, Problem, Shared, by_cause
 from fleethpa.page.groupview import group_row
 from fleethpa.show.words import counted, listed
 from schemas.keys import HpaId

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Literal, NamedTuple
 
-from fleethpa.fleet.views import ClusterView
+from fleethpa.fleet.troubles import ClusterView
 from reconciler.core.lease import SeenLease
 from reconciler.standin.evidence import is_for_want_of_rights
 from reconciler.standin.protocol import (

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fleethpa.fleet.lists import cluster_listing
-from fleethpa.fleet.views import ClusterView
+from fleethpa.fleet.troubles import ClusterView
 from schemas.settings import ClusterSettings
 
 

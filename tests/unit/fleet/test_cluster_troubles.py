@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from fleethpa.fleet.troubles import ClusterTrouble
-from fleethpa.fleet.views import ClusterView
+from fleethpa.fleet.troubles import ClusterTrouble, ClusterView
 from schemas.observed import ObserverTrouble
 from streams.state.partitionrow import HandsRow, ReportRow, ServedRow
 

@@ -7,8 +7,8 @@ import pytest
 from msgspec import structs
 
 from fleethpa.fleet.hung import MOST_SIGN_DUE_MS, REPORT_DUE_MS, SignsOfLife, hung_processes, unanswered
-from fleethpa.fleet.troubles import API_SERVER, HungProcess, cut_off, quiet_limit_ms, silent_limit_ms
-from fleethpa.fleet.views import ClusterView, FleetState, HpaView
+from fleethpa.fleet.troubles import API_SERVER, ClusterView, HungProcess, cut_off, quiet_limit_ms, silent_limit_ms
+from fleethpa.fleet.views import FleetState, HpaView
 from schemas.decisions import NO_OUTCOME
 from schemas.inforce import report_every_ms
 from schemas.keys import HpaId

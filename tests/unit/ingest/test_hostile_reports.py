@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 from msgspec import structs
 
-from fleethpa.fleet.views import ClusterView
+from fleethpa.fleet.troubles import ClusterView
 from schemas import limits
 from schemas.agents import AgentSet
 from schemas.codec import decode, encode

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fleethpa.fleet.views import ClusterView, FleetState, HpaView
+from fleethpa.fleet.troubles import ClusterView
+from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.page.stripview import BUCKETS, TOP_LEVEL, level, replay, strip_view
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
