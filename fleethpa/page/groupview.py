@@ -29,8 +29,7 @@ def group_row(group: GroupView) -> dict[str, Any]:
     return {
         "name": group.name,
         "use": f"{group.limit.number(may).normalize():f} of {group.limit.text()}",
-        # a mark at the end is within the picture
-        "bar": {"has_at": at[0], "used_at": at[1], "limit_at": min(99.6, at[2])},
+        "bar": (at[0], at[1], min(99.6, at[2])),  # a mark at the end is within the picture
         "state": state,
         "style": style,
     }
