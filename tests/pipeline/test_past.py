@@ -9,12 +9,13 @@ import pytest
 from aiokafka.errors import NotLeaderForPartitionError
 
 from fleethpa.page.hpapast import KeptPasts, number_of
-from fleethpa.simulator.broker import PARTITIONS, EmbeddedBroker
+from fleethpa.simulator.broker import EmbeddedBroker
 from runtime import sifting
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.keys import HpaId, partition_for
 from schemas.observed import Command
+from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 from streams.archive.layout import DECISIONS
 from streams.history import kafkapast
 from streams.history.checkpointrows import NewestCheckpoint
