@@ -309,11 +309,12 @@ async def read_range(
 
 
 async def read_batches(
-    consumer: AIOKafkaConsumer, partition: TopicPartition, first: int, end: int
+    consumer: AIOKafkaConsumer, partition: TopicPartition, first: int, end: int, most: int | None = None
 ) -> AsyncGenerator[list[ConsumerRecord], None]:
     """The records of `read_range` as they come from the broker, many at a time; raises as it does.
 
-    The partition is fetched for as long as it is read, and paused afterwards.
+    The partition is fetched for as long as it is read, and paused afterwards. `most`: records that are decoded at a
+    time, for readers that may end after a few; None: all that came.
     """
     if first >= end:
         return
@@ -322,30 +323,13 @@ async def read_batches(
     try:
         position = first
         while position < end:
-            batch = (await consumer.getmany(partition, timeout_ms=1_000)).get(partition, [])
+            batch = (await consumer.getmany(partition, timeout_ms=1_000, max_records=most)).get(partition, [])
             if batch and batch[-1].offset >= end:
                 batch = [record for record in batch if record.offset < end]
                 position = end
             if batch:
                 yield batch
             position = max(position, await consumer.position(partition))
-    finally:
-        consumer.pause(partition)
-
-
-async def read_little(
-    consumer: AIOKafkaConsumer, partition: TopicPartition, first: int, size: int
-) -> AsyncGenerator[list[ConsumerRecord], None]:
-    """The records of an assigned partition from offset `first` on, `size` at a time: no more is decoded than is asked
-    for. Ends where there are none for a second.
-
-    Raises LookupError: the partition no longer holds `first`.
-    """
-    consumer.seek(partition, first)
-    consumer.resume(partition)
-    try:
-        while batch := (await consumer.getmany(partition, timeout_ms=1_000, max_records=size)).get(partition):
-            yield batch
     finally:
         consumer.pause(partition)
 

@@ -45,7 +45,6 @@ Clock = Callable[[], int]
 
 
 def wall_clock_ms() -> int:
-    """Milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 

@@ -80,7 +80,6 @@ class WorkerPool(Generic[K, V]):
         return len(self._queue) + len(self._busy)
 
     async def run(self) -> None:
-        """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._workers):
                 group.create_task(self._worker())
@@ -156,7 +155,6 @@ class PartHealth:
         self._notes = {name: text for name, text in self._notes.items() if not name.startswith(beginning)}
 
     def problems(self) -> list[str]:
-        """List what the part waits for."""
         return [f"[-] {name}: {why}" for name, why in sorted(self.waiting_for.items())]
 
     def notes(self) -> list[str]:

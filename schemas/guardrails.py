@@ -33,12 +33,10 @@ class Guardrail(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
 
     @property
     def window_ms(self) -> int:
-        """Length of the sliding window."""
         return parse_duration_ms(self.window)
 
     @property
     def pause_ms(self) -> int:
-        """Length of the pause."""
         return parse_duration_ms(self.pause)
 
     def acts_at(self, now_ms: int) -> bool:

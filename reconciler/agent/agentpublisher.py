@@ -112,7 +112,6 @@ class AgentPublisher:
         await self._idle.wait()
 
     async def run(self) -> None:
-        """Write until cancelled."""
         try:
             while True:
                 await self._arrived.wait()

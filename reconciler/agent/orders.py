@@ -83,7 +83,8 @@ class OrderReader:
             return
         where = f"{record.topic}@{record.offset}"
         decision = self._writers.decode(record.value or b"", record.headers, where)
-        partition = _log_partition(record.key)
+        # The key is the log partition that the decision's number counts in.
+        partition = whole_number(record.key.decode(errors="replace")) if record.key else None
         if decision is None or partition is None:
             return
         self._received(decision, is_past)
@@ -101,8 +102,3 @@ class OrderReader:
         learnt = self._knowledge.take(knowledge)
         if learnt.hpas or learnt.has_settings:
             self._learnt(learnt)
-
-
-def _log_partition(key: bytes | None) -> int | None:
-    """The log partition that a decision's number counts in: the key of its record."""
-    return whole_number(key.decode(errors="replace")) if key else None

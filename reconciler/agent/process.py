@@ -88,7 +88,6 @@ class AgentConfig(PartConfig):
 
     @property
     def topics(self) -> AgentTopics:
-        """The agent's two topics."""
         return AgentTopics(self.cluster.name, self.incarnation)
 
 

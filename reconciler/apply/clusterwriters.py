@@ -203,7 +203,6 @@ class ClusterWriters:
 
     @property
     def clusters(self) -> list[str]:
-        """The clusters that are served."""
         return sorted(self._workers)
 
     def problems(self) -> dict[str, str]:

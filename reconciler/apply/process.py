@@ -296,21 +296,17 @@ class Reconciler:
     # --- bookkeeping of writers ---------------------------------------------------------------------------------------
 
     def begin(self, position: Position) -> None:
-        """One more piece of work of this record was begun."""
         self._progress[position.partition].begin(position.offset)
 
     def done(self, position: Position) -> None:
-        """One piece of work of this record has ended."""
         if self.is_ours(position) and (progress := self._progress.get(position.partition)) is not None:
             progress.done(position.offset)
         self._ended.set()
 
     def is_ours(self, position: Position) -> bool:
-        """Whether the record's partition has stayed with this member since it was read."""
         return position.assignment == self._assignments[position.partition]
 
     async def publish(self, decision: Decision, ended: Outcome, now_ms: int) -> None:
-        """Write an outcome to the topic of outcomes."""
         await self._publisher.send(OUTCOMES, decision.cluster, decision.namespace, [ended], now_ms)
 
     # --- offsets ------------------------------------------------------------------------------------------------------

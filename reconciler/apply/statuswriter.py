@@ -29,8 +29,6 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0)
 
 
 class ReconcilerMetrics(ClusterMetrics):
-    """What the reconciler measures."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry)
         counter = partial(Counter, registry=registry)

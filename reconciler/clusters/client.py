@@ -45,27 +45,17 @@ class ClusterMetrics:
     """What both parts measure of a cluster. `shared`: use its measures, where both are one process."""
 
     def __init__(self, registry: CollectorRegistry, shared: "ClusterMetrics | None" = None) -> None:
-        self.up: Gauge = shared.up if shared is not None else _up(registry)
-        self.last_sync: Gauge = shared.last_sync if shared is not None else _last_sync(registry)
+        gauge = partial(Gauge, labelnames=["cluster"], registry=registry if shared is None else None)
+        self.up = gauge("fleethpa_cluster_up", "Whether the API server answered last time")
+        self.last_sync = gauge("fleethpa_cluster_last_sync_timestamp_seconds", "When the API server last answered")
+        if shared is not None:
+            self.up, self.last_sync = shared.up, shared.last_sync
 
     def forget(self, cluster: str) -> None:
         """Stop measuring a cluster that has left the fleet."""
         for gauge in (self.up, self.last_sync):
             with suppress(KeyError):  # it was never reached
                 gauge.remove(cluster)
-
-
-def _up(registry: CollectorRegistry) -> Gauge:
-    return Gauge("fleethpa_cluster_up", "Whether the API server answered last time", ["cluster"], registry=registry)
-
-
-def _last_sync(registry: CollectorRegistry) -> Gauge:
-    return Gauge(
-        "fleethpa_cluster_last_sync_timestamp_seconds",
-        "When the API server last answered",
-        ["cluster"],
-        registry=registry,
-    )
 
 
 def result_of(status: int) -> str:
@@ -98,8 +88,6 @@ _NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 
 
 class ClusterClient:
-    """Asks one API server."""
-
     def __init__(self, config: ClusterConfig) -> None:
         self.name = config.name
         self.on_answer: Callable[[], None] = _nothing
@@ -112,7 +100,6 @@ class ClusterClient:
         self._retired: list[ServerSession] = []
 
     async def get(self, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
-        """GET."""
         return await self.request("GET", path, timeout_s=timeout_s)
 
     async def get_bytes(self, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S) -> bytes:
@@ -167,7 +154,6 @@ class ClusterClient:
         return read_page(await self._answered("GET", path, timeout_s=timeout_s), f"GET {path}")
 
     async def put(self, path: str, body: Mapping[str, Any], *, timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
-        """PUT."""
         return await self.request("PUT", path, body=body, timeout_s=timeout_s)
 
     async def put_as(self, form: type[T], path: str, body: bytes) -> T:
@@ -179,7 +165,6 @@ class ClusterClient:
         return read_as(form, data, f"PUT {path}")
 
     async def merge_patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """PATCH with a JSON merge patch."""
         return await self.request("PATCH", path, body=body, content_type=_MERGE_PATCH)
 
     async def request(
@@ -275,7 +260,6 @@ class ClusterClient:
         self._token_until = 0.0
 
     async def close(self) -> None:
-        """Close the connections."""
         sessions = [*self._retired, self._session]
         self._retired, self._session = [], None
         for session in sessions:

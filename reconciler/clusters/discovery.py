@@ -46,8 +46,6 @@ class UnknownKindError(ApiError):
 
 
 class Discovery:
-    """The kinds of one cluster."""
-
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
         self._groups: dict[str, tuple[float, dict[str, Resource]]] = {}

@@ -84,7 +84,6 @@ class PromClient:
             raise UnreadableError(f"the answer of {self._connection.url} cannot be read: {error}") from error
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None

@@ -48,11 +48,9 @@ class ServerSession:
         self.lines.append("Expect:")  # a server is not asked before a body is sent
 
     def url(self, method: str, path: str) -> str:
-        """The address of a request."""
         return self._host + (path if method == "GET" else _for_writing(path, method))
 
     async def close(self) -> None:
-        """Close the connections."""
         await self.http.close()
         if self.transfers is not None:
             self.transfers.close()

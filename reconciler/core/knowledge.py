@@ -41,7 +41,6 @@ class KnowledgeFold:
         """Changes that came between the parts of a snapshot: they are newer than those parts."""
 
     def take(self, record: AgentKnowledge) -> Learnt:
-        """Take a record in."""
         if not record.snapshot:
             self._since.append(record)
             self._apply(record)

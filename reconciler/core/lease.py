@@ -72,7 +72,6 @@ class SeenLease(Struct, frozen=True, gc=False):
 
     @property
     def is_hub(self) -> bool:
-        """Whether a hub is in charge."""
         return self.holder.startswith(HUB_HOLDER)
 
 
@@ -121,6 +120,5 @@ def lease_spec(holder: str, generation: int, time: str) -> dict[str, Any]:
 
 
 def new_lease(namespace: str, name: str, spec: JsonView) -> Json:
-    """A Lease to be created."""
     metadata = {"name": name, "namespace": namespace, "labels": {"app.kubernetes.io/name": "fleethpa"}}
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": dict(spec)}

@@ -96,7 +96,6 @@ def body_of(live: LiveHpa) -> bytes:
 
 
 def status_of(live: LiveHpa) -> bytes:
-    """The JSON of its status."""
     if live.form is None:
         return live.status
     return b"".join(chain.from_iterable(zip_longest(live.form.parts, live.values, fillvalue=b"")))

@@ -95,7 +95,6 @@ def custom_path(query: Query, namespace: str, version: str, resource: str = "") 
 
 
 def external_path(query: Query, namespace: str) -> str:
-    """Path of external.metrics.k8s.io."""
     base = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{namespace}/{quote(query.metric, safe='')}"
     return base + _asked({"labelSelector": query.metric_selector})
 

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord
@@ -93,26 +94,16 @@ ANSWER_WITHIN_S = 20.0
 
 
 class RouterMetrics:
-    """What a router measures."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.copied = Counter(
-            "fleethpa_router_records_total", "Records copied to agents", ["cluster", "what"], registry=registry
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self.copied = counter("fleethpa_router_records_total", "Records copied to agents", ["cluster", "what"])
+        self.copied_bytes = counter("fleethpa_router_bytes_total", "Bytes copied to agents", ["cluster"])
+        self.failed = counter(
+            "fleethpa_router_failures_total", "Records that an agent's topic did not take", ["cluster"]
         )
-        self.copied_bytes = Counter(
-            "fleethpa_router_bytes_total", "Bytes copied to agents", ["cluster"], registry=registry
-        )
-        self.failed = Counter(
-            "fleethpa_router_failures_total",
-            "Records that an agent's topic did not take",
-            ["cluster"],
-            registry=registry,
-        )
-        self.agents = Gauge("fleethpa_router_agents", "Registered agents", registry=registry)
-        self.late_agents = Gauge(
-            "fleethpa_router_late_agents",
-            "Agents whose topic does not take records, so that their copies wait",
-            registry=registry,
+        self.agents = gauge("fleethpa_router_agents", "Registered agents")
+        self.late_agents = gauge(
+            "fleethpa_router_late_agents", "Agents whose topic does not take records, so that their copies wait"
         )
 
 
@@ -217,5 +208,4 @@ class Copies:
         self._lane(agent).producer = producer
 
     def forget(self, agent: AgentSet) -> None:
-        """An agent is gone."""
         self._lanes.pop(agent, None)

@@ -34,7 +34,6 @@ class FleetChanges:
     others: set[InForceChange] = field(default_factory=set)
 
     def changes_settings(self, cluster: str) -> bool:
-        """Whether a cluster's settings changed."""
         return any(each.of == "settings" and each.cluster in (EVERY_CLUSTER, cluster) for each in self.others)
 
     def concerns(self, cluster: str) -> bool:

@@ -73,7 +73,6 @@ class KeptSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
 
     @property
     def key(self) -> HpaKey:
-        """Its key."""
         return HpaKey(self.namespace, self.name)
 
     def same_as(self, other: "KeptSpec | None") -> bool:

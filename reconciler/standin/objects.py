@@ -187,7 +187,6 @@ def closed_body(native: JsonView, generation: int) -> Json:
 
 
 def native_seen(native: JsonView) -> NativeSeen:
-    """Read a native HPA of ours."""
     metadata, status = native["metadata"], native.get("status") or {}
     generation = (metadata.get("labels") or {}).get(GENERATION_LABEL, "")
     is_closed = frozen_or_paused(native["spec"]) and native["spec"].get("maxReplicas") == _MOST
@@ -239,7 +238,6 @@ def scaled_to_zero(native: JsonView, now: str) -> Json:
 
 
 def is_scaled_to_zero(native: JsonView) -> bool:
-    """Whether its status says so."""
     conditions = (native.get("status") or {}).get("conditions") or ()
     return any(each["type"] == "ScaledToZero" and each["status"] == "True" for each in conditions)
 

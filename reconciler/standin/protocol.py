@@ -199,7 +199,6 @@ def hub_refusal(lease: SeenLease | None, *, hub: str = "") -> str:
 
 
 def is_stand_in(lease: SeenLease | None) -> bool:
-    """Whether the stand-in is in charge."""
     return lease is not None and lease.holder == STAND_IN and lease.protocol <= PROTOCOL
 
 

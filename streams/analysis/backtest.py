@@ -39,7 +39,6 @@ class Condensed:
         return len(self.inputs)
 
     def add(self, inputs: EvaluationInputs) -> None:
-        """Take in an evaluation."""
         seen = inputs.observation
         if not isinstance(seen.scale, Scale):
             return

@@ -102,7 +102,6 @@ class Candidate(Struct, frozen=True):
 
     @property
     def targets(self) -> frozenset[tuple[str, int]]:
-        """Names and targets of its metrics."""
         return frozenset((metric.name, metric.target) for metric in self.autoscaler.metrics)
 
     def on(self, inputs: EvaluationInputs) -> EvaluationInputs:
@@ -189,7 +188,6 @@ class Scheduled(_Timed):
         self._known: tuple[int, Candidate] | None = None
 
     def at(self, now_ms: int) -> Candidate:
-        """The spec of a moment."""
         minute = now_ms // 60_000
         if self._known is None or self._known[0] != minute:
             local = datetime.fromtimestamp(minute * 60, UTC).astimezone(self.zone)

@@ -72,7 +72,6 @@ class StartUpClock:
                     self._delays[pod.name] = self._own[pod.name]
 
     def start_up(self) -> StartUp:
-        """What was measured so far."""
         delays, own = self._delays, self._own
         if delays:
             return StartUp(

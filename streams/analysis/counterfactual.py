@@ -8,11 +8,13 @@ milli nearer to the recorded one still gives the recorded answer. Varied are, in
 - Object metrics: the value. External metrics: the sum of the series.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Literal
 
 from msgspec import Struct, structs
 
+from schemas.decisions import TOLERANCE
 from streams.analysis.answer import Answer, answer, with_answer, without
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import MetricSpec
@@ -254,7 +256,7 @@ class _Search:
             name=number.spec.name,
             direction=direction,
             searched=farthest,
-            limits=[limit for limit in made.constraints if limit != "Tolerance"],
+            limits=[limit for limit in made.constraints if limit != TOLERANCE],
             failed=[metric.spec.name for metric in made.evaluation.metrics if metric.error],
         )
 
@@ -322,7 +324,7 @@ class _Search:
         low, high = min(start, end), max(start, end)
         found = {end}
         for test in self._branches():
-            place = _first(low, high, test)
+            place = low + bisect_left(range(low, high + 1), True, key=test)
             found |= {each for each in (place - 1, place, place + 1) if low <= each <= high}
         found.discard(start)
         return sorted(found, reverse=direction == "lower")
@@ -362,18 +364,6 @@ class _Search:
         if side < 0:
             return made.final_ratio if made.ratio < 1.0 else float("inf")
         return made.final_ratio if made.ratio > 1.0 else float("-inf")
-
-
-def _first(low: int, high: int, test: Callable[[int], bool]) -> int:
-    """Find the first value from `low` on that passes a test which stays passed; above `high`: none does."""
-    high += 1
-    while low < high:
-        middle = (low + high) // 2
-        if test(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 def _release(inputs: EvaluationInputs, recorded: Answer) -> Release | None:

@@ -44,7 +44,6 @@ class GuardedEvent(NamedTuple):
 
     @property
     def namespace(self) -> str:
-        """The namespace of the HPA."""
         return self.hpa.split("/")[1]
 
 

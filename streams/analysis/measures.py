@@ -155,7 +155,6 @@ def demand(need: float) -> int:
 
 
 def bounded(replicas: int, least: int, most: int) -> int:
-    """Replicas within a spec's bounds."""
     return min(max(replicas, least), most)
 
 

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple, get_args
 
 from msgspec import Struct
 
+from schemas.decisions import WITHIN_TOLERANCE
 from schemas.keys import HpaId
 from streams.analysis.answer import Answer, answer
 from streams.analysis.closedloop import StartUp, StartUpClock
@@ -186,7 +187,7 @@ def _asked_by(made: Answer) -> Cause:
         return "reaction"
     if leading.missing:
         return "missingMetrics"
-    if leading.kept == "withinTolerance":
+    if leading.kept == WITHIN_TOLERANCE:
         return "tolerance"
     return "startUp" if leading.not_ready and leading.kept else "reaction"
 

@@ -105,7 +105,6 @@ class UpgradeReader:
             )
 
     def preview(self) -> Preview:
-        """Give what was found."""
         findings = [] if self._last is None else list(_findings(self._last, self._target, self._edges))
         return Preview(self._hpa, self._count, self._first, dict(self._applied), findings)
 

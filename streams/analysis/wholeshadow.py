@@ -138,7 +138,6 @@ def _members(decided: Sequence[WholeSeen]) -> list[MemberShadow]:
 def _reasons(
     seen: Sequence[WholeSeen], decided: Sequence[WholeSeen], fewer: int, rounding: int, unscaled: Sequence[str]
 ) -> list[str]:
-    """The reasons against it."""
     reasons = [f"cluster {name} has no HPA of its own to compare with" for name in unscaled]
     if len(decided) < MIN_DECISIONS:
         reasons.append(f"{len(decided)} evaluations of all clusters, {MIN_DECISIONS} are needed")

@@ -344,7 +344,6 @@ class Archiver:
         self.release()
 
     def release(self) -> None:
-        """Let another process write the archive."""
         self._lock.release()
 
 

@@ -54,13 +54,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sha256_hex(data: bytes) -> str:
-    """SHA-256 in hex."""
     return hashlib.sha256(data).hexdigest()
-
-
-def read_struct(path: Path, type_: type[T]) -> T:
-    """Read a JSON file as `type_`. Raises ArchiveError: it is missing or not such a value."""
-    return struct_in(path, read_small(path), type_)
 
 
 def read_small(path: Path) -> bytes:
@@ -95,7 +89,6 @@ class Lock:
             raise ArchiveError(f"{root}: another process writes this archive") from error
 
     def release(self) -> None:
-        """Let another process write."""
         self._file.close()
 
 
@@ -179,7 +172,7 @@ def open_archive(root: Path) -> ArchiveInfo:
         there = path.exists()
     if not there:
         raise ArchiveError(f"{root} is not a fleethpa archive (no archive.json); make one: fleethpa archive --to DIR")
-    info = read_struct(path, ArchiveInfo)
+    info = struct_in(path, read_small(path), ArchiveInfo)
     if info.v != VERSION:
         raise ArchiveError(f"{path}: version {info.v}; this program reads version {VERSION}")
     if not 1 <= info.partitions <= MAX_PARTITIONS:  # a damaged number would have readers look for as many folders

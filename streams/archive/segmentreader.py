@@ -6,10 +6,10 @@ from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from schemas.codec import encode
+from schemas.decisions import links_of
 from streams.archive.layout import read_small, sha256_hex, struct_in
 from streams.archive.segments import (
     BAD_JSON,
@@ -75,7 +75,6 @@ class Tally:
         self.content, self.head = GENESIS, head
 
     def add(self, records: Iterable[ArchivedRecord]) -> None:
-        """Take more records, in order."""
         for record in records:
             digest = record_digest(record)
             self.content, self.head = link(self.content, digest), link(self.head, digest)
@@ -112,15 +111,6 @@ def _begin(path: Path, position: int) -> tuple[int, int]:
     """Offset and timestamp (ms) of the first record of a frame of a closed segment."""
     first = read_frame(path, position)[0]
     return first.offset, first.timestamp_ms
-
-
-class _Numbered(Struct):
-    seq: int
-
-
-def seq_of(value: bytes) -> int:
-    """The number of a decision record. Raises BAD_JSON: it is not JSON."""
-    return msgspec.json.decode(value, type=_Numbered).seq
 
 
 _named: set[tuple[Path, int, int, str]] = set()
@@ -298,7 +288,7 @@ class PartitionReader:
         if record is None:
             raise ArchiveError(f"{self.folder / manifest.file} has no records")
         try:
-            return seq_of(record.value)
+            return links_of(record.value).seq
         except BAD_JSON as error:
             raise ArchiveError(f"{self.folder / manifest.file}: offset {record.offset} is not a decision") from error
 

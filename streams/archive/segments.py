@@ -90,7 +90,6 @@ _NO_HEADERS = msgspec.Raw(_encode(()))
 def archived_record(
     offset: int, timestamp_ms: int, key: bytes, headers: Sequence[tuple[str, bytes]], value: bytes
 ) -> ArchivedRecord:
-    """Make a record of its parts."""
     packed = msgspec.Raw(_encode(headers)) if headers else _NO_HEADERS
     return ArchivedRecord(offset, timestamp_ms, key, packed, value)
 
@@ -127,7 +126,6 @@ def link(head: bytes, digest: bytes) -> bytes:
 
 
 def frame(records: Iterable[ArchivedRecord]) -> bytes:
-    """One frame with these records."""
     plain = _encode(list(records))
     packed = bytes(cramjam.zstd.compress(plain, 3))
     return _FRAME_HEADER.pack(len(packed), len(plain)) + packed

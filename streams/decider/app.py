@@ -288,19 +288,16 @@ class Decider:
             await self.assignment.leave(self.takes.checkpoint, for_good=True)
 
     async def watch(self) -> None:
-        """The watchdogs."""
         with ending_on_error():
             self.fence.start()
             watch_loop(self.fence, min(HUNG_LOOP_S, self.config.stall_s))
             await Watchdog(self.config, self.assignment, self.metrics, self.recovering).watch()
 
     async def tick(self) -> None:
-        """Time that passes."""
         with ending_on_error():
             await Ticker(self.assignment, self.fence, self.producer).run()
 
     async def serve(self) -> None:
-        """Health and metrics."""
         with ending_on_error():
             host, port = self.config.web_host, self.config.web_port or 0
             async with health_server(self.metrics.registry, self.problems, host=host, port=port) as found:

@@ -175,8 +175,8 @@ class Assignment:
         self, reader: TailReader, number: int, rows: Mapping[bytes, bytes], decisions_offset: int
     ) -> OwnedPartition:
         partition = await asyncio.to_thread(restored, number, rows)  # seconds with thousands of HPAs; the loop turns
-        check_log(partition, reader.log_bounds(number), empty=not rows)
-        check_same_log(partition, reader.applied_record(number))
+        check_log(partition, reader.log[number], empty=not rows)
+        check_same_log(partition, reader.applied.get(number))
         standing = reader.standing(number, TailHead(partition.seq, partition.prev))
         try:
             await standing.at(-1)  # a short tail is read whole here, a long one as the fold reaches it

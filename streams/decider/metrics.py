@@ -65,7 +65,6 @@ class HpaCollector(Collector):
         self._owned = owned
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Give every family."""
         families = {
             name: GaugeMetricFamily(f"fleethpa_hpa_{name}", text, labels=[*HPA, *labels])
             for name, (text, labels) in FAMILIES.items()
@@ -272,7 +271,6 @@ class Metrics:
         self.build.labels(version("fleet-hpa"), str(ENGINE), platform.python_version()).set(1)
 
     def took(self, records: int) -> None:
-        """Count a take."""
         self.log_records.inc(records)
         self.take_size.observe(records)
 
@@ -285,7 +283,6 @@ class Metrics:
                 self.changes.labels(change["by"]).inc()
 
     def checkpointed(self, seconds: float, row_bytes: int) -> None:
-        """Count a checkpoint."""
         self.checkpoint_seconds.observe(seconds)
         self.row_bytes.inc(row_bytes)
 
@@ -316,7 +313,6 @@ class Metrics:
                 self.lag.labels(str(number)).set(max(0, ends[number] - 1 - one.partition.applied_offset))
 
     def exposition(self) -> bytes:
-        """The text that Prometheus reads."""
         return generate_latest(self.registry)
 
 

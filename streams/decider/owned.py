@@ -36,7 +36,6 @@ class OwnedPartition:
 
     @property
     def number(self) -> int:
-        """Number of the partition."""
         return self.partition.number
 
     @property

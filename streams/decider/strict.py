@@ -103,10 +103,6 @@ class LogRecords(ConsumerMessage):  # type: ignore[misc]
         )
         self.records = records
 
-    def next_offsets(self) -> dict[TP, int]:
-        """The offset after the last record of each partition."""
-        return {TP(record.topic, record.partition): record.offset + 1 for record in self.records}
-
 
 class StrictConsumer(driver.Consumer):  # type: ignore[misc]
     """Delivers each partition in order, from where the state ends, and nothing fetched before a seek."""
@@ -173,8 +169,8 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
             return False
         message.acked = True
         self._unacked_messages.discard(message)
-        for tp, offset in message.next_offsets().items():
-            self._acked[tp] = [offset]
+        for record in message.records:
+            self._acked[TP(record.topic, record.partition)] = [record.offset + 1]
         self._n_acked += len(message.records)
         self._taken.set()
         return True

@@ -7,7 +7,6 @@ reaches them.
 
 import asyncio
 import enum
-import hashlib
 import logging
 import os
 import sys
@@ -170,7 +169,7 @@ class RecordedTail:
             self._position = record.offset
             return
         links = links_of(record.value)
-        digest = hashlib.sha256(record.value).hexdigest()
+        digest = sha256(record.value).hexdigest()
         if self._is_new(links, digest, record.offset):
             self._keep(links, record.value)
         self._position = record.offset + 1
@@ -226,10 +225,12 @@ class TailReader:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._consumer = new_consumer(settings, auto_offset_reset="none")
-        self._log: dict[int, OffsetBounds] = {}
+        self.log: dict[int, OffsetBounds] = {}
+        """What the log partitions hold."""
         self._decisions: dict[int, OffsetBounds] = {}
         self._standing: list[RecordedTail] = []
-        self._applied: dict[int, LastRecord] = {}
+        self.applied: dict[int, LastRecord] = {}
+        """The record of the log up to which the state of a partition goes, where the log still has it."""
 
     async def start(self, numbers: Iterable[int], from_offsets: Mapping[int, int], applied: Mapping[int, int]) -> None:
         """Connect, and begin to read the decisions from these offsets, or from the first that is left.
@@ -238,10 +239,10 @@ class TailReader:
         """
         await self._consumer.start()
         wanted = list(numbers)
-        self._log = await self._bounds(LOG, wanted)
+        self.log = await self._bounds(LOG, wanted)
         for number, offset in applied.items():
-            if self._log[number].first <= offset < self._log[number].end:
-                self._applied[number] = await self._read_log(number, offset)
+            if self.log[number].first <= offset < self.log[number].end:
+                self.applied[number] = await self._read_log(number, offset)
         decisions = await self._bounds(DECISIONS, wanted)
         self._decisions = {
             number: OffsetBounds(min(max(from_offsets[number], first), end), end)
@@ -256,7 +257,6 @@ class TailReader:
             self._consumer.seek(tp, first)
 
     async def stop(self) -> None:
-        """Close the connection."""
         await stop_soon(self._consumer)
 
     async def stop_when_exhausted(self) -> bool:
@@ -266,10 +266,6 @@ class TailReader:
         await self.stop()
         return True
 
-    def log_bounds(self, number: int) -> OffsetBounds:
-        """What the log partition holds."""
-        return self._log[number]
-
     async def _read_log(self, number: int, offset: int) -> LastRecord:
         tp = TopicPartition(LOG, number)
         self._consumer.assign([tp])
@@ -277,10 +273,6 @@ class TailReader:
             async for record in records:
                 return LastRecord(record.timestamp, sha256(record.value or b"").digest())
         return LastRecord(0, b"")
-
-    def applied_record(self, number: int) -> LastRecord | None:
-        """The record of the log up to which the state of a partition goes; None: the log no longer has its offset."""
-        return self._applied.get(number)
 
     def standing(self, number: int, recovered: TailHead) -> RecordedTail:
         """The published decisions after `recovered`."""

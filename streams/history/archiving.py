@@ -56,11 +56,6 @@ class Archived(NamedTuple):
     held: dict[str, int]
 
 
-def checkpoint_writer(config: ArchiveConfig) -> CheckpointWriter | None:
-    """The writer of signed checkpoints, if there is a key. Raises ArchiveError: the key file cannot be used."""
-    return None if config.key is None else CheckpointWriter(config.root, read_private(config.key))
-
-
 class ArchiverHealth:
     """What the archiver reports of itself."""
 
@@ -75,7 +70,6 @@ class ArchiverHealth:
         self._received = time.monotonic()
 
     def received(self) -> None:
-        """Records came in."""
         self._received = time.monotonic()
 
     def problems(self) -> list[str]:
@@ -112,9 +106,9 @@ class _Follower:
 
     async def run(self) -> Archived:
         partitions = await self._partitions()
-        archiver = await asyncio.to_thread(
-            Archiver, self._config.root, partitions, self._config.limits, checkpoint_writer(self._config)
-        )
+        root, key = self._config.root, self._config.key
+        checkpoints = None if key is None else CheckpointWriter(root, read_private(key))
+        archiver = await asyncio.to_thread(Archiver, root, partitions, self._config.limits, checkpoints)
         before = archiver.records()
         try:
             ends = await self._seek(archiver, [TopicPartition(t, n) for t in NAMES for n in range(partitions)])

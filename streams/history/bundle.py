@@ -12,10 +12,10 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from schemas.decisions import links_of
 from schemas.limits import BUNDLE, OverLimitError, check
 from streams.archive.archiver import Archiver, SegmentLimits
 from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segmentreader import seq_of
 from streams.archive.segments import BAD_JSON, ArchivedRecord, ArchiveError, reading
 from streams.history.past import LogGoneError, Past
 from streams.history.replay import RecordedDecisions
@@ -99,7 +99,7 @@ async def _take_decisions(archiver: Archiver, past: Past, number: int, seq: int)
 
 def _seq_of(number: int, record: ArchivedRecord) -> int:
     try:
-        return seq_of(record.value)
+        return links_of(record.value).seq
     except BAD_JSON as error:
         raise ArchiveError(f"decision {number}@{record.offset} is not a decision: {error}") from error
 

@@ -125,7 +125,6 @@ HpaEvent = Evaluated | WriteEnded | NativeSync
 
 
 def hpa_of(event: HpaEvent) -> HpaId:
-    """Return whose event it is."""
     return event.hpa if isinstance(event, WriteEnded) else event.inputs.hpa
 
 

@@ -10,18 +10,19 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Final, NamedTuple
+from typing import Final
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from runtime import kafkaclients
+from runtime.kafkaclients import OffsetBounds
 from runtime.sifting import read_sifted
 from runtime.signsoflife import SIGN_EVERY_S, last_signs
 from schemas import topics
 from schemas.connection import KafkaSettings
+from schemas.decisions import links_of
 from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segmentreader import seq_of
 from streams.archive.segments import BAD_JSON, ArchivedRecord, MissingTopicError, archived
 from streams.history.checkpointrows import NewestCheckpoint, OldestCheckpoint, restorable, without
 from streams.history.past import Past
@@ -39,13 +40,6 @@ NEARBY: Final = 64
 """Records that are decoded at a time by a search for one."""
 
 
-class Span(NamedTuple):
-    """Offsets of a topic partition: of the oldest record kept, and after the newest."""
-
-    first: int
-    end: int
-
-
 class KafkaPast(Past):
     """The topics of a running fleet.
 
@@ -58,7 +52,7 @@ class KafkaPast(Past):
         self._shared: AIOKafkaConsumer | None = None
         self._counts: dict[str, int] = {}
         self._asked: set[TopicPartition] = set()
-        self._asking: asyncio.Task[dict[TopicPartition, Span]] | None = None
+        self._asking: asyncio.Task[dict[TopicPartition, OffsetBounds]] | None = None
         self._signs: Mapping[topics.QuietProcess, int] = {}
         self._signs_read_s = -SIGN_EVERY_S
 
@@ -100,27 +94,27 @@ class KafkaPast(Past):
     @asynccontextmanager
     async def _reading(
         self, topic: str, partition: int
-    ) -> AsyncIterator[tuple[AIOKafkaConsumer, TopicPartition, Span]]:
+    ) -> AsyncIterator[tuple[AIOKafkaConsumer, TopicPartition, OffsetBounds]]:
         part = TopicPartition(topic, partition)
         async with self._consumer(part) as consumer:
             yield consumer, part, await self._span(consumer, part)
 
-    async def _span(self, consumer: AIOKafkaConsumer, part: TopicPartition) -> Span:
+    async def _span(self, consumer: AIOKafkaConsumer, part: TopicPartition) -> OffsetBounds:
         """Return where a partition begins and ends now; those asked about at the same time are asked for at once."""
         if consumer is not self._shared:
             begin, end = await consumer.beginning_offsets([part]), await consumer.end_offsets([part])
-            return Span(begin[part], end[part])
+            return OffsetBounds(begin[part], end[part])
         if not self._asked or self._asking is None:
             self._asking = asyncio.create_task(self._ask(consumer))
         self._asked.add(part)
         # One of those who wait may be cancelled: the others still want the answer.
         return (await asyncio.shield(self._asking))[part]
 
-    async def _ask(self, consumer: AIOKafkaConsumer) -> dict[TopicPartition, Span]:
+    async def _ask(self, consumer: AIOKafkaConsumer) -> dict[TopicPartition, OffsetBounds]:
         await asyncio.sleep(0)  # other callers in this turn of the loop join
         asked, self._asked = list(self._asked), set()
         begin, end = await asyncio.gather(consumer.beginning_offsets(asked), consumer.end_offsets(asked))
-        return {part: Span(begin[part], end[part]) for part in asked}
+        return {part: OffsetBounds(begin[part], end[part]) for part in asked}
 
     # --- log and decisions ------------------------------------------------------------------------------------------
 
@@ -181,13 +175,11 @@ class KafkaPast(Past):
             return range(span.first, span.end)
 
     async def nearby(self, topic: str, partition: int, first: int) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
-        part = TopicPartition(TOPICS[topic], partition)
-        async with (
-            self._consumer(part) as consumer,
-            aclosing(kafkaclients.read_little(consumer, part, first, NEARBY)) as batches,
-        ):
-            async for batch in batches:
-                yield list(map(archived, batch))
+        async with self._reading(TOPICS[topic], partition) as (consumer, part, span):
+            found = kafkaclients.read_batches(consumer, part, max(span.first, first), span.end, NEARBY)
+            async with aclosing(found) as batches:
+                async for batch in batches:
+                    yield list(map(archived, batch))
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -233,7 +225,7 @@ class KafkaPast(Past):
         async with aclosing(self.records(DECISIONS, partition, guess)) as records:
             async for record in records:
                 try:
-                    return guess if seq_of(record.value) <= seq else 0
+                    return guess if links_of(record.value).seq <= seq else 0
                 except BAD_JSON:  # reading on from the first one gives the error
                     return 0
         return 0
@@ -264,10 +256,10 @@ class KafkaPast(Past):
                 below = kept.end if later is None else later.offset
             end = await self._first_row(consumer, part, span, below)
             found = NewestCheckpoint(partition, below, before_ms)
-            return restorable(partition, dict(await self._newest(consumer, part, Span(span.first, end), found)))
+            return restorable(partition, dict(await self._newest(consumer, part, OffsetBounds(span.first, end), found)))
 
     async def _newest(
-        self, consumer: AIOKafkaConsumer, part: TopicPartition, span: Span, found: NewestCheckpoint
+        self, consumer: AIOKafkaConsumer, part: TopicPartition, span: OffsetBounds, found: NewestCheckpoint
     ) -> Mapping[bytes, bytes]:
         """Read the changelog from its end backwards; rows that were written long ago are looked up where they are."""
         lists = kafkaclients.read_backwards(consumer, part, span.first, span.end, ROWS)
@@ -278,14 +270,14 @@ class KafkaPast(Past):
                 if found.own is None:
                     continue
                 if found.lacking and top > span.first and span.end - top > 2 * found.named + ROWS:
-                    await self._look_up(consumer, part, Span(span.first, top), found)
+                    await self._look_up(consumer, part, OffsetBounds(span.first, top), found)
                     break
                 if not found.lacking:
                     break
         return found.rows if found.own is not None else {}
 
     async def _look_up(
-        self, consumer: AIOKafkaConsumer, part: TopicPartition, span: Span, found: NewestCheckpoint
+        self, consumer: AIOKafkaConsumer, part: TopicPartition, span: OffsetBounds, found: NewestCheckpoint
     ) -> None:
         while found.lacking:
             written = max(found.lacking.values())
@@ -302,34 +294,23 @@ class KafkaPast(Past):
                         found.take(record.key, record.value)
                 return
 
-    async def _first_row(self, consumer: AIOKafkaConsumer, part: TopicPartition, span: Span, applied: int) -> int:
+    async def _first_row(
+        self, consumer: AIOKafkaConsumer, part: TopicPartition, span: OffsetBounds, applied: int
+    ) -> int:
         """Return where the rows begin that have applied a log offset: they are written in the order of the log."""
 
         async def before(offset: int) -> tuple[int, bool]:
             """The next record that holds a row, and whether that row has applied less."""
-            async with aclosing(self._read_one(consumer, part, offset, span.end)) as records:
-                async for record in records:
-                    return record.offset, applied_offset(record.value) < applied
+            async with aclosing(kafkaclients.read_batches(consumer, part, offset, span.end, 1)) as batches:
+                async for [record] in batches:
+                    if record.value:
+                        return record.offset, applied_offset(record.value) < applied
             return span.end, False
 
         return await _bisected(span, before)
 
-    async def _read_one(
-        self, consumer: AIOKafkaConsumer, part: TopicPartition, first: int, end: int
-    ) -> AsyncGenerator[ConsumerRecord, None]:
-        """Give the records of [first, end) that hold a row, one at a time: no more is decoded than is asked for."""
-        consumer.seek(part, first)
-        consumer.resume(part)
-        try:
-            while await consumer.position(part) < end:
-                for record in (await consumer.getmany(part, timeout_ms=1_000, max_records=1)).get(part, ()):
-                    if record.offset < end and record.value:
-                        yield record
-        finally:
-            consumer.pause(part)
-
     async def _oldest(
-        self, consumer: AIOKafkaConsumer, part: TopicPartition, span: Span, kept: int
+        self, consumer: AIOKafkaConsumer, part: TopicPartition, span: OffsetBounds, kept: int
     ) -> Mapping[bytes, bytes]:
         wanted = OldestCheckpoint(part.partition, kept - 1)
         async with aclosing(kafkaclients.read_range(consumer, part, span.first, span.end)) as records:
@@ -339,7 +320,7 @@ class KafkaPast(Past):
         return restorable(part.partition, wanted.rows)
 
 
-async def _bisected(span: Span, before: Callable[[int], Awaitable[tuple[int, bool]]]) -> int:
+async def _bisected(span: OffsetBounds, before: Callable[[int], Awaitable[tuple[int, bool]]]) -> int:
     """Return the first offset of a span at which `before` does not hold; it holds up to there and no further."""
     low, high = span
     while low < high:

@@ -50,7 +50,6 @@ class ReplayPool(Generic[T, R]):
         return self._shared[0], self._shared[1]
 
     async def run(self, tasks: Sequence[T]) -> AsyncIterator[R]:
-        """The results, as they come."""
         if self._jobs <= 1 or len(tasks) <= 1:
             with _counting(self._shared):
                 for task in tasks:

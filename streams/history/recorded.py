@@ -75,7 +75,6 @@ class Recorded:
 
     @property
     def hpa(self) -> HpaId:
-        """Whose decision it is."""
         head = self.head if self.full is None else self.full.head
         return HpaId(head.cluster, head.namespace, head.name)
 

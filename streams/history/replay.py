@@ -101,7 +101,6 @@ class RecordedDecisions:
         return self._ahead
 
     async def close(self) -> None:
-        """Let go of the source."""
         if self._iterator is not None:
             await self._iterator.aclose()
 

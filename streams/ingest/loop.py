@@ -224,7 +224,6 @@ class SourceWorker(ABC):
         return {tp: place.written for tp, place in (self._places or {}).items() if place.written > place.begin}
 
     async def commit(self, *, only_if_due: bool = False) -> None:
-        """Commit what is in the log."""
         await self.member.commit(only_if_due=only_if_due)
 
     # --- rebalance ----------------------------------------------------------------------------------------------------

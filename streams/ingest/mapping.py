@@ -111,7 +111,6 @@ class Mapping(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def all_rules(self) -> list[Rule]:
-        """The rules in force, in order."""
         return [*self.rules, *_default_rules()] if self.defaults else list(self.rules)
 
 

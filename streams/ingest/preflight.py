@@ -51,7 +51,6 @@ class IngestConfig(PartConfig):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """All topics that are read."""
         return (*PUBLIC_TOPICS, *(topic for topic in self.sample_topics if topic not in PUBLIC_TOPICS))
 
     @property

@@ -35,7 +35,6 @@ class Budgets(Struct, frozen=True):
 
     @property
     def is_set(self) -> bool:
-        """Whether there is any."""
         return bool(self.removal or self.removals or self.addition or self.additions)
 
     @property

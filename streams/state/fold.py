@@ -168,13 +168,11 @@ class EntryFold(Folding):
     # --- pods -------------------------------------------------------------------------------------------------------
 
     def pod_set(self, body: PodSet) -> None:
-        """A pod was created or changed."""
         if self.follows("pods", body.session):
             self.namespace.put_pod(body.pod)
             self.state.sees(self.namespace)
 
     def pod_deleted(self, body: PodDeleted) -> None:
-        """A pod is gone."""
         if self.follows("pods", body.session):
             self.namespace.drop_pod(body.name)
             self.state.sees(self.namespace)
@@ -210,7 +208,6 @@ class EntryFold(Folding):
     # --- scales and outcomes ----------------------------------------------------------------------------------------
 
     def scale_set(self, body: ScaleSet) -> None:
-        """A scale was read."""
         if not self.follows("scales", body.session):
             return
         target = target_key(body.target)
@@ -277,7 +274,6 @@ class EntryFold(Folding):
     # --- FleetHPAs --------------------------------------------------------------------------------------------------
 
     def report(self, body: FleetReport) -> None:
-        """A cluster reported to a FleetHPA."""
         hpa = self._live(body.name)
         if hpa is None or hpa.row.fleet is None:
             return
@@ -315,7 +311,6 @@ class EntryFold(Folding):
     # --- whole partition --------------------------------------------------------------------------------------------
 
     def settings(self, body: SettingsSet) -> None:
-        """Settings of a cluster were changed."""
         row, cluster = self.state.row, body.cluster
         after = dict(row.settings)
         take_settings(after, body)

@@ -212,7 +212,6 @@ def _is_live(hpa: Hpa) -> bool:
 
 
 def autoscaler_set(fold: Folding, body: AutoscalerSet) -> None:
-    """An HPA was created or changed."""
     if body.origin == "central" or fold.follows("autoscalers", body.session):
         _take_hpa(fold, body, fold.namespace.hpa_list.mark)
 
@@ -286,6 +285,7 @@ def _change_hpa(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
 
 def _register_nothing(fold: Folding, hpa: Hpa) -> None:
     """Register no selector: a new or deleted HPA takes no part in the overlap check until it reads its scale."""
+    fold.namespace.register(hpa.id.name, hpa.row.registered[1], "")
     hpa.register(fold.state.offset, "")
 
 
@@ -383,7 +383,7 @@ def _end_rivals(namespace: Namespace, is_whole: bool) -> None:
 
 def _release_rivals(namespace: Namespace, rivals: Iterable[dict[str, Any]]) -> None:
     less = sum([encoded_size(rival) for rival in rivals])
-    namespace.held.add(limits.ROW_RIVALS, FIRST_ROW, -less)
+    namespace.gives_back(limits.ROW_RIVALS, FIRST_ROW, less)
 
 
 def _remove_unlisted(fold: Folding, mark: str) -> None:

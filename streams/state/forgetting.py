@@ -13,13 +13,12 @@ from schemas.agents import agent_of_reports
 from streams.state.budget import ENTRIES_KEPT_MS
 from streams.state.foldhpas import Folding, forget_hpa
 from streams.state.guards import in_force
-from streams.state.held import answers_size, encoded_size
+from streams.state.held import answer_size, encoded_size
 from streams.state.hpastate import Hpa
 from streams.state.namespace import EXPIRY_SLOTS, Namespace
-from streams.state.namespacekeys import limit_of_arrival, row_of_answer, row_of_question, spread_over, stored_part
+from streams.state.namespacekeys import limit_of_arrival, row_of_answer, row_of_question, stored_part
 from streams.state.rates import REMEMBERED_MS
 from streams.state.rowcodec import namespace_row_key
-from streams.state.rows import QueryKey
 from streams.state.samples import State
 
 SWEEP_MS = 3_600_000
@@ -49,30 +48,19 @@ def _expire(namespace: Namespace) -> None:
     """Drop answers, samples and times of arrival that no later evaluation can read, as of this record."""
     oldest_ms = namespace.now_ms - REMEMBERED_MS
     for query, kept in list(namespace.answers.items()):
-        for part in {row.part for row in kept if row.time_ms < oldest_ms}:
-            _expire_part(namespace, query, part, oldest_ms)
+        old = [row for row in kept if row.time_ms < oldest_ms]
+        for row in old:
+            namespace.gives_back(limits.ROW_ANSWERS, row_of_answer(query, row.part), answer_size(row))
+        if len(old) == len(kept):
+            del namespace.answers[query]
+        elif old:
+            namespace.answers[query] = tuple([row for row in kept if row.time_ms >= oldest_ms])
     for key, samples in list(namespace.series.items()):
         for name in [name for name, sample in samples.items() if sample.time_ms < oldest_ms]:
-            namespace.touch_of(limits.ROW_SAMPLES, spread_over(name))
             namespace.drop_sample(key, name)
     for question in [key for key, arrival in namespace.arrivals.items() if arrival.started_ms < oldest_ms]:
-        limit, row = limit_of_arrival(question), row_of_question(question)
-        namespace.touch_of(limit, row)
         del namespace.arrivals[question]
-        namespace.held.add(limit, row, -encoded_size(question))
-
-
-def _expire_part(namespace: Namespace, query: QueryKey, part: int, oldest_ms: int) -> None:
-    """Drop what is too old of a part of the answers to a query."""
-    at = row_of_answer(query, part)
-    namespace.touch_of(limits.ROW_ANSWERS, at)
-    old = [row for row in namespace.answers[query] if row.part == part and row.time_ms < oldest_ms]
-    namespace.held.add(limits.ROW_ANSWERS, at, -answers_size(old))
-    kept = tuple([row for row in namespace.answers[query] if row not in old])
-    if kept:
-        namespace.answers[query] = kept
-    else:
-        del namespace.answers[query]
+        namespace.gives_back(limit_of_arrival(question), row_of_question(question), encoded_size(question))
 
 
 def forget(fold: Folding) -> None:

@@ -46,7 +46,6 @@ def _in_steps(size: int) -> int:
 
 
 def pod_size(pod: Pod) -> int:
-    """A pod's."""
     return _in_steps(encoded_size(pod))
 
 
@@ -73,7 +72,6 @@ def hpa_size(key: DirectoryKey, entry: DirectoryEntry) -> int:
 
 
 def scale_size(target: TargetName, row: ScaleRow) -> int:
-    """A scale's."""
     usual = (row.resource_version, row.session, row.manager, row.outcome_of, row.uid)
     texts = sum([_length(text) for text in (*target, row.selector, row.error or "")])
     return texts + sum([max(_length(text), _USUAL) for text in usual]) + 2 * _MARK

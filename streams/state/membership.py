@@ -31,7 +31,6 @@ class MatchingPods:
         self._rules = CURRENT
 
     def put(self, pod: PodRow) -> None:
-        """Add or replace a pod."""
         self.pods[pod.name] = pod
         self._list = None
 
@@ -74,7 +73,6 @@ class Membership:
         self._version = 0
 
     def put(self, pod: Pod) -> None:
-        """Add or replace a pod."""
         name, row = pod.name, pod_row(pod)
         known = self._pods.get(name)
         if known is None:

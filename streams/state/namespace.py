@@ -65,8 +65,6 @@ _EMPTY_MAP: Mapping[str, SampleRow] = {}
 
 
 class Namespace:
-    """One namespace of one cluster."""
-
     def __init__(self, cluster: str, name: str) -> None:
         self.cluster = cluster
         self.name = name
@@ -113,7 +111,7 @@ class Namespace:
         self.questions: dict[bytes, QueryKey] = {}
         """The JSON of a question (`log.question_in`) -> the query that it is, where that has been read."""
         self.registered: dict[str, Names[str]] = {}
-        """Selector -> HPAs for which the overlap check has known it at some time."""
+        """Selector -> HPAs for which the overlap check knows it."""
 
     # --- its parts ----------------------------------------------------------------------------------------------------
 
@@ -154,13 +152,19 @@ class Namespace:
         self.ignored[why] = self.ignored.get(why, 0) + 1
 
     def takes(self, limit: limits.Limit, row: int, name: str, more: int) -> bool:
-        """Count what is to be stored in a part that was touched; False: it is over a limit, which is noted."""
+        """Count what is to be stored; False: it is over a limit, which is noted."""
+        self.touch_of(limit, row)
         if self.held.has_room(limit, row, more, self.room):
             self.held.add(limit, row, more)
             return True
         over = limit if self.room.bytes > 0 else limits.CLUSTER_BYTES
         self.held.refuse(over, self.part_of(limit, row), name, self.now_ms)
         return False
+
+    def gives_back(self, limit: limits.Limit, row: int, size: int) -> None:
+        """Count what is removed."""
+        self.touch_of(limit, row)
+        self.held.add(limit, row, -size)
 
     # --- pods -------------------------------------------------------------------------------------------------------
 
@@ -185,8 +189,7 @@ class Namespace:
         row = spread_over(name)
         if name not in self.pods:
             return
-        self.touch_of(limits.ROW_PODS, row)
-        self.held.add(limits.ROW_PODS, row, -pod_size(self.pods[name].pod))
+        self.gives_back(limits.ROW_PODS, row, pod_size(self.pods[name].pod))
         del self.pods[name]
         self.membership.drop(name)
         for key in [key for key, samples in self.series.items() if name in samples]:
@@ -194,11 +197,11 @@ class Namespace:
                 self.drop_sample(key, name)
 
     def drop_sample(self, key: SeriesKey, name: str) -> None:
-        """Remove a pushed sample from a part that was touched."""
+        """Remove a pushed sample."""
         row = self.series[key].pop(name)
         if not self.series[key]:
             del self.series[key]
-        self.held.add(limits.ROW_SAMPLES, spread_over(name), -sample_size(key, name, row))
+        self.gives_back(limits.ROW_SAMPLES, spread_over(name), sample_size(key, name, row))
 
     def list_pods(self, chunk: PodList, place: str) -> None:
         """Apply a chunk of a full list at a place in the log; the last one removes the pods that no chunk named."""
@@ -224,7 +227,6 @@ class Namespace:
                 self.answers[query] = (row,)
             return
         at = row_of_answer(query, row.part)
-        self.touch_of(limits.ROW_ANSWERS, at)
         before = tuple([each for each in kept if each.part == row.part])
         after = with_part(before, row)
         more = answers_size(after) - answers_size(before)
@@ -247,7 +249,6 @@ class Namespace:
     def put_sample(self, key: SeriesKey, name: str, row: SampleRow) -> bool:
         """Replace a pushed sample; False: it is over a limit."""
         at = spread_over(name)
-        self.touch_of(limits.ROW_SAMPLES, at)
         old = self.series.get(key, _EMPTY_MAP).get(name)
         more = sample_size(key, name, row) - (0 if old is None else sample_size(key, name, old))
         if not self.takes(limits.ROW_SAMPLES, at, name, more):
@@ -263,7 +264,6 @@ class Namespace:
             self.arrivals[key] = arrival
             return
         row = row_of_question(key)
-        self.touch_of(limit, row)
         more = 0 if key in self.arrivals else encoded_size(key)
         if self.takes(limit, row, "/".join(key), more):
             self.arrivals[key] = arrival
@@ -301,7 +301,6 @@ class Namespace:
         return False
 
     def enter_hpa(self, key: DirectoryKey, entry: DirectoryEntry) -> None:
-        """Add an HPA to the directory."""
         self.touch()
         old = self.directory.get(key)
         if old is None or old.target != entry.target:
@@ -317,7 +316,6 @@ class Namespace:
             self.held.add(limits.ROW_HPAS, FIRST_ROW, -hpa_size(key, old), -old.own, -1)
 
     def leave_hpa(self, key: DirectoryKey) -> None:
-        """Remove an HPA from the directory."""
         if key in self.directory:
             self.touch()
             self.drivers = object()
@@ -339,23 +337,17 @@ class Namespace:
         self.by_target[target] = with_name(self.by_target.get(target, ()), key)
 
     def put_scale(self, target: TargetName, row: ScaleRow) -> None:
-        """Replace the observation of a scale."""
         at = row_of_question(target)
-        self.touch_of(limits.ROW_SCALES, at)
         old = self.scales.get(target)
         more = scale_size(target, row) - (0 if old is None else scale_size(target, old))
         if self.takes(limits.ROW_SCALES, at, "/".join(target), more):
             self.scales[target] = row
 
     def drop_scale(self, target: TargetName) -> None:
-        """Forget the observation of a scale."""
-        at = row_of_question(target)
-        self.touch_of(limits.ROW_SCALES, at)
-        self.held.add(limits.ROW_SCALES, at, -scale_size(target, self.scales.pop(target)))
+        self.gives_back(limits.ROW_SCALES, row_of_question(target), scale_size(target, self.scales.pop(target)))
 
     def put_command(self, name: str, command: tuple[Mode | None, dict[str, Pause]]) -> None:
         """Replace mode and pauses of an HPA or of the namespace; nothing of both: they are forgotten."""
-        self.touch()
         old, is_empty = self.commands.get(name), command == (None, {})
         size = 0 if is_empty else encoded_size((name, command))
         more = size - (0 if old is None else encoded_size((name, old)))
@@ -376,9 +368,15 @@ class Namespace:
         for key in after:
             self.watchers[key] = with_name(self.watchers.get(key, ()), hpa)
 
-    def register(self, selector: str, hpa: str) -> None:
-        """Note that the overlap check knows a selector of an HPA."""
-        self.registered[selector] = with_name(self.registered.get(selector, ()), hpa)
+    def register(self, hpa: str, before: str, after: str) -> None:
+        """Note which selector of an HPA the overlap check knows from now on, and knew before (empty: none)."""
+        if before != after and before:
+            names = without_name(self.registered.get(before, ()), hpa)
+            self.registered[before] = names
+            if not names:
+                del self.registered[before]
+        if before != after and after:
+            self.registered[after] = with_name(self.registered.get(after, ()), hpa)
 
     def tidy(self) -> None:
         """Drop what was derived from the rest and is not used, at a checkpoint: it must not change a decision."""

@@ -189,5 +189,5 @@ def _is_registered(state: State, namespace: Namespace, hpa: Hpa, name: str, sele
 
 def register(state: State, namespace: Namespace, hpa: Hpa, selector: str) -> None:
     """Register a target's selector, which is well-formed, for the overlap check."""
+    namespace.register(hpa.id.name, hpa.row.registered[1], selector)
     hpa.register(state.offset, selector, state.row.restart_offset)
-    namespace.register(selector, hpa.id.name)

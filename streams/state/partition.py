@@ -84,7 +84,6 @@ class Partition:
 
     @property
     def number(self) -> int:
-        """Partition of the log."""
         return self.state.row.number
 
     @property
@@ -109,7 +108,6 @@ class Partition:
 
     @property
     def engine(self) -> int:
-        """The engine that is in force."""
         return self.state.row.engine
 
     @property
@@ -261,7 +259,7 @@ class Partition:
         for key in sorted(self.state.namespaces):
             namespace = self.state.namespaces[key]
             if namespace.dirty:
-                self.state.tidy(namespace)
+                namespace.tidy()
                 yield from self._rows_of(namespace)
 
     def _rows_of(self, namespace: Namespace) -> Iterator[tuple[bytes, bytes]]:

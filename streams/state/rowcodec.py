@@ -280,7 +280,6 @@ _INDEX = msgspec.msgpack.Decoder(IndexRow)
 
 
 def hpa_key(partition: int, hpa: HpaId) -> bytes:
-    """Key of an HPA's row."""
     return f"{partition}|h/{hpa}".encode()
 
 
@@ -295,7 +294,6 @@ def index_key(partition: int, pieces: int, piece: int) -> bytes:
 
 
 def partition_key(partition: int) -> bytes:
-    """Key of the partition's own row."""
     return f"{partition}|p".encode()
 
 
@@ -332,7 +330,6 @@ def row_kind(key: bytes) -> tuple[str, str]:
 
 
 def hpa_of_key(rest: str) -> HpaId:
-    """Identity in an HPA row's key."""
     return parse_hpa_id(rest)
 
 

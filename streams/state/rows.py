@@ -176,7 +176,6 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
 
     @property
     def id(self) -> HpaId:
-        """Identity."""
         return HpaId(self.cluster, self.namespace, self.name)
 
     @property

@@ -340,21 +340,5 @@ class State:
         namespace = self.namespace(name.cluster, name.namespace)
         if selector := hpa.row.registered[1]:
             namespace.membership.track(selector)
-            namespace.register(selector, name.name)
+            namespace.register(name.name, "", selector)
         self.refresh(hpa)
-
-    def tidy(self, namespace: Namespace) -> None:
-        """Drop what was derived from the rest and is not used, before the namespace is stored."""
-        for selector, names in list(namespace.registered.items()):
-            if len(namespace.registered) <= len(namespace.scales) + 8:
-                break
-            known = tuple([name for name in names if self._has_registered(namespace, name, selector)])
-            if known:
-                namespace.registered[selector] = known
-            else:
-                del namespace.registered[selector]
-        namespace.tidy()
-
-    def _has_registered(self, namespace: Namespace, name: str, selector: str) -> bool:
-        hpa = self.hpas.get(HpaId(namespace.cluster, namespace.name, name))
-        return hpa is not None and hpa.row.registered[1] == selector

@@ -85,10 +85,6 @@ class SpecJudge(Struct, frozen=True):
         """Whether a spec spares at least half of the overload."""
         return own.overload_share <= was.overload_share * RELIEF and own.overload <= was.overload * RELIEF
 
-    def is_dearer(self, tried: TriedSpec) -> bool:
-        """Whether it costs more than the deployed spec."""
-        return tried.plain.replica_hours > self.base.plain.replica_hours
-
     def is_relief(self, tried: TriedSpec) -> bool:
         """Whether it may be proposed for safety though it may cost more: not without limit."""
         own, was = tried.plain, self.base.plain
@@ -135,8 +131,6 @@ DEFAULT_TARGETS = (50.0, 60.0, 70.0, 80.0)
 
 
 class SpecSearch:
-    """A search for one HPA."""
-
     def __init__(self, world: TunedPast, objective: Objective, within: Within) -> None:
         self.world, self.objective = world, objective
         self.variants = Variants(world, objective, within)
@@ -335,7 +329,7 @@ def tune(
 
 def _fault(judge: SpecJudge, tried: TriedSpec, own: _Evidence, deployed: _Evidence) -> str:
     """Why a finalist is not proposed, after the closed loop; empty: it is."""
-    dearer = judge.is_dearer(tried)
+    dearer = tried.plain.replica_hours > judge.base.plain.replica_hours
     if not judge.holds(own.first, deployed.first, dearer=dearer):
         return "what the search found did not hold in the closed loop on the part that it was chosen on"
     if not judge.holds(own.rest, deployed.rest, dearer=dearer):

@@ -34,7 +34,9 @@ class Consumer:
     def pause(self, _: TopicPartition) -> None:
         self.is_paused = True
 
-    async def getmany(self, *_: TopicPartition, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
+    async def getmany(
+        self, *_: TopicPartition, timeout_ms: int, max_records: int | None
+    ) -> dict[TopicPartition, list[Any]]:
         self._sizes = [*self._sizes[1:], self._sizes[0]]
         found = [Kept(offset) for offset in self._offsets if offset >= self._position][: self._sizes[0]]
         self._position = found[-1].offset + 1 if found else self._position + (0 if self._sizes[0] == 0 else 1)
