@@ -107,7 +107,7 @@ class Fleet:
     def lose(self, name: str, kept: int) -> None:
         """Lose the state of a partition and its log but for the spec and the newest `kept` records, and rebuild it."""
         log, first = self.logs[name], self.applied_at[name]
-        tail = Tail(TailHead(log.partition.seq, ""), 0, frozenset())
+        tail = Tail(TailHead(log.partition.seq, ""), frozenset())
         log.partition = Partition.empty(log.partition.number)
         rest = log.records[max(first + 1, len(log.records) - kept) :]
         log.partition.apply(len(log.records) - len(rest) - 1, *log.records[first][1:])

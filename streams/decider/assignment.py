@@ -11,11 +11,11 @@ from runtime.log import without_cycle_search
 from runtime.process import PartConfig
 from schemas.connection import KafkaSettings
 from schemas.kubernetes.gotimes import rfc3339_seconds
-from streams.decider.owned import OwnedPartition, decisions_offset_of, split_rows, written_rows
+from streams.decider.owned import OwnedPartition
 from streams.decider.tail import Exit, Fence, LastRecord, StandingError, TailHead, TailReader, die
 from streams.state.ledger import StateError
 from streams.state.partition import Partition
-from streams.state.rowcodec import applied_offset, partition_key, row_partition, rows_by_partition
+from streams.state.rowcodec import row_partition, rows_by_partition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,13 +87,12 @@ class Assignment:
         self._fence.start()
         await self._close_reader()
         wanted = sorted(numbers)
-        rows = {number: split_rows(found) for number, found in rows_by_partition(self._rows(), wanted).items()}
-        offsets = {number: decisions_offset_of(own) for number, (_, own) in rows.items()}
+        rows = rows_by_partition(self._rows(), wanted)
         self._reader = reader = TailReader(self._config.kafka)
-        applied = {n: applied_offset(own) for n in wanted if (own := rows[n][0].get(partition_key(n))) is not None}
-        await reader.start(wanted, offsets, applied)
-        with without_cycle_search():
-            owned = {number: await self._restore(reader, number, rows[number][0], offsets[number]) for number in wanted}
+        with without_cycle_search():  # seconds with thousands of HPAs; the loop turns
+            partitions = [await asyncio.to_thread(restored, number, rows[number]) for number in wanted]
+        await reader.start(partitions)
+        owned = {each.number: await self._owned(reader, each, empty=not rows[each.number]) for each in partitions}
         if epoch != self.epoch:
             return None
         self._loaded = (epoch, owned)
@@ -130,7 +129,8 @@ class Assignment:
     async def _put_rows_back(self) -> None:
         rows = self._rows()
         for owned in list(self.owned.values()):
-            rows.update(written_rows(owned))
+            if owned.partition.applied_offset >= 0:
+                rows.update(owned.partition.rows())
             await asyncio.sleep(0)  # thousands of HPAs take a while; the loop turns
 
     def check_partitions(self) -> None:
@@ -171,18 +171,15 @@ class Assignment:
             with contextlib.suppress(asyncio.CancelledError):
                 await reader.stop()
 
-    async def _restore(
-        self, reader: TailReader, number: int, rows: Mapping[bytes, bytes], decisions_offset: int
-    ) -> OwnedPartition:
-        partition = await asyncio.to_thread(restored, number, rows)  # seconds with thousands of HPAs; the loop turns
-        check_log(partition, reader.log[number], empty=not rows)
-        check_same_log(partition, reader.applied.get(number))
-        standing = reader.standing(number, TailHead(partition.seq, partition.prev))
+    async def _owned(self, reader: TailReader, partition: Partition, *, empty: bool) -> OwnedPartition:
+        check_log(partition, reader.log[partition.number], empty=empty)
+        check_same_log(partition, reader.applied.get(partition.number))
+        standing = reader.standing(partition.number, TailHead(partition.seq, partition.prev))
         try:
             await standing.at(-1)  # a short tail is read whole here, a long one as the fold reaches it
         except StandingError as error:
             die(Exit.SOFTWARE, str(error))
-        return OwnedPartition(partition, standing, decisions_offset)
+        return OwnedPartition(partition, standing)
 
 
 def check_log(partition: Partition, log: OffsetBounds, *, empty: bool) -> None:

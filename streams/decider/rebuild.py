@@ -24,7 +24,6 @@ from schemas.topics import CHANGELOG, DECISIONS, LOG
 from streams.archive.segments import ArchiveError
 from streams.decider.assignment import DeciderConfig
 from streams.decider.crashonly import StartError
-from streams.decider.owned import own_row
 from streams.decider.tail import Exit, TailHead
 from streams.history.archivepast import ArchivePast
 from streams.history.past import LogGoneError, Past
@@ -73,22 +72,22 @@ def check_reach(past: Past, number: int, state: ArchivedState, log: OffsetBounds
         )
 
 
-async def decision_offset(
+async def check_decision(
     consumer: AIOKafkaConsumer, tp: TopicPartition, bounds: OffsetBounds, past: Past, state: ArchivedState
-) -> int:
-    """The offset of the decision that the state follows from.
+) -> None:
+    """Check that the decisions topic has the decision that the state follows from.
 
     Raises StartError: there is another decision in its place, or none: the archive is not of this log.
     """
     number, head = tp.partition, state.head
     if not head.seq:
-        return bounds.first
+        return
     first = max(bounds.first, await past.first_decision(number, head.seq))
     async with aclosing(read_range(consumer, tp, first, bounds.end)) as records:
         async for record in records:
             if links_of(record.value).seq == head.seq:
                 if hashlib.sha256(record.value).hexdigest() == head.digest:
-                    return int(record.offset)
+                    return
                 raise _unfit(
                     past,
                     number,
@@ -113,13 +112,12 @@ AFTERWARDS = (
 
 
 class Tail(NamedTuple):
-    """The end of a decisions partition: the newest decision, its offset, and the ids of it and those before it.
+    """The end of a decisions partition: the newest decision, and the ids of it and those before it.
 
     `log_offset`: of the log record that the newest decision follows from; -1 if there is no decision.
     """
 
     newest: TailHead
-    offset: int
     ids: frozenset[str]
     log_offset: int = -1
 
@@ -183,9 +181,8 @@ async def _from_archive(
     with _archive_faults():
         state = await archived_state(source, number, upto)
         check_reach(source, number, state, kept, tail.newest)
-        offset = await decision_offset(consumer, decisions_tp, bounds[decisions_tp], source, state)
-    rows = [own_row(number, state.applied_offset, offset), *state.rows.items()]
-    await _write(number, rows, producer)
+        await check_decision(consumer, decisions_tp, bounds[decisions_tp], source, state)
+    await _write(number, state.rows.items(), producer)
     log.info("log partition %d: state up to offset %d from %s", number, state.applied_offset, source.name)
 
 
@@ -213,8 +210,7 @@ async def _rebuild(
     tail = await _read_tail(consumer, decisions_tp, bounds[decisions_tp])
     tail = tail._replace(newest=head_after(tail.newest, bounds[decisions_tp]))
     continue_chain(partition, tail)
-    rows = [own_row(number, partition.applied_offset, tail.offset), *partition.checkpoint()]
-    await _write(number, rows, producer)
+    await _write(number, partition.checkpoint(), producer)
     log.info("log partition %d: rebuilt from offset %d, restart at %d", number, first, restart_at)
 
 
@@ -254,11 +250,11 @@ async def _mark_restart(number: int, first: int, producer: AIOKafkaProducer) -> 
 
 
 async def _read_tail(consumer: AIOKafkaConsumer, tp: TopicPartition, bounds: OffsetBounds) -> Tail:
-    newest, offset, log_offset, ids = TailHead(0, ""), bounds.first, -1, set()
+    newest, log_offset, ids = TailHead(0, ""), -1, set()
     async for record in read_range(consumer, tp, max(bounds.first, bounds.end - TAIL_RECORDS), bounds.end):
         links = links_of(record.value)
         ids.add(links.id)
         if links.seq > newest.seq:
-            newest, offset = TailHead(links.seq, hashlib.sha256(record.value).hexdigest()), record.offset
+            newest = TailHead(links.seq, hashlib.sha256(record.value).hexdigest())
             log_offset = log_offset_of(links.id)
-    return Tail(newest, offset, frozenset(ids), log_offset)
+    return Tail(newest, frozenset(ids), log_offset)

@@ -37,7 +37,7 @@ class BatchWriter:
         self._held = 0
         self._largest = (0, "")
         """Bytes and name of the largest record of the open batch."""
-        self._sent: list[tuple[int, tuple[int, str], asyncio.Future[Any]]] = []
+        self._sent: list[tuple[tuple[int, str], asyncio.Future[Any]]] = []
         self.queued = 0
         """Records that were handed to the driver."""
 
@@ -67,25 +67,24 @@ class BatchWriter:
             lambda: self._producer.send_batch(batch, self._topic, partition=self._partition),
             f"room for a batch of {self._topic}",
         )
-        self._sent.append((held, largest, future))
+        self._sent.append((largest, future))
         self.queued += held
 
-    async def written(self) -> int | None:
-        """Wait until the brokers have all that was queued; give the offset of the last record, None without one.
+    async def written(self) -> None:
+        """Wait until the brokers have all that was queued.
 
         Raises KafkaError: something was not written. Raises RecordTooLargeError: the topic takes no record of such a
         size.
         """
         try:
-            placed = await asyncio.gather(*(future for _, _, future in self._sent))
+            await asyncio.gather(*(future for _, future in self._sent))
         except MessageSizeTooLargeError as error:
-            ended = ((largest, future) for _, largest, future in self._sent if future.done())
+            ended = ((largest, future) for largest, future in self._sent if future.done())
             size, name = next(largest for largest, future in ended if future.exception() is error)
             raise RecordTooLargeError(
                 f"{self._topic} partition {self._partition} does not take the record of {name}: {size:,} bytes. A "
                 f"restart does not help: raise max.message.bytes of {self._topic}, see docs/operations.md"
             ) from error
-        return placed[-1].offset + self._sent[-1][0] - 1 if placed else None
 
 
 def _name(key: bytes | None, headers: Headers) -> str:
@@ -94,9 +93,9 @@ def _name(key: bytes | None, headers: Headers) -> str:
     return (subject or key or b"no key").decode(errors="replace")
 
 
-async def write_all(writer: BatchWriter, records: Iterable[tuple[bytes, bytes | None, Headers]]) -> int | None:
-    """Write records (value, key, headers) and wait for the brokers; give the offset of the last one."""
+async def write_all(writer: BatchWriter, records: Iterable[tuple[bytes, bytes | None, Headers]]) -> None:
+    """Write records (value, key, headers) and wait for the brokers."""
     for value, key, headers in records:
         await writer.add(value, key, headers)
     await writer.flush()
-    return await writer.written()
+    await writer.written()

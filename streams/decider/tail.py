@@ -24,6 +24,7 @@ from runtime.log import clean_lines
 from schemas.connection import KafkaSettings
 from schemas.decisions import REMEMBERED, Links, links_of, log_offset_of
 from schemas.topics import DECISIONS, LOG
+from streams.state.partition import Partition
 
 log = logging.getLogger("fleethpa.decider")
 
@@ -232,21 +233,21 @@ class TailReader:
         self.applied: dict[int, LastRecord] = {}
         """The record of the log up to which the state of a partition goes, where the log still has it."""
 
-    async def start(self, numbers: Iterable[int], from_offsets: Mapping[int, int], applied: Mapping[int, int]) -> None:
-        """Connect, and begin to read the decisions from these offsets, or from the first that is left.
+    async def start(self, restored: Iterable[Partition]) -> None:
+        """Connect, read the records of the log up to which the states go, where the log still has them, and begin to
+        read the decisions that the states follow from.
 
-        `applied`: the log offsets up to which the states go; the records there are read, where the log still has them.
+        Numbers have no gaps and copies only add records: decision number n is at offset n - 1 or later.
         """
         await self._consumer.start()
-        wanted = list(numbers)
-        self.log = await self._bounds(LOG, wanted)
-        for number, offset in applied.items():
+        states = {each.number: (each.applied_offset, max(0, each.seq - 1)) for each in restored}
+        self.log = await self._bounds(LOG, states)
+        for number, (offset, _) in states.items():
             if self.log[number].first <= offset < self.log[number].end:
                 self.applied[number] = await self._read_log(number, offset)
-        decisions = await self._bounds(DECISIONS, wanted)
         self._decisions = {
-            number: OffsetBounds(min(max(from_offsets[number], first), end), end)
-            for number, (first, end) in decisions.items()
+            number: OffsetBounds(min(max(states[number][1], first), end), end)
+            for number, (first, end) in (await self._bounds(DECISIONS, states)).items()
         }
         # Only what has something to read, all at once: an idle partition would hold up each fetch of the others.
         unread = {

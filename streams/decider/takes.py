@@ -118,6 +118,4 @@ class Takes:
         owned = pending[0][0]
         writer = BatchWriter(self._producer(), DECISIONS, owned.number)
         records = ((decision.value, decision.key.encode(), decision.headers) for _, decision in pending)
-        last = await write_all(writer, records)
-        if last is not None:
-            owned.decisions_offset = last
+        await write_all(writer, records)

@@ -236,7 +236,7 @@ def rebuilt(number: int, log: Sequence[ConsumerRecord], decided: Sequence[bytes]
     partition = Partition.empty(number)
     apply(partition, log)
     newest = TailHead(len(decided), hashlib.sha256(decided[-1]).hexdigest() if decided else "")
-    continue_chain(partition, Tail(newest, 0, frozenset(orjson.loads(value)["id"] for value in decided)))
+    continue_chain(partition, Tail(newest, frozenset(orjson.loads(value)["id"] for value in decided)))
     return Partition.restore(number, dict(partition.checkpoint()))
 
 

@@ -13,7 +13,7 @@ from runtime.kafkaclients import OffsetBounds
 from schemas.connection import KafkaSettings
 from streams.decider import assignment
 from streams.decider.assignment import DeciderConfig
-from streams.decider.owned import OwnedPartition, own_row
+from streams.decider.owned import OwnedPartition
 from streams.decider.tail import Exit, Fence, LastRecord, RecordedTail, TailHead, TailReader
 from streams.state.partition import Partition
 from tests.generated_log import Fleet, partition_log
@@ -28,18 +28,14 @@ class SlowReader(TailReader):
         self.go_on = asyncio.Event()
         self.stops = 0
         self._standing = []
+        self.log = dict.fromkeys(range(3), OffsetBounds(0, 0))
+        self.applied = {}
 
-    async def start(self, numbers: Iterable[int], from_offsets: Mapping[int, int], applied: Mapping[int, int]) -> None:
+    async def start(self, restored: Iterable[Partition]) -> None:
         await self.go_on.wait()
 
     async def stop(self) -> None:
         self.stops += 1
-
-    def log_bounds(self, number: int) -> OffsetBounds:
-        return OffsetBounds(0, 0)
-
-    def applied_record(self, number: int) -> LastRecord | None:
-        return None
 
     def standing(self, number: int, recovered: TailHead) -> RecordedTail:
         async def nothing() -> list[Any]:
@@ -75,7 +71,7 @@ def stored_rows(number: int) -> dict[bytes, bytes]:
     partition = Partition.empty(number)
     for record in partition_log(Fleet(hpas=3, namespaces=2, minutes=1))[:LOG_RECORDS]:
         partition.apply(*record)
-    return dict([*partition.checkpoint(), own_row(number, partition.applied_offset, 0)])
+    return dict(partition.checkpoint())
 
 
 async def nothing_to_write(_: Iterable[OwnedPartition]) -> None:
@@ -88,9 +84,7 @@ class PromptReader(SlowReader):
     def __init__(self) -> None:
         super().__init__()
         self.go_on.set()
-
-    def log_bounds(self, number: int) -> OffsetBounds:
-        return OffsetBounds(0, LOG_RECORDS)
+        self.log = dict.fromkeys(range(3), OffsetBounds(0, LOG_RECORDS))
 
 
 async def test_rows_of_owned_partitions_are_not_held_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,8 +172,9 @@ async def test_the_record_that_the_state_goes_up_to_is_compared_with_the_log(
     found = LastRecord(record[1], sha256(b"another" if cut else record[2]).digest())
 
     class GrownReader(PromptReader):
-        def applied_record(self, number: int) -> LastRecord | None:
-            return found
+        def __init__(self) -> None:
+            super().__init__()
+            self.applied = {1: found}
 
     monkeypatch.setattr(assignment, "TailReader", lambda *_: GrownReader())
     monkeypatch.setattr(assignment, "die", die)

@@ -211,7 +211,7 @@ def test_evaluations_on_the_fast_path_are_counted_and_a_difference_is_logged(
     monkeypatch.setattr(memo, "RAISES", False)
     monkeypatch.setattr(memo, "CHECK_EVERY", 3)
     partition, metrics = Partition.empty(0), Metrics()
-    owned = OwnedPartition(partition, cast(Any, None), 0)
+    owned = OwnedPartition(partition, cast(Any, None))
     while not partition.state.fast.checked:
         partition.state.fast.takes()
     partition.state.fast.differs("HPA c/n/web: status")

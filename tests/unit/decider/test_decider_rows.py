@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from streams.decider import recordbatches
 from streams.decider.app import RowStore, StateTable
-from streams.decider.owned import OwnedPartition, decisions_offset_of, own_row, split_rows, write_checkpoint
+from streams.decider.owned import OwnedPartition, write_checkpoint
 from streams.decider.recordbatches import BatchWriter
 from streams.state.rowcodec import applied_offset, applied_prefix, merge_row, rows_by_partition
 from tests.kafka.chaos import armed
@@ -122,24 +122,24 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def owned_partition() -> OwnedPartition:
-    return OwnedPartition(cast(Any, FakePartition()), cast(Any, None), decisions_offset=17)
+    return OwnedPartition(cast(Any, FakePartition()), cast(Any, None))
 
 
 async def write(producer: FakeProducer, ours: Callable[[], bool] = lambda: True) -> int:
     return await write_checkpoint(owned_partition(), producer=producer, topic="c", still_ours=ours)
 
 
-async def test_a_checkpoint_writes_its_own_row_then_those_of_the_core_in_order() -> None:
+async def test_a_checkpoint_writes_the_cores_rows_in_order() -> None:
     producer = FakeProducer()
     await write(producer)
-    assert producer.sent == [("c", key, 2) for key in (b"2|d", b"2|h/c/n/a", b"2|n/c/n#0", b"2|p")]
+    assert producer.sent == [("c", key, 2) for key in (b"2|h/c/n/a", b"2|n/c/n#0", b"2|p")]
 
 
 async def test_a_checkpoint_of_a_partition_that_was_lost_meanwhile_stops_at_a_prefix() -> None:
     ours = [True]
     producer = FakeProducer(after=lambda sent: ours.__setitem__(0, sent < 2))
     await write(producer, ours=lambda: ours[0])
-    assert [key for _, key, _ in producer.sent] == [b"2|d", b"2|h/c/n/a"]
+    assert [key for _, key, _ in producer.sent] == [b"2|h/c/n/a", b"2|n/c/n#0"]
 
 
 async def test_a_crash_in_a_checkpoint_comes_after_the_named_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,15 +155,7 @@ async def test_a_crash_in_a_checkpoint_comes_after_the_named_row(monkeypatch: py
     producer = FakeProducer()
     with pytest.raises(CrashedError):
         await write(producer)
-    assert [key for _, key, _ in producer.sent] == [b"2|d", b"2|h/c/n/a"]
-
-
-def test_the_own_row_says_where_to_read_decisions_from_and_is_not_the_cores() -> None:
-    key, value = own_row(2, 41, 17)
-    core, own = split_rows({key: value, b"2|p": b"x", b"2|h/d": b"y"})
-    assert core == {b"2|p": b"x", b"2|h/d": b"y"}
-    assert decisions_offset_of(own) == 17
-    assert decisions_offset_of({}) == 0
+    assert [key for _, key, _ in producer.sent] == [b"2|h/c/n/a", b"2|n/c/n#0"]
 
 
 def test_an_armed_step_is_due_once_at_its_turn() -> None:

@@ -58,7 +58,7 @@ class FakePartition:
 
 
 def partition(applied_offset: int = 9) -> OwnedPartition:
-    return OwnedPartition(cast(Any, FakePartition(applied_offset)), cast(Any, FakeStanding()), decisions_offset=0)
+    return OwnedPartition(cast(Any, FakePartition(applied_offset)), cast(Any, FakeStanding()))
 
 
 def record(offset: int, timestamp_ms: int = 1_000) -> Any:

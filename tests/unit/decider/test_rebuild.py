@@ -28,7 +28,7 @@ def pending_partition() -> tuple[Partition, list[str]]:
 
 def test_a_write_is_waited_for_only_where_the_decision_that_wants_it_stands() -> None:
     partition, (standing, *lost) = pending_partition()
-    continue_chain(partition, Tail(NEWEST, 3, frozenset({standing})))
+    continue_chain(partition, Tail(NEWEST, frozenset({standing})))
     restored = Partition.restore(0, dict(partition.checkpoint()))
     left = [hpa.row.pending.decision for hpa in restored.state.hpas.values() if hpa.row.pending]
     assert left == [standing]
