@@ -174,6 +174,9 @@ def clusters_of(kubeconfig: str, contexts: tuple[str, ...] = ()) -> list[Cluster
     return [ClusterConfig(name, kubeconfig, name) for name in chosen]
 
 
+_KIND = "Config"
+
+
 def _kubeconfig(path: str) -> dict[str, Any]:
     try:
         document = parse_yaml(Path(path).expanduser().read_text(encoding="utf-8"))
@@ -181,6 +184,9 @@ def _kubeconfig(path: str) -> dict[str, Any]:
         raise ConfigError(f"kubeconfig {path} cannot be read: {error}") from error
     if not isinstance(document, dict):
         raise ConfigError(f"kubeconfig {path} is not a mapping")
+    if (kind := document.get("kind", _KIND)) != _KIND:
+        # Without contexts it would name no cluster, and a process would run and do nothing.
+        raise ConfigError(f"kubeconfig {path}: its kind is {kind}, that of a kubeconfig is {_KIND}")
     contexts = document.get("contexts") or []
     if not isinstance(contexts, list) or not all(map(_has_name, contexts)):
         raise ConfigError(f"kubeconfig {path}: `contexts` must be a list of contexts, each with a name")

@@ -67,3 +67,10 @@ def test_contexts_of_another_shape_are_an_error_of_the_kubeconfig(contexts: str,
     file.write_text(f"contexts: {contexts}")
     with pytest.raises(ConfigError, match=r"given\.yaml: `contexts` must be a list"):
         clusters_of(str(file))
+
+
+def test_a_manifest_that_is_given_as_kubeconfig_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "web.yaml"
+    file.write_text("{apiVersion: apps/v1, kind: Deployment}")
+    with pytest.raises(ConfigError, match=r"web\.yaml: its kind is Deployment, that of a kubeconfig is Config"):
+        clusters_of(str(file))
