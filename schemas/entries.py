@@ -118,22 +118,30 @@ class Outcome(EntryBody, frozen=True, kw_only=True):
     attempts: int = 0
 
 
-class FleetReport(EntryBody, frozen=True, kw_only=True, tag="report"):
-    """What one cluster (`member`) reports to FleetHPA `name` of the record's namespace, once per evaluation there.
+class FleetReportItem(Struct, array_like=True, frozen=True, gc=False):
+    """What an HPA in a cluster reports to its FleetHPA `name`, once per evaluation at its own time.
 
     `revision`: of the spec that the cluster has. `obeys`: number of the allotment that it obeys (0: none).
-    `replicas`, `most`: what it has at least and at most, by its scale or a write in flight. `at`: log time of its
-    partition (ms). `part`: JSON of what its pods and metrics contribute (`streams.hpa.parts.PartObservation`).
+    `replicas`, `most`: what it has at least and at most, by its scale or a write in flight. `part`: JSON of what its
+    pods and metrics contribute (`streams.hpa.parts.PartObservation`).
     """
 
     name: str
-    member: str
     revision: TimeMs
     obeys: Count
     replicas: Count
     most: Count
-    at: TimeMs
     part: str
+
+
+class FleetReport(EntryBody, frozen=True, kw_only=True, tag="report"):
+    """What one cluster (`member`) reports to FleetHPAs of the record's namespace at `at` (log time of its partition,
+    ms): an item for each of them.
+    """
+
+    member: str
+    at: TimeMs
+    items: list[FleetReportItem]
 
 
 class FleetAllotment(EntryBody, frozen=True, kw_only=True, tag="allotment"):

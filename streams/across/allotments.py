@@ -18,14 +18,14 @@ _FORMER = -1
 """Number of what a member may have under a former spec: a report under the present one takes its place."""
 
 
-class Allotment(Struct, frozen=True):
+class Allotment(Struct, array_like=True, frozen=True, gc=False):
     """The share of a member."""
 
     number: int
     replicas: int
 
 
-class MemberReport(Struct, frozen=True):
+class MemberReport(Struct, array_like=True, frozen=True, gc=False):
     """What a member had at least (`replicas`) and at most (`most`), by its scale or a write in flight, when it obeyed
     number `obeys`. `has_ended`: the time of that allotment was over, where allotments end.
     """
@@ -36,7 +36,7 @@ class MemberReport(Struct, frozen=True):
     has_ended: bool = False
 
 
-class Account(Struct, frozen=True):
+class Account(Struct, array_like=True, frozen=True, gc=False):
     """What the parent knows of one member: its newest report (None: it has not reported yet), and the allotments from
     the reported number on, oldest first.
 

@@ -17,7 +17,7 @@ RETRY_MS: Final = 600_000
 NO_CAP: Final = -1
 
 
-class MemberRoom(Struct, frozen=True):
+class MemberRoom(Struct, array_like=True, frozen=True, gc=False):
     """What is known of the room in a member.
 
     `waits_since_ms`: since when each report has shown pods that wait for a node (0: the newest shows none). `cap`: the

@@ -7,7 +7,7 @@ Source: upstream `groupPods` (v1.37.1: a Succeeded pod is not ignored).
 
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from streams.hpa.autoscaler import ControllerSettings
 from streams.hpa.gofloat import MAX_INT64, trunc_div, wrap64
@@ -23,7 +23,7 @@ NO_PODS_ERROR = "no pods returned by selector while calculating replica count"
 NO_SAMPLES_ERROR = "did not receive metrics for targeted pods (pods might be unready)"
 
 
-class Groups(Struct, frozen=True, gc=False, tag=True):
+class Groups(Struct, array_like=True, frozen=True, gc=False, tag=True):
     """Counts and sums of the groups, each pod being in one. Requests are 0 where no request table was given."""
 
     ready: int
@@ -84,21 +84,24 @@ def join(parts: Sequence[Groups]) -> Groups:
     """Add up the groups of the parts of a target, as if one controller had grouped all pods."""
     if len(parts) == 1:
         return parts[0]
+    columns = zip(*map(structs.astuple, parts), strict=True)
+    ready, ready_milli, ready_request, missing, missing_request, unready, unready_request, *others = columns
+    ignored, strays, kept_milli, errors, fallback, oldest, newest = others
     return Groups(
-        ready=sum([each.ready for each in parts]),
-        ready_milli=sum([each.ready_milli for each in parts]),
-        ready_request=sum([each.ready_request for each in parts]),
-        missing=sum([each.missing for each in parts]),
-        missing_request=sum([each.missing_request for each in parts]),
-        unready=sum([each.unready for each in parts]),
-        unready_request=sum([each.unready_request for each in parts]),
-        ignored=sum([each.ignored for each in parts]),
-        strays=sum([each.strays for each in parts]),
-        kept_milli=sum([each.kept_milli for each in parts]),
-        oldest_ms=min((each.oldest_ms for each in parts if each.oldest_ms is not None), default=None),
-        newest_ms=max((each.newest_ms for each in parts if each.newest_ms is not None), default=None),
-        missing_fallback=sum([each.missing_fallback for each in parts]),
-        request_error=min((each.request_error for each in parts if each.request_error), key=_order, default=""),
+        ready=sum(ready),
+        ready_milli=sum(ready_milli),
+        ready_request=sum(ready_request),
+        missing=sum(missing),
+        missing_request=sum(missing_request),
+        unready=sum(unready),
+        unready_request=sum(unready_request),
+        ignored=sum(ignored),
+        strays=sum(strays),
+        kept_milli=sum(kept_milli),
+        request_error=min(filter(None, errors), key=_order, default=""),
+        missing_fallback=sum(fallback),
+        oldest_ms=min([each for each in oldest if each is not None], default=None),
+        newest_ms=max([each for each in newest if each is not None], default=None),
     )
 
 

@@ -18,7 +18,7 @@ from streams.hpa.requests import PodTemplate, RequestTable, request_table
 from streams.hpa.rules import CURRENT, Rules
 
 
-class Scale(Struct, frozen=True, gc=False, tag=True):
+class Scale(Struct, array_like=True, frozen=True, gc=False, tag=True):
     """A successful read of /scale. `selector` is `status.selector` in query-string form."""
 
     spec_replicas: int
@@ -26,7 +26,7 @@ class Scale(Struct, frozen=True, gc=False, tag=True):
     selector: str
 
 
-class ScaleFailure(Struct, frozen=True, gc=False, tag=True):
+class ScaleFailure(Struct, array_like=True, frozen=True, gc=False, tag=True):
     """A failed read of /scale. `unmapped`: the API does not know the kind, so nothing was asked."""
 
     error: str
@@ -128,7 +128,7 @@ def _but_pending(pods: list[PodRow]) -> tuple[PodRow, ...]:
 NO_PODS = TargetPods(())
 
 
-class PodCounts(Struct, frozen=True, gc=False):
+class PodCounts(Struct, array_like=True, frozen=True, gc=False):
     """What a calculation reads of pods beside their groups, where only that is known of them.
 
     `waiting`: pods that no node has taken and that the scale asks for; no calculation reads it.
@@ -165,14 +165,14 @@ def pod_samples(samples: dict[str, tuple[int, int, int]]) -> PodSamples:
     return PodSamples(samples, sum(map(_MILLI, samples.values())), min(times_ms), max(times_ms))
 
 
-class ObjectSample(Struct, frozen=True, gc=False, tag=True):
+class ObjectSample(Struct, array_like=True, frozen=True, gc=False, tag=True):
     """The value of an Object metric, in milli units."""
 
     value_milli: int
     time_ms: int | None = None
 
 
-class ExternalSamples(Struct, frozen=True, gc=False, tag=True):
+class ExternalSamples(Struct, array_like=True, frozen=True, gc=False, tag=True):
     """The values of the series of an External metric, in milli units, in the order of the answer."""
 
     values_milli: tuple[int, ...]
@@ -180,7 +180,7 @@ class ExternalSamples(Struct, frozen=True, gc=False, tag=True):
     newest_ms: int | None = None
 
 
-class MetricFailure(Struct, frozen=True, gc=False, tag=True):
+class MetricFailure(Struct, array_like=True, frozen=True, gc=False, tag=True):
     """The metrics client failed with this text (its whole text, as `metricsclient` makes it)."""
 
     error: str

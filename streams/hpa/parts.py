@@ -5,6 +5,8 @@ whole (`python -m tests.conformance --split K`).
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -33,7 +35,7 @@ from streams.hpa.observation import (
 )
 
 
-class UnreadGroups(Struct, frozen=True, gc=False, tag=True):
+class UnreadGroups(Struct, array_like=True, frozen=True, gc=False, tag=True):
     """Pods whose metric could not be read: all of them are missing. `error`: the text of the metrics client."""
 
     groups: Groups
@@ -44,7 +46,7 @@ PartReading = Groups | UnreadGroups | ObjectSample | ExternalSamples | MetricFai
 """What a part knows of one metric; None: its spec is invalid, so it was not asked for."""
 
 
-class PartObservation(Struct, frozen=True, gc=False):
+class PartObservation(Struct, array_like=True, frozen=True, gc=False):
     """An observation with sums in place of pods: what a member reports."""
 
     scale: Scale | ScaleFailure
@@ -59,17 +61,17 @@ class PartObservation(Struct, frozen=True, gc=False):
     removed: tuple[tuple[Count, TimeMs, bool], ...] = ()
 
 
-def fits(part: PartObservation, autoscaler: Autoscaler) -> bool:
-    """Say whether a part has a reading for each metric of a spec, of pods where the metric is of pods."""
-    if len(part.answers) != len(autoscaler.metrics):
-        return False
-    return all(
-        [
-            not isinstance(answer, ObjectSample | ExternalSamples)
-            if spec.calculation in kinds.OF_PODS
-            else not isinstance(answer, Groups | UnreadGroups)
-            for spec, answer in zip(autoscaler.metrics, part.answers, strict=True)
-        ]
+def fits(parts: Iterable[PartObservation], autoscaler: Autoscaler) -> list[bool]:
+    """Say of each part whether it has a reading for each metric of a spec, of pods where the metric is of pods."""
+    are_of_pods = tuple([spec.calculation in kinds.OF_PODS for spec in autoscaler.metrics])
+    return [_fit(tuple(map(type, part.answers)), are_of_pods) for part in parts]
+
+
+@lru_cache
+def _fit(answers: tuple[type, ...], are_of_pods: tuple[bool, ...]) -> bool:
+    other = {True: (ObjectSample, ExternalSamples), False: (Groups, UnreadGroups)}
+    return len(answers) == len(are_of_pods) and not any(
+        [answer in other[is_of_pods] for answer, is_of_pods in zip(answers, are_of_pods, strict=True)]
     )
 
 
@@ -108,18 +110,18 @@ class PartError(ValueError):
     """A text that is not a part; it names the field and the reason."""
 
 
-_PART = msgspec.json.Decoder(PartObservation)
+_READ, _WRITE = msgspec.json.Decoder(PartObservation).decode, msgspec.json.Encoder().encode
 
 
 def written_part(part: PartObservation) -> str:
-    """Write a part as JSON. Sums are decimal integers, of more than 64 bits if need be."""
-    return msgspec.json.encode(part).decode()
+    """Write a part as JSON: arrays, in the order of the fields. Sums are integers, of more than 64 bits if need be."""
+    return _WRITE(part).decode()
 
 
-def read_part(text: str | bytes) -> PartObservation:
+def read_part(text: str) -> PartObservation:
     """Read a part. Raises PartError: it is not one."""
     try:
-        return _PART.decode(text)
+        return _READ(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PartError(str(error)) from error
 
@@ -142,8 +144,8 @@ def joined(parts: Sequence[PartObservation]) -> JoinedObservation:
     there, as upstream counts pods without a sample; where every part failed, the first failure is that of the whole.
     An Object or External value is one of the whole: the first part that read it counts.
     """
-    present = [each for each in parts if isinstance(each.scale, Scale)] or parts[:1]
-    scales = [each.scale for each in present if isinstance(each.scale, Scale)]
+    present = [each for each in parts if type(each.scale) is Scale] or parts[:1]
+    scales = [each.scale for each in present if type(each.scale) is Scale]
     answers = zip(*[each.answers for each in present], strict=True)
     return JoinedObservation(
         Scale(
@@ -198,41 +200,49 @@ def added_up(parts: Sequence[Recommendations]) -> Recommendations:
     return recent(made)
 
 
-def totals(parts: Iterable[PartObservation]) -> tuple[int, ...]:
+class SeenPart(Struct, frozen=True, gc=False):
+    """A part, `values` per metric, and `rest`: all that it shows beside values of metrics and their times."""
+
+    part: PartObservation
+    values: tuple[int, ...]
+    rest: tuple[Any, ...]
+
+
+def seen_part(text: str) -> SeenPart:
+    """Read a part. Raises PartError: it is not one."""
+    part = read_part(text)
+    rest = (part.scale, part.pods, part.ambiguous, *map(_but_values, part.answers))
+    return SeenPart(part, tuple(map(_value, part.answers)), rest)
+
+
+def totals(parts: Iterable[SeenPart]) -> tuple[int, ...]:
     """Give per metric what all parts together show of it: the values that change while nothing else does."""
-    return tuple(
-        [wrap64(sum(map(_total, readings))) for readings in zip(*[each.answers for each in parts], strict=False)]
-    )
+    return tuple([wrap64(sum(each)) for each in zip(*[part.values for part in parts], strict=False)])
 
 
-def changed(drift: tuple[int, ...], before: PartObservation, now: PartObservation) -> tuple[int, ...]:
+def changed(drift: tuple[int, ...], before: SeenPart, now: SeenPart) -> tuple[int, ...]:
     """Give by how much `totals` has changed, after one part of them has."""
-    of_metrics = zip(drift, before.answers, now.answers, strict=False)
-    return tuple([wrap64(more + _total(new) - _total(old)) for more, old, new in of_metrics])
+    of_metrics = zip(drift, before.values, now.values, strict=False)
+    return tuple([wrap64(more + new - old) for more, old, new in of_metrics])
 
 
-def _total(reading: PartReading) -> int:
-    if isinstance(reading, Groups):
+def _value(reading: PartReading) -> int:
+    if type(reading) is Groups:
         return reading.kept_milli
     if isinstance(reading, ExternalSamples):
         return sum(reading.values_milli)
     return reading.value_milli if isinstance(reading, ObjectSample) else 0
 
 
-def differs(part: PartObservation, before: PartObservation) -> bool:
-    """Say whether a part shows anything else than before, but for values of metrics and their times."""
-    return (
-        part.scale != before.scale
-        or part.pods != before.pods
-        or part.ambiguous != before.ambiguous
-        or list(map(_but_values, part.answers)) != list(map(_but_values, before.answers))
-    )
+_COUNTS = attrgetter(
+    *("ready", "missing", "unready", "ignored", "strays"),
+    *("ready_request", "missing_request", "unready_request", "request_error"),
+)
 
 
 def _but_values(reading: PartReading) -> Any:
-    if isinstance(reading, Groups):
-        counts = reading.ready, reading.missing, reading.unready, reading.ignored, reading.strays
-        return counts, reading.ready_request, reading.missing_request, reading.unready_request, reading.request_error
+    if type(reading) is Groups:
+        return _COUNTS(reading)
     return type(reading) if isinstance(reading, ObjectSample | ExternalSamples) else reading
 
 
@@ -251,7 +261,9 @@ def within(autoscaler: Autoscaler, held: int, least: int) -> Autoscaler:
 
 
 def _joined(readings: Sequence[PartReading]) -> Groups | ObjectSample | ExternalSamples | MetricFailure | None:
-    groups = [each for each in readings if isinstance(each, Groups)]
+    groups = [each for each in readings if type(each) is Groups]
+    if len(groups) == len(readings):
+        return join(groups)
     unread = [each for each in readings if isinstance(each, UnreadGroups)]
     if groups:
         return join(groups + [each.groups for each in unread])

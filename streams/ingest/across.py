@@ -84,12 +84,13 @@ def check_fleet_report(body: FleetReport, place: SourcePlace) -> None:
     """Check what a member reports to its FleetHPA. Raises Refusal."""
     if place.cluster != FLEET:
         raise Refusal("invalid", f"a report goes to cluster {FLEET}, not to {place.cluster}")
-    check_object(body.name, "name")
     check_cluster(body.member)
-    if body.most < body.replicas:
-        raise Refusal("invalid", f"most is {body.most}, below replicas, which are {body.replicas}")
-    limits.check(limits.FLEET_PART, len(body.part), f"{body.member}/{place.namespace}/{body.name}")
-    try:
-        read_part(body.part)
-    except PartError as error:
-        raise Refusal("wrongType", f"part: {error}") from error
+    for each in body.items:
+        check_object(each.name, "name")
+        if each.most < each.replicas:
+            raise Refusal("invalid", f"{each.name}: most is {each.most}, below replicas, which are {each.replicas}")
+        limits.check(limits.FLEET_PART, len(each.part), f"{body.member}/{place.namespace}/{each.name}")
+        try:
+            read_part(each.part)
+        except PartError as error:
+            raise Refusal("wrongType", f"{each.name}: part: {error}") from error

@@ -7,7 +7,7 @@ from msgspec import Struct
 from schemas.observed import FleetSpec
 from streams.across.allotments import KEEP, Account
 from streams.across.spill import MemberRoom
-from streams.hpa.parts import PartObservation, read_part
+from streams.hpa.parts import PartObservation, SeenPart, seen_part
 
 
 class ShareRow(Struct, array_like=True, frozen=True, gc=False):
@@ -51,12 +51,24 @@ class PartRow(Struct, array_like=True, frozen=True, dict=True):
 
     taken_ms: int
     at_ms: int
-    json: bytes
+    json: str
+
+    @classmethod
+    def read(cls, taken_ms: int, at_ms: int, json: str) -> "PartRow":
+        """Make the row of a part that is looked at now."""
+        row = cls(taken_ms, at_ms, json)
+        row.__dict__["seen"] = seen_part(json)
+        return row
 
     @cached_property
-    def part(self) -> PartObservation:
+    def seen(self) -> SeenPart:
         """The part, read once; a row cannot hold it, since its sums may have more than 64 bits."""
-        return read_part(self.json)
+        return seen_part(self.json)
+
+    @property
+    def part(self) -> PartObservation:
+        """The part itself."""
+        return self.seen.part
 
 
 class FleetRow(Struct, array_like=True, frozen=True, gc=False):

@@ -331,8 +331,7 @@ def _report(
     if share is not None and share.is_new:
         row.share = structs.replace(share, is_new=False)
     elif share is not None and fleet.is_seen(namespace, state.now_ms):
-        made = fleet.report(row, share, part, state.now_ms, wanted)
-        state.messages += [] if made is None else [made]
+        fleet.report(state, row, share, part, wanted)
 
 
 # --- remember ---------------------------------------------------------------------------------------------------------

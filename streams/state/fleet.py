@@ -5,13 +5,16 @@ own time; the whole is evaluated once all clusters have, divides the total, and 
 is evaluated at once, and wants that share in place of what its metrics ask for.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Any, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, structs
 
 from schemas.decisions import Step
-from schemas.entries import Body, FleetAllotment, FleetReport
+from schemas.entries import Body, FleetAllotment, FleetReport, FleetReportItem
 from schemas.keys import FLEET
 from schemas.observed import AutoscalerSet
 from streams.across.allotments import KEEP, Account, Allotment, MemberReport, allot, booked, obeyed, outstanding
@@ -25,7 +28,6 @@ from streams.hpa.parts import (
     PartObservation,
     added_up,
     changed,
-    differs,
     fits,
     joined,
     newest_events,
@@ -39,6 +41,9 @@ from streams.state.overrides import replaced_by
 from streams.state.rows import HpaRow
 from streams.state.timing import ANSWER_WAIT_MS, Turn, slack_ms
 
+if TYPE_CHECKING:
+    from streams.state.samples import State
+
 CONSTRAINT: Final = "FleetHPA"
 AWAY_PERIODS: Final = 2
 """A cluster that has not reported for so many sync periods is away."""
@@ -48,6 +53,10 @@ not wait for all of them.
 """
 SILENCE_MS: Final = 30_000
 """A cluster whose scales were not seen for so long reports nothing, and so becomes away."""
+TOGETHER: Final = 64
+"""At most so many HPAs of a namespace report in one message."""
+LONG: Final = 4_096
+"""Characters of a part that begins a message of its own, so that messages stay far below what a record may have."""
 NO_REPORT: Final = "no cluster has reported on its replicas"
 NOT_ALL: Final = "not all clusters have reported on their replicas yet"
 
@@ -119,27 +128,23 @@ def is_seen(namespace: Namespace, now_ms: int) -> bool:
     return watch is None or now_ms - watch.reported_ms <= SILENCE_MS
 
 
-def report(row: HpaRow, share: ShareRow, part: PartObservation, now_ms: int, wanted: Pending | None) -> Message | None:
-    """Give what a member reports after an evaluation; None: it cannot say what it has.
+def report(state: State, row: HpaRow, share: ShareRow, part: PartObservation, wanted: Pending | None) -> None:
+    """Report what a member has after an evaluation, in one message with the others of its namespace that are evaluated
+    at the same record; nothing where it cannot say what it has.
 
     Args:
         wanted: the write that begins now.
     """
     if not isinstance(part.scale, Scale):
-        return None
-    had = part.scale.spec_replicas
+        return
+    had, text = part.scale.spec_replicas, written_part(part)
     after = had if wanted is None else wanted.desired_replicas
-    body = FleetReport(
-        name=row.name,
-        member=row.cluster,
-        revision=row.revision,
-        obeys=share.number,
-        replicas=min(had, after),
-        most=max(had, after),
-        at=now_ms,
-        part=written_part(part),
-    )
-    return Message(FLEET, row.namespace, now_ms, body)
+    open_, place = state.reporting, (row.cluster, row.namespace)
+    if open_ is None or open_[0] != place or len(open_[1]) >= TOGETHER or len(text) > LONG:
+        body = FleetReport(member=row.cluster, at=state.now_ms, items=[])
+        state.messages.append(Message(FLEET, row.namespace, state.now_ms, body))
+        open_ = state.reporting = (place, body.items)
+    open_[1].append(FleetReportItem(row.name, row.revision, share.number, min(had, after), max(had, after), text))
 
 
 # --- the whole --------------------------------------------------------------------------------------------------------
@@ -152,32 +157,39 @@ def after_loss(fleet: FleetRow, offset: int, now_ms: int) -> FleetRow:
     return FleetRow(fleet.spec, now_ms, {name: each.fenced(offset) for name, each in fleet.accounts.items()})
 
 
-def take_report(fleet: FleetRow, revision: int, body: FleetReport, now_ms: int) -> FleetRow:
-    """Book a report; one of another revision or of a cluster that takes no part changes nothing."""
-    account = fleet.accounts.get(body.member)
-    if account is None or body.revision != revision:
+def take_report(
+    fleet: FleetRow, revision: int, member: str, at_ms: int, item: FleetReportItem, now_ms: int
+) -> FleetRow:
+    """Book what a cluster reported; of another revision, or from one that takes no part, it changes nothing.
+
+    Args:
+        at_ms: when it was reported, by the cluster's own log time.
+    """
+    account = fleet.accounts.get(member)
+    if account is None or item.revision != revision:
         return fleet
-    made = MemberReport(body.obeys, body.replicas, body.most)
-    after = booked(account, made)
-    accounts = fleet.accounts if after == account else fleet.accounts | {body.member: after}
-    known = fleet.parts.get(body.member)
-    if known is not None and body.at <= known.at_ms:
+    made, accounts = MemberReport(item.obeys, item.replicas, item.most), fleet.accounts
+    is_same = account.report == made
+    if not is_same and (after := booked(account, made)) is not account:
+        accounts = accounts | {member: after}
+    known = fleet.parts.get(member)
+    if known is not None and at_ms <= known.at_ms:
         # It came late, or again.
         return fleet if accounts is fleet.accounts else structs.replace(fleet, accounts=accounts)
-    row = PartRow(now_ms, body.at, body.part.encode())
-    parts = fleet.parts | {body.member: row}
-    moved_ms, drift = fleet.moved_ms, fleet.drift
+    row = PartRow.read(now_ms, at_ms, item.part)
+    parts = fleet.parts | {member: row}
+    moved_ms, drift, fresh = fleet.moved_ms, fleet.drift, fleet.fresh
     if not moved_ms:
-        is_like = known is not None and account.report == made and not differs(row.part, known.part)
+        is_like = known is not None and is_same and row.seen.rest == known.seen.rest
         if known is not None and is_like:
-            drift = changed(drift, known.part, row.part)
+            drift = changed(drift, known.seen, row.seen)
         if not is_like or _has_moved(fleet.totals, drift):
             moved_ms = now_ms
     return structs.replace(
         fleet,
         accounts=accounts,
         parts=parts,
-        fresh=tuple(sorted({*fleet.fresh, body.member})),
+        fresh=fresh if member in fresh else (*fresh, member),
         first_ms=fleet.first_ms or now_ms,
         moved_ms=moved_ms,
         drift=drift,
@@ -186,9 +198,9 @@ def take_report(fleet: FleetRow, revision: int, body: FleetReport, now_ms: int) 
 
 def _has_moved(before: tuple[int, ...], drift: tuple[int, ...]) -> bool:
     """Say whether what all clusters show of a metric has changed by more than MOVED_PERCENT."""
-    return len(before) != len(drift) or any(
-        [100 * abs(more) > MOVED_PERCENT * abs(total) for total, more in zip(before, drift, strict=True)]
-    )
+    if len(before) != len(drift):
+        return True
+    return any([100 * abs(more) > MOVED_PERCENT * abs(total) for total, more in zip(before, drift, strict=True)])
 
 
 def away(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
@@ -196,7 +208,8 @@ def away(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
     since_ms = now_ms - _longest_ms(period_ms)
     if fleet.taken_ms >= since_ms:
         return []
-    return [name for name in fleet.accounts if _reported_ms(fleet, name) < since_ms]
+    parts = fleet.parts
+    return [name for name in fleet.accounts if name not in parts or parts[name].taken_ms < since_ms]
 
 
 def spilled(fleet: FleetRow, now_ms: int, period_ms: int) -> list[str]:
@@ -226,7 +239,7 @@ def fleet_turn(fleet: FleetRow, evaluated_ms: int, now_ms: int, period_ms: int) 
         if fleet.moved_ms:
             latest_ms = max(fleet.moved_ms, fleet.first_ms + period_ms // 2)
         at_ms = min(latest_ms, evaluated_ms + period_ms // 2)
-        for name in fleet.accounts:
+        for name in fleet.accounts if len(fleet.fresh) < len(fleet.accounts) else ():
             if name not in fleet.fresh:
                 at_ms = max(at_ms, min(latest_ms, _reported_ms(fleet, name) + longest_ms))
                 if at_ms == latest_ms:
@@ -236,6 +249,7 @@ def fleet_turn(fleet: FleetRow, evaluated_ms: int, now_ms: int, period_ms: int) 
     return Turn(True, now_ms + longest_ms, now_ms) if now_ms >= at_ms else Turn(False, at_ms, at_ms)
 
 
+@lru_cache
 def _longest_ms(period_ms: int) -> int:
     """For how long a cluster may be silent without being away: it reports after it has waited for answers, too."""
     return max(AWAY_PERIODS * period_ms, period_ms + ANSWER_WAIT_MS) + slack_ms(period_ms)
@@ -249,8 +263,8 @@ def seen_by(
     Each counts with what it has or is about to have, so that an allotment on its way is not decided once more.
     """
     gone = away(fleet, now_ms, period_ms)
-    read = {name: each.part for name, each in fleet.parts.items() if name not in gone}
-    names = [name for name in fleet.accounts if name in read and fits(read[name], autoscaler)]
+    read = {name: fleet.parts[name].part for name in fleet.accounts if name in fleet.parts and name not in gone}
+    names = [name for name, fit in zip(read, fits(read.values(), autoscaler), strict=True) if fit]
     if not names:
         return JoinedObservation(ScaleFailure(NO_REPORT), PodCounts(), (None,) * len(autoscaler.metrics))
     left = spilled(fleet, now_ms, period_ms)
@@ -323,21 +337,25 @@ def divided(
         is_enforced: allot; else the division is only shown.
     """
     gone, left = away(fleet, now_ms, period_ms), spilled(fleet, now_ms, period_ms)
-    rooms = _rooms(fleet, now_ms)
-    seen = totals([each.part for each in fleet.parts.values()])
-    kept = structs.replace(fleet, fresh=(), first_ms=0, moved_ms=0, totals=seen, drift=(0,) * len(seen), rooms=rooms)
-    members = [each for each in fleet.spec.clusters if each.name not in gone]
-    if total is None or not members or (not gone and not rooms and _is_divided(fleet, total, is_enforced)):
+    kept, members = _seen(fleet, now_ms), [each for each in fleet.spec.clusters if each.name not in gone]
+    if total is None or not members or (not gone and not kept.rooms and _is_divided(fleet, total, is_enforced)):
         return kept
     # A cluster that is back, or new, begins with what it has.
     known = fleet.shares
     before = {each.name: known.get(each.name, fleet.accounts[each.name].present) for each in members}
-    roomy = capped(total, members, caps_of(rooms))
+    roomy = capped(total, members, caps_of(kept.rooms))
     made = next_division(total, roomy, fleet.spec, Divided(before, fleet.since_ms or None), now_ms)
     accounts = fleet.accounts
     if is_enforced:
         accounts |= allot(made.shares, {name: each for name, each in accounts.items() if name not in left}, maximum)
     return structs.replace(kept, accounts=accounts, shares=made.shares, since_ms=made.differs_since_ms or 0)
+
+
+def _seen(fleet: FleetRow, now_ms: int) -> FleetRow:
+    """Give what is known after an evaluation that has seen all reports, but for the division."""
+    seen = totals([each.seen for each in fleet.parts.values()])
+    drift, rooms = (0,) * len(seen), _rooms(fleet, now_ms)
+    return structs.replace(fleet, fresh=(), first_ms=0, moved_ms=0, totals=seen, drift=drift, rooms=rooms)
 
 
 def _is_divided(fleet: FleetRow, total: int, is_enforced: bool) -> bool:

@@ -274,16 +274,19 @@ class EntryFold(Folding):
     # --- FleetHPAs --------------------------------------------------------------------------------------------------
 
     def report(self, body: FleetReport) -> None:
-        hpa = self._live(body.name)
-        if hpa is None or hpa.row.fleet is None:
-            return
-        after = fleet.take_report(hpa.row.fleet, hpa.row.revision, body, self.now_ms)
-        if after is not hpa.row.fleet:
-            hpa.row.fleet, hpa.dirty = after, True
-            period_ms = self.state.settings(hpa.id.cluster).sync_period_ms
-            its = fleet.fleet_turn(after, hpa.row.evaluated_ms, self.now_ms, period_ms)
-            if its.evaluate or its.due_ms != hpa.row.next_due_ms:
-                self.state.ready_or_due.add(hpa.id)
+        period_ms = self.state.settings(self.namespace.cluster).sync_period_ms
+        for each in body.items:
+            hpa = self._live(each.name)
+            known = None if hpa is None else hpa.row.fleet
+            if hpa is None or known is None:
+                continue
+            row = hpa.row
+            row.fleet = fleet.take_report(known, row.revision, body.member, body.at, each, self.now_ms)
+            if row.fleet is not known:
+                hpa.dirty = True
+                its = fleet.fleet_turn(row.fleet, row.evaluated_ms, self.now_ms, period_ms)
+                if its.evaluate or its.due_ms != row.next_due_ms:
+                    self.state.ready_or_due.add(hpa.id)
 
     def allotment(self, body: FleetAllotment) -> None:
         """A FleetHPA gave a share to an HPA."""

@@ -210,6 +210,7 @@ class Partition:
                 if record is not None:
                     decisions.append(record)
         state.ready_or_due.clear()
+        state.reporting = None
         ledger.close()
         state.row.seq, state.row.prev = ledger.seq, ledger.prev
         state.messages += capacity_turns(state)

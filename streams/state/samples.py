@@ -6,6 +6,7 @@ from typing import Any
 from schemas import limits
 from schemas.capacity import CapacityMatch
 from schemas.decisions import InputPosition
+from schemas.entries import FleetReportItem
 from schemas.keys import EVERY_CLUSTER, HpaId
 from streams.state.budget import BudgetBook
 from streams.state.clustersettings import Effective, effective
@@ -58,11 +59,13 @@ class State:
         """
         self.index = RowIndex()
         self.messages: list[Message] = []
+        """What the records since the last call of `Partition.take_messages` say to other partitions."""
+        self.reporting: tuple[tuple[str, str], list[FleetReportItem]] | None = None
+        """Cluster and namespace of the newest report to FleetHPAs that this record makes, and its items."""
         self.groups: dict[str, CapacityMatch] | None = None
         """The CapacityGroups of the row, compiled; None: they are to be compiled anew."""
         self.capacity_due_ms = 0
         """When the first CapacityGroup of this partition is to be divided."""
-        """What the records since the last call of `Partition.take_messages` say to other partitions."""
         self._parked: dict[str, set[HpaId]] = {}
         """By namespace, the HPAs that were due and not evaluated since their mode is off."""
         self._settings: dict[str, Effective] = {}

@@ -17,8 +17,8 @@ from schemas.capacity import CapacityGroupSet, CapacityLimit, CapacitySpec
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.keys import FLEET, namespace_key
-from schemas.observed import AutoscalerSet, Command, FleetCluster, FleetSpec
-from schemas.topics import REPORTS, SPECS
+from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, FleetCluster, FleetSpec
+from schemas.topics import AUTOSCALERS, REPORTS, SPECS
 from streams.state.fleet import Message
 from streams.state.partition import Partition
 from tests.bench.steady import ENFORCED, ClosedLoop, Record
@@ -68,7 +68,7 @@ class Grouped(ClosedLoop):
         return made
 
     def _applied(self, members: list[GeneratedWorkload]) -> Iterator[GeneratedRecord]:
-        """What `fleethpa apply` writes for a FleetHPA: the whole, and the HPA in each cluster."""
+        """What `fleethpa apply` writes for a FleetHPA: the whole, and in each cluster an HPA in place of its own."""
         first = members[0]
         manifest: dict[str, Any] = hpa(first, self.fleet)
         each_most, spec = manifest["spec"]["maxReplicas"], manifest["spec"]
@@ -80,7 +80,8 @@ class Grouped(ClosedLoop):
         yield self._batch(namespace_key(FLEET, first.namespace), [(SPECS, made), (SPECS, switch)])
         for each in members:
             body = AutoscalerSet(hpa=whole, origin="central", mode="enforce", revision=1)
-            yield self._batch(each.key, [(SPECS, body)])
+            own = AutoscalerDeleted(name=each.name, origin="cluster", session="generated")
+            yield self._batch(each.key, [(SPECS, body), (AUTOSCALERS, own)])
 
     def _ticks(self) -> Iterator[GeneratedRecord]:
         self.waiting += self.partition.take_messages()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from schemas.entries import FleetReport
+from schemas.entries import FleetReport, FleetReportItem
 from schemas.observed import AutoscalerSet, Command, FleetCluster, FleetSpec
 from streams.hpa.observation import ExternalSamples, PodCounts, Scale
 from streams.hpa.parts import PartObservation, written_part
@@ -36,17 +36,8 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Any:
         for name, count in HAD.items():
             scale = Scale(count, count, "app=web")
             part = PartObservation(scale, PodCounts(count, count), (ExternalSamples((12_000,)),))
-            report = FleetReport(
-                name="web",
-                member=name,
-                revision=1,
-                obeys=0,
-                replicas=count,
-                most=count,
-                at=fleet.now_ms,
-                part=written_part(part),
-            )
-            fleet.append(report, key="@fleet/shop")
+            item = FleetReportItem("web", 1, 0, count, count, written_part(part))
+            fleet.append(FleetReport(member=name, at=fleet.now_ms, items=[item]), key="@fleet/shop")
         for _ in range(20):
             fleet.append(after_ms=1_000)
         fleet.checkpoint()

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from schemas import topics
 from schemas.codec import encode
-from schemas.entries import Body, FleetReport, PublicRecord, central_name
+from schemas.entries import Body, FleetReport, FleetReportItem, PublicRecord, central_name
 from schemas.keys import FLEET
 from schemas.observed import AutoscalerSet, Command, FleetCluster, FleetSpec
 from streams.ingest.convert import convert
@@ -16,8 +16,8 @@ from streams.ingest.pieces import Conversion, RawRecord
 from tests.partition_kit import START_MS, make_hpa, scale
 
 EAST, WEST = FleetCluster(name="east", max_replicas=8, min_replicas=2), FleetCluster(name="west", max_replicas=4)
-PART = '{"scale":{"type":"Scale","spec_replicas":2,"status_replicas":2,"selector":"app=web"},"pods":{},"answers":[]}'
-REPORT = FleetReport(name="web", member="east", revision=1, obeys=0, replicas=2, most=2, at=START_MS, part=PART)
+ITEM = FleetReportItem("web", 1, 0, 2, 2, '[["Scale",2,2,"app=web"],[0,0,0],[]]')
+REPORT = FleetReport(member="east", at=START_MS, items=[ITEM])
 
 
 def _converted(*bodies: Body, cluster: str = FLEET, topic: str = topics.SPECS) -> Conversion:
@@ -78,12 +78,13 @@ def test_nothing_is_observed_of_the_whole() -> None:
     ("changed", "cluster", "reason"),
     [
         ({}, "east", "a report goes to cluster @fleet, not to east"),
-        ({"most": 1}, FLEET, "most is 1, below replicas, which are 2"),
-        ({"part": "{}"}, FLEET, "part: Object missing required field `scale`"),
+        ({"most": 1}, FLEET, "web: most is 1, below replicas, which are 2"),
+        ({"part": "[]"}, FLEET, "web: part: Expected `array` of at least length 3, got 0"),
         ({"part": "x" * 70_000}, FLEET, "70000 characters of JSON, the limit is 65536"),
     ],
 )
 def test_a_report_that_cannot_be_used_is_refused(changed: dict[str, Any], cluster: str, reason: str) -> None:
-    found = _converted(structs.replace(REPORT, **changed), cluster=cluster, topic=topics.REPORTS)
+    report = structs.replace(REPORT, items=[ITEM, structs.replace(ITEM, **changed)])
+    found = _converted(report, cluster=cluster, topic=topics.REPORTS)
     assert found.result == "rejected"
     assert reason in found.reason()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from schemas.entries import FleetAllotment, FleetReport
+from schemas.entries import FleetAllotment, FleetReport, FleetReportItem
 from schemas.keys import FLEET
 from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, Heartbeat
 from schemas.settings import Restart
@@ -242,7 +242,7 @@ def test_a_cluster_that_has_another_revision_is_not_counted_until_it_has_this_on
     run.add("east", FleetAllotment(name=NAME, revision=9, number=99, replicas=19, decision="0-1-x"))
     assert run.replicas["east"] == 4
     before = run.row(FLEET).fleet
-    run.add(FLEET, FleetReport(name=NAME, member="east", revision=9, obeys=99, replicas=0, most=0, at=2**40, part="{}"))
+    run.add(FLEET, FleetReport(member="east", at=2**40, items=[FleetReportItem(NAME, 9, 99, 0, 0, "[]")]))
     assert run.row(FLEET).fleet == before
 
 
