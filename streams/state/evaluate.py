@@ -109,7 +109,9 @@ def _repeat(
         subject = subject_of(state, namespace, hpa, settings)
         count_size(subject, observe(subject))
         reserve(subject, None, None)
-    if memo.outcome is not None:
+    if repeated.fleet is not None:
+        row.fleet = repeated.fleet
+    elif memo.outcome is not None:
         register(state, namespace, hpa, memo.scale.selector)
     if row.annotations:
         row.failures = 0
@@ -132,7 +134,7 @@ def _check(
 ) -> None:
     """Compare what the fast path gives with the general result; one difference ends the fast path of the HPA."""
     made = (recorded.draft.body, decided.evaluation.metrics, decided.evaluation.history, limits_.result.status)
-    found = fastpath.difference(repeated, *made, part)
+    found = fastpath.difference(repeated, *made, part, subject.hpa.row.fleet)
     if found:
         subject.hpa.is_fast = False
         subject.state.fast.differs(f"HPA {subject.hpa.id}, decision {recorded.draft.id}: {found}")

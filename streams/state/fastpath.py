@@ -26,11 +26,13 @@ refused or ignored in its own status, one that wants a write, one of which a met
 and one with an override in force. The HPA of a FleetHPA in a cluster wants its share, whatever its metrics ask for: it
 takes the fast path while the share is the same and is what the scale shows. Number and decision of the allotment
 are in full records only. Where the share is less than the minimum of the whole, no metric is evaluated, only reported.
+A FleetHPA itself takes it while its clusters have, and were allotted, what they had and the total is divided as before.
 
 Both paths run for one of CHECK_EVERY evaluations that could take this one. If they differ, the general result is
 recorded, the difference is kept for the log of the process, and the HPA takes the general path from then on.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -43,9 +45,10 @@ from streams.hpa.evaluation import Evaluation, History, MetricEvaluation, Normal
 from streams.hpa.grouping import Groups
 from streams.hpa.metrics import evaluate_metric, grouped_total, largest, status_of, tolerance_band
 from streams.hpa.normalize import normalize
-from streams.hpa.observation import MetricReading, Observation, Scale, TargetPods
+from streams.hpa.observation import MetricReading, Scale, TargetPods
 from streams.hpa.parts import PartObservation, summed_answers
-from streams.state import records
+from streams.state import fleet, records
+from streams.state.acrossrows import FleetRow
 from streams.state.clustersettings import Effective
 from streams.state.gather import MetricQuery, asked_of_prometheus, observe_metric, observe_scale, observe_total
 from streams.state.hpastate import Hpa
@@ -69,6 +72,8 @@ class Repeated(Struct, frozen=True, gc=False):
     record: ShortDecision
     part: PartObservation | None
     """What the HPA in a cluster of a FleetHPA reports; None: it is of none."""
+    fleet: FleetRow | None
+    """Of a FleetHPA, what it knows of its clusters after the evaluation."""
 
 
 def learn(subject: Subject, observed: Observed, evaluation: Evaluation, status: Status, full: str) -> Memo | None:
@@ -80,13 +85,14 @@ def learn(subject: Subject, observed: Observed, evaluation: Evaluation, status: 
         return None
     if observed.change or observed.restart or subject.ignores or subject.standing.shown or subject.follows_native:
         return None
-    if not (isinstance(seen, Observation) and isinstance(seen.scale, Scale)):
+    row, state = subject.hpa.row, subject.state
+    if not isinstance(seen.scale, Scale) or not (row.fleet is None or _is_at_rest(subject, row.fleet, current)):
         return None
     outcome = None
     if normalization is not None:
         reported = observed.status.get("currentReplicas", 0)
         outcome = _outcome(reported, evaluation.metrics, evaluation.selected_metric, normalization, current)
-    share = _share_of(subject.hpa.row)
+    share = _share_of(row)
     if seen.ambiguous or share == KEEP or (outcome is None and evaluation.path != "belowMin"):
         return None
     return Memo(
@@ -96,12 +102,18 @@ def learn(subject: Subject, observed: Observed, evaluation: Evaluation, status: 
         seen.scale,
         seen.pods,
         observed.promql,
-        subject.state.row.engine,
+        state.row.engine,
         full,
         outcome,
         status,
         share,
+        row.fleet,
     )
+
+
+def _is_at_rest(subject: Subject, known: FleetRow, total: int) -> bool:
+    is_enforced, period_ms = subject.standing.mode == "enforce", subject.settings.sync_period_ms
+    return fleet.is_at_rest(known, subject.autoscaler, total, is_enforced, subject.state.now_ms, period_ms)
 
 
 def find(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, settings: Effective, name: str) -> Repeated | None:
@@ -111,14 +123,23 @@ def find(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, settings: Eff
     autoscaler, controller, row, scale, pods = memo.autoscaler, settings.controller, hpa.row, memo.scale, memo.pods
     now_ms = as_of(state.now_ms, row.evaluated_ms, settings.sync_period_ms)
     band = tolerance_band(autoscaler, controller)
-    read = [
-        _read(spec, query, namespace, pods, settings, state.now_ms, now_ms)
-        for spec, query in zip(autoscaler.metrics, hpa.queries, strict=True)
-    ]
-    part = None if memo.share is None else summed_answers(autoscaler, scale, pods, read, controller, now_ms)
+    read: Sequence[MetricReading | Groups | None]
+    part = whole = None
+    if memo.fleet is not None and row.fleet is not None:
+        period_ms = settings.sync_period_ms
+        found = fleet.seen_at_rest(row.fleet, memo.fleet, autoscaler, scale, state.now_ms, period_ms)
+        if found is None or found[0].scale != scale or found[0].pods != pods or found[0].ambiguous:
+            return None
+        read, whole = found[0].answers, found[1]
+    elif type(pods) is TargetPods:
+        read = [
+            _read(spec, query, namespace, pods, settings, state.now_ms, now_ms)
+            for spec, query in zip(autoscaler.metrics, hpa.queries, strict=True)
+        ]
+        part = None if memo.share is None else summed_answers(autoscaler, scale, pods, read, controller, now_ms)
     if memo.outcome is None:
         record = records.short_record(state, name, memo.full_decision, (), None)
-        return Repeated(now_ms, (), row.history, memo.status, record, part)
+        return Repeated(now_ms, (), row.history, memo.status, record, part, whole)
     metrics = tuple(
         [
             evaluate_metric(spec, answer, scale, pods, band, controller, now_ms)
@@ -139,6 +160,7 @@ def find(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, settings: Eff
         {**memo.status, "currentMetrics": list(map(status_of, metrics))},
         records.short_record(state, name, memo.full_decision, metrics, proposal),
         part,
+        whole,
     )
 
 
@@ -179,10 +201,19 @@ def _reads_the_same(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, se
         and records.is_recent(row, state.now_ms)
         and not restart_since(state, hpa)[1]
         and (command is None or override_in_force(command[1], state.now_ms) is None)
-        and observe_scale(namespace, memo.autoscaler, namespace.scales.get(hpa.target), state.now_ms) == scale
-        and namespace.membership.matching(scale.selector, settings.controller.rules) is memo.pods
-        and not sharing_pods(state, namespace, hpa, scale.selector, memo.pods)
         and asked_of_prometheus(namespace, hpa.queries) == memo.promql
+        and (memo.fleet is None) == (row.fleet is None)
+        and (row.fleet is not None or _shows_the_same(memo, state, namespace, hpa, settings))
+    )
+
+
+def _shows_the_same(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> bool:
+    """Tell whether the scale and its pods are as in the evaluation of the memo."""
+    scale, pods = memo.scale, namespace.membership.matching(memo.scale.selector, settings.controller.rules)
+    return (
+        pods is memo.pods
+        and observe_scale(namespace, memo.autoscaler, namespace.scales.get(hpa.target), state.now_ms) == scale
+        and not sharing_pods(state, namespace, hpa, scale.selector, pods)
     )
 
 
@@ -222,6 +253,7 @@ def difference(
     history: History,
     status: Any,
     part: PartObservation | None,
+    whole: FleetRow | None,
 ) -> str:
     """Compare with what the general path gave; empty: the same bytes."""
     pairs = (
@@ -230,6 +262,7 @@ def difference(
         ("history", found.history, history),
         ("status", found.status, status),
         ("part", found.part, part),
+        ("clusters", found.fleet, whole),
     )
     for what, fast, general in pairs:
         if encode(fast) != encode(general):

@@ -370,6 +370,38 @@ def _is_divided(fleet: FleetRow, total: int, is_enforced: bool) -> bool:
     )
 
 
+def is_at_rest(
+    fleet: FleetRow, autoscaler: Autoscaler, total: int, is_enforced: bool, now_ms: int, period_ms: int
+) -> bool:
+    """Say whether the clusters have what the newest division of this total gives them, and nothing else is known."""
+    return (
+        not (fleet.rooms or outstanding(fleet.accounts) or away(fleet, now_ms, period_ms))
+        and _is_divided(fleet, total, is_enforced)
+        and len(fleet.parts) == len(fleet.accounts)
+        and all(fits([each.part for each in fleet.parts.values()], autoscaler))
+    )
+
+
+def seen_at_rest(
+    fleet: FleetRow, then: FleetRow, autoscaler: Autoscaler, scale: Scale, now_ms: int, period_ms: int
+) -> tuple[JoinedObservation, FleetRow] | None:
+    """Give what `seen_by` and `divided` give of a whole that was at rest as `then`, with this scale; None: it is not
+    any more.
+
+    What the clusters have, and so the scale's replicas, follows from accounts and shares, which are the same objects.
+    """
+    if fleet.accounts is not then.accounts or fleet.shares is not then.shares or len(fleet.begun) != len(fleet.parts):
+        return None
+    parts, after = [fleet.parts[name].seen.part for name in fleet.accounts], _seen(fleet, now_ms)
+    if after.rooms or away(fleet, now_ms, period_ms) or not all(fits(parts, autoscaler)):
+        return None
+    seen = joined(parts)
+    if not isinstance(seen.scale, Scale):
+        return None
+    made = structs.replace(seen.scale, spec_replicas=scale.spec_replicas)
+    return structs.replace(seen, scale=made), after
+
+
 def _rooms(fleet: FleetRow, now_ms: int) -> dict[str, MemberRoom]:
     """Give what is known of the room in clusters, by the reports since the last evaluation."""
     after_ms, rooms = fleet.spec.spill_after_ms, dict(fleet.rooms)

@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import Status
-from streams.hpa.observation import Scale, TargetPods
+from streams.hpa.observation import Scale, SeenPods
+from streams.state.acrossrows import FleetRow
 from streams.state.clustersettings import Effective
 from streams.state.ledger import StateError
 
@@ -49,7 +50,7 @@ class Memo(Struct, gc=False):
     drivers: object
     """`Namespace.drivers`, of which only the identity counts."""
     scale: Scale
-    pods: TargetPods
+    pods: SeenPods
     promql: list[str]
     engine: int
     full_decision: str
@@ -58,6 +59,8 @@ class Memo(Struct, gc=False):
     status: Status
     share: int | None
     """Replicas that a FleetHPA has allotted, and that there are; None: it is of no FleetHPA."""
+    fleet: FleetRow | None
+    """Of a FleetHPA, what it knew of its clusters."""
 
 
 class FastPath:
