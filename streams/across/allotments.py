@@ -155,5 +155,5 @@ def outstanding(accounts: Mapping[str, Account]) -> list[tuple[str, Allotment]]:
         (name, Allotment(account.fence, KEEP) if account.fence else account.newest)
         for name, account in sorted(accounts.items())
         if account.fence
-        or (account.allotted and account.report is not None and account.newest.number > account.report.obeys)
+        or (account.allotted and account.report is not None and account.allotted[-1].number > account.report.obeys)
     ]

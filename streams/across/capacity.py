@@ -105,19 +105,21 @@ def allot_capacity(
     enough. While they may have more than the limit nobody may add anything, not even within what a member seems to
     have: a late report may say so. An allotment is made anew when half of its time is over.
     """
-    is_above = used(members) > limit
+    counted = {name: each.account.counted for name, each in members.items()}
+    left = limit - sum([counted[name] * each.weight for name, each in members.items()])
     claims = [
-        CapacityClaim(name, each.account.counted, each.wants, each.priority, each.weight)
+        CapacityClaim(name, counted[name], each.wants, each.priority, each.weight)
         for name, each in members.items()
+        if each.wants > counted[name]
     ]
-    more = granted(limit, claims)
+    more = granted(left + sum([each.has * each.weight for each in claims]), claims)
     made = dict(members)
     for name, each in members.items():
         is_silent = now_ms - each.taken_ms > lasts_ms or len(each.account.allotted) > MOST_OUTSTANDING
         if each.account.report is None or is_silent:
             continue  # it is counted, and gets nothing before it reports
-        share = min(max(each.has, each.wants), each.account.counted + more[name])
-        share = 0 if is_above and each.weight else share
+        share = min(max(each.has, each.wants), counted[name] + more.get(name, 0))
+        share = 0 if left < 0 and each.weight else share
         is_old = each.until_ms - now_ms <= lasts_ms // 2
         account = allotted(each.account, share, again=is_old)
         if account is not each.account:

@@ -34,6 +34,7 @@ from streams.state.acrossrows import ClaimRow
 from streams.state.clustersettings import Effective
 from streams.state.fleet import Message, is_seen
 from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
+from streams.state.memo import Said
 from streams.state.namespace import Namespace
 from streams.state.partitionrow import CeilingRow, GroupRow
 
@@ -167,7 +168,7 @@ def take_allotment(hpa: Hpa, body: CapacityAllotment, now_ms: int) -> bool:
     if claim is None or body.revision != claim.revision or body.number <= claim.number:
         return False
     is_new = claim.waits and body.replicas > (claim.replicas if _is_fresh(claim, now_ms) else 0)
-    hpa.row.claims[body.group] = structs.replace(
+    made = structs.replace(
         claim,
         number=body.number,
         replicas=body.replicas,
@@ -176,12 +177,14 @@ def take_allotment(hpa: Hpa, body: CapacityAllotment, now_ms: int) -> bool:
         share=body.share,
         is_new=is_new,
     )
+    hpa.row.claims = hpa.row.claims | {body.group: made}
     return is_new
 
 
 def is_awaited(hpa: Hpa) -> bool:
     """Say whether an allotment has come for which the HPA is evaluated before its time."""
-    return any(each.is_new for each in hpa.row.claims.values())
+    claims = hpa.row.claims
+    return bool(claims) and any([each.is_new for each in claims.values()])
 
 
 def report(
@@ -205,11 +208,14 @@ def report(
     priorities = _priorities(state, hpa)
     if not priorities and not row.claims:
         return []
+    if wanted is None and cut is None and _says_the_same(state, hpa, priorities, settings, pods, current):
+        return []
     made = [_left(hpa, name, claim, state) for name, claim in row.claims.items() if name not in priorities]
     claims = {name: claim for name, claim in row.claims.items() if name in priorities}
     has = max(current or 0, 0 if wanted is None else wanted.desired_replicas)
     wants = (current or 0) if wanted is None else wanted.desired_replicas
     wants = wants if cut is None else cut.in_
+    until_ms = now_ms + REPORTS_MS
     for name, priority in priorities.items():
         group = state.row.groups[name]
         claim = claims.get(name, ClaimRow(group.revision))
@@ -225,8 +231,27 @@ def report(
             claim = structs.replace(claim, reported=what, reported_ms=now_ms)
             made.append(_message(hpa, name, claim, state, what))
         claims[name] = claim
-    row.claims = claims
+        ends_ms = claim.reported_ms + REPORTS_MS if what == claim.reported else 0
+        until_ms = min(until_ms, ends_ms, claim.until_ms if is_fresh else ends_ms)
+    row.claims, hpa.said = claims, None
+    if wanted is None and cut is None:
+        hpa.said = Said(claims, priorities, settings, pods, current, until_ms)
     return [each for each in made if each is not None]
+
+
+def _says_the_same(
+    state: State, hpa: Hpa, priorities: Mapping[str, int], settings: Effective, pods: SeenPods, current: int | None
+) -> bool:
+    said = hpa.said
+    return (
+        said is not None
+        and state.now_ms < said.until_ms
+        and hpa.row.claims is said.claims
+        and priorities is said.priorities
+        and settings is said.settings
+        and pods is said.pods
+        and current == said.current
+    )
 
 
 def leave(state: State, hpa: Hpa) -> list[Message]:
@@ -359,11 +384,11 @@ def _divide(state: State, name: str) -> Iterator[Message]:
         after = allot_capacity(group.spec.limit.count, before, now_ms=now_ms, lasts_ms=LASTS_MS)
     size = ceiling.size if len(after) == len(ceiling.members) else sum(map(_size, after))
     row.ceilings[name] = CeilingRow(after, 0, now_ms if repeats else ceiling.sent_ms, size)
-    whole = used(after)
+    whole: int | None = None
     for key, allotment in outstanding({key: each.account for key, each in after.items()}):
         member = after[key]
         if repeats or member is not before[key]:
-            hpa = parse_hpa_id(key)
+            hpa, whole = parse_hpa_id(key), used(after) if whole is None else whole
             body = CapacityAllotment(
                 group=name,
                 name=hpa.name,

@@ -20,7 +20,7 @@ from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
 from streams.hpa.rules import CURRENT, Rules
 from streams.state.gather import MetricQuery
 from streams.state.ledger import StateError
-from streams.state.memo import Memo
+from streams.state.memo import Memo, Said
 from streams.state.rowcodec import hpa_key
 from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, TargetName
 
@@ -52,6 +52,7 @@ class Hpa:
         "queries",
         "reference",
         "row",
+        "said",
         "target",
         "watched",
     )
@@ -87,6 +88,8 @@ class Hpa:
         """The spec as it was just decoded, until its questions are known: it is not kept decoded."""
         self.groups: tuple[object, bytes, Mapping[str, int]] | None = None
         """Its CapacityGroups and its priority there, as of these groups and this object."""
+        self.said: Said | None = None
+        """What it has told these groups, while that is known to be all."""
         self.ignored = ""
         """Why the HPA is ignored, where all that is known of it is a stub (`schemas.fitting`); empty: it is not."""
         self.reference: dict[str, str] = {}

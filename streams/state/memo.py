@@ -3,6 +3,7 @@
 How they are used, and why the fast path gives the same bytes: `fastpath`.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -10,7 +11,7 @@ from msgspec import Struct
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.evaluation import Status
 from streams.hpa.observation import Scale, SeenPods
-from streams.state.acrossrows import FleetRow
+from streams.state.acrossrows import ClaimRow, FleetRow
 from streams.state.clustersettings import Effective
 from streams.state.ledger import StateError
 
@@ -61,6 +62,17 @@ class Memo(Struct, gc=False):
     """Replicas that a FleetHPA has allotted, and that there are; None: it is of no FleetHPA."""
     fleet: FleetRow | None
     """Of a FleetHPA, what it knew of its clusters."""
+
+
+class Said(Struct, frozen=True, gc=False):
+    """What the newest report of an HPA to its groups was made of; until `until_ms` it says the same, and so nothing."""
+
+    claims: Mapping[str, ClaimRow]
+    priorities: Mapping[str, int]
+    settings: Effective
+    pods: SeenPods
+    current: int | None
+    until_ms: int
 
 
 class FastPath:
