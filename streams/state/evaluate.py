@@ -333,7 +333,9 @@ def _report(
     if share is not None and share.is_new:
         row.share = structs.replace(share, is_new=False)
     elif share is not None and fleet.is_seen(namespace, state.now_ms):
-        fleet.report(state, row, share, part, wanted)
+        item = fleet.report(row, share, part, wanted)
+        if item is not None:
+            state.report(row.cluster, row.namespace, item)
 
 
 # --- remember ---------------------------------------------------------------------------------------------------------

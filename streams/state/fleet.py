@@ -5,17 +5,14 @@ own time; the whole is evaluated once all clusters have, divides the total, and 
 is evaluated at once, and wants that share in place of what its metrics ask for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct, structs
 
 from schemas.decisions import Step
-from schemas.entries import Body, FleetAllotment, FleetReport, FleetReportItem
-from schemas.keys import FLEET
+from schemas.entries import Body, FleetAllotment, FleetReportItem
 from schemas.observed import AutoscalerSet
 from streams.across.allotments import KEEP, Account, Allotment, MemberReport, allot, booked, obeyed, outstanding
 from streams.across.division import Divided, next_division
@@ -41,9 +38,6 @@ from streams.state.overrides import replaced_by
 from streams.state.rows import HpaRow
 from streams.state.timing import ANSWER_WAIT_MS, Turn, slack_ms
 
-if TYPE_CHECKING:
-    from streams.state.samples import State
-
 CONSTRAINT: Final = "FleetHPA"
 AWAY_PERIODS: Final = 2
 """A cluster that has not reported for so many sync periods is away."""
@@ -53,10 +47,6 @@ not wait for all of them.
 """
 SILENCE_MS: Final = 30_000
 """A cluster whose scales were not seen for so long reports nothing, and so becomes away."""
-TOGETHER: Final = 64
-"""At most so many HPAs of a namespace report in one message."""
-LONG: Final = 4_096
-"""Characters of a part that begins a message of its own, so that messages stay far below what a record may have."""
 NO_REPORT: Final = "no cluster has reported on its replicas"
 NOT_ALL: Final = "not all clusters have reported on their replicas yet"
 
@@ -128,23 +118,17 @@ def is_seen(namespace: Namespace, now_ms: int) -> bool:
     return watch is None or now_ms - watch.reported_ms <= SILENCE_MS
 
 
-def report(state: State, row: HpaRow, share: ShareRow, part: PartObservation, wanted: Pending | None) -> None:
-    """Report what a member has after an evaluation, in one message with the others of its namespace that are evaluated
-    at the same record; nothing where it cannot say what it has.
+def report(row: HpaRow, share: ShareRow, part: PartObservation, wanted: Pending | None) -> FleetReportItem | None:
+    """Give what a member reports after an evaluation; None: it cannot say what it has.
 
     Args:
         wanted: the write that begins now.
     """
     if not isinstance(part.scale, Scale):
-        return
-    had, text = part.scale.spec_replicas, written_part(part)
+        return None
+    had = part.scale.spec_replicas
     after = had if wanted is None else wanted.desired_replicas
-    open_, place = state.reporting, (row.cluster, row.namespace)
-    if open_ is None or open_[0] != place or len(open_[1]) >= TOGETHER or len(text) > LONG:
-        body = FleetReport(member=row.cluster, at=state.now_ms, items=[])
-        state.messages.append(Message(FLEET, row.namespace, state.now_ms, body))
-        open_ = state.reporting = (place, body.items)
-    open_[1].append(FleetReportItem(row.name, row.revision, share.number, min(had, after), max(had, after), text))
+    return FleetReportItem(row.name, row.revision, share.number, min(had, after), max(had, after), written_part(part))
 
 
 # --- the whole --------------------------------------------------------------------------------------------------------

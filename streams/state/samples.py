@@ -6,8 +6,8 @@ from typing import Any
 from schemas import limits
 from schemas.capacity import CapacityMatch
 from schemas.decisions import InputPosition
-from schemas.entries import FleetReportItem
-from schemas.keys import EVERY_CLUSTER, HpaId
+from schemas.entries import FleetReport, FleetReportItem
+from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from streams.state.budget import BudgetBook
 from streams.state.clustersettings import Effective, effective
 from streams.state.fleet import Message
@@ -24,6 +24,10 @@ from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, SeriesKey, is
 from streams.state.timing import note_arrival
 
 _NOBODY: tuple[HpaId, ...] = ()
+_TOGETHER = 64
+"""At most so many HPAs of a namespace report to FleetHPAs in one message."""
+_LONG = 4_096
+"""Characters of a part that begins a message of its own, so that messages stay far below what a record may have."""
 
 
 class Usage:
@@ -77,6 +81,15 @@ class State:
         self._begun: list[Namespace] = []
         self._births: dict[str, set[str]] = {}
         """Cluster -> namespaces that this record names first."""
+
+    def report(self, cluster: str, namespace: str, item: FleetReportItem) -> None:
+        """Report to a FleetHPA, in one message with the other HPAs of the namespace that do so at this record."""
+        open_, place = self.reporting, (cluster, namespace)
+        if open_ is None or open_[0] != place or len(open_[1]) >= _TOGETHER or len(item.part) > _LONG:
+            body = FleetReport(member=cluster, at=self.now_ms, items=[])
+            self.messages.append(Message(FLEET, namespace, self.now_ms, body))
+            open_ = self.reporting = (place, body.items)
+        open_[1].append(item)
 
     def input_position(self, sources: list[str]) -> InputPosition:
         """Say which prefix of the log a decision of this record follows from.
