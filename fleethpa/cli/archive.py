@@ -93,7 +93,9 @@ async def _run(session: Session, config: ArchiveConfig, stop: Event) -> Archived
     except (ArchiveError, CoreError) as error:
         raise CommandError(f"the archive {config.root} cannot continue: {error}") from error
     except OSError as error:
-        raise usage(f"the archive {config.root} cannot be written: {error}") from error
+        step = "make room there, or name another folder with --to; started again, it continues where it ended"
+        what = f"the archive {config.root} cannot be written: {error.strerror or error}"
+        raise usage(what, next_step=step) from error
     except KafkaError as error:
         raise cannot_talk(config.kafka.bootstrap_servers, error) from error
     added, held = counts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import errno
 import io
 import re
 import shutil
@@ -408,3 +409,16 @@ def test_an_export_to_many_folders_opens_a_few_files_at_a_time(
     reader = {"csv": "read_csv", "jsonl": "read_json", "parquet": "read_parquet"}[output]
     found = queried(f"select count(distinct id) from {reader}('{tmp_path}/out/**/decisions*.{output}')")
     assert found == [(decisions_of(made),)]
+
+
+def test_a_full_disk_under_an_archive_says_that_it_continues_later(
+    run: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "open.seg")
+
+    monkeypatch.setattr("streams.history.archiving.run_archive", full)
+    stated = run("archive", "--to", str(tmp_path / "a"), "--brokers", "k:9")
+    assert stated.exit_code == 2
+    assert f"Error: the archive {tmp_path / 'a'} cannot be written: No space left on device\n" in stated.stderr
+    assert "Next: make room there" in stated.stderr
