@@ -43,7 +43,8 @@ _CLUSTER: Final = (
 )
 _USER: Final = ("token", "client-certificate-data", "client-key-data", "username", "password", "exec")
 
-_EXEC_CONFIG: Final = "client.authentication.k8s.io/exec"
+_EXEC_API: Final = "client.authentication.k8s.io"
+_EXEC_CONFIG: Final = f"{_EXEC_API}/exec"
 _MORE_ARGS: Final = "clusterprofiles.multicluster.x-k8s.io/exec/additional-args"
 _MORE_ENVS: Final = "clusterprofiles.multicluster.x-k8s.io/exec/additional-envs"
 _HEALTHY: Final = "ControlPlaneHealthy"
@@ -295,21 +296,12 @@ def from_argocd_secret(secret: JsonView) -> list[Member]:
 def _argocd_user(config: JsonView, origin: str) -> Json:
     if (aws := config.get("awsAuthConfig")) is not None:
         role = ["--role-arn", aws["roleARN"]] if aws.get("roleARN") else []
-        command = ["aws", "--cluster-name", str(aws.get("clusterName") or ""), *role]
-        return {
-            "exec": {
-                "apiVersion": "client.authentication.k8s.io/v1beta1",
-                "command": "argocd-k8s-auth",
-                "args": command,
-            }
-        }
+        args = ["aws", "--cluster-name", str(aws.get("clusterName") or ""), *role]
+        return {"exec": {"apiVersion": f"{_EXEC_API}/v1beta1", "command": "argocd-k8s-auth", "args": args}}
     if (plugin := config.get("execProviderConfig")) is not None:
         if not plugin.get("command"):
             raise FindingError(f"{origin}: data.config: execProviderConfig.command: Required value")
-        given = {
-            "command": plugin["command"],
-            "apiVersion": plugin.get("apiVersion") or "client.authentication.k8s.io/v1",
-        }
+        given = {"command": plugin["command"], "apiVersion": plugin.get("apiVersion") or f"{_EXEC_API}/v1"}
         envs = [{"name": name, "value": value} for name, value in (plugin.get("env") or {}).items()]
         return {"exec": given | _given({"args": plugin.get("args"), "env": envs})}
     return _given(
@@ -383,7 +375,7 @@ def _first_offered(
 def _plugin(provider: AccessProvider, extensions: Mapping[str, Any], origin: str) -> Json:
     """The provider's plugin, with what the profile adds, as far as the provider's policies allow that."""
     plugin = dict(provider.exec_config) | {"interactiveMode": "Never"}
-    plugin.setdefault("apiVersion", "client.authentication.k8s.io/v1")
+    plugin.setdefault("apiVersion", f"{_EXEC_API}/v1")
     args, envs = list(plugin.get("args") or ()), {each["name"]: each["value"] for each in plugin.get("env") or ()}
     if _MORE_ARGS in extensions and provider.args_policy not in ("", "Ignore"):
         if provider.args_policy != "Append":
