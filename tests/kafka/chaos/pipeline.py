@@ -78,9 +78,10 @@ class PipelineRun:
         print(f"  {name}", flush=True)
         before = _refolded(self._rig)
         self._rig.harmed_until = 0.0
-        # Where the log was cut, state that is lost takes with it what was applied and allotted, in some partitions.
+        # Where the log was cut, partitions may have lost the group with their state; until it is applied again, their
+        # HPAs are not bounded.
         if loses_state := name.startswith("changelog"):
-            self._wholes.are_in_force = self._ceiling.is_in_force = False
+            self._ceiling.is_in_force = False
         await FAULTS[name][1](self._rig, self._rng)
         begun = self._rig.harmed_until or time.monotonic()
         self._heal()
