@@ -11,7 +11,7 @@ from contextlib import aclosing
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import CorruptRecordException, KafkaError, for_code
+from aiokafka.errors import CorruptRecordException, KafkaError, LeaderNotAvailableError, for_code
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.default_records import _DefaultRecordBatchPy
 from aiokafka.record.memory_records import MemoryRecords, _MemoryRecordsPy
@@ -58,7 +58,10 @@ async def _fetched(consumer: AIOKafkaConsumer, partition: TopicPartition, first:
     client = driver_of(consumer)
     wanted = [(partition.topic, [(partition.partition, first, FOLLOWED_BYTES)])]
     request = FetchRequest(FETCH_MAX_WAIT_MS, 1, FOLLOWED_BYTES, READ_UNCOMMITTED, wanted, rack_id="")
-    response = await client.send(client.cluster.leader_for_partition(partition), request)
+    leader = client.cluster.leader_for_partition(partition)
+    if leader is None or leader < 0:
+        raise LeaderNotAvailableError
+    response = await client.send(leader, request)
     for _, partitions in response.topics:
         for _, code, *_, data in partitions:
             if code:
