@@ -166,8 +166,11 @@ def test_the_whole_record_is_verified_with_a_bar_of_its_progress(page: Page, arc
 
 
 def test_the_charts_draw_what_the_record_says(page: Page, archived: str) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/series" in request.url else None)
     page.goto(f"{archived}/hpa/east/shop/checkout")
     page.wait_for_selector("#plots canvas")
+    assert len(asked) == 1, "the head of the page asks for what the script does"
     drawn = page.evaluate("window.fleethpaCharts[0].data.map(line => Array.from(line))")
     stated = page.evaluate("fetch('/hpa/east/shop/checkout/series').then(answer => answer.json())")
     assert drawn == [stated[name] for name in ("times", "most", "least", "wanted", "spec", "ready")]
