@@ -186,10 +186,11 @@ class Controller:
         self.status: Json = status or {"desiredReplicas": 0, "currentMetrics": None}
         self.settings = settings
         self.history = History(
-            None if recommendations is None else tuple((n, NOW_MS - age * 1000) for n, age in recommendations),
-            tuple((n, NOW_MS - age * 1000, False) for n, age in ups),
-            tuple((n, NOW_MS - age * 1000, False) for n, age in downs),
+            scale_up_events=tuple((n, NOW_MS - age * 1000, False) for n, age in ups),
+            scale_down_events=tuple((n, NOW_MS - age * 1000, False) for n, age in downs),
         )
+        if recommendations is not None:
+            self.history = self.history.with_recommendations([(n, NOW_MS - age * 1000) for n, age in recommendations])
 
     def evaluate(
         self,

@@ -6,7 +6,7 @@ from msgspec import Struct, structs
 
 from schemas.decisions import Step
 from streams.hpa.autoscaler import Autoscaler, ScalingPolicy, ScalingRules
-from streams.hpa.evaluation import Evaluation, History
+from streams.hpa.evaluation import Evaluation
 from streams.hpa.gofloat import MAX_INT32
 from streams.hpa.normalize import legacy_limits
 from streams.hpa.reconcile import decide
@@ -82,7 +82,7 @@ def _spec(inputs: EvaluationInputs, **changes: object) -> EvaluationInputs:
 
 def _no_window(inputs: EvaluationInputs) -> EvaluationInputs:
     old = inputs.history
-    return structs.replace(inputs, history=History((), old.scale_up_events, old.scale_down_events))
+    return structs.replace(inputs, history=old.with_recommendations(()))
 
 
 def _no_policy(inputs: EvaluationInputs) -> EvaluationInputs:

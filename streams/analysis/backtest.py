@@ -149,7 +149,7 @@ class Memory:
         self.newest = changed
         if self.history is None:
             self.history = inputs.history
-        elif inputs.history.recommendations is None:
+        elif inputs.history.recommended is None:
             # A restart or a new beginning: what was remembered is gone for both.
             self.history = inputs.history
         else:

@@ -275,14 +275,12 @@ def by_moved_windows(inputs: EvaluationInputs, native: int) -> str:
 def _with_moved_windows(inputs: EvaluationInputs) -> Iterator[tuple[EvaluationInputs, str]]:
     old = inputs.history
     for by_ms, when in ((-inputs.period_ms, "later"), (inputs.period_ms, "earlier")):
-        recommendations = None
-        if old.recommendations is not None:
-            recommendations = tuple((value, time_ms + by_ms) for value, time_ms in old.recommendations)
+        times_ms = tuple(time_ms + by_ms for time_ms in old.recommended_ms)
         ups, downs = (
             tuple((change, time_ms + by_ms, is_outdated) for change, time_ms, is_outdated in events)
             for events in (old.scale_up_events, old.scale_down_events)
         )
-        yield structs.replace(inputs, history=History(recommendations, ups, downs)), when
+        yield structs.replace(inputs, history=History(old.recommended, times_ms, ups, downs)), when
 
 
 def windows_text(own: History, native: History) -> str:
@@ -291,7 +289,7 @@ def windows_text(own: History, native: History) -> str:
 
 
 def _window_text(history: History) -> str:
-    found = [value for value, _ in history.recommendations or ()]
+    found = history.recommended
     return f"{min(found)} to {max(found)} of {len(found)} recommendations" if found else "no recommendation"
 
 
@@ -299,15 +297,15 @@ def _with_less_memory(inputs: EvaluationInputs) -> Iterator[EvaluationInputs]:
     """Give the inputs without any memory, then without the oldest recommendations and scale events, more and more."""
     yield structs.replace(inputs, history=EMPTY_HISTORY)
     old = inputs.history
-    recommendations, ups, downs = old.recommendations or (), old.scale_up_events, old.scale_down_events
-    moments = {time_ms for _, time_ms in recommendations} | {time_ms for _, time_ms, _ in (*ups, *downs)}
+    ups, downs = old.scale_up_events, old.scale_down_events
+    moments = {*old.recommended_ms, *[time_ms for _, time_ms, _ in (*ups, *downs)]}
     for moment in sorted(moments):
         kept = History(
-            tuple(each for each in recommendations if each[1] > moment),
-            tuple(each for each in ups if each[1] > moment),
-            tuple(each for each in downs if each[1] > moment),
+            scale_up_events=tuple(each for each in ups if each[1] > moment),
+            scale_down_events=tuple(each for each in downs if each[1] > moment),
         )
-        yield structs.replace(inputs, history=kept)
+        newer = [each for each in old.recommendations if each[1] > moment]
+        yield structs.replace(inputs, history=kept.with_recommendations(newer))
 
 
 # --- values of a status -----------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """What an evaluation gives: wanted write, new status, events, labels, memory, and all that an explanation needs."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -52,13 +53,25 @@ MetricResult = tuple[str, str, str]
 class History(Struct, frozen=True, gc=False):
     """What the controller remembers of one HPA. Order is the stored order; slots are reused, so it is not by time.
 
-    `recommendations`: (replicas, time_ms), None before the first evaluation. Scale events: (change, time_ms, outdated),
-    change always positive.
+    `recommended`: replicas, None before the first evaluation; `recommended_ms`: when each of them was. Scale events:
+    (change, time_ms, outdated), change always positive.
     """
 
-    recommendations: tuple[tuple[int, int], ...] | None = None
+    recommended: tuple[int, ...] | None = None
+    recommended_ms: tuple[int, ...] = ()
     scale_up_events: tuple[tuple[int, int, bool], ...] = ()
     scale_down_events: tuple[tuple[int, int, bool], ...] = ()
+
+    @property
+    def recommendations(self) -> list[tuple[int, int]]:
+        """Each recommendation with its time: (replicas, time_ms)."""
+        return list(zip(self.recommended or (), self.recommended_ms, strict=True))
+
+    def with_recommendations(self, pairs: Iterable[tuple[int, int]]) -> "History":
+        """Give the same scale events with these recommendations: (replicas, time_ms)."""
+        known = list(pairs)
+        recommended, times_ms = tuple([each[0] for each in known]), tuple([each[1] for each in known])
+        return History(recommended, times_ms, self.scale_up_events, self.scale_down_events)
 
 
 EMPTY_HISTORY = History()

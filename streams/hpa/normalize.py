@@ -18,10 +18,11 @@ def store_scale_event(history: History, change: int, longest_ms: int, now_ms: in
     What is stored is an int32, so a change of more than 2^31 replicas wraps. Events older than the direction's longest
     policy period are marked outdated for good; the last outdated slot is reused.
     """
-    recommendations, ups, downs = history.recommendations, history.scale_up_events, history.scale_down_events
+    recommended, times_ms = history.recommended, history.recommended_ms
+    ups, downs = history.scale_up_events, history.scale_down_events
     if change > 0:
-        return History(recommendations, _stored(ups, wrap32(change), longest_ms, now_ms), downs)
-    return History(recommendations, ups, _stored(downs, wrap32(-change), longest_ms, now_ms))
+        return History(recommended, times_ms, _stored(ups, wrap32(change), longest_ms, now_ms), downs)
+    return History(recommended, times_ms, ups, _stored(downs, wrap32(-change), longest_ms, now_ms))
 
 
 def with_rescale(history: History, autoscaler: Autoscaler, change: int, now_ms: int) -> History:
@@ -40,40 +41,34 @@ def _stored(events: ScaleEvents, change: int, longest_ms: int, now_ms: int) -> S
     return tuple(marked)
 
 
-Recommendations = tuple[tuple[int, int], ...]
 WITHIN_RANGE = "DesiredWithinRange"
 
 
 def normalize(
     autoscaler: Autoscaler, current: int, desired: int, history: History, settings: ControllerSettings, now_ms: int
-) -> tuple[Normalization, Recommendations]:
-    """Limit `desired` and give the recommendations with it stored: always un-normalised, in the last outdated slot."""
+) -> tuple[Normalization, History]:
+    """Limit `desired` and give the history with it stored: always un-normalised, in the last outdated slot."""
     if autoscaler.scale_up is None or autoscaler.scale_down is None:
-        return _legacy(autoscaler, current, desired, history.recommendations or (), settings, now_ms)
+        return _legacy(autoscaler, current, desired, history, settings, now_ms)
     return _with_behavior(autoscaler, current, desired, history, settings, now_ms)
 
 
 def _legacy(
-    autoscaler: Autoscaler,
-    current: int,
-    desired: int,
-    recommendations: Recommendations,
-    settings: ControllerSettings,
-    now_ms: int,
-) -> tuple[Normalization, Recommendations]:
+    autoscaler: Autoscaler, current: int, desired: int, history: History, settings: ControllerSettings, now_ms: int
+) -> tuple[Normalization, History]:
     window_ms = settings.downscale_stabilization_ms
     cutoff_ms = now_ms - window_ms
-    stabilized, slot = desired, -1
-    for index, (replicas, time_ms) in enumerate(recommendations):
+    stabilized, slot, held = desired, -1, None
+    for index, (replicas, time_ms) in enumerate(history.recommendations):
         if time_ms < cutoff_ms:
             slot = index
         elif replicas > stabilized:
             stabilized = replicas
     rate_limit = int32(max(2.0 * float(current), 4.0))
     limited, bound = legacy_limits(stabilized, rate_limit, autoscaler.min_replicas, autoscaler.max_replicas)
-    held = None
     if stabilized != desired:
-        held = _latest([(at_ms, made) for made, at_ms in recommendations if at_ms >= cutoff_ms and made >= stabilized])
+        counted = history.recommendations
+        held = _latest([(at_ms, made) for made, at_ms in counted if at_ms >= cutoff_ms and made >= stabilized])
     normalization = Normalization(
         True,
         desired,
@@ -88,7 +83,7 @@ def _legacy(
         rate_limit,
         bound,
     )
-    return normalization, _store(recommendations, slot, desired, now_ms)
+    return normalization, _store(history, slot, desired, now_ms)
 
 
 def legacy_limits(stabilized: int, rate_limit: int, min_replicas: int, max_replicas: int) -> tuple[int, str]:
@@ -103,24 +98,25 @@ def legacy_limits(stabilized: int, rate_limit: int, min_replicas: int, max_repli
 
 def _with_behavior(
     autoscaler: Autoscaler, current: int, desired: int, history: History, settings: ControllerSettings, now_ms: int
-) -> tuple[Normalization, Recommendations]:
+) -> tuple[Normalization, History]:
     up, down = autoscaler.scale_up, autoscaler.scale_down
     if up is None or down is None:
         raise ValueError("normalize without behavior is the legacy path")
-    recommendations = history.recommendations or ()
     up_window_ms, down_window_ms = up.window_ms or 0, down.window_ms
     if down_window_ms is None:
         # The controller's, in whole seconds.
         down_window_ms = settings.downscale_stabilization_ms // 1000 * 1000
     up_cutoff_ms, down_cutoff_ms = now_ms - up_window_ms, now_ms - down_window_ms
-    lowest, highest, slot = _extremes(recommendations, desired, up_cutoff_ms, down_cutoff_ms)
-    stabilized = min(max(current, lowest), highest)
     held, until_ms = None, None
+    lowest, highest, slot = _extremes(history, desired, up_cutoff_ms, down_cutoff_ms)
+    stabilized = min(max(current, lowest), highest)
     if stabilized > desired:
-        held = _latest([(at, made) for made, at in recommendations if at > down_cutoff_ms and made >= stabilized])
+        counted = history.recommendations
+        held = _latest([(at, made) for made, at in counted if at > down_cutoff_ms and made >= stabilized])
         until_ms = held[1] + down_window_ms if held else None
     elif stabilized < desired:
-        held = _latest([(at, made) for made, at in recommendations if at > up_cutoff_ms and made <= stabilized])
+        counted = history.recommendations
+        held = _latest([(at, made) for made, at in counted if at > up_cutoff_ms and made <= stabilized])
         until_ms = held[1] + up_window_ms if held else None
     limited, bound, rate_limit, policies = _rate_limits(
         autoscaler, up, down, current, stabilized, history, settings, now_ms
@@ -128,20 +124,19 @@ def _with_behavior(
     normalization = Normalization(
         False, desired, stabilized, limited, up_window_ms, down_window_ms, held, until_ms, policies, rate_limit, bound
     )
-    return normalization, _store(recommendations, slot, desired, now_ms)
+    return normalization, _store(history, slot, desired, now_ms)
 
 
-def _extremes(
-    recommendations: Recommendations, desired: int, up_cutoff_ms: int, down_cutoff_ms: int
-) -> tuple[int, int, int]:
+def _extremes(history: History, desired: int, up_cutoff_ms: int, down_cutoff_ms: int) -> tuple[int, int, int]:
     """Give (lowest of the scale-up window, highest of the scale-down window, slot of the last that neither needs).
 
     Source: upstream `stabilizeRecommendationWithBehaviors`.
     """
     outdated_ms = min(up_cutoff_ms, down_cutoff_ms)
     lowest = highest = desired
-    slot = -1
-    for index, (replicas, time_ms) in enumerate(recommendations):
+    index = slot = -1
+    for replicas, time_ms in zip(history.recommended or (), history.recommended_ms, strict=True):
+        index += 1
         if replicas > highest:
             if time_ms > down_cutoff_ms:
                 highest = replicas
@@ -160,10 +155,16 @@ def _latest(by_time: list[tuple[int, int]]) -> tuple[int, int] | None:
     return replicas, time_ms
 
 
-def _store(recommendations: Recommendations, slot: int, desired: int, now_ms: int) -> Recommendations:
+def _store(history: History, slot: int, desired: int, now_ms: int) -> History:
+    """Store what is recommended now in a slot; -1: at the end."""
+    recommended, times_ms = history.recommended or (), history.recommended_ms
+    ups, downs = history.scale_up_events, history.scale_down_events
     if slot < 0:
-        return (*recommendations, (desired, now_ms))
-    return (*recommendations[:slot], (desired, now_ms), *recommendations[slot + 1 :])
+        return History((*recommended, desired), (*times_ms, now_ms), ups, downs)
+    after = slot + 1
+    return History(
+        (*recommended[:slot], desired, *recommended[after:]), (*times_ms[:slot], now_ms, *times_ms[after:]), ups, downs
+    )
 
 
 def _rate_limits(

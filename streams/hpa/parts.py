@@ -19,7 +19,7 @@ from streams.hpa.evaluation import History
 from streams.hpa.gofloat import MAX_INT32, wrap64
 from streams.hpa.grouping import Groups, join
 from streams.hpa.metrics import JoinedObservation, grouped
-from streams.hpa.normalize import Recommendations, ScaleEvents
+from streams.hpa.normalize import ScaleEvents
 from streams.hpa.observation import (
     ExternalSamples,
     MetricFailure,
@@ -161,7 +161,7 @@ def joined(parts: Sequence[PartObservation]) -> JoinedObservation:
     )
 
 
-def recent(recommendations: Iterable[tuple[int, int]]) -> Recommendations:
+def recent(recommendations: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """Give the recommendations that can be the highest or the lowest of a window that ends now, oldest first; of very
     many the newest.
     """
@@ -182,10 +182,10 @@ def newest_events(events: Iterable[tuple[int, int, bool]]) -> ScaleEvents:
 def with_past(part: PartObservation, history: History) -> PartObservation:
     """Give a part with what its own autoscaler did until now."""
     added, removed = newest_events(history.scale_up_events), newest_events(history.scale_down_events)
-    return structs.replace(part, recommended=recent(history.recommendations or ()), added=added, removed=removed)
+    return structs.replace(part, recommended=recent(history.recommendations), added=added, removed=removed)
 
 
-def added_up(parts: Sequence[Recommendations]) -> Recommendations:
+def added_up(parts: Sequence[Sequence[tuple[int, int]]]) -> tuple[tuple[int, int], ...]:
     """Add up the recommendations of autoscalers that become one, so that its windows end as theirs would have: in each
     window, its highest is the sum of their highest, and its lowest the sum of their lowest.
 

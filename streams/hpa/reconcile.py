@@ -58,8 +58,8 @@ def decide(
         return _no_scale(autoscaler, status, history, conditions, autoscaler.target_error, "spec")
     if isinstance(scale, ScaleFailure):
         return _no_scale(autoscaler, status, history, conditions, scale.error, "unmapped" if scale.unmapped else "read")
-    if history.recommendations is None:
-        history = History(((scale.spec_replicas, now_ms),), history.scale_up_events, history.scale_down_events)
+    if history.recommended is None:
+        history = history.with_recommendations([(scale.spec_replicas, now_ms)])
     case = _Case(autoscaler, status, observation, scale, scale.spec_replicas, history, settings, now_ms, conditions)
     return _ended(case, found) if (found := _without_metrics(case)) is not None else _by_metrics(case)
 
@@ -165,8 +165,7 @@ def _normalized(case: _Case, combined: Combined) -> _Found:
         reason = f"{combined.selected} above target"
     elif proposal < current:
         reason = "All metrics below target"
-    normalization, recommendations = normalize(autoscaler, current, proposal, old, case.settings, case.now_ms)
-    history = History(recommendations, old.scale_up_events, old.scale_down_events)
+    normalization, history = normalize(autoscaler, current, proposal, old, case.settings, case.now_ms)
     desired = normalization.limited
     set_stabilized(case.conditions, current, normalization)
     set_scaling_active(case.conditions, combined)

@@ -147,8 +147,8 @@ def find(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, settings: Eff
         ]
     )
     proposal, selected = largest(metrics)
-    proposal, current, history = max(proposal, 0), scale.spec_replicas, row.history
-    normalization, recommendations = normalize(autoscaler, current, proposal, history, controller, now_ms)
+    proposal, current = max(proposal, 0), scale.spec_replicas
+    normalization, history = normalize(autoscaler, current, proposal, row.history, controller, now_ms)
     reported = memo.status.get("currentReplicas", 0)
     outcome = _outcome(reported, metrics, selected if proposal else "", normalization, current)
     if outcome is None or outcome != memo.outcome:
@@ -156,7 +156,7 @@ def find(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, settings: Eff
     return Repeated(
         now_ms,
         metrics,
-        History(recommendations, history.scale_up_events, history.scale_down_events),
+        history,
         {**memo.status, "currentMetrics": list(map(status_of, metrics))},
         records.short_record(state, name, memo.full_decision, metrics, proposal),
         part,
@@ -197,7 +197,7 @@ def _reads_the_same(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, se
         and state.row.engine == memo.engine
         and row.written is None
         and row.seen_replicas == scale.spec_replicas
-        and row.history.recommendations is not None
+        and row.history.recommended is not None
         and records.is_recent(row, state.now_ms)
         and not restart_since(state, hpa)[1]
         and (command is None or override_in_force(command[1], state.now_ms) is None)

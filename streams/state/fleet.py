@@ -279,14 +279,14 @@ def with_past_of(history: History, fleet: FleetRow, names: Sequence[str], now_ms
     """
     if not names:
         return history
-    found = [history.recommendations] if fleet.begun and history.recommendations else []
+    found: list[Sequence[tuple[int, int]]] = [history.recommendations] if fleet.begun and history.recommended else []
     for name in names:
         part = fleet.parts[name].part
         found.append(part.recommended or ((fleet.accounts[name].present, now_ms),))
     parts = [fleet.parts[name].part for name in names]
     added = newest_events([*history.scale_up_events, *[each for part in parts for each in part.added]])
     removed = newest_events([*history.scale_down_events, *[each for part in parts for each in part.removed]])
-    return History(added_up(found), added, removed)
+    return History((), (), added, removed).with_recommendations(added_up(found))
 
 
 def _present(fleet: FleetRow, names: Sequence[str], is_enforced: bool) -> int:

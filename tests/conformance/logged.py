@@ -127,7 +127,7 @@ class LoggedScenario:
         """Give the memory in the file's notation."""
         history = self._hpa().row.history
         return {
-            "recommendations": [[count, time - EPOCH_MS] for count, time in history.recommendations or ()],
+            "recommendations": [[count, time - EPOCH_MS] for count, time in history.recommendations],
             "scaleUpEvents": [[size, time - EPOCH_MS, int(old)] for size, time, old in history.scale_up_events],
             "scaleDownEvents": [[size, time - EPOCH_MS, int(old)] for size, time, old in history.scale_down_events],
         }

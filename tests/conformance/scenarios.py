@@ -99,7 +99,7 @@ class Scenario:
         """Give the engine's memory in the file's notation."""
         history = self.history
         return {
-            "recommendations": [[replicas, time - EPOCH_MS] for replicas, time in history.recommendations or ()],
+            "recommendations": [[replicas, time - EPOCH_MS] for replicas, time in history.recommendations],
             "scaleUpEvents": [[size, time - EPOCH_MS, int(old)] for size, time, old in history.scale_up_events],
             "scaleDownEvents": [[size, time - EPOCH_MS, int(old)] for size, time, old in history.scale_down_events],
         }

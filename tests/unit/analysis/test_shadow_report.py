@@ -14,7 +14,7 @@ from streams.analysis.answer import answer
 from streams.analysis.retracing import by_moved_windows
 from streams.analysis.shadowreport import DAY_MS, ShadowReport, _minutes, shadow_report
 from streams.history.evaluations import Evaluated, NativeTraces, events
-from streams.hpa.evaluation import History
+from streams.hpa.evaluation import EMPTY_HISTORY, History
 from streams.state.inputs import EvaluationInputs
 from streams.state.partition import Partition
 from tests.partition_kit import LogBuilder
@@ -206,7 +206,7 @@ def test_a_recommendation_that_has_left_the_window_of_one_of_the_two_is_a_matter
 ) -> None:
     free = _scaling_down()
     current = answer(free).current
-    inputs = structs.replace(free, history=History(((current, free.now_ms - age_ms),)))
+    inputs = structs.replace(free, history=EMPTY_HISTORY.with_recommendations([(current, free.now_ms - age_ms)]))
     assert answer(inputs).final < current
     explained = by_moved_windows(inputs, current)
     assert (bool(explained), found in explained) == (bool(found), True)

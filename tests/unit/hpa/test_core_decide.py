@@ -184,7 +184,7 @@ def test_without_a_scale_only_able_to_scale_is_written(
     assert (result.error, result.error_label) == (error, label)
     assert controller.status == {**before, "conditions": controller.status["conditions"]}
     assert controller.condition("AbleToScale") == ("False", "FailedGetScale")
-    assert result.history.recommendations is None
+    assert result.history.recommended is None
 
 
 def at_zero(low: int, *, woken: bool, metrics: Any = (QUEUE,), rules: Any = None, **memory: Any) -> Controller:

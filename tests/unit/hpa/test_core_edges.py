@@ -264,7 +264,7 @@ def test_an_unreadable_scale_leaves_counts_and_metrics_of_the_status_alone() -> 
 
     kept = {key: value for key, value in controller.status.items() if key != "conditions"}
     assert kept == {key: value for key, value in before.items() if key != "conditions"}
-    assert controller.history.recommendations is None
+    assert controller.history.recommended is None
 
 
 # --- metrics ----------------------------------------------------------------------------------------------------------
@@ -300,11 +300,11 @@ def test_partial_metrics_that_would_scale_down_scale_nothing() -> None:
 
 
 def test_an_event_outdated_by_a_longer_policy_stays_so_when_the_policy_is_shorter_again() -> None:
-    old = History((), ((4, NOW_MS - 100_000, False),))
+    old = History((), (), ((4, NOW_MS - 100_000, False),))
     marked = store_scale_event(old, 2, 90_000, NOW_MS)
     assert marked.scale_up_events == ((2, NOW_MS, False),)
 
-    kept = store_scale_event(History((), ((4, NOW_MS - 100_000, True),)), 2, 300_000, NOW_MS)
+    kept = store_scale_event(History((), (), ((4, NOW_MS - 100_000, True),)), 2, 300_000, NOW_MS)
 
     assert kept.scale_up_events == ((2, NOW_MS, False),), "the flag sticks, so its slot is free"
 
@@ -321,6 +321,6 @@ def test_turning_behavior_off_keeps_the_events_but_stores_none() -> None:
         conditions=[],
         longest_period_ms=None,
     )
-    before = History((), ((4, NOW_MS - 1, False),))
+    before = History((), (), ((4, NOW_MS - 1, False),))
 
     assert complete(pending, status_with(), before, ScaleApplied(), NOW_MS).history == before

@@ -138,8 +138,8 @@ def test_memory_grows_by_at_most_one_entry_and_is_never_changed_in_place(rules: 
         controller.sync(current, wanting(desired), now_ms=now_ms)
         current, now_ms = controller.status["desiredReplicas"], now_ms + seconds * 1000
         assert before == kept
-        grown = len(controller.history.recommendations or ()) - len(before.recommendations or ())
-        assert 0 <= grown <= 1 + (before.recommendations is None)
+        grown = len(controller.history.recommendations) - len(before.recommendations)
+        assert 0 <= grown <= 1 + (before.recommended is None)
 
 
 @given(behaviors, syncs)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
-from streams.hpa.evaluation import History, Normalization, ScaleFailed
+from streams.hpa.evaluation import EMPTY_HISTORY, Normalization, ScaleFailed
 from streams.hpa.normalize import normalize, scale_down_limit, scale_up_limit, store_scale_event
 from streams.hpa.parts import added_up, recent
 from tests.hpa_kit import MAX_INT32, NOW_MS, SETTINGS, Controller, behavior, external_metric, hpa, policy, wanting
@@ -28,9 +28,9 @@ def normalized(
 ) -> tuple[Normalization, list[tuple[int, int]]]:
     """Normalize; ages of recommendations in seconds. Gives also (replicas, age) of those stored."""
     autoscaler = compile_autoscaler(hpa([QUEUE], low=low, high=high, behavior=rules))
-    history = History(tuple((n, NOW_MS - age * 1000) for n, age in recommendations))
+    history = EMPTY_HISTORY.with_recommendations([(n, NOW_MS - age * 1000) for n, age in recommendations])
     made, stored = normalize(autoscaler, current, desired, history, settings, NOW_MS)
-    return made, [(n, (NOW_MS - time_ms) // 1000) for n, time_ms in stored]
+    return made, [(n, (NOW_MS - time_ms) // 1000) for n, time_ms in stored.recommendations]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_what_held_the_count_and_until_when_is_told() -> None:
     assert made.held_by == (10, NOW_MS - 30_000)
     assert made.held_until_ms == NOW_MS + 270_000
     late = NOW_MS + 270_000
-    history = History(((10, NOW_MS - 30_000),))
+    history = EMPTY_HISTORY.with_recommendations([(10, NOW_MS - 30_000)])
     autoscaler = compile_autoscaler(hpa([QUEUE], behavior=windows(0, 300)))
     assert normalize(autoscaler, 12, 2, history, SETTINGS, late - 1)[0].stabilized == 10
     assert normalize(autoscaler, 12, 2, history, SETTINGS, late)[0].stabilized == 2

@@ -87,5 +87,5 @@ def test_a_hub_that_gets_a_cluster_back_begins_with_the_count_of_then() -> None:
     assert (row.status or {})["lastScaleTime"] == "2026-09-21T14:13:21Z"
     decision = evaluate(log, 90)[0]
     assert log.partition.state.row.hands["eu"].restart_offset > 0
-    known = log.partition.state.hpas[WEB].row.history.recommendations or ()
+    known = log.partition.state.hpas[WEB].row.history.recommendations
     assert [count for count, _ in known] == [decision["currentReplicas"], 4]

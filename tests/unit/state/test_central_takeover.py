@@ -36,7 +36,7 @@ def test_a_central_hpa_takes_over_mode_and_windows_where_the_native_controller_i
     log.add(central(maxReplicas=12))
     row = log.partition.state.hpas[WEB].row
     assert (row.origin, row.author, row.change_reason) == ("central", "anna", "PAY-1")
-    assert (row.history.recommendations or ())[: len(known)] == known
+    assert row.history.recommendations[: len(known)] == known
     decision = evaluate(log, 100)[0]
     assert (decision["origin"], decision["maxReplicas"], decision["wants"]) == ("central", 12, 4)
     assert holders(log) == [("web", False)]

@@ -589,7 +589,6 @@ def test_a_restart_begins_windows_anew_and_says_so(body: list[Body], step_ms: in
     decision = next(made for made in (*_decoded(log), *log.ticks(20)) if "restart" in made.get("observed", {}))
     assert decision["observed"]["restart"] == text
     memory = log.partition.state.hpas[HpaId("eu", "shop", "web")].row.history.recommendations
-    assert memory is not None
     assert memory[0][0] == 4
     assert len(memory) <= 2
 

@@ -67,8 +67,8 @@ def test_the_memory_of_an_hpa_that_is_evaluated_every_100_ms_fits_into_its_row()
     def events(count: int) -> tuple[tuple[int, int, bool], ...]:
         return tuple((random.randrange(1, 100_000), NOW_MS + 100 * at, False) for at in range(count))
 
-    recommendations = tuple(each[:2] for each in events(36_000))
-    history = History(recommendations, events(18_000), events(18_000))
+    history = History((), (), events(18_000), events(18_000))
+    history = history.with_recommendations([each[:2] for each in events(36_000)])
     row = HpaRow(cluster="eu", namespace="shop", name="web", history=history)
     # The status, the object (64 KiB, twice where a central HPA hides another) and the selectors come on top of it.
     assert len(rowcodec.encode_row(1, row)) < BROKER_BYTES - 4 * limits.HPA_OBJECT.most
