@@ -33,7 +33,7 @@ from streams.state.observe import own_status, take_restart
 from streams.state.records import identity, labels
 from streams.state.rows import PendingWrite
 from streams.state.samples import State
-from streams.state.timing import ANSWER_WAIT_MS, Turn, due_after_early, held_ms, recent, turn
+from streams.state.timing import ANSWER_WAIT_MS, Turn, due_after_early, held_ms, is_in_time, recent, turn
 
 _OUTCOME_TEXTS = {
     "superseded": "a newer decision took its place",
@@ -129,7 +129,7 @@ def _completion(
 
 def look_at(state: State, hpa: Hpa) -> list[Draft]:
     """Do what is due for an HPA now and plan its next visit."""
-    namespace = state.namespace(hpa.id.cluster, hpa.id.namespace)
+    namespace = state.namespace_of(hpa)
     if hpa.row.gone:
         hpa.outcome = None
         state.schedule.plan(hpa)
@@ -199,13 +199,16 @@ def _or_early(its: Turn, hpa: Hpa, now_ms: int, settings: Effective) -> Turn:
 
 def next_turn(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Turn:
     """Say whether the HPA is evaluated with this record."""
-    row = hpa.row
-    arrivals = [recent(namespace.arrivals.get(key), state.now_ms) for key in hpa.awaits]
-    period_ms, polled, first_wait_ms = settings.sync_period_ms, hpa.polled, ANSWER_WAIT_MS
+    row, now_ms, period_ms = hpa.row, state.now_ms, settings.sync_period_ms
+    came = namespace.arrivals.get(hpa.awaits[0]) if len(hpa.awaits) == 1 else None
+    if came is not None and is_in_time(came, now_ms, row.next_due_ms, row.evaluated_ms, period_ms):
+        return Turn(True, now_ms + period_ms, now_ms)
+    arrivals = [recent(namespace.arrivals.get(key), now_ms) for key in hpa.awaits]
+    polled, first_wait_ms = hpa.polled, ANSWER_WAIT_MS
     # An observer asks a new question within a period, once the scale has named the pods.
     if not row.evaluated_ms and polled and hpa.target in namespace.scales:
         first_wait_ms = max(ANSWER_WAIT_MS, held_ms(period_ms))
-    return turn(state.now_ms, row.next_due_ms, row.evaluated_ms, period_ms, arrivals, polled, first_wait_ms)
+    return turn(now_ms, row.next_due_ms, row.evaluated_ms, period_ms, arrivals, polled, first_wait_ms)
 
 
 # --- evaluations by pushed samples ------------------------------------------------------------------------------------

@@ -111,8 +111,6 @@ def _repeat(
         reserve(subject, None, None)
     if repeated.fleet is not None:
         row.fleet = repeated.fleet
-    elif memo.outcome is not None:
-        register(state, namespace, hpa, memo.scale.selector)
     if row.annotations:
         row.failures = 0
     _note(state, hpa, settings, repeated.evaluated_ms, repeated.history, repeated.metrics, name)

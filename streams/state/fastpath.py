@@ -40,7 +40,6 @@ from msgspec import Struct
 from schemas.codec import encode
 from schemas.decisions import ShortDecision
 from streams.across.allotments import KEEP
-from streams.hpa.autoscaler import MetricSpec
 from streams.hpa.evaluation import Evaluation, History, MetricEvaluation, Normalization, Status
 from streams.hpa.grouping import Groups
 from streams.hpa.metrics import evaluate_metric, grouped_total, largest, status_of, tolerance_band
@@ -50,11 +49,11 @@ from streams.hpa.parts import PartObservation, summed_answers
 from streams.state import fleet, records
 from streams.state.acrossrows import FleetRow
 from streams.state.clustersettings import Effective
-from streams.state.gather import MetricQuery, asked_of_prometheus, observe_metric, observe_scale, observe_total
+from streams.state.gather import asked_of_prometheus, is_silent, observe_metric, observe_scale, observe_total
 from streams.state.hpastate import Hpa
 from streams.state.memo import EvaluationOutcome, Memo, MetricOutcome
 from streams.state.namespace import Namespace
-from streams.state.observe import Observed, Subject, restart_since, sharing_pods
+from streams.state.observe import Observed, Subject, is_alone, restart_since, sharing_pods
 from streams.state.overrides import override_in_force
 from streams.state.rows import HpaRow
 from streams.state.samples import State
@@ -100,7 +99,11 @@ def learn(subject: Subject, observed: Observed, evaluation: Evaluation, status: 
         subject.settings,
         subject.namespace.drivers,
         seen.scale,
+        None,
         seen.pods,
+        None,
+        0,
+        tolerance_band(subject.autoscaler, subject.settings.controller),
         observed.promql,
         state.row.engine,
         full,
@@ -122,8 +125,7 @@ def find(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, settings: Eff
         return None
     autoscaler, controller, row, scale, pods = memo.autoscaler, settings.controller, hpa.row, memo.scale, memo.pods
     now_ms = as_of(state.now_ms, row.evaluated_ms, settings.sync_period_ms)
-    band = tolerance_band(autoscaler, controller)
-    read: Sequence[MetricReading | Groups | None]
+    read: Sequence[MetricReading | Groups | None] | None = None
     part = whole = None
     if memo.fleet is not None and row.fleet is not None:
         period_ms = settings.sync_period_ms
@@ -131,21 +133,21 @@ def find(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, settings: Eff
         if found is None or found[0].scale != scale or found[0].pods != pods or found[0].ambiguous:
             return None
         read, whole = found[0].answers, found[1]
+        if asked_of_prometheus(namespace, hpa.queries) != memo.promql:
+            return None
     elif type(pods) is TargetPods:
-        read = [
-            _read(spec, query, namespace, pods, settings, state.now_ms, now_ms)
-            for spec, query in zip(autoscaler.metrics, hpa.queries, strict=True)
-        ]
-        part = None if memo.share is None else summed_answers(autoscaler, scale, pods, read, controller, now_ms)
+        read = _read(memo, pods, state, namespace, hpa, settings, now_ms)
+        if memo.share is not None and read is not None:
+            part = summed_answers(autoscaler, scale, pods, read, controller, now_ms)
+    if read is None:
+        return None
     if memo.outcome is None:
         record = records.short_record(state, name, memo.full_decision, (), None)
         return Repeated(now_ms, (), row.history, memo.status, record, part, whole)
-    metrics = tuple(
-        [
-            evaluate_metric(spec, answer, scale, pods, band, controller, now_ms)
-            for spec, answer in zip(autoscaler.metrics, read, strict=True)
-        ]
-    )
+    made = []
+    for spec, answer in zip(autoscaler.metrics, read, strict=True):
+        made.append(evaluate_metric(spec, answer, scale, pods, memo.band, controller, now_ms))
+    metrics = tuple(made)
     proposal, selected = largest(metrics)
     proposal, current = max(proposal, 0), scale.spec_replicas
     normalization, history = normalize(autoscaler, current, proposal, row.history, controller, now_ms)
@@ -170,51 +172,64 @@ def _share_of(row: HpaRow) -> int | None:
 
 
 def _read(
-    spec: MetricSpec,
-    query: MetricQuery,
-    namespace: Namespace,
-    pods: TargetPods,
-    settings: Effective,
-    now_ms: int,
-    evaluated_ms: int,
-) -> MetricReading | Groups | None:
-    """Read the answer for a metric: the groups of its pods, where they follow from the sum of its values."""
-    total = observe_total(namespace, query, pods, settings, now_ms)
-    groups = None if total is None else grouped_total(spec, pods, *total, settings.controller, evaluated_ms)
-    return observe_metric(namespace, query, pods, settings, now_ms)[0] if groups is None else groups
+    memo: Memo, pods: TargetPods, state: State, namespace: Namespace, hpa: Hpa, settings: Effective, evaluated_ms: int
+) -> Sequence[MetricReading | Groups | None] | None:
+    """Read the answers: the groups of the pods, where they follow from the sum of the values. None: another Prometheus
+    query was asked than in the evaluation of the memo.
+    """
+    read: list[MetricReading | Groups | None] = []
+    for spec, query in zip(memo.autoscaler.metrics, hpa.queries, strict=True):
+        total = observe_total(namespace, query, pods, settings, state.now_ms)
+        groups = None if total is None else grouped_total(spec, pods, *total, settings.controller, evaluated_ms)
+        read.append(groups)
+    if not memo.promql and None not in read:
+        return read
+    if asked_of_prometheus(namespace, hpa.queries) != memo.promql:
+        return None
+    for at, query in enumerate(hpa.queries):
+        if read[at] is None:
+            read[at] = observe_metric(namespace, query, pods, settings, state.now_ms)[0]
+    return read
 
 
 def _reads_the_same(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> bool:
     """Tell whether all but the metrics is as in the evaluation of the memo, and nobody has moved the target since."""
-    row, scale, command = hpa.row, memo.scale, namespace.commands.get(hpa.id.name)
+    row, now_ms, commands = hpa.row, state.now_ms, namespace.commands
     return (
         row.status is memo.status
-        and _share_of(row) == memo.share
         and hpa.autoscaler is memo.autoscaler
         and settings is memo.settings
         and namespace.drivers is memo.drivers
         and row.full_decision == memo.full_decision
-        and state.row.engine == memo.engine
+        and now_ms - row.full_ms < records.FULL_EVERY_MS
         and row.written is None
-        and row.seen_replicas == scale.spec_replicas
+        and row.seen_replicas == memo.scale.spec_replicas
         and row.history.recommended is not None
-        and records.is_recent(row, state.now_ms)
-        and not restart_since(state, hpa)[1]
-        and (command is None or override_in_force(command[1], state.now_ms) is None)
-        and asked_of_prometheus(namespace, hpa.queries) == memo.promql
+        and (row.share is None if memo.share is None else _share_of(row) == memo.share)
+        and state.row.engine == memo.engine
+        and state.row.restart_offset <= row.restart_seen
+        and not (state.row.hands and restart_since(state, hpa)[1])
+        and not (commands and (known := commands.get(hpa.id.name)) and override_in_force(known[1], now_ms))
         and (memo.fleet is None) == (row.fleet is None)
         and (row.fleet is not None or _shows_the_same(memo, state, namespace, hpa, settings))
     )
 
 
 def _shows_the_same(memo: Memo, state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> bool:
-    """Tell whether the scale and its pods are as in the evaluation of the memo."""
-    scale, pods = memo.scale, namespace.membership.matching(memo.scale.selector, settings.controller.rules)
-    return (
-        pods is memo.pods
-        and observe_scale(namespace, memo.autoscaler, namespace.scales.get(hpa.target), state.now_ms) == scale
-        and not sharing_pods(state, namespace, hpa, scale.selector, pods)
-    )
+    """Tell whether scale and pods are those of the memo, and no other HPA has such a pod; note in the memo until which
+    change that holds.
+    """
+    if namespace.targets is memo.targets and namespace.membership.changes == memo.changes and memo.scale_row:
+        return not is_silent(namespace, memo.scale_row, state.now_ms)
+    row, selector, pods = namespace.scales.get(hpa.target), memo.scale.selector, memo.pods
+    if observe_scale(namespace, memo.autoscaler, row, state.now_ms) != memo.scale or type(pods) is not TargetPods:
+        return False
+    if namespace.membership.matching(selector, settings.controller.rules) is not pods:
+        return False
+    if is_alone(namespace, hpa, selector):
+        memo.scale_row, memo.targets, memo.changes = row, namespace.targets, namespace.membership.changes
+        return True
+    return not sharing_pods(state, namespace, hpa, selector, pods)
 
 
 def _outcome(
@@ -226,24 +241,20 @@ def _outcome(
         made = metric.calculation
         if made is None:
             return None
-        way = _direction(reported, made.proposal)
+        way = (made.proposal > reported) - (made.proposal < reported)
         parts.append((made.used, made.not_ready, made.missing, made.ignored, way))
+    desired, stabilized = normalization.desired, normalization.stabilized
     return EvaluationOutcome(
         parts,
         selected,
-        _direction(current, normalization.desired),
-        not normalization.desired,
-        normalization.stabilized,
-        normalization.stabilized != normalization.desired,
+        (desired > current) - (desired < current),
+        not desired,
+        stabilized,
+        stabilized != desired,
         normalization.limited,
         normalization.bound,
         bool(normalization.policies),
     )
-
-
-def _direction(current: int, desired: int) -> int:
-    """Give 1 for up, -1 for down, 0 for none."""
-    return (desired > current) - (desired < current)
 
 
 def difference(

@@ -123,6 +123,7 @@ class EntryFold(Folding):
             return
         self.state.sees(self.namespace)
         namespace, position = self.namespace, self.position()
+        settings = self.state.settings(namespace.cluster)
         time_ms = self.now_ms if self.source is None else min(self.source.time, self.now_ms)
         for item in body.items:
             json = bytes(item)
@@ -130,7 +131,7 @@ class EntryFold(Folding):
             known = namespace.questions.get(question) if question else None
             if known is not None:
                 namespace.put_answer(known, AnswerRow(time_ms, position, json))
-                self.state.notify(namespace, known)
+                self.state.notify(namespace, known, settings)
                 continue
             head, row = self._read_answer(item, time_ms, position)
             try:
@@ -144,7 +145,7 @@ class EntryFold(Folding):
                 namespace.note_question(question, query)
             # Of an answer in parts the last one counts, even if others were lost: it depends on this record alone.
             if head.part == head.parts - 1:
-                self.state.notify(namespace, query)
+                self.state.notify(namespace, query, settings)
 
     def _read_answer(self, item: Raw, time_ms: int, source: str) -> tuple[AnswerHead, AnswerRow]:
         try:
@@ -155,14 +156,14 @@ class EntryFold(Folding):
     def samples(self, body: Samples) -> None:
         """Store pushed samples; counters become rates."""
         self.state.sees(self.namespace)
-        namespace, position = self.namespace, self.position()
+        namespace, position, settings = self.namespace, self.position(), self.state.settings(self.namespace.cluster)
         for point in body.points:
             key, name = rates.series_key(point), rates.series_name(point)
             row = rates.fold_point(namespace.samples(key).get(name), point, position, self.now_ms)
             if row is None:
                 namespace.count_ignored("sample not newer than the one before, or older than an hour")
             elif namespace.put_sample(key, name, row):
-                self.state.notify(namespace, key)
+                self.state.notify(namespace, key, settings)
                 self.state.note_sample(namespace, key, name)
 
     # --- pods -------------------------------------------------------------------------------------------------------

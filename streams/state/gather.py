@@ -109,7 +109,7 @@ def observe_scale(
     if row is None:
         name = f"{autoscaler.target_kind}/{autoscaler.target_name}"
         return ScaleFailure(f"the scale of {name} has not been observed yet")
-    if row.session and now_ms - reported_ms(namespace, row) > HEARTBEAT_LIMIT_MS:
+    if is_silent(namespace, row, now_ms):
         return ScaleFailure(_why_too_old(namespace.watches.get("scales"), now_ms))
     if row.error is not None:
         return ScaleFailure(row.error, unmapped=row.error.startswith("no matches for kind "))
@@ -124,12 +124,13 @@ def _why_too_old(watch: WatchRow | None, now_ms: int) -> str:
     return f"{_SAYS_WHY[watch.reason] if is_known else _SILENT} ({watch.problem})"
 
 
-def reported_ms(namespace: Namespace, row: ScaleRow) -> int:
-    """Give the log time at which the observation was last known to hold."""
+def is_silent(namespace: Namespace, row: ScaleRow, now_ms: int) -> bool:
+    """Tell whether it is too long ago that the observation was last known to hold."""
+    since_ms = now_ms - HEARTBEAT_LIMIT_MS
+    if not row.session or row.seen_ms >= since_ms:
+        return False
     watch = namespace.watches.get("scales")
-    if watch is None or watch.session != row.session:
-        return row.seen_ms
-    return max(row.seen_ms, watch.reported_ms)
+    return watch is None or watch.session != row.session or watch.reported_ms < since_ms
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -171,6 +172,7 @@ class _Pods(PackedPods, frozen=True, gc=False, array_like=True):
 
 class _Packed(Struct, frozen=True, gc=False):
     error: str | None = None
+    promql: str = ""
     packed: _Pods | None = None
 
 
@@ -203,28 +205,38 @@ def observe_total(
     namespace: Namespace, query: MetricQuery, pods: TargetPods, settings: Effective, now_ms: int
 ) -> tuple[int, int, int] | None:
     """Give the sum of the values in milli and the times of the oldest and the newest one (Unix ms), where the answer is
-    packed, has one column for what is asked, and names each active pod once and no other; None: `observe_metric` reads
-    it, pod by pod.
+    packed, is of no Prometheus, has one column for what is asked, and names each active pod once and no other; None:
+    `observe_metric` reads it, pod by pod.
     """
-    kept = namespace.answers.get(query.query, ()) if query.query is not None and not query.container else ()
-    if len(kept) != 1 or kept[0].parts != 1 or now_ms - kept[0].time_ms > held_ms(settings.sync_period_ms):
+    kept = namespace.answers.get(query.query) if query.query is not None and not query.container else None
+    if kept is None or len(kept) != 1 or kept[0].parts != 1:
+        return None
+    if now_ms - kept[0].time_ms > held_ms(settings.sync_period_ms):
         return None
     try:
         answer = _PACKED.decode(kept[0].json)
         found = answer.packed
-        if found is None or answer.error is not None or not pods.are_named(found.prefix, found.names):
+        if found is None or answer.error is not None or answer.promql or not pods.are_named(found.prefix, found.names):
             return None
-        own = [column for column in found.columns if column[1] == query.resource]
-        # Of several containers the values are added up pod by pod, as they may leave their type.
-        if len(own) != 1 or any([column[0] != own[0][0] for column in found.columns]):
+        own, container = None, found.columns[0][0]
+        for column in found.columns:
+            # Of several containers the values are added up pod by pod, as they may leave their type.
+            if column[0] != container or (own is not None and column[1] == query.resource):
+                return None
+            if column[1] == query.resource:
+                own = column
+        if own is None:
             return None
-        values, ages, count = _VALUES.decode(own[0][3]), found.ages, len(pods.active)
-    except ValueError:
+        values = _VALUES.decode(own[3])
+    except (ValueError, IndexError):
         return None
-    oldest_ms, newest_ms = (found.time - max(ages), found.time - min(ages)) if ages else (found.time, found.time)
+    count, ages, oldest_ms = len(pods.active), found.ages, found.time
+    newest_ms = oldest_ms
+    if ages:
+        oldest_ms, newest_ms = found.time - max(ages), found.time - min(ages)
     if len(values) != count or (ages and len(ages) != count) or oldest_ms <= 0:
         return None
-    return own[0][2] * sum(values), oldest_ms, newest_ms
+    return own[2] * sum(values), oldest_ms, newest_ms
 
 
 def asked_of_prometheus(namespace: Namespace, queries: Sequence[MetricQuery]) -> list[str]:

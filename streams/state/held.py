@@ -60,6 +60,19 @@ def answer_size(row: AnswerRow) -> int:
     return (len(row.json) + _STEP - 1) // _STEP * _STEP + texts // _STEP * _STEP + _MARK
 
 
+def answer_growth(row: AnswerRow, old: AnswerRow) -> int:
+    """By how much an answer is larger than the one before; nearly always by nothing, which is seen without sizes."""
+    if (
+        (len(row.json) + _STEP - 1) // _STEP == (len(old.json) + _STEP - 1) // _STEP
+        and len(row.source) == len(old.source)
+        and row.answer_id == old.answer_id
+        and row.source.isascii()
+        and old.source.isascii()
+    ):
+        return 0
+    return answer_size(row) - answer_size(old)
+
+
 def sample_size(key: SeriesKey, name: str, row: SampleRow) -> int:
     """A pushed sample's, with the name of its series, which a row names once."""
     return sum([_length(text) for text in key]) + _length(name) + max(_length(row.source), _USUAL) + 2 * _MARK

@@ -47,6 +47,7 @@ class Hpa:
         "is_fast",
         "key",
         "memo",
+        "namespace",
         "outcome",
         "polled",
         "queries",
@@ -61,6 +62,8 @@ class Hpa:
         self.row = row
         self.id = row.id
         self.key = hpa_key(partition, row.id)
+        self.namespace = intern(row.id.namespace_key)
+        """Key of its namespace, which the HPAs there share."""
         cluster, namespace, name = row.id
         self.headers: tuple[tuple[str, bytes], ...] = (
             _source_header(cluster),

@@ -59,7 +59,7 @@ class _Tracked(Struct, gc=False):
 class Membership:
     """All pods of a namespace, and for every selector in use those it matches."""
 
-    __slots__ = ("_labelled", "_members", "_pods", "_same", "_version")
+    __slots__ = ("_labelled", "_members", "_pods", "_same", "_version", "changes")
 
     def __init__(self) -> None:
         self._pods: dict[str, _Tracked] = {}
@@ -71,6 +71,8 @@ class Membership:
         """The `selectors` in use, so that pods of one workload share them."""
         self._members: dict[str, MatchingPods] = {}
         self._version = 0
+        self.changes = 0
+        """Another number as soon as a pod or a selector in use changes."""
 
     def put(self, pod: Pod) -> None:
         name, row = pod.name, pod_row(pod)
@@ -83,6 +85,7 @@ class Membership:
                 self._labelled.setdefault(label, {})[name] = None
             self._relabel(name, known, pod.labels)
         known.row = row
+        self.changes += 1
         for selector in known.selectors:
             self._members[selector].put(row)
 
@@ -110,6 +113,7 @@ class Membership:
         for selector in known.selectors:
             self._members[selector].drop(name)
         self._version += 1
+        self.changes += 1
 
     def matching(self, selector: str, rules: Rules | None = None) -> TargetPods:
         """Give the pods that `selector` matches; none for one that is empty or cannot be parsed."""
@@ -142,6 +146,7 @@ class Membership:
                     known.selectors = self._shared((*known.selectors, selector))
                     members.put(known.row)
             self._version += 1
+            self.changes += 1
         return members
 
     def _candidates(self, members: MatchingPods) -> Iterable[str]:
@@ -167,6 +172,7 @@ class Membership:
         for known in self._pods.values():
             known.selectors = self._shared(tuple([text for text in known.selectors if text in keep]))
         self._version += 1
+        self.changes += 1
 
 
 @lru_cache(maxsize=4096)

@@ -9,11 +9,13 @@ from typing import Final
 from msgspec import Struct
 
 from streams.hpa.autoscaler import Autoscaler
+from streams.hpa.calculator import ToleranceBand
 from streams.hpa.evaluation import Status
 from streams.hpa.observation import Scale, SeenPods
 from streams.state.acrossrows import ClaimRow, FleetRow
 from streams.state.clustersettings import Effective
 from streams.state.ledger import StateError
+from streams.state.rows import ScaleRow
 
 CHECK_EVERY = 1_000
 """One of so many evaluations on the fast path is made on the general one as well. Tests set it to 1."""
@@ -22,13 +24,13 @@ RAISES = False
 _MOST_DIFFERENCES: Final = 20
 
 MetricOutcome = tuple[int, int, int, int, int]
-"""Pods used, not ready, missing and ignored, and the direction (`_direction`) from the reported replicas."""
+"""Pods used, not ready, missing and ignored, and the direction (1 up, -1 down, 0 none) from the reported replicas."""
 
 
 class EvaluationOutcome(Struct, frozen=True, gc=False):
     """All of an evaluation that its conditions, texts, steps and labels are made of, beside what it reads.
 
-    `proposed`: the direction (`_direction`) of what the metrics ask for; `is_zero`: they ask for no replicas at all.
+    `proposed`: the direction of what the metrics ask for; `is_zero`: they ask for no replicas at all.
     """
 
     metrics: list[MetricOutcome]
@@ -51,7 +53,14 @@ class Memo(Struct, gc=False):
     drivers: object
     """`Namespace.drivers`, of which only the identity counts."""
     scale: Scale
+    scale_row: ScaleRow | None
     pods: SeenPods
+    targets: object
+    """`Namespace.targets` and (`changes`) the number of its pods' changes for which the scale is `scale_row`, the pods
+    are the same, and the HPA has them alone; None: for none.
+    """
+    changes: int
+    band: ToleranceBand
     promql: list[str]
     engine: int
     full_decision: str

@@ -16,7 +16,7 @@ from schemas.packed import shared
 from streams.state.held import (
     Held,
     Room,
-    answer_size,
+    answer_growth,
     answers_size,
     encoded_size,
     hpa_size,
@@ -56,6 +56,7 @@ from streams.state.rows import (
     TargetName,
     ViewRow,
     WatchRow,
+    is_series,
 )
 
 EXPIRY_SLOTS = 60
@@ -104,6 +105,8 @@ class Namespace:
         """Another object as soon as HPAs, their targets, rivals or commands change. While it is the same one, they give
         the same for each HPA (`guards.standing`).
         """
+        self.targets = object()
+        """Another object as soon as a scale changes, or an HPA registers another selector for the overlap check."""
         # Made from the rest:
         self.by_target: dict[TargetName, Names[DirectoryKey]] = {}
         self.watchers: dict[Any, Names[HpaId]] = {}
@@ -221,7 +224,7 @@ class Namespace:
         kept = self.answers.get(query, ())
         if row.parts == 1 and len(kept) == 1 and kept[0].parts == 1 and self.parts <= SPLIT_PARTS:
             # A whole answer replaces a whole one, nearly always of the same size: no need to say in which of many rows.
-            more = answer_size(row) - answer_size(kept[0])
+            more = answer_growth(row, kept[0])
             self.touch()
             if not more or self._takes_answer(query, row_of_answer(query, 0), more):
                 self.answers[query] = (row,)
@@ -258,12 +261,11 @@ class Namespace:
 
     def put_arrival(self, key: MetricKey, arrival: Arrival) -> None:
         """Note when an answer or sample came."""
-        limit = limit_of_arrival(key)
         if key in self.arrivals and self.parts <= SPLIT_PARTS:
-            self.touch_of(limit, FIRST_ROW)
+            self.dirty.add(self.parts - 1 if is_series(key) else 0)
             self.arrivals[key] = arrival
             return
-        row = row_of_question(key)
+        limit, row = limit_of_arrival(key), row_of_question(key)
         more = 0 if key in self.arrivals else encoded_size(key)
         if self.takes(limit, row, "/".join(key), more):
             self.arrivals[key] = arrival
@@ -342,9 +344,12 @@ class Namespace:
         more = scale_size(target, row) - (0 if old is None else scale_size(target, old))
         if self.takes(limits.ROW_SCALES, at, "/".join(target), more):
             self.scales[target] = row
+            self.targets = object()
 
     def drop_scale(self, target: TargetName) -> None:
+        """Forget the observation of a scale."""
         self.gives_back(limits.ROW_SCALES, row_of_question(target), scale_size(target, self.scales.pop(target)))
+        self.targets = object()
 
     def put_command(self, name: str, command: tuple[Mode | None, dict[str, Pause]]) -> None:
         """Replace mode and pauses of an HPA or of the namespace; nothing of both: they are forgotten."""
@@ -370,12 +375,15 @@ class Namespace:
 
     def register(self, hpa: str, before: str, after: str) -> None:
         """Note which selector of an HPA the overlap check knows from now on, and knew before (empty: none)."""
-        if before != after and before:
+        if before == after:
+            return
+        self.targets = object()
+        if before:
             names = without_name(self.registered.get(before, ()), hpa)
             self.registered[before] = names
             if not names:
                 del self.registered[before]
-        if before != after and after:
+        if after:
             self.registered[after] = with_name(self.registered.get(after, ()), hpa)
 
     def tidy(self) -> None:

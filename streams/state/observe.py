@@ -166,17 +166,22 @@ def sharing_pods(state: State, namespace: Namespace, hpa: Hpa, selector: str, po
     """Name the HPAs whose targets share a pod with this one (`namespace/name`, sorted, itself included); () if none."""
     if pods is NO_PODS:
         return ()
-    own = hpa.id.name
-    overlapping = namespace.membership.overlapping(selector)
-    if len(overlapping) == 1 and namespace.registered.get(overlapping[0], (own,)) == (own,):
+    if is_alone(namespace, hpa, selector):
         return ()
+    own = hpa.id.name
     others = [
         name
-        for text in overlapping
+        for text in namespace.membership.overlapping(selector)
         for name in namespace.registered.get(text, ())
         if name != own and _is_registered(state, namespace, hpa, name, text)
     ]
     return tuple(f"{namespace.name}/{name}" for name in sorted({own, *others})) if others else ()
+
+
+def is_alone(namespace: Namespace, hpa: Hpa, selector: str) -> bool:
+    """Tell whether no other selector matches one of these pods, and no other HPA has registered this one."""
+    overlapping = namespace.membership.overlapping(selector)
+    return len(overlapping) == 1 and namespace.registered.get(selector, (hpa.id.name,)) == (hpa.id.name,)
 
 
 def _is_registered(state: State, namespace: Namespace, hpa: Hpa, name: str, selector: str) -> bool:

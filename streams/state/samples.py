@@ -127,6 +127,13 @@ class State:
             self._begin(known)
         return known
 
+    def namespace_of(self, hpa: Hpa) -> Namespace:
+        """Give the namespace of an HPA."""
+        known = self.namespaces.get(hpa.namespace)
+        if known is None or known.offset != self.offset:
+            return self.namespace(hpa.id.cluster, hpa.id.namespace)
+        return known
+
     def _begin(self, namespace: Namespace) -> None:
         namespace.begin(self.offset, self.now_ms)
         namespace.room = self._room(namespace.cluster)
@@ -334,10 +341,10 @@ class State:
             namespace.watch(hpa.id, hpa.watched, watched)
             hpa.watched = watched
 
-    def notify(self, namespace: Namespace, key: MetricKey) -> None:
+    def notify(self, namespace: Namespace, key: MetricKey, settings: Effective) -> None:
         """An answer or sample arrived: visit the HPAs that wait for it."""
         known = namespace.arrivals.get(key)
-        arrival = note_arrival(known, self.now_ms, self.settings(namespace.cluster).sync_period_ms)
+        arrival = note_arrival(known, self.now_ms, settings.sync_period_ms)
         if arrival is not known:
             namespace.put_arrival(key, arrival)
             self.ready_or_due.update(namespace.watchers.get(key, _NOBODY))

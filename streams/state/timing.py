@@ -43,9 +43,10 @@ def held_ms(period_ms: int) -> int:
 
 def note_arrival(known: Arrival | None, now_ms: int, period_ms: int) -> Arrival:
     """Note that an answer or sample came now; what comes within the slack of the first one belongs to it."""
-    if known is None or now_ms - known.started_ms > REMEMBERED_MS:
+    age_ms = REMEMBERED_MS + 1 if known is None else now_ms - known.started_ms
+    if known is None or age_ms > REMEMBERED_MS:
         return Arrival(now_ms)
-    if now_ms - known.started_ms <= slack_ms(period_ms):
+    if age_ms < period_ms and age_ms <= slack_ms(period_ms):
         return known
     return Arrival(now_ms, known.started_ms)
 
@@ -105,6 +106,19 @@ def turn(
         # Too soon after the last evaluation, and none of them is the first: follow these answers from the next one on.
         return Turn(False, anchor_ms + period_ms, anchor_ms + period_ms)
     return Turn(True, _next_due(anchor_ms, now_ms, period_ms), now_ms)
+
+
+def is_in_time(arrival: Arrival, now_ms: int, due_ms: int, evaluated_ms: int, period_ms: int) -> bool:
+    """Tell whether the only answer that an HPA needs has come now, a period after the one before, as it was expected:
+    `turn` then gives an evaluation, and the next one a period later.
+    """
+    slack = slack_ms(period_ms)
+    return (
+        arrival.started_ms == now_ms >= due_ms - period_ms + slack
+        and now_ms - arrival.before_ms >= period_ms - slack
+        and now_ms - evaluated_ms >= period_ms // 2
+        and evaluated_ms > 0
+    )
 
 
 def due_after_early(due_ms: int, now_ms: int, period_ms: int) -> int:
