@@ -61,8 +61,9 @@ def utilization(current: int, target: int, groups: Groups, band: ToleranceBand, 
         raise MetricError(fault)
     usage, request = groups.ready_milli, groups.ready_request
     percent, wrapped = _percent(usage, request)
-    average = trunc_div(wrap64(usage), groups.ready)
-    ratio = divide(float(percent), float(target))
+    average = usage // groups.ready if 0 <= usage <= MAX_INT64 else trunc_div(wrap64(usage), groups.ready)
+    # Both are int32, so that they are divided as doubles are.
+    ratio = percent / target if target else divide(float(percent), 0.0)
     if not groups.missing and not (groups.unready and ratio > 1.0):
         plain = _plain(current, percent, ratio, average, groups, band, rules)
         return _marked(wrapped, plain) if wrapped else plain

@@ -160,7 +160,10 @@ def evaluate_metric(
         return MetricEvaluation(spec, None, spec.inner_prefix + spec.fetch_prefix + answer.error)
     oldest_ms, newest_ms = _ages(answer)
     try:
-        calculation = _calculate(spec, answer, scale, pods, band, settings, now_ms)
+        if type(answer) is Groups and spec.calculation == kinds.UTILIZATION:
+            calculation = calculator.utilization(scale.spec_replicas, spec.target, answer, band, settings.rules)
+        else:
+            calculation = _calculate(spec, answer, scale, pods, band, settings, now_ms)
     except MetricError as error:
         return MetricEvaluation(spec, None, spec.inner_prefix + str(error), oldest_ms, newest_ms)
     return MetricEvaluation(spec, calculation, "", oldest_ms, newest_ms)
@@ -229,7 +232,7 @@ def _requests(spec: MetricSpec, pods: TargetPods, settings: ControllerSettings) 
 
 
 def _ages(answer: MetricReading | Groups | None) -> tuple[int | None, int | None]:
-    if type(answer) is PodSamples or type(answer) is ExternalSamples or type(answer) is Groups:
+    if type(answer) is Groups or type(answer) is PodSamples or type(answer) is ExternalSamples:
         return answer.oldest_ms, answer.newest_ms
     if type(answer) is ObjectSample:
         return answer.time_ms, answer.time_ms

@@ -187,6 +187,8 @@ def _or_early(its: Turn, hpa: Hpa, now_ms: int, settings: Effective) -> Turn:
     place of that one.
     """
     row = hpa.row
+    if its.evaluate and not row.early_ms and row.share is None:
+        return its
     if row.early_ms and settings.sample_floor_ms is None:
         row.early_ms, hpa.dirty = 0, True
     has_share = (row.share is not None and row.share.is_new) or capacity.is_awaited(hpa)

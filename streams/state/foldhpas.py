@@ -34,6 +34,7 @@ SILENCE_MS = 30_000
 instance does at once.
 """
 MAX_PROBLEM_CHARACTERS = 1_000
+_NO_NAMESPACE = Namespace("", "")
 _BEGINS_WITH_LIST = ("pods", "autoscalers")
 
 
@@ -45,7 +46,7 @@ class Folding:
         self.now_ms = state.now_ms
         self.index = 0
         self.source: Source | None = None
-        self.namespace = Namespace("", "")
+        self.namespace = _NO_NAMESPACE
         """Of the newest entry that is about a namespace; what is about a whole cluster does not use it."""
 
     def position(self) -> str:
@@ -92,15 +93,16 @@ class Folding:
         """Store what the followed session still watches; a session that watches nothing is followed no longer."""
         sessions, namespace = self.state.row.sessions, self.namespace
         for watch in sorted({*body.watches, *body.problems}):
-            known = sessions.get(f"{namespace.cluster}/{watch}")
+            key = f"{namespace.cluster}/{watch}"
+            known = sessions.get(key)
             if known is None or known.session != body.session:
                 continue
-            problem = body.problems.get(watch, "")[:MAX_PROBLEM_CHARACTERS]
-            sessions[f"{namespace.cluster}/{watch}"] = ObserverSession(body.session, self.now_ms, known.ignored)
-            before = namespace.watches.get(watch, WatchRow(body.session))
-            reported_ms = before.reported_ms if problem and before.session == body.session else self.now_ms
+            sessions[key] = ObserverSession(body.session, self.now_ms, known.ignored)
+            problem, reason, reported_ms = body.problems.get(watch, "")[:MAX_PROBLEM_CHARACTERS], "", self.now_ms
+            if problem:
+                before, reason = namespace.watches.get(watch, WatchRow(body.session)), body.reasons.get(watch, "")
+                reported_ms = before.reported_ms if before.session == body.session else self.now_ms
             namespace.touch()
-            reason = body.reasons.get(watch, "") if problem else ""
             namespace.watches[watch] = WatchRow(body.session, reported_ms, problem, reason, self.now_ms)
         if not body.watches and not body.problems:
             self._release(body.session)

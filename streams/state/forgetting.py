@@ -38,10 +38,11 @@ commands for an HPA that does not exist, what came without an observer's session
 def expire(state: State, before_ms: int) -> None:
     """Drop what is too old, of each namespace once a minute of log time; `before_ms`: that of the record before."""
     before, now = before_ms // 1000, state.now_ms // 1000
+    if before == now:
+        return
     slots = {second % EXPIRY_SLOTS for second in range(max(before, now - EXPIRY_SLOTS) + 1, now + 1)}
-    if slots:
-        for namespace in [each for each in state.namespaces.values() if each.expiry_slot in slots]:
-            _expire(state.namespace(namespace.cluster, namespace.name))
+    for namespace in [each for each in state.namespaces.values() if each.expiry_slot in slots]:
+        _expire(state.namespace(namespace.cluster, namespace.name))
 
 
 def _expire(namespace: Namespace) -> None:

@@ -240,8 +240,7 @@ class Partition:
                 if namespace.dirty:
                     namespace.dirty = set(range(namespace.parts))
         written = [*self._hpa_rows(), *self._namespace_rows()]
-        for key, _ in written:
-            index.write(key.decode(), row.offset)
+        index.write([key.decode() for key, _ in written], row.offset)
         written += [(key, rowcodec.encode_row(row.offset, piece)) for key, piece in index.pieces(row)]
         row.checkpoint_ms = row.clock_ms
         self._since_checkpoint = 0

@@ -9,7 +9,7 @@ was removed from the state.
 A checkpoint counts from its last row on, which is the partition's own (`WholeCheckpoints`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 from zlib import crc32
 
@@ -33,7 +33,7 @@ from streams.state.namespacekeys import (
     stored_part,
 )
 from streams.state.partitionrow import IndexRow, PartitionRow
-from streams.state.rows import SPLIT_PARTS, HpaRow, NamespaceRow, PodEntry, SampleRow, ViewRow, is_series
+from streams.state.rows import SERIES_FIELDS, SPLIT_PARTS, HpaRow, NamespaceRow, PodEntry, SampleRow, ViewRow, is_series
 
 
 def rows_of_namespace(namespace: Namespace, parts: Iterable[int]) -> list[tuple[int, NamespaceRow]]:
@@ -100,7 +100,9 @@ def _divide(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
         first.answers = [answer for kept in namespace.answers.values() for answer in kept]
         first.scales = list(namespace.scales.items())
         arrivals = namespace.arrivals.items()
-        first.arrivals = list(arrivals) if first is last else [each for each in arrivals if not is_series(each[0])]
+        first.arrivals = list(arrivals)
+        if first is not last:
+            first.arrivals = [each for each in arrivals if len(each[0]) != SERIES_FIELDS]
 
 
 def _spread_pods(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
@@ -302,7 +304,7 @@ def encode_row(applied_offset: int, row: Row) -> bytes:
     body = _ENCODER.encode(row)
     if len(body) >= _PLAIN_BYTES:
         body = bytes(cramjam.zstd.compress(body, level=_LEVEL))
-    return applied_prefix(applied_offset) + body
+    return applied_offset.to_bytes(APPLIED_BYTES, "big", signed=True) + body
 
 
 def decode_row(key: bytes, value: bytes) -> Row:
@@ -355,11 +357,15 @@ class RowIndex:
         self._pieces = 0
         self._changed: set[int] = set()
 
-    def write(self, key: str, offset: int) -> None:
-        """Note that a row was written with this applied offset."""
-        self.written[key] = offset
-        self._leftovers.discard(key)
-        self._note(key)
+    def write(self, keys: Sequence[str], offset: int) -> None:
+        """Note that rows were written with this applied offset."""
+        self.written.update(dict.fromkeys(keys, offset))
+        if self._leftovers:
+            self._leftovers.difference_update(keys)
+        if self._pieces > 1:
+            self._changed.update([_piece_of(key, self._pieces) for key in keys])
+        elif self._pieces and keys:
+            self._changed.add(0)
 
     def remove(self, key: str) -> None:
         """Note that what a row holds was removed."""
@@ -397,6 +403,8 @@ class RowIndex:
         return list(self._made(set(range(self._pieces))).values())
 
     def _made(self, wanted: set[int]) -> dict[int, IndexRow]:
+        if wanted == {0} and self._pieces == 1:
+            return {0: IndexRow(dict(self.written))}
         made = {at: IndexRow({}) for at in sorted(wanted)}
         for key, written in self.written.items():
             if (piece := made.get(_piece_of(key, self._pieces))) is not None:

@@ -31,13 +31,13 @@ SeriesKey = tuple[str, str, str, str, str]
 """(type, metric, container, object kind, object) of pushed samples."""
 MetricKey = tuple[str, ...]
 """What a metric is made of: a `QueryKey` or a `SeriesKey`."""
-_SERIES_FIELDS = 5
+SERIES_FIELDS = 5
 _ANSWER = msgspec.json.Decoder(MetricAnswer)
 
 
 def is_series(key: MetricKey) -> bool:
     """Tell a series of pushed samples from a question."""
-    return len(key) == _SERIES_FIELDS
+    return len(key) == SERIES_FIELDS
 
 
 class DirectoryKey(NamedTuple):
