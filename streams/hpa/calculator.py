@@ -30,6 +30,7 @@ ToleranceBand = tuple[float, float]
 """Ratios from the first to the second, both included, are within tolerance."""
 
 
+@lru_cache(maxsize=256)
 def bounds(down: float, up: float, rules: Rules = CURRENT) -> ToleranceBand:
     """Give the tolerance band around 1. Source: upstream `Tolerances.isWithin`; up to 1.32 `math.Abs(1.0-ratio)`."""
     if rules.tolerance_is_band:

@@ -236,13 +236,13 @@ def _outcome(
     reported: int, metrics: tuple[MetricEvaluation, ...], selected: str, normalization: Normalization, current: int
 ) -> EvaluationOutcome | None:
     """Give the outcome of an evaluation; None: a metric has failed."""
-    parts: list[MetricOutcome] = []
+    parts: tuple[MetricOutcome, ...] = ()
     for metric in metrics:
         made = metric.calculation
         if made is None:
             return None
         way = (made.proposal > reported) - (made.proposal < reported)
-        parts.append((made.used, made.not_ready, made.missing, made.ignored, way))
+        parts = (*parts, (made.used, made.not_ready, made.missing, made.ignored, way))
     desired, stabilized = normalization.desired, normalization.stabilized
     return EvaluationOutcome(
         parts,

@@ -50,7 +50,7 @@ from streams.state.forgetting import forget_reports, forget_watermarks
 from streams.state.guards import after_breaker, after_person
 from streams.state.hpastate import Hpa
 from streams.state.ledger import LogError, UnknownEngineError
-from streams.state.log import AnswerHead, FoldedAnswers, FoldedEntry, question_in, read_answer
+from streams.state.log import PACKED, AnswerHead, FoldedAnswers, FoldedEntry, question_in, read_answer
 from streams.state.namespacekeys import query_key, target_key
 from streams.state.partitionrow import AgentRow, HandsRow, ReportRow, ServedRow, hands_after, status_after
 from streams.state.rows import AnswerRow, ScaleRow, TargetName
@@ -126,9 +126,12 @@ class EntryFold(Folding):
         settings = self.state.settings(namespace.cluster)
         time_ms = self.now_ms if self.source is None else min(self.source.time, self.now_ms)
         for item in body.items:
-            json = bytes(item)
-            question = question_in(json)
-            known = namespace.questions.get(question) if question else None
+            json, question = bytes(item), b""
+            # A question that is known, and behind it the values: `question_in` would give this one.
+            known = namespace.questions.get(json.partition(PACKED)[0]) if json.endswith(b"]}") else None
+            if known is None:
+                question = question_in(json)
+                known = namespace.questions.get(question) if question else None
             if known is not None:
                 namespace.put_answer(known, AnswerRow(time_ms, position, json))
                 self.state.notify(namespace, known, settings)

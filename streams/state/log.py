@@ -17,6 +17,9 @@ from schemas.observed import AnswerIdentity, MetricAnswer
 from streams.state.ledger import LogError
 from streams.state.rows import AnswerRow
 
+PACKED = b',"packed":['
+"""What comes behind the question in an answer about pods."""
+
 
 class AnswerHead(AnswerIdentity, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """What a `MetricAnswer` answers, and which part of an answer it is."""

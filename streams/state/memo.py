@@ -33,7 +33,7 @@ class EvaluationOutcome(Struct, frozen=True, gc=False):
     `proposed`: the direction of what the metrics ask for; `is_zero`: they ask for no replicas at all.
     """
 
-    metrics: list[MetricOutcome]
+    metrics: tuple[MetricOutcome, ...]
     selected: str
     proposed: int
     is_zero: bool
