@@ -50,13 +50,13 @@ def parse_rule(text: str, option: str) -> WeeklyRule:
     return WeeklyRule(" ".join(words), times, tuple(words[2].split(",")))
 
 
-def parse_zone(name: str, option: str = "--time-zone") -> ZoneInfo:
+def parse_zone(name: str) -> ZoneInfo:
     """Read the name of a time zone. Raises CommandError: this machine does not know it (exit 2)."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         cause = "Zones have names as Europe/Berlin; UTC is always known."
-        raise usage(f"{option} {name} is not a time zone that is known here", cause=cause) from error
+        raise usage(f"--time-zone {name} is not a time zone that is known here", cause=cause) from error
 
 
 def spec_under(hpa: dict[str, Any], rule: WeeklyRule, option: str) -> dict[str, Any]:

@@ -247,9 +247,9 @@ html_option = click.option(
 )
 
 
-def output_option(default: str = "table", formats: tuple[str, ...] = FORMATS) -> Decorator:
+def output_option(formats: tuple[str, ...] = FORMATS) -> Decorator:
     """`-o`, with the formats that the command knows."""
-    return click.option("-o", "--output", type=OutputFormat(formats), default=default, help="Output format.")
+    return click.option("-o", "--output", type=OutputFormat(formats), default="table", help="Output format.")
 
 
 class OutputFormat(click.Choice[str]):
