@@ -5,13 +5,14 @@ other values. `evaluate` then need not make what the record does not hold. After
 `Memo` of it is kept with the HPA: in memory only, never in rows, so that a restart has no effect but that the next
 evaluation takes the general path. `find` gives what the next evaluation changes, or None: the general path decides.
 
-Why it gives the same bytes. How the scale, the pods and those that share them are read, the calculation of each metric
-(`evaluate_metric`), the windows and limits (`normalize`) and what is counted in budgets are the same functions on both
-paths. So is how answers are read, but for a packed one that names exactly the active pods, all of which count: of such
-samples `group` reads nothing but the sum, which is taken without looking at each pod (`observe_total`). Left out are
-mode and refusal, the conditions, the status around `currentMetrics`, and the digest that decides whether the record is
-short. Mode and refusal follow from the settings, the spec and what `Namespace.drivers` stands for, and all three are
-the same objects as in the memo. The evaluation of the memo had the digest of the newest full record. The digest covers:
+Why it gives the same bytes. How the scale, the pods and those that share them are read (again only after a change of
+the namespace's scales, pods or registered selectors), the calculation of each metric (`evaluate_metric`), the windows
+and limits (`normalize`) and what is counted in budgets are the same functions on both paths. So is how answers are
+read, but for a packed one that names exactly the active pods, all of which count: of such samples `group` reads nothing
+but the sum, which is taken without looking at each pod (`observe_total`). Left out are mode and refusal, the
+conditions, the status around `currentMetrics`, and the digest that decides whether the record is short. Mode and
+refusal follow from the settings, the spec and what `Namespace.drivers` stands for, and all three are the same objects
+as in the memo. The evaluation of the memo had the digest of the newest full record. The digest covers:
 
 - spec, mode, settings, rules and engine: they are the same objects or values as in the memo, which is checked;
 - scale, ready pods, PromQL, and who moved the target: they are the same, nobody moved it, no restart;
