@@ -77,7 +77,7 @@ def fitted(body: T, namespace: str, note: Note) -> T:
         case ClusterReport():
             made = _fitted_report(body, note)
     texts = {field: shortened(text, limits.TEXT) for field in _TEXTS if (text := getattr(made, field, ""))}
-    fit: T = _changed(made, **texts)
+    fit: T = _changed(made, **texts) if texts else made
     return fit
 
 
