@@ -16,6 +16,7 @@ from streams.state.budget import NO_BUDGETS, Budgets
 DEFAULT_SYNC_PERIOD_MS = 15_000
 DEFAULT_SAMPLE_AGE_LIMIT_MS = 120_000
 DEFAULT_SAMPLE_FLOOR_MS = 1_000
+_STATED = "the settings say so (native-controller=present)"
 
 
 class Effective(Struct, frozen=True):
@@ -30,7 +31,7 @@ class Effective(Struct, frozen=True):
     frozen: bool
     native_absent: bool
     native_evidence: str
-    """What showed that a native controller runs; empty: nothing did."""
+    """What showed or states that a native controller runs; empty: nothing does."""
     max_step: int | None
     hold_on_overflow: bool
     budgets: Budgets = NO_BUDGETS
@@ -64,7 +65,7 @@ def effective(known: dict[str, ClusterSettings], cluster: str, kubernetes: str =
         namespaces=own.namespaces or {},
         frozen=bool(own.frozen),
         native_absent=own.native_controller == "absent",
-        native_evidence=(own.native_evidence or "") if own.native_controller == "present" else "",
+        native_evidence=(own.native_evidence or _STATED) if own.native_controller == "present" else "",
         max_step=own.max_step if own.max_step and own.max_step > 0 else None,
         hold_on_overflow=True if own.hold_on_overflow is None else own.hold_on_overflow,
         partial_view=bool(own.partial_view),

@@ -445,7 +445,7 @@ def test_enforcing_that_is_refused_fails_and_names_the_command(run: Cli, fleet: 
     refused = run("mode", "enforce", "east/shop/checkout")
     assert (refused.exit_code, refused.stdout, broker.written) == (1, "", [])
     assert "hpa east/shop/checkout cannot be enforced, and nothing was changed" in refused.stderr
-    assert "Next: fleethpa settings east native-controller=absent" in refused.stderr
+    assert "Next: fleethpa adopt east/shop/checkout" in refused.stderr
 
 
 def test_a_target_does_not_pass_to_an_hpa_of_another_name_unasked(run: Cli, fleet: Fleet, broker: Broker) -> None:

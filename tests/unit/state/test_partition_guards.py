@@ -81,8 +81,8 @@ def test_the_most_particular_mode_counts(before: list[Body], mode: str) -> None:
     [
         pytest.param(
             [cluster(native_controller="present")],
-            "no native HPA controller runs in cluster eu",
-            id="a native one runs",
+            "a native HPA controller runs in cluster eu: the settings say so (native-controller=present); switch it off",
+            id="the settings say that a native one runs",
         ),
         pytest.param(
             [cluster(native_controller="present", native_evidence="it wrote the status of HPA shop/web at T")],
