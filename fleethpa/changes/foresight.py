@@ -173,13 +173,20 @@ def concerns(verb: str, foresight: Foresight, writes: Sequence[PlannedRecord]) -
 
 
 def refusal_errors(refused: Mapping[HpaId, Claim], what: str) -> list[CommandError]:
-    """Say which HPAs cannot be enforced, one error for each reason."""
+    """Say which HPAs cannot be enforced, one error for each reason; of several, the command of the first is shown."""
     by_reason: dict[tuple[str, str], list[HpaId]] = {}
     for hpa, claim in sorted(refused.items()):
-        by_reason.setdefault((claim.refused, claim.remedy), []).append(hpa)
+        reason = (claim.refused.replace(str(hpa), "HPA"), claim.remedy.replace(str(hpa), "HPA"))
+        by_reason.setdefault(reason, []).append(hpa)
     return [
-        CommandError(f"{_named(hpas)} {what}", cause=reason, next_step=remedy, code=ANSWER_IS_NO)
-        for (reason, remedy), hpas in by_reason.items()
+        CommandError(
+            f"{_named(hpas)} {what}",
+            cause=refused[hpas[0]].refused,
+            next_step=refused[hpas[0]].remedy
+            + (", and so for each of them" if len(hpas) > 1 and "HPA" in remedy else ""),
+            code=ANSWER_IS_NO,
+        )
+        for (_, remedy), hpas in by_reason.items()
     ]
 
 

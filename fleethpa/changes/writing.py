@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -111,8 +112,15 @@ def confirm(session: Session, concerns: Sequence[Concern], yes: bool, verb: str)
         next_step = "add --yes, or --dry-run to see each change"
         raise usage(f"{verb} needs a yes", cause="\n".join(lines), next_step=next_step)
     show(session, concerns)
-    if not yes:
+    if yes:
+        return
+    cancel = signal.getsignal(signal.SIGINT)
+    # asyncio's handler would only cancel the task, which takes effect once the question is answered.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
         click.confirm("Go on?", abort=True, err=True)
+    finally:
+        signal.signal(signal.SIGINT, cancel)
 
 
 def show(session: Session, concerns: Sequence[Concern]) -> None:

@@ -435,6 +435,44 @@ def test_a_disk_that_is_full_is_no_fault_of_fleethpa() -> None:
     assert process.stderr == b"Error: the output cannot be written: No space left on device\n"
 
 
+ASKING = """
+import sys
+import pytest
+from fleethpa.cli.main import run
+from tests.unit import cli_kit
+
+fleet = cli_kit.Fleet()
+fleet.settle()
+cli_kit.Cli(pytest.MonkeyPatch(), fleet)
+sys.exit(run(["pause", "--all", "--brokers", "memory:1"]))
+"""
+
+
+def test_one_ctrl_c_ends_a_question(tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    with (
+        os.fdopen(ours, "wb"),
+        os.fdopen(theirs, "rb") as terminal,
+        subprocess.Popen(
+            [sys.executable, "-c", ASKING],
+            stdin=terminal,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "XDG_CONFIG_HOME": str(tmp_path)},
+        ) as process,
+    ):
+        assert process.stderr is not None
+        try:
+            shown = b""
+            while b"Go on?" not in shown:
+                assert select.select([process.stderr], [], [], 60)[0]
+                shown += os.read(process.stderr.fileno(), 4096)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130
+            assert b"Traceback" not in process.stderr.read()
+        finally:
+            process.kill()
+
+
 ENDLESS = """
 import sys
 import pytest

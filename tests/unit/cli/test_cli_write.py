@@ -463,6 +463,7 @@ def test_of_a_cluster_what_can_be_enforced_is_and_the_rest_is_named(run: Cli, fl
     result = run("mode", "enforce", "--all", "--yes")
     assert (result.exit_code, result.stdout) == (1, "fleet set to enforce\n")
     assert "2 HPAs (west/shop/checkout, west/shop/web) will be refused for now" in result.stderr
+    assert "Next: fleethpa adopt west/shop/checkout, and so for each of them\n" in result.stderr
 
 
 def test_several_clusters_need_a_yes(run: Cli, fleet: Fleet, broker: Broker) -> None:
