@@ -81,7 +81,7 @@ def test_the_most_particular_mode_counts(before: list[Body], mode: str) -> None:
     [
         pytest.param(
             [cluster(native_controller="present")],
-            "a native HPA controller runs in cluster eu: the settings say so (native-controller=present); switch it off",
+            "a native HPA controller runs in cluster eu: the settings say so (native-controller=present); ",
             id="the settings say that a native one runs",
         ),
         pytest.param(
