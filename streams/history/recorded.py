@@ -260,26 +260,27 @@ def expanded(partition: int, records: Iterable[tuple[int, bytes]]) -> tuple[Expa
 class HpaSieve:
     """Lets the records of one HPA pass, known by bytes that they hold before anything of them is decoded.
 
-    Others pass that hold the same bytes, and the first of all. A short record does not name its HPA: it is known by the
-    uid in the full one before it. Where none was found before the records that are asked for, everything passes from
-    there on, so that whoever takes them can see what is lacking.
+    A full record has cluster, namespace and name side by side. Others pass that hold the same bytes, and the first of
+    all. A short record does not name its HPA: it is known by the uid in the full one before it. Where none was found
+    before the records that are asked for, everything passes from there on, so that whoever takes them can see what is
+    lacking.
 
     Args:
         due: the offset from which on records are asked for; of those before, only full ones matter.
     """
 
     def __init__(self, hpa: HpaId, due: int) -> None:
-        self._name = f'"name":"{hpa.name}"'.encode()
+        self._names = f'"cluster":"{hpa.cluster}","namespace":"{hpa.namespace}","name":"{hpa.name}"'.encode()
         self._uids: set[bytes] = set()
         self._due, self._is_begun = due, False
 
     def may_pass(self, data: bytes | bytearray, end: int) -> bool:
         """Whether some record may pass among those whose bytes these are; `end`: the offset after them."""
-        return not self._is_begun or self._passes_all(end - 1) or self._name in data or self._is_named(data)
+        return not self._is_begun or self._passes_all(end - 1) or self._names in data or self._is_named(data)
 
     def passes(self, value: bytes, offset: int) -> bool:
         """Whether a record passes. They are asked for in order."""
-        if self._name in value:
+        if self._names in value:
             self._uids.add(_id_of(value)[-1].removesuffix(b"-c"))
         is_first, self._is_begun = not self._is_begun, True
         return is_first or self._passes_all(offset) or self._is_named(value)

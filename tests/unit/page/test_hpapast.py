@@ -190,17 +190,30 @@ async def test_what_passes_the_sieve_is_all_that_a_window_takes(topics: Topics, 
         assert bool(found) == (name in names)
 
 
-async def test_where_no_full_record_comes_before_a_span_everything_passes() -> None:
-    short, full = b'{"id":"0-7-u-1","sameAs":"0-1-u-1"}', b'{"id":"0-1-u-1","name":"app1"}'
-    other = b'{"id":"0-2-u-2","name":"app2"}'
+def full_record(number: int, hpa: HpaId) -> bytes:
+    """The begin of the first decision of an HPA."""
+    names = f'"cluster":"{hpa.cluster}","namespace":"{hpa.namespace}","name":"{hpa.name}"'
+    return f'{{"id":"0-{number}-u-{number}","seq":{number},"prev":"",{names},"uid":"u-{number}"}}'.encode()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(HpaId("c0", "ns1", "app2"), id="of another name"),
+        pytest.param(HpaId("c0", "ns2", "app1"), id="of its name in another namespace"),
+        pytest.param(HpaId("c1", "ns1", "app1"), id="of its name in another cluster"),
+    ],
+)
+def test_where_no_full_record_comes_before_a_span_everything_passes(other: HpaId) -> None:
+    short, full, others = b'{"id":"0-7-u-1","sameAs":"0-1-u-1"}', full_record(1, HPA), full_record(2, other)
     late = HpaSieve(HPA, due=12)
-    asked = [(other, 10), (other, 11), (short, 11), (short, 12), (other, 13)]
+    asked = [(others, 10), (others, 11), (short, 11), (short, 12), (others, 13)]
     assert [late.passes(*each) for each in asked] == [True, False, False, True, True]
     known = HpaSieve(HPA, due=12)
-    asked = [(other, 10), (full, 11), (short, 11), (short, 12), (other, 13)]
+    asked = [(others, 10), (full, 11), (short, 11), (short, 12), (others, 13)]
     assert [known.passes(*each) for each in asked] == [True, True, True, True, False]
-    assert known.may_pass(other + short, 15)
-    assert not known.may_pass(other, 15)
+    assert known.may_pass(others + short, 15)
+    assert not known.may_pass(others, 15)
 
 
 async def test_what_an_archive_holds_is_shown_before_it_is_checked(topics: Topics, tmp_path: Path) -> None:
