@@ -149,7 +149,6 @@ class _Kept:
     since_ms: int = 0
     window: DecisionWindow | None = None
     decisions: list[Recorded] = field(default_factory=list)
-    is_checked: bool = False
     revisions: FollowedRevisions | None = None
     span_ms: int = 0
     """The span for which changes were read."""
@@ -184,10 +183,10 @@ class KeptPasts:
 
     async def check(self, past: Past, hpa: HpaId) -> None:
         """Check what was read of an HPA's decisions. Raises ArchiveError: it is not what the archive says of itself."""
-        kept = self._kept.get(hpa)
-        if kept is not None and kept.window is not None and not kept.is_checked:
+        async with self._turn:  # who reads on has taken it out
+            kept = self._kept.get(hpa)
+        if kept is not None and kept.window is not None:
             await past.check(DECISIONS, kept.window.number, kept.window.first)
-            kept.is_checked = True
 
     async def changes(self, past: Past, hpa: HpaId, now_ms: int, span_ms: int) -> tuple[list[Revision], int]:
         """The changes of an HPA in the span that ends now, oldest first, and from when on they were read."""
@@ -203,7 +202,7 @@ class KeptPasts:
 
 async def _begin(kept: _Kept, past: Past, hpa: HpaId, since_ms: int) -> None:
     for window in await _windows(past, hpa, since_ms):
-        kept.window, kept.decisions, kept.since_ms, kept.is_checked = window, [], since_ms, False
+        kept.window, kept.decisions, kept.since_ms = window, [], since_ms
         await _read_on(kept, past, window)
         if window.is_whole:
             return

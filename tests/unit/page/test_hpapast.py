@@ -220,11 +220,25 @@ async def test_what_an_archive_holds_is_shown_before_it_is_checked(topics: Topic
     archive = write_archive(tmp_path, Fleet(partitions=1), segment_ms=600_000, topics=topics, sign_every=10**9)
     kept, past = KeptPasts(), ArchivePast(archive, checked=True)
     first = await read_hpa(past, HPA, None, END_MS, 600_000, kept, QUICK)
+    change_newest_segment(archive)
+    again = await read_hpa(past, HPA, None, END_MS, 600_000, KeptPasts(), QUICK)
+    assert list(first.decisions) == list(again.decisions)
+    with pytest.raises(ArchiveError, match="not those that its manifest names"):
+        await read_hpa(past, HPA, None, END_MS, 600_000, kept)
+
+
+def change_newest_segment(archive: Path) -> None:
+    """Give the decisions of the newest closed segment another key."""
     segment = max((archive / DECISIONS / "0").glob("[0-9]*.seg"))
     frames = [found for _, found in read_frames(segment, torn_end_ok=False)]
     segment.write_bytes(b"".join(frame([structs.replace(each, key=b"x") for each in found]) for found in frames))
-    again = await read_hpa(past, HPA, None, END_MS, 600_000, KeptPasts(), QUICK)
-    assert list(first.decisions) == list(again.decisions)
+
+
+async def test_what_becomes_of_an_archive_after_it_was_checked_is_checked_too(topics: Topics, tmp_path: Path) -> None:
+    archive = write_archive(tmp_path, Fleet(partitions=1), segment_ms=600_000, topics=topics, sign_every=10**9)
+    kept, past = KeptPasts(), ArchivePast(archive, checked=True)
+    await read_hpa(past, HPA, None, END_MS, 600_000, kept)
+    change_newest_segment(archive)
     with pytest.raises(ArchiveError, match="not those that its manifest names"):
         await read_hpa(past, HPA, None, END_MS, 600_000, kept)
 
