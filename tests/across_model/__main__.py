@@ -5,9 +5,9 @@
 
 import sys
 
-from tests import exploring
 from tests.across_model.ceiling import CAPACITY_BEGINNINGS, CAPACITY_MUTATIONS, CapacityRules, capacity_world
 from tests.across_model.world import BEGINNINGS, MUTATIONS, Rules, world
+from tests.kit import exploring
 
 
 def main() -> int:

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from streams.across.allotments import Account, Allotment, MemberReport, obeyed, outstanding
 from streams.across.capacity import CapacityMember, allot_capacity, reported
-from tests.exploring import ViolationError, World
+from tests.kit.exploring import ViolationError, World
 
 T = TypeVar("T")
 

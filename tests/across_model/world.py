@@ -23,7 +23,7 @@ from msgspec import structs
 from schemas.observed import FleetCluster
 from streams.across.allotments import Account, Allotment, MemberReport, allot, booked, obeyed, outstanding
 from streams.across.division import UNLIMITED, divide, settle
-from tests.exploring import ViolationError, World
+from tests.kit.exploring import ViolationError, World
 
 T = TypeVar("T")
 

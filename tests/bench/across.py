@@ -22,7 +22,7 @@ from schemas.topics import AUTOSCALERS, REPORTS, SPECS
 from streams.state.fleet import Message
 from streams.state.partition import Partition
 from tests.bench.steady import ENFORCED, ClosedLoop, Record
-from tests.generated_log import Fleet, GeneratedRecord, GeneratedWorkload, hpa
+from tests.kit.generated_log import Fleet, GeneratedRecord, GeneratedWorkload, hpa
 
 HPAS: Final = 5_000
 MEMBERS: Final = 10

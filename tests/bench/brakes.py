@@ -31,7 +31,7 @@ from runtime.kafkaclients import reader
 from schemas import topics
 from schemas.kubernetes.shape import Json
 from schemas.settings import ClusterSettings
-from tests.breakerpipeline import BreakerProcess, FollowedTopics
+from tests.kit.breakerpipeline import BreakerProcess, FollowedTopics
 from tests.pipeline.ingesting import PARTITIONS
 
 CLUSTERS: Final = ("east", "north", "south", "west")

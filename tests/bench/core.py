@@ -21,7 +21,7 @@ from streams.state.ledger import DecisionRecord
 from streams.state.membership import pod_row
 from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
-from tests.generated_log import START_MS, Fleet, partition_log
+from tests.kit.generated_log import START_MS, Fleet, partition_log
 
 RUNS = 5
 Line = tuple[str, float, str]

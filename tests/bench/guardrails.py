@@ -24,9 +24,9 @@ from streams.archive.archiver import PartitionWriter
 from streams.archive.layout import DECISIONS, LOG, create
 from streams.archive.segments import ArchivedRecord
 from streams.history.parallel import ReplayPool, cores
-from tests.archive_kit import ENFORCING, decided
 from tests.bench.replay import FLUSH_EVERY, PARTITIONS, SEGMENT_BYTES
-from tests.generated_log import START_MS, Fleet, generate
+from tests.kit.archive import ENFORCING, decided
+from tests.kit.generated_log import START_MS, Fleet, generate
 
 ROOT = Path(__file__).parents[2]
 _HOUR_MS = 3_600_000

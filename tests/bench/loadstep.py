@@ -18,7 +18,7 @@ from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Outcome
 from schemas.observed import AutoscalerSet, PodSet, Point, Samples
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from streams.state.partition import Partition
-from tests.partition_kit import START_MS, make_hpa, make_pod, scale
+from tests.kit.partition import START_MS, make_hpa, make_pod, scale
 
 HPAS, PODS, PERIOD_MS, PUSH_MS, WRITE_MS = 300, 5, 15_000, 2_000, 200
 STEP_MS, END_MS, FACTOR = 60_000, 120_000, 2.5

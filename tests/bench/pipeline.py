@@ -31,7 +31,7 @@ from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, Body, LogRecord, PublicRecord
 from schemas.keys import partition_for
 from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
-from tests.generated_log import Fleet, generate
+from tests.kit.generated_log import Fleet, generate
 
 Line = tuple[str, float, str]
 

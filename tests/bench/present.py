@@ -16,9 +16,9 @@ from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 from streams.state.partition import Partition
-from tests.archive_kit import ENFORCING, as_record
-from tests.generated_log import Fleet, generate
-from tests.questions_kit import TopicRecord, produce
+from tests.kit.archive import ENFORCING, as_record
+from tests.kit.generated_log import Fleet, generate
+from tests.kit.questions import TopicRecord, produce
 
 Line = tuple[str, float, str]
 RUNS = 5

@@ -25,8 +25,8 @@ from streams.archive.layout import DECISIONS, LOG, create
 from streams.history.archivepast import ArchivePast
 from streams.history.parallel import ReplayPool, cores
 from streams.history.verify import Report, Task, verify_partition
-from tests.archive_kit import decided
-from tests.generated_log import Fleet, generate
+from tests.kit.archive import decided
+from tests.kit.generated_log import Fleet, generate
 
 PARTITIONS = 4
 FLUSH_EVERY = 2_000

@@ -45,9 +45,9 @@ from schemas.connection import KafkaSettings
 from schemas.decisions import FULL_TYPE, SHORT_TYPE, Decision, ShortDecision, Values, source_header
 from schemas.keys import SessionName
 from streams.state.partition import Partition
-from tests.archive_kit import ENFORCING
 from tests.bench.fleetworld import Server, Workload, World, managed_fields
-from tests.generated_log import Fleet, partition_log
+from tests.kit.archive import ENFORCING
+from tests.kit.generated_log import Fleet, partition_log
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 LOOK_S = 0.5

@@ -19,7 +19,7 @@ from schemas.observed import Pod, PodDeleted, PodSet
 from schemas.settings import ClusterSettings
 from schemas.topics import OUTCOMES, PODS, SCALES
 from streams.state.partition import Partition
-from tests.generated_log import Fleet, GeneratedRecord, GeneratedWorkload, LogGenerator
+from tests.kit.generated_log import Fleet, GeneratedRecord, GeneratedWorkload, LogGenerator
 
 WRITE_MS: Final = 500
 """From a wanted write to its outcome."""

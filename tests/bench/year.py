@@ -37,7 +37,7 @@ from schemas.observed import (
 from schemas.topics import SAMPLES
 from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
-from tests.partition_kit import START_MS, Record, cpu_answer, make_hpa, make_pod
+from tests.kit.partition import START_MS, Record, cpu_answer, make_hpa, make_pod
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

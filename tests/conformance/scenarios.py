@@ -23,7 +23,7 @@ from streams.state.membership import is_selector
 from tests.conformance.caseinputs import EPOCH_MS, NamespacePods, answer, rules_of_case, template
 from tests.conformance.compare import AnswerDifference, differences
 from tests.conformance.splitting import split_and_join
-from tests.upstream_kit import status_write_failed
+from tests.kit.upstream import status_write_failed
 
 MAPPED_KINDS = {("apps", "Deployment"), ("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("", "ReplicationController")}
 """Scale targets that the scenarios' API server knows, as (group, kind)."""

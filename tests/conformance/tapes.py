@@ -13,7 +13,7 @@ from schemas.kubernetes.gotimes import ZERO_TIME_MS, parse_time_ms
 from schemas.kubernetes.shape import Json
 from streams.hpa.observation import PodRow
 from tests.conformance.vectorerrors import InputError
-from tests.upstream_kit import compile_template
+from tests.kit.upstream import compile_template
 
 RESTARTED_LOG = "Starting HPA controller"
 RESTARTED_ACTION = "kube-controller-manager started"

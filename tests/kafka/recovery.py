@@ -24,11 +24,11 @@ from runtime.kafkaclients import read_range, reader, strict_producer
 from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.state.partition import Partition
-from tests.decider_process import Decider, append_log
-from tests.generated_log import START_MS, Fleet, generate
 from tests.kafka.broker import KafkaBroker, missing_tools
 from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
-from tests.playback import Log, TimedRecord
+from tests.kit.decider_process import Decider, append_log
+from tests.kit.generated_log import START_MS, Fleet, generate
+from tests.kit.playback import Log, TimedRecord
 
 NUMBERS = range(PARTITIONS)
 PART_S = 20.0

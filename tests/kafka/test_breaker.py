@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from runtime.topicadmin import Component
-from tests.breakerpipeline import CLUSTERS, run_wave
 from tests.kafka.granting import grant
 from tests.kafka.secured import Secured, scram, secured_broker
+from tests.kit.breakerpipeline import CLUSTERS, run_wave
 
 PARTS: tuple[Component, ...] = ("ingest", "decider", "breaker")
 

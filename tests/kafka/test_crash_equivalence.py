@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 from schemas.connection import KafkaSettings
-from tests.decider_process import Decider, first_difference, load_log, wait_for_decisions
 from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
-from tests.playback import fold, make_log
+from tests.kit.decider_process import Decider, first_difference, load_log, wait_for_decisions
+from tests.kit.playback import fold, make_log
 
 SESSION_S = 8.0
 """Long enough that a process on a busy machine does not fence itself."""

@@ -48,8 +48,8 @@ from tests.kafka.measure_agents import rss_mb
 from tests.kafka.run_reading import read_topic
 from tests.kafka.secured import Secured, scram, secured_broker
 from tests.kafka.test_pipeline import fleethpa, until
-from tests.limits_kit import external, text
-from tests.partition_kit import make_pod
+from tests.kit.limits import external, text
+from tests.kit.partition import make_pod
 
 pytestmark = [pytest.mark.hostile, pytest.mark.timeout(900)]
 

@@ -12,10 +12,18 @@ from runtime.kafkaclients import read_range, reader
 from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.decider.tail import Exit
-from tests.decider_process import ROOT, Decider, Read, first_difference, load_log, read_decisions, wait_for_decisions
 from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
 from tests.kafka.losses import cut, lose_changelog
-from tests.playback import Log, fold, make_log
+from tests.kit.decider_process import (
+    ROOT,
+    Decider,
+    Read,
+    first_difference,
+    load_log,
+    read_decisions,
+    wait_for_decisions,
+)
+from tests.kit.playback import Log, fold, make_log
 
 CUT = 1
 REBUILD = ("run", "decider", "--playback", "--rebuild")

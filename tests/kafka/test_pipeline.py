@@ -15,10 +15,10 @@ from aiokafka.admin import AIOKafkaAdminClient
 from reconciler.apply.process import reconciler_group
 from schemas import topics
 from schemas.connection import KafkaSettings
-from tests.decider_process import ROOT
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.fleet import Rig, World
 from tests.kafka.run_reading import Run, first_difference
+from tests.kit.decider_process import ROOT
 
 FLEETHPA = (sys.executable, "-m", "fleethpa")
 

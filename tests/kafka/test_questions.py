@@ -14,9 +14,9 @@ from schemas.connection import KafkaSettings
 from schemas.kubernetes.gotimes import parse_time_ms
 from tests.kafka.conftest import make_topics, playback_topics
 from tests.kafka.losses import cut
-from tests.published import fits
-from tests.questions_kit import APP, BEGIN, END, LATE, SHADOWED, newest_id, produce, world
-from tests.unit.cli_kit import Cli
+from tests.kit.cli import Cli
+from tests.kit.published import fits
+from tests.kit.questions import APP, BEGIN, END, LATE, SHADOWED, newest_id, produce, world
 
 WINDOW = ("--since", LATE, "--until", END)
 ASKED: list[tuple[str, tuple[str, ...]]] = [

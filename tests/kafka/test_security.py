@@ -10,9 +10,9 @@ import pytest
 from runtime.kafkaclients import reader
 from schemas import topics
 from streams.decider.tail import Exit
-from tests.decider_process import Decider
 from tests.kafka.granting import grant
 from tests.kafka.secured import Secured, scram, secured_broker
+from tests.kit.decider_process import Decider
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ import pytest
 from runtime.topicadmin import Component
 from schemas import topics
 from schemas.connection import KafkaSettings
-from tests.decider_process import ROOT
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.fleet import Rig, World
 from tests.kafka.granting import grant
 from tests.kafka.secured import scram, secured_broker
 from tests.kafka.test_pipeline import fleethpa
+from tests.kit.decider_process import ROOT
 
 USERS = ("reader", "operator")
 DENIED: dict[str, tuple[Component, str]] = {

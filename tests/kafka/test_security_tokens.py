@@ -11,13 +11,13 @@ from aiokafka.errors import KafkaConnectionError
 from runtime.kafkaclients import reader, running_producer
 from schemas.connection import KafkaSettings
 from streams.decider.tail import Exit
-from tests.decider_process import Decider, append_log, first_difference, wait_for_decisions
-from tests.issuer import AUDIENCE, Issuer
 from tests.kafka.broker import JAVA, KafkaBroker
 from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
 from tests.kafka.granting import grant
 from tests.kafka.secured import broker_with
-from tests.playback import TimedRecord, fold, make_log
+from tests.kit.decider_process import Decider, append_log, first_difference, wait_for_decisions
+from tests.kit.issuer import AUDIENCE, Issuer
+from tests.kit.playback import TimedRecord, fold, make_log
 
 LIFETIME_S = 6
 LOGINS = """sasl.enabled.mechanisms=OAUTHBEARER

@@ -8,19 +8,19 @@ import pytest
 from runtime import topicadmin as admin
 from schemas.connection import KafkaSettings
 from streams.decider.tail import Exit
-from tests.decider_process import Decider, first_difference, load_log, wait_for_decisions
 from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
 from tests.kafka.run_reading import Run
 from tests.kafka.run_reading import first_difference as first_live_difference
-from tests.playback import Log, fold, make_log
-from tests.stalled_decider import ENVIRONMENT, FETCH_HANGS
+from tests.kit.decider_process import Decider, first_difference, load_log, wait_for_decisions
+from tests.kit.playback import Log, fold, make_log
+from tests.kit.stalled_decider import ENVIRONMENT, FETCH_HANGS
 
 LIMITS = ("--stall-seconds", "8", "--recovery-seconds", "12")
 
 
 def stalling(settings: KafkaSettings, folder: Path, *arguments: str) -> Decider:
     """The static member, about to stall."""
-    output, module = folder / "decider.txt", "tests.stalled_decider"
+    output, module = folder / "decider.txt", "tests.kit.stalled_decider"
     return Decider(
         settings.bootstrap_servers,
         output,

@@ -18,11 +18,11 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.documented import ROOT, blocks
 from tests.kafka import broker
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.certificates import Authority
 from tests.kafka.secured import SCRAM_MODULE, broker_with
+from tests.kit.documented import ROOT, blocks
 from tests.kubernetes import containers
 from tests.kubernetes.access import granted, refused, used
 from tests.kubernetes.hub import HOME, SAME_SETTINGS, USER

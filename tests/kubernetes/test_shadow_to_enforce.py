@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.documented import ROOT, blocks
 from tests.kafka.fleet import Part
+from tests.kit.documented import ROOT, blocks
 from tests.kubernetes.backend import Demand
 from tests.kubernetes.hub import HOME, USER, Hub
 from tests.kubernetes.site import Site, until

@@ -24,7 +24,7 @@ from schemas.topics import CHANGELOG, DECISIONS, LOG, TOPICS
 from streams.history.recorded import Expander
 from streams.state.partition import Partition
 from tests.bench.steady import ENFORCED, WRITE_MS, ClosedLoop
-from tests.generated_log import Fleet
+from tests.kit.generated_log import Fleet
 
 HOUR_MS: Final = 3_600_000
 WARM_MINUTES: Final = 10

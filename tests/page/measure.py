@@ -44,14 +44,14 @@ from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import archived_record
 from streams.history.past import Past
 from streams.state.moves import Move
-from tests.archive_kit import Topics, as_record, write_archive
-from tests.generated_log import Fleet as GeneratedFleet
-from tests.generated_log import generate
 from tests.kafka.broker import KafkaBroker
+from tests.kit.archive import Topics, as_record, write_archive
+from tests.kit.cli import Fleet, hpa
+from tests.kit.generated_log import Fleet as GeneratedFleet
+from tests.kit.generated_log import generate
+from tests.kit.page import LOCAL, over
 from tests.page.browsing import launched, serving
 from tests.page.livefleet import decided, fill
-from tests.unit.cli_kit import Fleet, hpa
-from tests.unit.page_kit import LOCAL, over
 
 REQUESTS = 200
 PAINTS = 10

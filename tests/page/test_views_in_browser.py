@@ -18,12 +18,12 @@ from fleethpa.page.livereader import LiveReader
 from fleethpa.page.server import PageServer
 from schemas.capacity import CapacityPriority
 from schemas.observed import AutoscalerList, Command
+from tests.kit.cli import Fleet, hpa
+from tests.kit.page import LOCAL, over
 from tests.page.browsing import in_view, serving
 from tests.page.measure import Served
 from tests.page.screenshots import views
-from tests.unit.cli_kit import Fleet, hpa
 from tests.unit.page.test_page_capacity import UnderCeiling
-from tests.unit.page_kit import LOCAL, over
 
 pytestmark = [pytest.mark.page, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]

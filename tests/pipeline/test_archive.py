@@ -25,9 +25,9 @@ from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segmentreader import PartitionReader
 from streams.archive.segments import ArchivedRecord
 from streams.history.kafkapast import TOPICS, KafkaPast
-from tests.archive_kit import ENFORCING, Topics, in_order, topics_of
-from tests.generated_log import Fleet
-from tests.unit.cli_kit import Cli
+from tests.kit.archive import ENFORCING, Topics, in_order, topics_of
+from tests.kit.cli import Cli
+from tests.kit.generated_log import Fleet
 
 FLEET = Fleet(hpas=16, namespaces=8, minutes=3, partitions=PARTITIONS, metrics=2, seed=5, settings=ENFORCING)
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ import pytest
 
 from fleethpa.simulator.broker import EmbeddedBroker
 from schemas.connection import KafkaSettings
-from tests.breakerpipeline import CLUSTERS, REPLICAS, run_wave
+from tests.kit.breakerpipeline import CLUSTERS, REPLICAS, run_wave
 from tests.pipeline.playing import ALL_TOPICS
 
 

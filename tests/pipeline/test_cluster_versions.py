@@ -6,7 +6,7 @@ from typing import Any
 from fleethpa.simulator.cluster import SimulatedCluster
 from runtime.log import wall_clock_ms
 from schemas.observed import Answers, Heartbeat
-from tests.partition_kit import LogBuilder
+from tests.kit.partition import LogBuilder
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig
 from tests.pipeline.test_observer_troubles import observed
 

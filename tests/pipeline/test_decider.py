@@ -20,9 +20,9 @@ from schemas.entries import VERSION, Entry, LogRecord
 from schemas.settings import EngineSet
 from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
 from streams.decider.tail import Exit
-from tests.decider_process import Decider, first_difference, load_log, read_decisions, wait_for_decisions
-from tests.playback import TimedRecord, fold, make_log
-from tests.pushed_kit import moving_samples
+from tests.kit.decider_process import Decider, first_difference, load_log, read_decisions, wait_for_decisions
+from tests.kit.playback import TimedRecord, fold, make_log
+from tests.kit.pushed import moving_samples
 
 NUMBERS = range(PARTITIONS)
 

@@ -19,8 +19,8 @@ from schemas.keys import FLEET
 from schemas.observed import Answers, AutoscalerSet, Command, FleetCluster, FleetSpec, PodList
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import EMBEDDED_PARTITIONS as PARTITIONS
-from tests.decider_process import Decider
-from tests.partition_kit import NAMESPACE, cpu_answer, make_hpa, make_pod, scale
+from tests.kit.decider_process import Decider
+from tests.kit.partition import NAMESPACE, cpu_answer, make_hpa, make_pod, scale
 from tests.pipeline.ingesting import Process
 from tests.pipeline.playing import ALL_TOPICS
 

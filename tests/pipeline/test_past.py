@@ -22,9 +22,9 @@ from streams.history.checkpointrows import NewestCheckpoint
 from streams.history.kafkapast import KafkaPast
 from streams.state.partition import Partition
 from streams.state.rowcodec import applied_offset, merge_row, row_kind
-from tests.archive_kit import ENFORCING, decided
-from tests.generated_log import START_MS, Fleet, GeneratedRecord, partition_log
-from tests.questions_kit import TopicRecord, _record, produce
+from tests.kit.archive import ENFORCING, decided
+from tests.kit.generated_log import START_MS, Fleet, GeneratedRecord, partition_log
+from tests.kit.questions import TopicRecord, _record, produce
 
 FLEET = Fleet(hpas=6, namespaces=2, minutes=6, metrics=1, settings=ENFORCING)
 HPA = HpaId("c0", "ns1", "app1")

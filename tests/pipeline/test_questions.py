@@ -40,10 +40,10 @@ from streams.history.evaluations import evaluation_of
 from streams.history.kafkapast import KafkaPast
 from streams.history.past import AHEAD_MS
 from streams.history.replay import derive
-from tests.archive_kit import write_archive
-from tests.published import fits
-from tests.questions_kit import APP, BEGIN, END, GONE, LATE, SHADOWED, TopicRecord, newest_id, produce, world
-from tests.unit.cli_kit import Cli
+from tests.kit.archive import write_archive
+from tests.kit.cli import Cli
+from tests.kit.published import fits
+from tests.kit.questions import APP, BEGIN, END, GONE, LATE, SHADOWED, TopicRecord, newest_id, produce, world
 
 WINDOW = ("--since", BEGIN, "--until", END)
 SOURCES = ("broker", "archive")

@@ -18,7 +18,7 @@ from runtime.log import wall_clock_ms
 from schemas.decisions import Decision
 from schemas.observed import Answers, ClusterReport, MetricAnswer
 from schemas.packed import unpacked
-from tests.partition_kit import LogBuilder
+from tests.kit.partition import LogBuilder
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig, running
 from tests.prometheus.server import Prometheus, scraping
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import damage_trials as trials
+from tests.kit import damage_trials as trials
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documented import ROOT, Documented, blocks, inline
+from tests.kit.documented import ROOT, Documented, blocks, inline
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not shutil.which("kubectl"), reason="the pages use kubectl")]
 

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.documented import ROOT
+from tests.kit.documented import ROOT
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.limits_kit import SENT, Make, check_all
+from tests.kit.limits import SENT, Make, check_all
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tests.documented import ROOT
+from tests.kit.documented import ROOT
 from tests.kubernetes import binaries
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 
-from tests import exploring
+from tests.kit import exploring
 from tests.standin_model.explore import world
 from tests.standin_model.mutations import MUTATIONS
 from tests.standin_model.world import ALONE, Rules, State, first, stood_in, switched_off

@@ -1,9 +1,9 @@
-"""Explore the stand-in's protocol: all states that can be reached, or random walks (`tests.exploring`)."""
+"""Explore the stand-in's protocol: all states that can be reached, or random walks (`tests.kit.exploring`)."""
 
 from collections.abc import Callable
 
-from tests import exploring
-from tests.exploring import Found, ViolationError, World
+from tests.kit import exploring
+from tests.kit.exploring import Found, ViolationError, World
 from tests.standin_model.world import (
     Rules,
     State,

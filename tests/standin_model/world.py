@@ -39,7 +39,7 @@ from reconciler.standin.protocol import (
     is_stand_in,
 )
 from streams.state.partitionrow import HandsRow, ServedRow
-from tests.exploring import ViolationError
+from tests.kit.exploring import ViolationError
 
 HUB = "hub/model/1"
 KEY = HpaKey("shop", "web")

@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runtime.kafkaclients import strict_producer
-from tests.decider_process import Read, append_log, count_decisions, first_difference, read_decisions, read_log
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.chaos.faults import FAULTS
 from tests.kafka.chaos.group import Group
 from tests.kafka.chaos.harness import Tally, deal, run_all
 from tests.kafka.chaos.jumps import count_steps, with_jumps
 from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
-from tests.playback import Log, TimedRecord, fold, make_log
+from tests.kit.decider_process import Read, append_log, count_decisions, first_difference, read_decisions, read_log
+from tests.kit.playback import Log, TimedRecord, fold, make_log
 
 RUN_FAULTS = 20
 RECOVER_S = 240.0
@@ -173,7 +173,7 @@ async def run_once(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until so many faults have been injected; 0 when every decision came out the same."""
     options = _parser().parse_args(arguments)
-    tally, module = Tally(), "tests.stock_decider" if options.stock else "fleethpa"
+    tally, module = Tally(), "tests.kit.stock_decider" if options.stock else "fleethpa"
 
     async def run(seed: int, names: Sequence[str], folder: Path) -> None:
         shape = {"minutes": options.minutes, "hpas": options.hpas}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from schemas.connection import KafkaSettings
 from streams.decider.tail import Exit
-from tests.decider_process import Decider
 from tests.kafka.broker import KafkaBroker
+from tests.kit.decider_process import Decider
 
 SESSION_S = 4.0
 HARMLESS = (-9, -15, 143, 0, Exit.FENCED, Exit.STALLED)

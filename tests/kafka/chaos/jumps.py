@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from streams.state.partition import STEP_LIMIT_MS
-from tests.playback import Log, TimedRecord
+from tests.kit.playback import Log, TimedRecord
 
 
 class Jump(NamedTuple):

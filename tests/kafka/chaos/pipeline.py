@@ -25,7 +25,6 @@ from schemas import topics
 from schemas.keys import HpaId
 from streams.decider.tail import Exit
 from streams.history.recorded import Recorded
-from tests.decider_process import Decider, wait_for_decisions
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.chaos.ceiling import Ceiling
 from tests.kafka.chaos.fleetfaults import FAULTS, SHORT
@@ -34,6 +33,7 @@ from tests.kafka.chaos.wholes import Wholes
 from tests.kafka.clock import missing_compiler
 from tests.kafka.fleet import MAX_REPLICAS, SYNC_MS, WINDOWS_S, Rig, World
 from tests.kafka.run_reading import Run, count, first_difference
+from tests.kit.decider_process import Decider, wait_for_decisions
 
 RUN_FAULTS = 20
 RUN_MINUTES = 5.0

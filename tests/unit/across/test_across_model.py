@@ -4,7 +4,7 @@ import pytest
 
 from tests.across_model.ceiling import CAPACITY_BEGINNINGS, CAPACITY_MUTATIONS, capacity_world
 from tests.across_model.world import BEGINNINGS, MUTATIONS, world
-from tests.exploring import explore, walk
+from tests.kit.exploring import explore, walk
 
 LONG = ("nothing-added-above-the-maximum", "writes-in-flight")
 """Mechanisms whose lack shows only in the slow tier: many states come before."""

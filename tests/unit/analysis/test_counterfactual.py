@@ -13,8 +13,8 @@ from streams.history.evaluations import Evaluated, events
 from streams.hpa.observation import ExternalSamples, ObjectSample, PodSamples
 from streams.state.inputs import EvaluationInputs
 from streams.state.partition import Partition
-from tests.generated_log import Fleet, partition_log
-from tests.partition_kit import LogBuilder, disturbed_log, make_hpa
+from tests.kit.generated_log import Fleet, partition_log
+from tests.kit.partition import LogBuilder, disturbed_log, make_hpa
 
 
 def evaluations(records: list[tuple[int, int, bytes]], every: int = 1) -> Iterator[EvaluationInputs]:
@@ -125,7 +125,7 @@ def _held() -> EvaluationInputs:
     """Held by the legacy window: 4 pods used fully, then idle."""
     from schemas.observed import Answers, AutoscalerSet, PodSet
     from schemas.settings import SettingsSet
-    from tests.partition_kit import ENFORCING, cpu_answer, make_pod, scale
+    from tests.kit.partition import ENFORCING, cpu_answer, make_pod, scale
 
     log = LogBuilder()
     log.add(SettingsSet(cluster="*", settings=ENFORCING), AutoscalerSet(hpa=make_hpa(minReplicas=2)))

@@ -23,10 +23,10 @@ from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailR
 from streams.archive.layout import DECISIONS
 from streams.archive.segments import ArchivedRecord, archived_record
 from streams.state.records import print_time
-from tests.brakes_kit import World
-from tests.memorypast import MemoryPast
-from tests.published import fits
-from tests.unit.cli_kit import Cli, Fleet
+from tests.kit.brakes import World
+from tests.kit.cli import Cli, Fleet
+from tests.kit.memorypast import MemoryPast
+from tests.kit.published import fits
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 CLUSTER = Guardrail(name="wave", window="5m", removed_percent=25, least_removed=10, pause="15m")

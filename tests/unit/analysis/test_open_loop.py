@@ -9,8 +9,8 @@ from streams.analysis.backtest import open_loop
 from streams.analysis.candidate import candidate
 from streams.history.evaluations import Evaluated, HpaEvent, events, hpa_of
 from streams.state.partition import Partition
-from tests.generated_log import Fleet, partition_log
-from tests.partition_kit import disturbed_log
+from tests.kit.generated_log import Fleet, partition_log
+from tests.kit.partition import disturbed_log
 
 
 def by_hpa(records: list[tuple[int, int, bytes]]) -> dict[HpaId, list[HpaEvent]]:

@@ -34,7 +34,7 @@ from streams.analysis.regret import (
 from streams.hpa.observation import MetricFailure
 from streams.state.inputs import EvaluationInputs, Guards
 from tests.bench.simulated_hpa import HPA, live, spec
-from tests.hpa_kit import resource, spec_of
+from tests.kit.hpa import resource, spec_of
 
 PERIOD_MS = 15_000
 CPU = spec_of(resource(percent=50))

@@ -17,8 +17,8 @@ from streams.history.evaluations import Evaluated, NativeTraces, events
 from streams.hpa.evaluation import EMPTY_HISTORY, History
 from streams.state.inputs import EvaluationInputs
 from streams.state.partition import Partition
-from tests.partition_kit import LogBuilder
-from tests.shadow_kit import ShadowWorld
+from tests.kit.partition import LogBuilder
+from tests.kit.shadow import ShadowWorld
 
 WEB = HpaId("eu", "shop", "web")
 

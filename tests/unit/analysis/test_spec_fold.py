@@ -14,8 +14,8 @@ from streams.analysis.revisions import Revision, history
 from streams.archive.segments import PlainRecord
 from streams.state.ledger import LogError
 from streams.state.partition import Partition
-from tests.central_kit import central_log
-from tests.partition_kit import LogBuilder, disturbed_log
+from tests.kit.central import central_log
+from tests.kit.partition import LogBuilder, disturbed_log
 
 
 def _rows(records: list[PlainRecord]) -> dict[bytes, bytes]:

@@ -13,7 +13,7 @@ from streams.archive.layout import DECISIONS, LOG, create, open_archive, read_sn
 from streams.archive.segmentreader import PartitionReader, SegmentManifest
 from streams.archive.segments import GENESIS, ArchivedRecord, ArchiveError, archived_record, frame, read_frames
 from streams.history.archivepast import ArchivePast
-from tests.archive_kit import SMALL, topics_of, write_archive
+from tests.kit.archive import SMALL, topics_of, write_archive
 from tests.laws import examples
 
 

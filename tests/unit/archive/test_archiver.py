@@ -14,10 +14,10 @@ from streams.archive.signing import CheckpointWriter, make_key, read_private, re
 from streams.history.archivepast import ArchivePast
 from streams.history.verify import Task, checkpoints_of, verify_partition
 from streams.state.partition import Partition
-from tests.archive_kit import Topics, in_order, topics_of, write_archive
-from tests.damage import judged_archive
-from tests.generated_log import Fleet
-from tests.unit.cli_kit import Cli
+from tests.kit.archive import Topics, in_order, topics_of, write_archive
+from tests.kit.cli import Cli
+from tests.kit.damage import judged_archive
+from tests.kit.generated_log import Fleet
 
 FLEET = Fleet(hpas=4, namespaces=2, minutes=2, partitions=1, metrics=1, seed=6)
 

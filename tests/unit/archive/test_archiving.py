@@ -17,8 +17,8 @@ from streams.history.archivepast import ArchivePast
 from streams.history.archiving import ArchiveConfig, Archived
 from streams.history.verify import Task, verify_partition
 from streams.state.partition import Partition
-from tests.archive_kit import Topics, topics_of
-from tests.generated_log import Fleet
+from tests.kit.archive import Topics, topics_of
+from tests.kit.generated_log import Fleet
 
 LOST = 55
 APPLIED = 60

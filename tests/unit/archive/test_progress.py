@@ -7,7 +7,7 @@ import pytest
 from fleethpa.frame.sources import log_length, share_done
 from streams.archive.layout import LOG
 from streams.archive.segments import ArchivedRecord, ArchiveError, archived_record
-from tests.memorypast import MemoryPast
+from tests.kit.memorypast import MemoryPast
 
 
 @pytest.mark.parametrize(

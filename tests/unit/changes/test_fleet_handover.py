@@ -17,8 +17,8 @@ from schemas.observed import AutoscalerList, AutoscalerSet, Command, Target
 from schemas.observed import ScaleSet as Scale
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.state.foldhpas import ownership
+from tests.kit.cli import hpa
 from tests.unit.changes.test_handover import Cluster, Killed
-from tests.unit.cli_kit import hpa
 
 WHOLE = "@fleet/shop/web"
 NAMES = ("east", "west")

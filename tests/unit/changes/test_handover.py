@@ -28,7 +28,7 @@ from streams.hpa.rules import RULES
 from streams.state.foldhpas import ownership
 from streams.state.guards import pause_in_force
 from streams.state.partition import Partition
-from tests.unit.cli_kit import Cli, Fleet, hpa
+from tests.kit.cli import Cli, Fleet, hpa
 
 Json = dict[str, Any]
 KEY = "east/shop"

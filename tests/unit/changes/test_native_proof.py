@@ -12,7 +12,7 @@ from fleethpa.frame.writer import Fate, SentRecord
 from reconciler.clusters.answers import ApiError, ClusterError
 from schemas.entries import Body
 from schemas.settings import SettingsSet
-from tests.unit.cli_kit import Cli, Fleet
+from tests.kit.cli import Cli, Fleet
 
 Json = dict[str, Any]
 

@@ -24,7 +24,7 @@ from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.state.foldhpas import Ownership, ownership
 from streams.state.partition import Partition
-from tests.unit.cli_kit import Cli, Fleet, hpa
+from tests.kit.cli import Cli, Fleet, hpa
 
 NAMES = st.sampled_from(["web", "old"])
 TARGETS = st.sampled_from(["web", "web", "api"])

@@ -20,8 +20,8 @@ from schemas.kubernetes.hpa import hpa_from_manifest
 from schemas.observed import AutoscalerSet, Command
 from schemas.settings import SettingsSet
 from streams.analysis.measures import EvaluatedMoment, WaveMeasures, wave_measures
-from tests.published import fits
-from tests.unit.cli_kit import SETTINGS, Cli, Fleet, hpa
+from tests.kit.cli import SETTINGS, Cli, Fleet, hpa
+from tests.kit.published import fits
 
 CLUSTERS = tuple(f"c{number:02}" for number in range(6))
 AT_ONCE = {"scaleDown": {"stabilizationWindowSeconds": 0}}

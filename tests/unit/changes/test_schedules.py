@@ -30,9 +30,9 @@ from fleethpa.frame.errors import CommandError
 from fleethpa.processes import scheduler as schedulerpart
 from fleethpa.processes.scheduler import Scheduler, SchedulerConfig
 from schemas.observed import AutoscalerSet
-from tests.published import fits
+from tests.kit.cli import Broker, Cli, Fleet
+from tests.kit.published import fits
 from tests.unit.cli.test_cli_write import GOOD
-from tests.unit.cli_kit import Broker, Cli, Fleet
 
 NAME = "east/shop/web"
 RULES = ("Mon-Fri 07:00-20:00 minReplicas=5", "Mon 12:00-13:00 minReplicas=7,cpu=70%")

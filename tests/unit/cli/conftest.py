@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli_kit import Broker, Cli, Fleet
+from tests.kit.cli import Broker, Cli, Fleet
 
 
 @pytest.fixture

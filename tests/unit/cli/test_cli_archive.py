@@ -23,10 +23,10 @@ from streams.archive.layout import DECISIONS
 from streams.history.archivepast import ArchivePast
 from streams.history.past import Enough
 from streams.history.recorded import Expander, Recorded, expanded
-from tests.archive_kit import ENFORCING, Topics, in_order, topics_of, write_archive
-from tests.generated_log import Fleet
-from tests.published import fits
-from tests.unit.cli_kit import Cli
+from tests.kit.archive import ENFORCING, Topics, in_order, topics_of, write_archive
+from tests.kit.cli import Cli
+from tests.kit.generated_log import Fleet
+from tests.kit.published import fits
 
 FLEET = Fleet(hpas=6, namespaces=3, minutes=3, partitions=2, metrics=2, seed=7, churn=0.5, settings=ENFORCING)
 

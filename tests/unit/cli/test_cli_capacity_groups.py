@@ -12,8 +12,8 @@ from fleethpa.changes.capacitygroups import deleted_groups
 from schemas import limits
 from schemas.capacity import CapacityGroupSet, CapacityLimit, CapacitySpec
 from schemas.entries import WHOLE_PARTITION_KEY
-from tests.published import fits
-from tests.unit.cli_kit import Broker, Cli, Fleet
+from tests.kit.cli import Broker, Cli, Fleet
+from tests.kit.published import fits
 
 
 def manifest(**changes: Any) -> str:

@@ -8,8 +8,8 @@ from schemas.entries import FleetReport, FleetReportItem
 from schemas.observed import AutoscalerSet, Command, FleetCluster, FleetSpec
 from streams.hpa.observation import ExternalSamples, PodCounts, Scale
 from streams.hpa.parts import PartObservation, written_part
-from tests.published import fits
-from tests.unit.cli_kit import Cli, Fleet, hpa
+from tests.kit.cli import Cli, Fleet, hpa
+from tests.kit.published import fits
 
 WHOLE = "@fleet/shop/web"
 METRIC = {

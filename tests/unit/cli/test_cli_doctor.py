@@ -19,9 +19,9 @@ from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.entries import Body, BreakerCommand
 from schemas.observed import ClusterReport, Command, Heartbeat, ObserverTrouble, ScaleSet, Serving, Target
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
+from tests.kit.cli import Cli, Fleet
 from tests.kit.clusters import Denial, FaultyCluster
-from tests.published import fits
-from tests.unit.cli_kit import Cli, Fleet
+from tests.kit.published import fits
 
 AREAS = ("--only", "kafka,log,clusters,hpas", "--brokers", "127.0.0.1:1")
 
@@ -70,7 +70,7 @@ def fleet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Running:
         return made.unread
 
     monkeypatch.setattr("fleethpa.fleet.backlogs.unread", unread)
-    monkeypatch.setattr("tests.unit.cli_kit.FleetPast.now_ms", lambda _: made.now_ms + 900)
+    monkeypatch.setattr("tests.kit.cli.FleetPast.now_ms", lambda _: made.now_ms + 900)
     monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr("fleethpa.frame.session.Session.now_ms", lambda _: made.now_ms + 900)
     return made

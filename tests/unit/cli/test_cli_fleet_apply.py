@@ -10,8 +10,8 @@ from msgspec import structs
 
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.observed import AutoscalerList, AutoscalerSet, ClusterReport
+from tests.kit.cli import Broker, Cli, Fleet, hpa
 from tests.unit.cli.test_cli_write import GOOD, NATIVE
-from tests.unit.cli_kit import Broker, Cli, Fleet, hpa
 
 WHOLE = """
 apiVersion: fleethpa.io/v1alpha1

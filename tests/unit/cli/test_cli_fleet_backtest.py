@@ -11,8 +11,8 @@ import yaml
 
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.settings import ClusterSettings, SettingsSet
-from tests.published import fits
-from tests.unit.cli_kit import Cli, Fleet
+from tests.kit.cli import Cli, Fleet
+from tests.kit.published import fits
 
 SINCE = ("--since", "2026-11-20T00:00:00Z")
 

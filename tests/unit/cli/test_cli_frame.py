@@ -27,8 +27,8 @@ from fleethpa.frame.sources import client_settings, connecting, failure_of
 from fleethpa.show.table import Column, table
 from runtime.kafkaclients import running_producer
 from streams.decider import app
-from tests.published import fits
-from tests.unit.cli_kit import Cli
+from tests.kit.cli import Cli
+from tests.kit.published import fits
 
 
 @pytest.fixture
@@ -439,11 +439,11 @@ ASKING = """
 import sys
 import pytest
 from fleethpa.cli.main import run
-from tests.unit import cli_kit
+from tests.kit import cli
 
-fleet = cli_kit.Fleet()
+fleet = cli.Fleet()
 fleet.settle()
-cli_kit.Cli(pytest.MonkeyPatch(), fleet)
+cli.Cli(pytest.MonkeyPatch(), fleet)
 sys.exit(run(["pause", "--all", "--brokers", "memory:1"]))
 """
 
@@ -477,17 +477,17 @@ ENDLESS = """
 import sys
 import pytest
 from fleethpa.cli.main import run
-from tests.unit import cli_kit
+from tests.kit import cli
 
 async def follow(past):
     [recorded] = (await past.tail(lambda *_: True))[0][:1]
     while True:
         yield recorded
 
-fleet = cli_kit.Fleet()
+fleet = cli.Fleet()
 fleet.settle()
-cli_kit.FleetPast.follow = follow
-cli_kit.Cli(pytest.MonkeyPatch(), fleet)
+cli.FleetPast.follow = follow
+cli.Cli(pytest.MonkeyPatch(), fleet)
 sys.exit(run(["decisions", "--follow", "-A", "--brokers", "memory:1", *sys.argv[1:]]))
 """
 

@@ -11,8 +11,8 @@ import yaml
 from fleethpa.changes.lintrules import fixed_replicas
 from fleethpa.changes.manifests import read_input
 from fleethpa.show.words import counted, sorted_spec
-from tests.published import fits
-from tests.unit.cli_kit import Cli, Fleet, hpa
+from tests.kit.cli import Cli, Fleet, hpa
+from tests.kit.published import fits
 
 HPA_ = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
 

@@ -8,8 +8,8 @@ from threading import Event, Thread
 import pytest
 from aiohttp import web
 
+from tests.kit.cli import Cli
 from tests.kit.prometheus import FakePrometheus
-from tests.unit.cli_kit import Cli
 
 RULES = """
 rules:

@@ -23,8 +23,8 @@ from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from streams.history.recorded import Expander, Recorded
-from tests.published import fits
-from tests.unit.cli_kit import Cli, Fleet, FleetPast, hpa
+from tests.kit.cli import Cli, Fleet, FleetPast, hpa
+from tests.kit.published import fits
 
 HEADER = "NAMESPACE  NAME  CLUSTER  REFERENCE  TARGETS  MINPODS  MAXPODS  REPLICAS  MODE  AGE  PROBLEM"
 CHECKOUT = HpaId("east", "shop", "checkout")

@@ -21,10 +21,10 @@ from streams.analysis.measures import Measures
 from streams.archive.layout import LOG
 from streams.archive.segments import ArchivedRecord
 from streams.history.evaluations import events_between
-from tests.archive_kit import SMALL, decided, write_archive
-from tests.published import fits
-from tests.shadow_kit import ShadowWorld
-from tests.unit.cli_kit import Cli, Fleet, hpa
+from tests.kit.archive import SMALL, decided, write_archive
+from tests.kit.cli import Cli, Fleet, hpa
+from tests.kit.published import fits
+from tests.kit.shadow import ShadowWorld
 
 SINCE = ("--since", "2025-12-31T00:00:00Z")
 APP = "c0/ns0/app0"
@@ -265,7 +265,7 @@ def test_decisions_are_filtered(ask: Any, verb: tuple[str, ...]) -> None:
 
 
 def test_a_shadow_report_of_an_archive(run: Cli, tmp_path: Path) -> None:
-    from tests.generated_log import GeneratedRecord
+    from tests.kit.generated_log import GeneratedRecord
 
     log = ShadowWorld().run(8)
     records = [GeneratedRecord(0, *record) for record in log.records]

@@ -10,8 +10,8 @@ import yaml
 
 from fleethpa.changes.manifests import check_hpa, read_input
 from schemas.observed import AutoscalerDeleted, AutoscalerSet
+from tests.kit.cli import Broker, Cli, Fleet
 from tests.unit.cli.test_cli_write import GOOD
-from tests.unit.cli_kit import Broker, Cli, Fleet
 
 NAME = "east/shop/web"
 

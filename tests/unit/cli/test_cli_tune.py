@@ -12,10 +12,10 @@ from fleethpa.frame.errors import CommandError
 from fleethpa.questions import tunings as tuningruns
 from fleethpa.questions.tunings import Progress, parse_within
 from streams.analysis.tuning.recording import Within
-from tests.archive_kit import write_archive
-from tests.generated_log import Fleet
-from tests.published import fits
-from tests.unit.cli_kit import Cli
+from tests.kit.archive import write_archive
+from tests.kit.cli import Cli
+from tests.kit.generated_log import Fleet
+from tests.kit.published import fits
 
 SINCE = ("--since", "2025-12-31T00:00:00Z")
 APP = "c0/ns0/app0"

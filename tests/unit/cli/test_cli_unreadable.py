@@ -11,10 +11,10 @@ from msgspec import structs
 
 from streams.archive.layout import DECISIONS
 from streams.archive.signing import CheckpointWriter, make_key, read_private
-from tests.archive_kit import ENFORCING, topics_of, write_archive
-from tests.generated_log import Fleet
-from tests.published import fits
-from tests.unit.cli_kit import Cli
+from tests.kit.archive import ENFORCING, topics_of, write_archive
+from tests.kit.cli import Cli
+from tests.kit.generated_log import Fleet
+from tests.kit.published import fits
 
 FLEET = Fleet(hpas=2, namespaces=1, minutes=1, partitions=1, metrics=1, seed=2, settings=ENFORCING)
 APP = "c0/ns0/app0"

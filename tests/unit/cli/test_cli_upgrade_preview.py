@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.archive_kit import write_archive
-from tests.generated_log import Fleet
-from tests.published import fits
-from tests.unit.cli_kit import Cli
+from tests.kit.archive import write_archive
+from tests.kit.cli import Cli
+from tests.kit.generated_log import Fleet
+from tests.kit.published import fits
 
 SINCE = ("--since", "2025-12-31T00:00:00Z")
 FLEET = Fleet(hpas=3, namespaces=2, minutes=20, partitions=2, metrics=2, seed=5, pods=6)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.published import fits
-from tests.unit.cli_kit import Cli
-from tests.unit.whole_kit import WHOLE, WholeFleet
+from tests.kit.cli import Cli
+from tests.kit.published import fits
+from tests.kit.whole import WHOLE, WholeFleet
 
 LOAD = {"east": 400, "west": 200}
 """Milli-CPU of each pod: 80 % and 40 % of its request."""
@@ -291,7 +291,7 @@ def test_clusters_are_not_away_where_it_is_ingest_that_stands_still(monkeypatch:
     made.checkpoint()
     run = Cli(monkeypatch, made)
     assert "cluster west is away" in run("get", "hpa", WHOLE, "--problem").stdout
-    monkeypatch.setattr("tests.unit.cli_kit.FleetPast.now_ms", lambda _: made.now_ms)
+    monkeypatch.setattr("tests.kit.cli.FleetPast.now_ms", lambda _: made.now_ms)
     shown = run("get", "hpa", WHOLE, "--problem")
     assert "ingest hangs or does not run" in shown.stderr
     assert "is away" not in shown.stdout

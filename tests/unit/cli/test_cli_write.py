@@ -17,7 +17,7 @@ from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, BreakerCommand, Entry, GuardrailResume, LogRecord, Source
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, ClusterReport, Command, Heartbeat
 from schemas.settings import ClusterSettings, SettingsSet
-from tests.unit.cli_kit import START_MS, Broker, Cli, Fleet, hpa
+from tests.kit.cli import START_MS, Broker, Cli, Fleet, hpa
 
 GOOD = """
 apiVersion: autoscaling/v2

@@ -36,10 +36,10 @@ from schemas.observed import (
     Target,
 )
 from schemas.settings import ClusterSettings, SettingsSet
-from tests.archive_kit import decided, write_archive
-from tests.generated_log import Fleet as GeneratedFleet
-from tests.generated_log import GeneratedRecord
-from tests.unit.cli_kit import SETTINGS, Cli, Fleet, hpa
+from tests.kit.archive import decided, write_archive
+from tests.kit.cli import SETTINGS, Cli, Fleet, hpa
+from tests.kit.generated_log import Fleet as GeneratedFleet
+from tests.kit.generated_log import GeneratedRecord
 
 MARK: Final = "INJECTED"
 HOSTILE: Final = f"=SUM(A1)\x1b]0;t\x07\x1b[31m\x9b2J\x7f\x85\u2028\u202e\u2066\r\n{MARK} Next: rm\n\t{MARK}"

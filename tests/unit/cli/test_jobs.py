@@ -9,8 +9,8 @@ from fleethpa.frame.sources import jobs_for
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segmentreader import PartitionReader
 from streams.history.archivepast import ArchivePast
-from tests.archive_kit import write_archive
-from tests.generated_log import Fleet
+from tests.kit.archive import write_archive
+from tests.kit.generated_log import Fleet
 
 
 def test_the_records_that_the_work_reads_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

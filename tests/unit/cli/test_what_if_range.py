@@ -7,8 +7,8 @@ import pytest
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.observed import Heartbeat, ScaleSet, Target
 from schemas.settings import ClusterSettings, SettingsSet
-from tests.published import fits
-from tests.unit.cli_kit import Cli, Fleet
+from tests.kit.cli import Cli, Fleet
+from tests.kit.published import fits
 
 NAME = "east/shop/checkout"
 OUT = "out of range"

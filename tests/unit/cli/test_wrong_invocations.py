@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.documented import ROOT
-from tests.unit.cli_kit import Cli, Fleet
+from tests.kit.cli import Cli, Fleet
+from tests.kit.documented import ROOT
 
 FILES: dict[str, bytes] = {
     "hpa.yaml": (ROOT / "examples" / "checkout.yaml").read_bytes(),

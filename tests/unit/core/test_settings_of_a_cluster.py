@@ -12,7 +12,7 @@ from schemas.observed import Mode
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.state.partition import Partition
 from streams.state.samples import State
-from tests.generated_log import Fleet, partition_log
+from tests.kit.generated_log import Fleet, partition_log
 from tests.laws import examples
 
 OFF: Mode = "off"

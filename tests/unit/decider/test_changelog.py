@@ -10,7 +10,7 @@ from schemas.topics import CHANGELOG, DECISIONS, LOG
 from streams.history.checkpointrows import NewestCheckpoint, OldestCheckpoint, restorable, without
 from streams.state.partition import Partition
 from streams.state.rowcodec import hpa_of_key, row_kind
-from tests.questions_kit import FLEET, TopicRecord, world
+from tests.kit.questions import FLEET, TopicRecord, world
 
 Rows = list[tuple[bytes, bytes | None]]
 

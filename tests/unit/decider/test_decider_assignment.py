@@ -16,7 +16,7 @@ from streams.decider.assignment import DeciderConfig
 from streams.decider.owned import OwnedPartition
 from streams.decider.tail import Exit, Fence, LastRecord, RecordedTail, TailHead, TailReader
 from streams.state.partition import Partition
-from tests.generated_log import Fleet, partition_log
+from tests.kit.generated_log import Fleet, partition_log
 
 CONFIG = DeciderConfig(kafka=KafkaSettings(bootstrap_servers="127.0.0.1:9"))
 

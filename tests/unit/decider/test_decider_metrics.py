@@ -19,7 +19,7 @@ from streams.history.recorded import expanded
 from streams.state import memo
 from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition
-from tests.generated_log import START_MS, Fleet, partition_log
+from tests.kit.generated_log import START_MS, Fleet, partition_log
 
 WEB = 'cluster="c0",hpa="app0",namespace="ns0"'
 

@@ -9,7 +9,7 @@ from streams.decider.crashonly import StartError
 from streams.decider.rebuild import Tail, check_empty, continue_chain, head_after
 from streams.decider.tail import TailHead
 from streams.state.partition import Partition
-from tests.playback import make_log
+from tests.kit.playback import make_log
 
 NEWEST = TailHead(7, "digest")
 

@@ -18,7 +18,7 @@ from streams.decider.rebuild import ArchivedState, archived_state, check_decisio
 from streams.decider.tail import TailHead
 from streams.history.archivepast import ArchivePast
 from streams.state.partition import Partition
-from tests.archive_kit import SMALL, Topics, topics_of, write_archive
+from tests.kit.archive import SMALL, Topics, topics_of, write_archive
 
 NUMBER = 1
 TP = TopicPartition(DECISIONS_TOPIC, NUMBER)

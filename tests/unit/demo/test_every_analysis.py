@@ -16,8 +16,8 @@ from fleethpa.simulator.model import PodProfile
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.archive.archiver import Archiver, SegmentLimits
-from tests.documented import ROOT
-from tests.unit.cli_kit import Cli
+from tests.kit.cli import Cli
+from tests.kit.documented import ROOT
 
 PARTITIONS = 2
 WHOLE = spec("whole", down_s=60)

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from fleethpa.frame.options import MEASURES
-from tests.archive_kit import write_archive
 from tests.bench.closed_loop import CHANGES, SHAPES
-from tests.unit.cli_kit import Cli
+from tests.kit.archive import write_archive
+from tests.kit.cli import Cli
 
 PAGE = (Path(__file__).parents[3] / "docs" / "backtest.md").read_text(encoding="utf-8")
 HPA = """

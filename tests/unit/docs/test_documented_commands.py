@@ -9,7 +9,7 @@ import click
 import pytest
 
 from fleethpa.cli.main import cli
-from tests.documented import PAGES, ROOT, Documented, blocks, inline
+from tests.kit.documented import PAGES, ROOT, Documented, blocks, inline
 
 NUMBERS = {"N": "1", "PARTITION": "0"}
 """Placeholders that stand for numbers."""

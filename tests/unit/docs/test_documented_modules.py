@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.documented import ROOT
+from tests.kit.documented import ROOT
 
 PAGES = ("README.md", "CONTRIBUTING.md", *sorted(str(each.relative_to(ROOT)) for each in (ROOT / "docs").rglob("*.md")))
 ROOMS = ("schemas", "runtime", "streams", "reconciler", "fleethpa", "tests")

@@ -15,8 +15,8 @@ from schemas.limits import UNUSABLE_HPA
 from schemas.observed import Answers, AutoscalerDeleted, AutoscalerSet, Command, MetricAnswer, PodSet
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet
 from streams.hpa.gofloat import ceil32, int64
-from tests.partition_kit import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
-from tests.pushed_kit import Pushed
+from tests.kit.partition import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
+from tests.kit.pushed import Pushed
 
 Json = dict[str, Any]
 SECOND = 1_000

@@ -17,9 +17,9 @@ from schemas.observed import AutoscalerSet, Command
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.history.recorded import Recorded, expanded
 from streams.state.partition import Partition
-from tests.generated_log import Fleet as Generated
-from tests.generated_log import partition_log
-from tests.unit.cli_kit import Cli, Fleet, hpa
+from tests.kit.cli import Cli, Fleet, hpa
+from tests.kit.generated_log import Fleet as Generated
+from tests.kit.generated_log import partition_log
 
 
 def _explained(metrics: int, seed: int) -> Iterator[tuple[Recorded, list[str]]]:

@@ -7,7 +7,7 @@ import orjson
 from fleethpa.fleet.decisionsteps import step_rows
 from schemas.codec import decode
 from schemas.decisions import Decision
-from tests.fleet_kit import Fleet
+from tests.kit.fleet import Fleet
 
 
 def steps(decision: dict[str, Any]) -> dict[str, tuple[str, str]]:

@@ -7,7 +7,7 @@ import pytest
 from fleethpa.fleet.state import read_state
 from schemas.keys import HpaId
 from schemas.observed import AutoscalerList
-from tests.unit.cli_kit import Fleet, hpa
+from tests.kit.cli import Fleet, hpa
 
 OTHER = {"example.com/owner": "shop"}
 

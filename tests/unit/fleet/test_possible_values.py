@@ -8,7 +8,7 @@ from fleethpa.fleet.lists import possible
 from fleethpa.show.kubectl import describe, targets
 from schemas.kubernetes.quantity import format_milli
 from streams.hpa.gofloat import ceil64
-from tests.unit.cli_kit import hpa
+from tests.kit.cli import hpa
 
 NOTHING = format_milli(ceil64(float("nan")))
 """What an average over no pods is in upstream's status."""

@@ -8,7 +8,7 @@ from fleethpa.fleet.views import FleetState
 from schemas.capacity import CapacityGroupSet, CapacityLimit, CapacityMatch, CapacitySpec
 from schemas.entries import WHOLE_PARTITION_KEY
 from streams.history.past import Folded
-from tests.partition_kit import LogBuilder
+from tests.kit.partition import LogBuilder
 
 SPEC = CapacitySpec(selector={"matchLabels": {"team": "search"}}, limit=CapacityLimit(count=8))
 GROUP = CapacityGroup("search", SPEC, CapacityMatch(SPEC))

@@ -10,7 +10,7 @@ import pytest
 from fleethpa.cli.main import cli
 from fleethpa.frame import errors as nextsteps
 from fleethpa.frame.errors import completed, hinted
-from tests.unit.cli_kit import Cli, Fleet
+from tests.kit.cli import Cli, Fleet
 
 ROOT = Path(__file__).parents[3]
 ARCHIVE = {"source": "build/demo/archive"}

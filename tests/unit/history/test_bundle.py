@@ -21,9 +21,9 @@ from streams.history.bundle import pack, unpack, write_bundle
 from streams.history.recorded import Recorded
 from streams.history.verify import Task, verify_partition
 from streams.state.records import FULL_EVERY_MS
-from tests.archive_kit import ENFORCING, Topics, topics_of, write_archive
-from tests.generated_log import Fleet
-from tests.unit.cli_kit import Cli
+from tests.kit.archive import ENFORCING, Topics, topics_of, write_archive
+from tests.kit.cli import Cli
+from tests.kit.generated_log import Fleet
 
 FLEET = Fleet(hpas=4, namespaces=2, minutes=24, partitions=2, metrics=1, seed=11, settings=ENFORCING)
 NUMBER = 1

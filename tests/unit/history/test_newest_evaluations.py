@@ -10,9 +10,9 @@ from schemas.keys import partition_for
 from streams.archive.layout import DECISIONS
 from streams.history.past import Past
 from streams.history.recorded import NewestEvaluations, Recorded, expanded
-from tests.archive_kit import ENFORCING, SMALL, topics_of, write_archive
-from tests.generated_log import START_MS, Fleet
-from tests.unit.cli_kit import Cli
+from tests.kit.archive import ENFORCING, SMALL, topics_of, write_archive
+from tests.kit.cli import Cli
+from tests.kit.generated_log import START_MS, Fleet
 
 MADE = topics_of(Fleet(hpas=4, namespaces=2, minutes=3, settings=ENFORCING))[DECISIONS, 0]
 ALL: list[Recorded] = expanded(0, ((record.offset, record.value) for record in MADE))[1]

@@ -10,9 +10,9 @@ from streams.archive.layout import LOG
 from streams.archive.segments import ArchivedRecord, archived_record
 from streams.history.past import LogGoneError
 from streams.state.partition import Partition
-from tests.archive_kit import ENFORCING
-from tests.generated_log import START_MS, Fleet, partition_log
-from tests.memorypast import MemoryPast
+from tests.kit.archive import ENFORCING
+from tests.kit.generated_log import START_MS, Fleet, partition_log
+from tests.kit.memorypast import MemoryPast
 
 MADE = [
     archived_record(offset, time_ms, b"", (), value)

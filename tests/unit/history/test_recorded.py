@@ -20,10 +20,10 @@ from streams.archive.segments import ArchivedRecord, archived_record
 from streams.history.recorded import Expander, Recorded, expanded, head_of
 from streams.state.partition import Partition
 from streams.state.records import FULL_EVERY_MS, print_time
-from tests.archive_kit import ENFORCING
-from tests.generated_log import Fleet, partition_log
-from tests.memorypast import MemoryPast
-from tests.partition_kit import disturbed_log
+from tests.kit.archive import ENFORCING
+from tests.kit.generated_log import Fleet, partition_log
+from tests.kit.memorypast import MemoryPast
+from tests.kit.partition import disturbed_log
 
 SEEDS = range(4)
 

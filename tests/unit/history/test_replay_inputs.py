@@ -20,9 +20,9 @@ from streams.history.past import LogGoneError
 from streams.history.recorded import Recorded, expanded
 from streams.state.inputs import EvaluationInputs, WriteEnded
 from streams.state.partition import Partition
-from tests.generated_log import Fleet, partition_log
-from tests.memorypast import MemoryPast
-from tests.partition_kit import disturbed_log
+from tests.kit.generated_log import Fleet, partition_log
+from tests.kit.memorypast import MemoryPast
+from tests.kit.partition import disturbed_log
 
 
 def _facts(value: bytes) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from streams.history.archivepast import ArchivePast
 from streams.history.past import Past
 from streams.history.recorded import Recorded
 from streams.history.sampled import Sampler, bounds_of
-from tests.archive_kit import Topics, decided, write_archive
 from tests.bench.steady import ENFORCED, ClosedLoop
-from tests.generated_log import Fleet, GeneratedRecord
-from tests.memorypast import MemoryPast
+from tests.kit.archive import Topics, decided, write_archive
+from tests.kit.generated_log import Fleet, GeneratedRecord
+from tests.kit.memorypast import MemoryPast
 
 FLEET = Fleet(hpas=20, namespaces=4, minutes=40, settings=ENFORCED, noise=0.05)
 HPA = HpaId("c0", "ns3", "app7")

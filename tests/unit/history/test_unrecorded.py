@@ -14,8 +14,8 @@ from schemas.keys import HpaId
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import archived_record
 from streams.state.partition import Partition
-from tests.generated_log import Fleet, partition_log
-from tests.memorypast import MemoryPast
+from tests.kit.generated_log import Fleet, partition_log
+from tests.kit.memorypast import MemoryPast
 
 
 def _past(decided_upto: int | None = None) -> MemoryPast:

@@ -16,9 +16,9 @@ from streams.history.parallel import ReplayPool
 from streams.history.verify import Report, Task, checkpoints_of, verify, verify_partition
 from streams.state.rowcodec import applied_offset, decode_row, encode_row, row_kind
 from streams.state.rows import HpaRow
-from tests.archive_kit import SMALL, topics_of, write_archive
-from tests.damage import decided_anew
-from tests.memorypast import MemoryPast
+from tests.kit.archive import SMALL, topics_of, write_archive
+from tests.kit.damage import decided_anew
+from tests.kit.memorypast import MemoryPast
 
 
 async def verified(root: Path, since_ms: int | None = None, jobs: int = 1) -> list[Report]:

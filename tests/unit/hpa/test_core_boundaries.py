@@ -6,7 +6,7 @@ import pytest
 
 from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
 from streams.hpa.observation import ExternalSamples, ObjectSample
-from tests.hpa_kit import (
+from tests.kit.hpa import (
     MAX_INT32,
     MAX_INT64,
     Controller,
@@ -22,7 +22,7 @@ from tests.hpa_kit import (
     wanting,
     world,
 )
-from tests.upstream_kit import compile_template
+from tests.kit.upstream import compile_template
 
 QUEUE = external_metric(average=1000)
 

@@ -8,7 +8,7 @@ from streams.hpa.autoscaler import compile_autoscaler
 from streams.hpa.complete import complete
 from streams.hpa.evaluation import ScaleApplied
 from streams.hpa.observation import ExternalSamples, ObjectSample, Scale, ScaleFailure, TargetPods
-from tests.hpa_kit import (
+from tests.kit.hpa import (
     FAILED,
     NOW_MS,
     Controller,
@@ -22,7 +22,7 @@ from tests.hpa_kit import (
     wanting,
     world,
 )
-from tests.upstream_kit import status_write_failed
+from tests.kit.upstream import status_write_failed
 
 QUEUE = external_metric(average=1000)
 OTHER = object_metric(average=1000)

@@ -10,7 +10,7 @@ from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending, ScaleApplied
 from streams.hpa.normalize import scale_down_limit, scale_up_limit, store_scale_event
 from streams.hpa.observation import ExternalSamples, Scale, ScaleFailure
 from streams.hpa.status import Conditions
-from tests.hpa_kit import (
+from tests.kit.hpa import (
     FAILED,
     MAX_INT32,
     NOW_MS,
@@ -24,7 +24,7 @@ from tests.hpa_kit import (
     resource,
     wanting,
 )
-from tests.upstream_kit import status_write_failed
+from tests.kit.upstream import status_write_failed
 
 MIN_INT32 = -(2**31)
 QUEUE = external_metric(average=1000)

@@ -10,7 +10,7 @@ from schemas.kubernetes.quantity import parse_quantity
 from schemas.metricqueries import Query
 from streams.hpa.evaluation import Normalization
 from streams.hpa.observation import ExternalSamples, MetricFailure, ObjectSample, Scale, ScaleFailure, compile_answer
-from tests.hpa_kit import (
+from tests.kit.hpa import (
     FAILED,
     NOW_MS,
     Controller,
@@ -25,7 +25,7 @@ from tests.hpa_kit import (
     wanting,
     world,
 )
-from tests.upstream_kit import compile_template
+from tests.kit.upstream import compile_template
 
 QUEUE = external_metric(average=1000)
 SECOND = 1000

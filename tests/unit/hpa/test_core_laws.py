@@ -14,7 +14,7 @@ from streams.hpa.evaluation import Pending, ScaleApplied
 from streams.hpa.gofloat import MAX_INT64, MIN_INT64, trunc_div, wrap32, wrap64
 from streams.hpa.grouping import Groups, MetricError, group, group_by_pod
 from streams.hpa.observation import TargetPods, pod_samples
-from tests.hpa_kit import (
+from tests.kit.hpa import (
     NOW_MS,
     Controller,
     Group,

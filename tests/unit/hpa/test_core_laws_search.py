@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streams.hpa.evaluation import Calculation
 from streams.hpa.observation import ObjectSample, TargetPods
-from tests.hpa_kit import (
+from tests.kit.hpa import (
     NOW_MS,
     Controller,
     Group,

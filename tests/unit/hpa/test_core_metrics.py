@@ -8,7 +8,7 @@ from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
 from streams.hpa.metrics import evaluate_metric
 from streams.hpa.observation import ExternalSamples, MetricFailure, ObjectSample, Scale, TargetPods
 from streams.hpa.requests import ContainerRequests, PodTemplate
-from tests.hpa_kit import (
+from tests.kit.hpa import (
     MAX_INT32,
     MAX_INT64,
     NOW_MS,

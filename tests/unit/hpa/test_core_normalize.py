@@ -10,7 +10,7 @@ from streams.hpa.autoscaler import ControllerSettings, compile_autoscaler
 from streams.hpa.evaluation import EMPTY_HISTORY, Normalization, ScaleFailed
 from streams.hpa.normalize import normalize, scale_down_limit, scale_up_limit, store_scale_event
 from streams.hpa.parts import added_up, recent
-from tests.hpa_kit import MAX_INT32, NOW_MS, SETTINGS, Controller, behavior, external_metric, hpa, policy, wanting
+from tests.kit.hpa import MAX_INT32, NOW_MS, SETTINGS, Controller, behavior, external_metric, hpa, policy, wanting
 
 QUEUE = external_metric(average=1000)
 LEGACY: Any = None

@@ -13,7 +13,7 @@ from streams.hpa import gofloat
 from streams.hpa.autoscaler import compile_autoscaler
 from streams.hpa.calculator import bounds
 from streams.hpa.metrics import action
-from tests.hpa_kit import Controller, Group, behavior, calculate, external_metric, hpa, policy, resource, wanting, world
+from tests.kit.hpa import Controller, Group, behavior, calculate, external_metric, hpa, policy, resource, wanting, world
 
 INF, NAN = math.inf, math.nan
 MAX_INT32, MIN_INT32 = 2**31 - 1, -(2**31)

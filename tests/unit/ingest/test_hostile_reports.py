@@ -52,7 +52,7 @@ from streams.state import partition
 from streams.state.namespacekeys import SPREAD_FROM, query_key, row_of_answer, spread_over
 from streams.state.rates import series_name
 from streams.state.rows import RefusedRow
-from tests.partition_kit import LogBuilder, make_hpa, make_pod
+from tests.kit.partition import LogBuilder, make_hpa, make_pod
 
 T = TypeVar("T")
 CHARACTERS = b"abcdefghijklmnopqrstuvwxyz234567" * 8

@@ -13,7 +13,7 @@ from schemas.observed import AutoscalerSet, Command, FleetCluster, FleetSpec
 from streams.ingest.convert import convert
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import Conversion, RawRecord
-from tests.partition_kit import START_MS, make_hpa, scale
+from tests.kit.partition import START_MS, make_hpa, scale
 
 EAST, WEST = FleetCluster(name="east", max_replicas=8, min_replicas=2), FleetCluster(name="west", max_replicas=4)
 ITEM = FleetReportItem("web", 1, 0, 2, 2, '[["Scale",2,2,"app=web"],[0,0,0],[]]')

@@ -21,7 +21,7 @@ from streams.ingest.pieces import RawRecord
 from streams.ingest.preview import EXAMPLE_TIME_MS, check_record, example
 from streams.ingest.values import is_object
 from tests import publishedschemas
-from tests.published import checker
+from tests.kit.published import checker
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "public"
 RECORDS = sorted(GOLDEN.glob("*.json"))

@@ -10,7 +10,7 @@ from streams.ingest.convert import convert
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.own import topic_of
 from streams.ingest.pieces import Conversion, RawRecord
-from tests.partition_kit import START_MS, make_hpa
+from tests.kit.partition import START_MS, make_hpa
 
 SPEC = AutoscalerSet(hpa=make_hpa(), origin="central")
 END = AutoscalerDeleted(name="web", origin="central")

@@ -28,10 +28,10 @@ from streams.archive.segments import ArchivedRecord, ArchiveError, frame, read_f
 from streams.history.archivepast import ArchivePast
 from streams.history.recorded import HpaSieve
 from streams.state.partition import Partition
-from tests.archive_kit import Topics, decided, write_archive
 from tests.bench.steady import ENFORCED, ClosedLoop
-from tests.generated_log import START_MS, Fleet, GeneratedRecord
-from tests.memorypast import MemoryPast
+from tests.kit.archive import Topics, decided, write_archive
+from tests.kit.generated_log import START_MS, Fleet, GeneratedRecord
+from tests.kit.memorypast import MemoryPast
 
 HPA = HpaId("c0", "ns1", "app1")
 MINUTES = 30

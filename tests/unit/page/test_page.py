@@ -52,13 +52,13 @@ from schemas.settings import Restart
 from streams.history.differences import NOTHING
 from streams.history.past import Past
 from streams.state.moves import Move
-from tests.archive_kit import ENFORCING, topics_of
-from tests.generated_log import START_MS
-from tests.generated_log import Fleet as GeneratedFleet
-from tests.memorypast import MemoryPast
+from tests.kit.archive import ENFORCING, topics_of
+from tests.kit.cli import Cli, Fleet, hpa
+from tests.kit.generated_log import START_MS
+from tests.kit.generated_log import Fleet as GeneratedFleet
+from tests.kit.memorypast import MemoryPast
+from tests.kit.page import LOCAL, Shown, browsing, over
 from tests.unit.cli.test_cli_doctor import Running
-from tests.unit.cli_kit import Cli, Fleet, hpa
-from tests.unit.page_kit import LOCAL, Shown, browsing, over
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "fleethpa" / "page"

@@ -12,9 +12,9 @@ from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.observed import AutoscalerSet
 from schemas.settings import SettingsSet
 from streams.state.partitionrow import GroupRow
-from tests.unit.cli_kit import SETTINGS, Fleet, hpa
+from tests.kit.cli import SETTINGS, Fleet, hpa
+from tests.kit.page import browsing, over
 from tests.unit.page.test_page_division import CLUSTERS, AcrossClusters, shown
-from tests.unit.page_kit import browsing, over
 
 
 class UnderCeiling(AcrossClusters):

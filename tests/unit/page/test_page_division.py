@@ -15,8 +15,8 @@ from schemas.entries import WHOLE_PARTITION_KEY, Body, Outcome
 from schemas.keys import FLEET, HpaId
 from schemas.observed import AutoscalerSet, Command, FleetCluster, FleetSpec
 from schemas.settings import ClusterSettings, SettingsSet
-from tests.unit.cli_kit import SETTINGS, Fleet, hpa
-from tests.unit.page_kit import Shown, browsing, over
+from tests.kit.cli import SETTINGS, Fleet, hpa
+from tests.kit.page import Shown, browsing, over
 
 WHOLE = "/hpa/@fleet/shop/checkout"
 CLUSTERS = ("east", "west")

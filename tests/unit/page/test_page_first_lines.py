@@ -9,8 +9,8 @@ import pytest
 from fleethpa.page.changesview import changes_view
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.observed import Command
-from tests.unit.cli_kit import Cli, Fleet
-from tests.unit.page_kit import Shown, browsing, over
+from tests.kit.cli import Cli, Fleet
+from tests.kit.page import Shown, browsing, over
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fleethpa.page.ghost import controls
-from tests.unit.cli_kit import Fleet
-from tests.unit.page_kit import Shown, browsing, over
+from tests.kit.cli import Fleet
+from tests.kit.page import Shown, browsing, over
 
 SPEC: dict[str, Any] = {
     "minReplicas": 2,

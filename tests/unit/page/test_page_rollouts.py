@@ -18,8 +18,8 @@ from fleethpa.page.changesview import RolloutReadings, read_rollout
 from schemas.decisions import Decision
 from schemas.keys import HpaId
 from streams.analysis.measures import EvaluatedMoment, condensed, moment_of, wave_measures
+from tests.kit.page import Shown, browsing, over
 from tests.unit.changes.test_rollout import Waves
-from tests.unit.page_kit import Shown, browsing, over
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from fleethpa.page.server import PageServer
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.observed import AutoscalerList
 from schemas.settings import SettingsSet
-from tests.archive_kit import SMALL, write_archive
-from tests.unit.cli_kit import SETTINGS, Fleet, hpa
-from tests.unit.page_kit import LOCAL, Shown, browsing, over
+from tests.kit.archive import SMALL, write_archive
+from tests.kit.cli import SETTINGS, Fleet, hpa
+from tests.kit.page import LOCAL, Shown, browsing, over
 
 
 async def shown(client: TestClient[Any, Any], path: str, status: int = 200) -> Shown:

@@ -15,8 +15,8 @@ from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.settings import ClusterSettings
 from streams.state.moves import KEPT_MOVES, Move
-from tests.unit.cli_kit import Fleet
-from tests.unit.page_kit import browsing, over
+from tests.kit.cli import Fleet
+from tests.kit.page import browsing, over
 
 NOON_MS = parse_time_ms("2026-11-28T12:00:00Z")
 MINUTE_MS = 60_000

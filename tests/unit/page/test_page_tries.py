@@ -13,10 +13,10 @@ from aiohttp.test_utils import TestClient, TestServer
 from fleethpa.frame.configuration import Config
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.server import PageServer
-from tests.archive_kit import write_archive
-from tests.generated_log import Fleet
-from tests.unit.cli_kit import Cli
-from tests.unit.page_kit import LOCAL, Shown
+from tests.kit.archive import write_archive
+from tests.kit.cli import Cli
+from tests.kit.generated_log import Fleet
+from tests.kit.page import LOCAL, Shown
 
 APP = "c0/ns0/app0"
 FLEET = Fleet(hpas=1, namespaces=1, minutes=36, partitions=1, metrics=1, seed=3, pods=6)

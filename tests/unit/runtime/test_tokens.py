@@ -13,7 +13,7 @@ from runtime import tokens
 from runtime.kafkaclients import aiokafka_kwargs, new_consumer
 from runtime.tokens import MAX_ANSWER_BYTES, TokenProvider, region_of, token_provider
 from schemas.connection import KafkaSettings, SettingsError
-from tests.issuer import Issuer
+from tests.kit.issuer import Issuer
 
 SECRET = "s: /%ü"
 

@@ -16,7 +16,7 @@ from runtime.topicadmin import (
     wanted_beside,
 )
 from schemas import topics as names
-from tests.unit.cli_kit import Cli
+from tests.kit.cli import Cli
 
 LOG = WantedTopic(names.LOG, 24, 3, {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "2"})
 AS_WANTED = {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "2", "segment.ms": "1"}

@@ -33,12 +33,12 @@ from schemas.topics import AUTOSCALERS, MAX_LOG_RECORD_BYTES
 from streams.decider import app
 from streams.decider.recordbatches import BatchWriter, RecordTooLargeError, write_all
 from streams.decider.tail import Exit
+from tests.kit.cli import Cli, Fleet
+from tests.kit.cli import hpa as checkout
+from tests.kit.limits import LENGTHS, OBJECTS, SENT, Make, Pipeline, check_all, external, huge_hpa, text
+from tests.kit.partition import ENFORCING, cpu_answer, make_hpa, make_pod
 from tests.laws import examples
-from tests.limits_kit import LENGTHS, OBJECTS, SENT, Make, Pipeline, check_all, external, huge_hpa, text
 from tests.limitsreference import page
-from tests.partition_kit import ENFORCING, cpu_answer, make_hpa, make_pod
-from tests.unit.cli_kit import Cli, Fleet
-from tests.unit.cli_kit import hpa as checkout
 
 PAGE = Path(__file__).parents[3] / "docs" / "limits.md"
 SHADOW = ClusterSettings()

@@ -11,7 +11,7 @@ from schemas.kubernetes.hpa import MOST, strict_errors
 from schemas.kubernetes.hpashapes import HPA_V1, HPA_V2
 from schemas.kubernetes.manifests import load_manifests
 from schemas.kubernetes.shape import ListOf, Struct
-from tests.unit.cli_kit import Cli, Fleet
+from tests.kit.cli import Cli, Fleet
 
 GOOD = """\
 apiVersion: autoscaling/v2

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fleethpa.show.formats import TemplateError, jsonpath
-from tests.unit.cli_kit import Cli, Fleet
+from tests.kit.cli import Cli, Fleet
 
 # The document of kubectl's own page on JSONPath, shortened.
 DOCUMENT: dict[str, Any] = {

@@ -9,7 +9,7 @@ from streams.analysis.revisions import history
 from streams.state.partition import Partition
 from streams.state.partitionrow import KEPT_CHANGES, HandsRow, hands_after, status_after
 from streams.state.rows import NOTHING_APPLIED
-from tests.central_kit import ABSENT, WEB, central, evaluate, mode, native, world
+from tests.kit.central import ABSENT, WEB, central, evaluate, mode, native, world
 
 
 def change(holder: str, generation: int, time: int = 0) -> HandsChanged:

@@ -3,7 +3,7 @@
 from reconciler.observer.topicreaders import SILENCE_MS
 from schemas.observed import PodList
 from streams.state.foldhpas import SILENCE_MS as HUB_SILENCE_MS
-from tests.partition_kit import LogBuilder, make_pod
+from tests.kit.partition import LogBuilder, make_pod
 
 
 def _listed_after(silence_ms: int) -> bool:

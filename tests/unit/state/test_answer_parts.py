@@ -23,8 +23,8 @@ from streams.state.log import FoldedBody
 from streams.state.partition import Partition
 from streams.state.rates import in_force, joined
 from streams.state.rowcodec import WholeCheckpoints
+from tests.kit.partition import KEY, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 from tests.laws import examples
-from tests.partition_kit import KEY, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]
 

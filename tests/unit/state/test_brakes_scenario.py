@@ -8,8 +8,8 @@ from schemas.entries import BreakerCommand
 from schemas.guardrails import Guardrail
 from schemas.observed import Answers
 from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, run_guardrails
-from tests.brakes_kit import MINUTE, SECOND, World
-from tests.partition_kit import START_MS, cpu_answer
+from tests.kit.brakes import MINUTE, SECOND, World
+from tests.kit.partition import START_MS, cpu_answer
 
 CLUSTERS = ("east", "north", "south", "west")
 HPAS = [f"app-{number:02}" for number in range(50)]

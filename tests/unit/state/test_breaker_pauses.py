@@ -18,9 +18,9 @@ from streams.ingest.convert import convert
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import RawRecord
 from streams.state.guards import GuardrailPauses, after_breaker, after_person, guardrail_in_force
-from tests.brakes_kit import MINUTE, World, after
+from tests.kit.brakes import MINUTE, World, after
+from tests.kit.partition import START_MS, LogBuilder, disturbed_log, fold
 from tests.laws import examples
-from tests.partition_kit import START_MS, LogBuilder, disturbed_log, fold
 
 WAITS = BreakerCommand(command="pause", cluster="eu", guardrail="wave", removed=130, replicas=500, window_ms=5 * MINUTE)
 PAUSE = msgspec.structs.replace(WAITS, until=START_MS + 10 * MINUTE)

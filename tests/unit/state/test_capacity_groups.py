@@ -16,10 +16,10 @@ from schemas.settings import ClusterSettings, SettingsSet
 from streams.state.capacity import FORGETS_MS, LASTS_MS, SETTLES_MS
 from streams.state.fleet import Message
 from streams.state.partition import Partition
-from tests.capacity_kit import GROUP, Ceiling, priority
-from tests.fleet_kit import NAME, NAMESPACE, PERIOD_MS, everything_arrives
+from tests.kit.capacity import GROUP, Ceiling, priority
+from tests.kit.fleet import NAME, NAMESPACE, PERIOD_MS, everything_arrives
+from tests.kit.partition import make_hpa
 from tests.laws import examples
-from tests.partition_kit import make_hpa
 
 AT_REST = {"east": 200, "west": 200}
 HIGH = {"east": 400, "west": 400}

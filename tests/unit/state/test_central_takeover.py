@@ -14,8 +14,8 @@ from streams.history.evaluations import Evaluated, NativeSync, NativeTraces, eve
 from streams.state.foldhpas import ownership
 from streams.state.partition import Partition
 from streams.state.rows import DirectoryKey
-from tests.central_kit import ABSENT, PRESENT, SCALE, TARGET, UNDO, WEB, central, evaluate, mode, native, world
-from tests.partition_kit import KEY, LogBuilder
+from tests.kit.central import ABSENT, PRESENT, SCALE, TARGET, UNDO, WEB, central, evaluate, mode, native, world
+from tests.kit.partition import KEY, LogBuilder
 
 CLUSTERS = DirectoryKey("web", "cluster")
 CENTRAL = DirectoryKey("web", "central")

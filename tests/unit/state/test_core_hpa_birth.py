@@ -6,7 +6,7 @@ from schemas.keys import HpaId
 from schemas.observed import AutoscalerSet
 from streams.state.hpastate import Hpa
 from streams.state.rows import HpaRow
-from tests.partition_kit import make_hpa
+from tests.kit.partition import make_hpa
 
 BORN_MS, LATER_MS = 1_767_225_600_000, 1_767_225_660_000
 

@@ -6,7 +6,7 @@ import pytest
 
 from schemas.observed import Answers, MetricAnswer
 from streams.state.overrides import Fallback, parse_fallback
-from tests.brakes_kit import SECOND, World
+from tests.kit.brakes import SECOND, World
 
 Json = dict[str, Any]
 

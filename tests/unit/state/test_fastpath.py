@@ -27,9 +27,9 @@ from streams.state import memo as memos
 from streams.state.ledger import StateError
 from streams.state.memo import FastPath
 from streams.state.partition import Partition
-from tests.fastpath_kit import NEVER, checking, without_fast_path
+from tests.kit.fastpath import NEVER, checking, without_fast_path
+from tests.kit.partition import ENFORCING, NAMESPACE, LogBuilder, Record, cpu_answer, make_hpa, make_pod, scale
 from tests.laws import examples
-from tests.partition_kit import ENFORCING, NAMESPACE, LogBuilder, Record, cpu_answer, make_hpa, make_pod, scale
 
 PERIOD_MS = 15_000
 BEHAVIOR = {

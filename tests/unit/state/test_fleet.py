@@ -14,10 +14,10 @@ from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, Heartbea
 from schemas.settings import Restart
 from streams.state.fleet import Message, away
 from streams.state.partition import Partition
-from tests.fastpath_kit import NEVER, checking, without_fast_path
-from tests.fleet_kit import NAME, Fleet, everything_arrives
+from tests.kit.fastpath import NEVER, checking, without_fast_path
+from tests.kit.fleet import NAME, Fleet, everything_arrives
+from tests.kit.partition import make_hpa, scale
 from tests.laws import examples
-from tests.partition_kit import make_hpa, scale
 
 AT_REST = {"east": 200, "west": 200}
 

@@ -7,8 +7,8 @@ import pytest
 
 from schemas.capacity import CAPACITY, CapacityGroupSet, CapacityLimit, CapacitySpec
 from streams.state.capacity import SETTLES_MS
-from tests.fleet_kit import PERIOD_MS, Fleet
-from tests.partition_kit import LogBuilder
+from tests.kit.fleet import PERIOD_MS, Fleet
+from tests.kit.partition import LogBuilder
 
 
 class UnderCeiling(Fleet):

@@ -27,8 +27,8 @@ from streams.state.ledger import StateError
 from streams.state.partition import Partition
 from streams.state.rowcodec import DELETED, WholeCheckpoints, applied_offset, merge_row, merge_rows
 from tests.bench.year import Churn, churned
+from tests.kit.partition import KEY, LogBuilder, Record, fold, make_hpa, make_pod, scale
 from tests.laws import examples
-from tests.partition_kit import KEY, LogBuilder, Record, fold, make_hpa, make_pod, scale
 from tests.unit.state.test_partition_laws import Crashing
 
 Rows = dict[bytes, bytes]

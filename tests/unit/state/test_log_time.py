@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from streams.archive.layout import DECISIONS, LOG
-from tests.archive_kit import ENFORCING, Topics, decided, write_archive
-from tests.generated_log import Fleet, GeneratedRecord, generate
-from tests.unit.cli_kit import Cli
+from tests.kit.archive import ENFORCING, Topics, decided, write_archive
+from tests.kit.cli import Cli
+from tests.kit.generated_log import Fleet, GeneratedRecord, generate
 
 FLEET = Fleet(hpas=3, namespaces=1, minutes=3, partitions=1, metrics=1, seed=4, settings=ENFORCING)
 AHEAD_MS = 40_000

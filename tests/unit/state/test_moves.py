@@ -17,7 +17,7 @@ from schemas.settings import SettingsSet
 from streams.decider.metrics import Metrics
 from streams.state.moves import ANOTHER, FIGHT_WINDOW_MS, Move, fight_now, fights
 from streams.state.partition import Partition
-from tests.partition_kit import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
+from tests.kit.partition import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 WEB = HpaId("eu", "shop", "web")
 US, THEM, NATIVE = "fleethpa", "kubectl-scale", "native HPA"

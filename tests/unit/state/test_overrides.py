@@ -9,8 +9,8 @@ from schemas.settings import ClusterSettings, SettingsSet
 from streams.analysis.answer import answer
 from streams.state.inputs import EvaluationInputs
 from streams.state.partition import Partition
-from tests.brakes_kit import AT_ONCE, MINUTE, SECOND, World, after, whole
-from tests.partition_kit import fold
+from tests.kit.brakes import AT_ONCE, MINUTE, SECOND, World, after, whole
+from tests.kit.partition import fold
 
 AT_TARGET = 50
 

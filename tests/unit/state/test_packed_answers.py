@@ -17,7 +17,7 @@ from streams.state.gather import _of_columns
 from streams.state.ledger import StateError
 from streams.state.partition import Partition
 from streams.state.rows import AnswerRow
-from tests.generated_log import Fleet, partition_log
+from tests.kit.generated_log import Fleet, partition_log
 
 RESOURCES = ("cpu", "memory", "nvidia.com/gpu", "")
 NAMES = st.sampled_from(("web-1", "web-2", "web-21", "é", "", "a,b"))

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from schemas.observed import Answers, PodDeleted, PodSet
 from schemas.settings import ClusterSettings
 from streams.state.partialview import partial_view
-from tests.brakes_kit import MINUTE, SECOND, World, after
+from tests.kit.brakes import MINUTE, SECOND, World, after
+from tests.kit.partition import cpu_answer, disturbed_log, make_pod, scale
 from tests.laws import examples
-from tests.partition_kit import cpu_answer, disturbed_log, make_pod, scale
 from tests.unit.state.test_partition_laws import Crashing
 
 Json = dict[str, Any]

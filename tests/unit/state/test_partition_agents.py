@@ -8,7 +8,7 @@ from schemas.agents import AgentSet, AgentTopics
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, Source
 from schemas.observed import ClusterReport, Heartbeat, Pod, PodList, Serving
 from streams.state.partition import Partition
-from tests.partition_kit import LogBuilder, fold
+from tests.kit.partition import LogBuilder, fold
 
 EAST = AgentSet(cluster="east", incarnation=7)
 KEY = "east/shop"

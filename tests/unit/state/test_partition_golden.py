@@ -1,6 +1,6 @@
 """The bytes of decisions are pinned: for this engine, on any Python, under any hash seed.
 
-After a change that is meant to give other bytes (a new engine): `python -m tests.golden_partition`.
+After a change that is meant to give other bytes (a new engine): `python -m tests.kit.golden_partition`.
 """
 
 import os
@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from tests.golden_partition import GOLDEN, decisions_of, read_golden
+from tests.kit.golden_partition import GOLDEN, decisions_of, read_golden
 from tests.pythons import VERSIONS, environment_python
 
 
@@ -43,7 +43,7 @@ def test_the_same_log_gives_the_same_bytes_on_every_python(version: str) -> None
 
 def _digest(executable: str, seed: str) -> str:
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.getcwd()}
-    command = [executable, "-m", "tests.golden_partition", "--digest"]
+    command = [executable, "-m", "tests.kit.golden_partition", "--digest"]
     done = subprocess.run(command, capture_output=True, check=True, env=environment, text=True)
     return done.stdout.strip()
 

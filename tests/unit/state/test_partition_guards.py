@@ -9,7 +9,7 @@ from schemas.entries import Body
 from schemas.keys import HpaId
 from schemas.observed import Answers, AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, PodSet
 from schemas.settings import ClusterSettings, SettingsSet
-from tests.partition_kit import ENFORCING, START_MS, LogBuilder, cpu_answer, make_hpa, make_pod, scale
+from tests.kit.partition import ENFORCING, START_MS, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]
 SECOND = 1_000

@@ -30,10 +30,9 @@ from schemas.topics import MAX_ROW_BYTES
 from streams.state import records
 from streams.state.partition import Partition
 from streams.state.rowcodec import APPLIED_BYTES, WholeCheckpoints, merge_rows
-from tests.central_kit import central_log
-from tests.generated_log import Fleet, partition_log
-from tests.laws import examples
-from tests.partition_kit import (
+from tests.kit.central import central_log
+from tests.kit.generated_log import Fleet, partition_log
+from tests.kit.partition import (
     ENFORCING,
     LogBuilder,
     Record,
@@ -44,6 +43,7 @@ from tests.partition_kit import (
     make_pod,
     scale,
 )
+from tests.laws import examples
 
 SEEDS = st.integers(0, 10_000)
 

@@ -3,7 +3,7 @@
 from schemas.entries import Outcome
 from schemas.observed import Answers, AutoscalerSet, PodSet
 from schemas.settings import ClusterSettings, SettingsSet
-from tests.partition_kit import LogBuilder, cpu_answer, fold, make_hpa, make_pod, scale
+from tests.kit.partition import LogBuilder, cpu_answer, fold, make_hpa, make_pod, scale
 
 ENFORCING = ClusterSettings(default_mode="enforce", native_controller="absent")
 

@@ -29,7 +29,7 @@ from streams.state.partition import Partition
 from streams.state.partitionrow import IndexRow, PartitionRow, ReportRow
 from streams.state.rowcodec import applied_offset, decode_row, rows_of_namespace
 from streams.state.rows import HpaRow, NamespaceRow
-from tests.partition_kit import CLUSTER, ENFORCING, KEY, NAMESPACE, LogBuilder, cpu_answer, make_hpa, make_pod, scale
+from tests.kit.partition import CLUSTER, ENFORCING, KEY, NAMESPACE, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]
 SECOND = 1_000

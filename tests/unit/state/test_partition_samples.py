@@ -20,7 +20,7 @@ from schemas.settings import ClusterSettings, SettingsSet
 from streams.state.partition import Partition
 from streams.state.rates import fold_point
 from streams.state.rows import SampleRow
-from tests.partition_kit import KEY, START_MS, LogBuilder, make_hpa, make_pod, scale
+from tests.kit.partition import KEY, START_MS, LogBuilder, make_hpa, make_pod, scale
 
 Json = dict[str, Any]
 SECOND = 1_000

@@ -8,7 +8,7 @@ from fleethpa.fleet.decisionpage import explained, explanation_lines
 from schemas.decisions import Decision
 from schemas.observed import Answers, AutoscalerSet, MetricAnswer, PodList
 from schemas.settings import SettingsSet
-from tests.partition_kit import ENFORCING, LogBuilder, make_hpa, make_pod, scale
+from tests.kit.partition import ENFORCING, LogBuilder, make_hpa, make_pod, scale
 
 QUERY = 'sum(queue_depth{namespace="shop"})'
 

@@ -9,7 +9,7 @@ from schemas.observed import MetricAnswer, PodUsage, PodValue
 from streams.state.log import AnswerHead, question_in
 from streams.state.namespace import Namespace
 from streams.state.partition import Partition
-from tests.generated_log import Fleet, generate
+from tests.kit.generated_log import Fleet, generate
 
 _USAGES = [PodUsage(pod="web-1", time=1, window_ms=15_000, containers=[("main", {"cpu": 1})])]
 _VALUES = [PodValue(pod="web-1", milli=5, time=1, window_ms=15_000)]

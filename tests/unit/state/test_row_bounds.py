@@ -11,8 +11,8 @@ from schemas.settings import ClusterSettings, SettingsSet
 from streams.hpa.evaluation import History
 from streams.state import rowcodec
 from streams.state.rows import HpaRow
-from tests.limits_kit import BROKER_BYTES, text
-from tests.partition_kit import LogBuilder, make_pod
+from tests.kit.limits import BROKER_BYTES, text
+from tests.kit.partition import LogBuilder, make_pod
 
 NOW_MS = 1_790_000_000_000
 

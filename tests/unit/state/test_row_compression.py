@@ -4,7 +4,7 @@ import cramjam
 
 from streams.state.partition import Partition
 from streams.state.rowcodec import APPLIED_BYTES, decode_row
-from tests.generated_log import Fleet, partition_log
+from tests.kit.generated_log import Fleet, partition_log
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
 

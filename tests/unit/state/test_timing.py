@@ -18,8 +18,8 @@ from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
 from streams.state.rows import Arrival
 from streams.state.timing import as_of, note_arrival, turn
+from tests.kit.partition import ENFORCING, START_MS, make_hpa, make_pod, scale
 from tests.laws import examples
-from tests.partition_kit import ENFORCING, START_MS, make_hpa, make_pod, scale
 
 PERIOD_MS = 15_000
 NOW = START_MS

@@ -12,8 +12,8 @@ import pytest
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.signing import CheckpointWriter, make_key, read_private
 from streams.history.verify import checkpoints_of
-from tests.archive_kit import Topics, topics_of, write_archive
-from tests.damage import (
+from tests.kit.archive import Topics, topics_of, write_archive
+from tests.kit.damage import (
     FLEET,
     change_records,
     damage_file,
@@ -26,7 +26,7 @@ from tests.damage import (
     restore,
     says_the_same,
 )
-from tests.memorypast import MemoryPast
+from tests.kit.memorypast import MemoryPast
 
 SEGMENT_MS = 20_000
 

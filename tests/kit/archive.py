@@ -14,7 +14,7 @@ from streams.archive.segments import ArchivedRecord, archived_record
 from streams.archive.signing import CheckpointWriter
 from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition
-from tests.generated_log import Fleet, GeneratedRecord, generate
+from tests.kit.generated_log import Fleet, GeneratedRecord, generate
 
 SMALL = Fleet(hpas=8, namespaces=4, minutes=4, partitions=2, metrics=2, seed=3)
 ENFORCING = ClusterSettings(default_mode="enforce", native_controller="absent")

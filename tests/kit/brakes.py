@@ -8,7 +8,7 @@ from schemas.decisions import Decision, ShortDecision, expand
 from schemas.entries import Outcome
 from schemas.observed import Answers, AutoscalerSet, PodDeleted, PodSet
 from schemas.settings import ClusterSettings, SettingsSet
-from tests.partition_kit import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
+from tests.kit.partition import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]
 SECOND, MINUTE = 1_000, 60_000

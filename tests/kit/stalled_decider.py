@@ -1,4 +1,4 @@
-"""A decider in which `FLEETHPA_STALL` makes something stand still: `python -m tests.stalled_decider`.
+"""A decider in which `FLEETHPA_STALL` makes something stand still: `python -m tests.kit.stalled_decider`.
 
 `recovery`: the recovery service ends by itself, as after a time-out inside it; `fetch`: a fetch never comes back;
 `ticks`: nothing is appended any more; `loop`: the event loop hangs in a call.

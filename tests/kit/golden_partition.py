@@ -1,6 +1,6 @@
 """Golden logs and their decisions.
 
-`python -m tests.golden_partition [-brakes]` writes them, `--digest` prints their SHA-256.
+`python -m tests.kit.golden_partition [-brakes]` writes them, `--digest` prints their SHA-256.
 """
 
 import base64
@@ -13,9 +13,9 @@ from pathlib import Path
 from schemas.settings import ClusterSettings
 from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
-from tests.partition_kit import Record, disturbed_log, fold
+from tests.kit.partition import Record, disturbed_log, fold
 
-GOLDEN = {kind: Path(__file__).parent / "golden" / f"partition{kind}.jsonl.gz" for kind in ("", "-brakes")}
+GOLDEN = {kind: Path(__file__).parents[1] / "golden" / f"partition{kind}.jsonl.gz" for kind in ("", "-brakes")}
 """Without brakes, and with them."""
 _SEEDS = (11, 12, 13, 14)
 _BRAKING = ClusterSettings(

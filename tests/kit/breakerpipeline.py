@@ -23,9 +23,9 @@ from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.observed import Answers, AutoscalerSet, Command, PodList
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from streams.state.partition import Partition
-from tests.brakes_kit import AT_ONCE
-from tests.decider_process import ROOT, Decider
-from tests.partition_kit import cpu_answer, make_hpa, make_pod, scale
+from tests.kit.brakes import AT_ONCE
+from tests.kit.decider_process import ROOT, Decider
+from tests.kit.partition import cpu_answer, make_hpa, make_pod, scale
 from tests.pipeline.ingesting import PARTITIONS, Process
 
 CLUSTERS = ("east", "north", "south", "west")

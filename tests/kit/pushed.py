@@ -6,7 +6,7 @@ from typing import Any
 from schemas.entries import Outcome
 from schemas.observed import AutoscalerSet, PodSet, Point, Samples
 from schemas.settings import ClusterSettings, SettingsSet
-from tests.partition_kit import LogBuilder, make_hpa, make_pod, scale
+from tests.kit.partition import LogBuilder, make_hpa, make_pod, scale
 
 Json = dict[str, Any]
 ON: Json = {"evaluate_on": "sample"}

@@ -28,7 +28,7 @@ from streams.hpa.reconcile import decide
 from streams.hpa.requests import ContainerRequests as Requests
 from streams.hpa.requests import PodTemplate
 from streams.hpa.rules import RELEASED, rules_of
-from tests.partition_kit import START_MS, LogBuilder, make_hpa
+from tests.kit.partition import START_MS, LogBuilder, make_hpa
 
 TEMPLATE = PodTemplate([Requests("main", {"cpu": "500m"})])
 SPEC: dict[str, Any] = {

@@ -8,7 +8,7 @@ from schemas.keys import HpaId
 from schemas.observed import Answers, AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode, PodSet
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.state.foldhpas import ScaleTarget
-from tests.partition_kit import LogBuilder, cpu_answer, make_hpa, make_pod, scale
+from tests.kit.partition import LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]
 WEB = HpaId("eu", "shop", "web")

@@ -12,7 +12,7 @@ from streams.decider.tail import TailHead
 from streams.state.fleet import Message
 from streams.state.partition import Partition
 from streams.state.rows import HpaRow
-from tests.partition_kit import START_MS, LogBuilder, cpu_answer, make_hpa, make_pod, scale
+from tests.kit.partition import START_MS, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 NAME, NAMESPACE = "web", "shop"
 PERIOD_MS = 15_000

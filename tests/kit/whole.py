@@ -10,7 +10,7 @@ from schemas.entries import WHOLE_PARTITION_KEY, Body, Outcome
 from schemas.keys import FLEET
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, FleetCluster, FleetSpec, Mode
 from schemas.settings import SettingsSet
-from tests.unit.cli_kit import SETTINGS, Fleet, hpa
+from tests.kit.cli import SETTINGS, Fleet, hpa
 
 WHOLE = f"{FLEET}/shop/checkout"
 PERIOD_MS = 15_000

@@ -30,7 +30,7 @@ from streams.archive.segments import archived_record
 from streams.history.recorded import Recorded, expanded
 from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
-from tests.memorypast import MemoryPast
+from tests.kit.memorypast import MemoryPast
 
 START_MS = 1_795_269_600_000
 SETTINGS = ClusterSettings(sync_period_ms=15_000, default_mode="enforce", native_controller="absent")

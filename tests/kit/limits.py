@@ -35,7 +35,7 @@ from streams.ingest.convert import convert
 from streams.ingest.logwriter import Batcher, log_entries, rejected
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import Conversion, RawRecord
-from tests.partition_kit import CLUSTER, ENFORCING, KEY, NAMESPACE, LogBuilder, cpu_answer, make_hpa, make_pod, scale
+from tests.kit.partition import CLUSTER, ENFORCING, KEY, NAMESPACE, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 BROKER_BYTES = 1_048_576 - 4_096
 """What the brokers take of one record, but for its key and headers."""

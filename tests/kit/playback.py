@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from schemas.settings import ClusterSettings
 from streams.state.partition import Partition
-from tests.generated_log import Fleet, generate
+from tests.kit.generated_log import Fleet, generate
 
 ENFORCING = ClusterSettings(default_mode="enforce", native_controller="absent")
 

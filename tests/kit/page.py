@@ -14,7 +14,7 @@ from fleethpa.page.guarding import Guard, names_of
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.server import PageServer
 from streams.archive.segments import ArchivedRecord
-from tests.unit.cli_kit import Fleet, FleetPast
+from tests.kit.cli import Fleet, FleetPast
 
 LOCAL = Guard(names_of("127.0.0.1", ()))
 

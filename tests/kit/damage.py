@@ -19,8 +19,8 @@ from streams.history.archivepast import ArchivePast
 from streams.history.past import Past
 from streams.history.verify import Report, Task, checkpoints_of, verify_partition
 from streams.state.partition import Partition
-from tests.archive_kit import ENFORCING, Topics, as_record
-from tests.generated_log import Fleet
+from tests.kit.archive import ENFORCING, Topics, as_record
+from tests.kit.generated_log import Fleet
 
 FLEET = Fleet(hpas=3, namespaces=3, minutes=1, partitions=2, metrics=2, seed=4, settings=ENFORCING)
 

@@ -24,10 +24,10 @@ from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import CHANGELOG, DECISIONS, EMBEDDED_PARTITIONS, LOG
 from streams.state.partition import Partition
-from tests.archive_kit import ENFORCING, as_record
-from tests.generated_log import START_MS, Fleet, GeneratedRecord, generate
-from tests.partition_kit import make_hpa
-from tests.shadow_kit import ShadowWorld
+from tests.kit.archive import ENFORCING, as_record
+from tests.kit.generated_log import START_MS, Fleet, GeneratedRecord, generate
+from tests.kit.partition import make_hpa
+from tests.kit.shadow import ShadowWorld
 
 FLEET = Fleet(hpas=8, namespaces=4, minutes=3, partitions=EMBEDDED_PARTITIONS, metrics=2, seed=7, settings=ENFORCING)
 APP = "c0/ns1/app1"

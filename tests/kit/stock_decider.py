@@ -1,4 +1,4 @@
-"""The decider on Faust's own consumer, to show that the harness finds what it loses: `python -m tests.stock_decider`.
+"""The decider on Faust's own consumer; the harness must find what it loses. `python -m tests.kit.stock_decider`.
 
 Only the position that a partition is read from is ours; fetching, resuming and gap bookkeeping are Faust's.
 """

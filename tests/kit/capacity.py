@@ -8,8 +8,8 @@ from schemas.observed import AutoscalerSet
 from streams.state.acrossrows import ClaimRow
 from streams.state.capacity import SETTLES_MS
 from streams.state.partitionrow import CeilingRow
-from tests.fleet_kit import NAME, PERIOD_MS, Fleet
-from tests.partition_kit import make_hpa
+from tests.kit.fleet import NAME, PERIOD_MS, Fleet
+from tests.kit.partition import make_hpa
 
 GROUP = "search"
 LABELS = {"team": "search"}
