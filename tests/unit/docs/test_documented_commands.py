@@ -9,6 +9,7 @@ import click
 import pytest
 
 from fleethpa.cli.main import cli
+from schemas.decisions import ENGINE
 from tests.kit.documented import PAGES, ROOT, Documented, blocks, inline
 
 NUMBERS = {"N": "1", "PARTITION": "0"}
@@ -53,6 +54,11 @@ def test_documented_commands_are_taken(documented: Documented) -> None:
         except click.MissingParameter:
             # A sentence may name a verb alone, with what it takes left open.
             assert documented in inline(documented.page)
+
+
+@pytest.mark.parametrize("page", [*PAGES, "compose/helm/fleethpa/templates/NOTES.txt"])
+def test_the_engine_that_is_to_be_recorded_at_first_is_the_newest(page: str) -> None:
+    assert set(re.findall(r"topics engine (\d+)", (ROOT / page).read_text())) <= {str(ENGINE)}
 
 
 @pytest.mark.parametrize(
