@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from asyncio import Event
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,9 +83,13 @@ def _key(named: str | None) -> Path | None:
     return path
 
 
+_ELSEWHERE = "name a folder that this user may write with --to"
+
+
 async def _run(session: Session, config: ArchiveConfig, stop: Event) -> Archived:
     from aiokafka.errors import KafkaError
 
+    from runtime.process import PortTakenError
     from streams.history.archiving import run_archive
 
     session.note(f"archiving to {config.root}{', signing checkpoints' if config.key else ''}")
@@ -92,8 +97,11 @@ async def _run(session: Session, config: ArchiveConfig, stop: Event) -> Archived
         counts = await run_archive(config, stop, announce("archive"))
     except (ArchiveError, CoreError) as error:
         raise CommandError(f"the archive {config.root} cannot continue: {error}") from error
+    except PortTakenError:
+        raise
     except OSError as error:
-        step = "make room there, or name another folder with --to; started again, it continues where it ended"
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        step = "make room there; started again, the archive continues where it ended" if is_full else _ELSEWHERE
         what = f"the archive {config.root} cannot be written: {error.strerror or error}"
         raise usage(what, next_step=step) from error
     except KafkaError as error:

@@ -17,6 +17,7 @@ import orjson
 import pytest
 from msgspec import structs
 
+from runtime.process import PortTakenError
 from schemas.keys import partition_for
 from streams.archive.archiver import Archiver, SegmentLimits
 from streams.archive.layout import DECISIONS
@@ -411,14 +412,34 @@ def test_an_export_to_many_folders_opens_a_few_files_at_a_time(
     assert found == [(decisions_of(made),)]
 
 
-def test_a_full_disk_under_an_archive_says_that_it_continues_later(
-    run: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("error", "stated"),
+    [
+        pytest.param(
+            OSError(errno.ENOSPC, "No space left on device", "open.seg"),
+            "the archive {0} cannot be written: No space left on device\n"
+            "  Next: make room there; started again, the archive continues where it ended\n",
+            id="a full disk",
+        ),
+        pytest.param(
+            OSError(errno.EACCES, "Permission denied", "open.seg"),
+            "the archive {0} cannot be written: Permission denied\n"
+            "  Next: name a folder that this user may write with --to\n",
+            id="no permission",
+        ),
+        pytest.param(
+            PortTakenError("another process listens on 127.0.0.1:9; --web-port names another port"),
+            "archive cannot continue: another process listens on 127.0.0.1:9; --web-port names another port\n",
+            id="a port that is taken is not the archive's trouble",
+        ),
+    ],
+)
+def test_why_an_archive_ends_is_named_with_what_to_do(
+    run: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: OSError, stated: str
 ) -> None:
-    async def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", "open.seg")
+    async def failing(*_: object) -> None:
+        raise error
 
-    monkeypatch.setattr("streams.history.archiving.run_archive", full)
-    stated = run("archive", "--to", str(tmp_path / "a"), "--brokers", "k:9")
-    assert stated.exit_code == 2
-    assert f"Error: the archive {tmp_path / 'a'} cannot be written: No space left on device\n" in stated.stderr
-    assert "Next: make room there" in stated.stderr
+    monkeypatch.setattr("streams.history.archiving.run_archive", failing)
+    made = run("archive", "--to", str(tmp_path / "a"), "--brokers", "k:9")
+    assert (made.exit_code, made.stderr.partition("Error: ")[2]) == (2, stated.format(tmp_path / "a"))
