@@ -116,9 +116,9 @@ class Stack:
         plan = self._plan
         try:
             plan.folder.mkdir(parents=True, exist_ok=True)
+            self._exit.callback(_alone(plan.folder).release)
         except OSError as error:
-            raise usage(f"--dir {plan.folder} cannot be made: {error.strerror}") from error
-        self._exit.callback(_alone(plan.folder).release)
+            raise usage(f"--dir {plan.folder} cannot be used: {error.strerror}") from error
         brokers = plan.brokers or await asyncio.to_thread(self._broker)
         kubeconfig = await self._clusters()
         self.config = Config(

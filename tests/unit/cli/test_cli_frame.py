@@ -239,7 +239,7 @@ def test_a_stacks_folder_that_cannot_be_made_is_named(
     monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path / "file" / "dev"))
     result = run("dev")
     assert result.exit_code == 2, result.output
-    assert "file/dev cannot be made: Not a directory" in result.stderr
+    assert "file/dev cannot be used: Not a directory" in result.stderr
 
 
 def test_client_properties_are_read(tmp_path: Path) -> None:

@@ -26,3 +26,15 @@ def test_a_second_stack_in_the_same_folder_is_refused_before_it_overwrites_anyth
     running.release()
     assert (refused.value.code, kubeconfig.read_text()) == (USAGE, "of the first")
     assert "--dir DIR" in refused.value.text()
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_of_its_option(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+
+    async def begun() -> None:
+        async with Stack(StackPlan(tmp_path)):
+            pytest.fail("it started")
+
+    with pytest.raises(CommandError, match=f"--dir {tmp_path} cannot be used: Is a directory") as refused:
+        asyncio.run(begun())
+    assert refused.value.code == USAGE
