@@ -221,6 +221,14 @@ class LastRecord(NamedTuple):
     digest: bytes
 
 
+def begin_of(seq: int, bounds: OffsetBounds) -> int:
+    """Give the offset from which to look for decision number `seq` (0: for the first one).
+
+    Each number has a record at least, so number n is at offset n - 1 or later, unless the topic has lost records.
+    """
+    return max(bounds.first, min(seq, bounds.end) - 1)
+
+
 class TailReader:
     """One consumer in no group, shared by the partitions of an assignment; closed when nothing is left to read."""
 
@@ -236,26 +244,23 @@ class TailReader:
     async def start(self, restored: Iterable[Partition]) -> None:
         """Connect, read the records of the log up to which the states go, where the log still has them, and begin to
         read the decisions that the states follow from.
-
-        Numbers have no gaps and copies only add records: decision number n is at offset n - 1 or later.
         """
         await self._consumer.start()
-        states = {each.number: (each.applied_offset, max(0, each.seq - 1)) for each in restored}
+        states = {each.number: (each.applied_offset, each.seq) for each in restored}
         self.log = await self._bounds(LOG, states)
         for number, (offset, _) in states.items():
             if self.log[number].first <= offset < self.log[number].end:
                 self.applied[number] = await self._read_log(number, offset)
-        self._decisions = {
-            number: OffsetBounds(min(max(states[number][1], first), end), end)
-            for number, (first, end) in (await self._bounds(DECISIONS, states)).items()
-        }
+        self._decisions = await self._bounds(DECISIONS, states)
         # Only what has something to read, all at once: an idle partition would hold up each fetch of the others.
         unread = {
-            TopicPartition(DECISIONS, number): first for number, (first, end) in self._decisions.items() if first < end
+            TopicPartition(DECISIONS, number): begin_of(states[number][1], bounds)
+            for number, bounds in self._decisions.items()
+            if bounds.first < bounds.end
         }
         self._consumer.assign(list(unread))
-        for tp, first in unread.items():
-            self._consumer.seek(tp, first)
+        for tp, begin in unread.items():
+            self._consumer.seek(tp, begin)
 
     async def stop(self) -> None:
         await stop_soon(self._consumer)
@@ -277,15 +282,28 @@ class TailReader:
 
     def standing(self, number: int, recovered: TailHead) -> RecordedTail:
         """The published decisions after `recovered`."""
-        first, end = self._decisions[number]
-        standing = RecordedTail(number, recovered, first, end, self._fetch(TopicPartition(DECISIONS, number)))
+        bounds = self._decisions[number]
+        fetch = self._fetch(TopicPartition(DECISIONS, number), recovered.seq, bounds.first)
+        standing = RecordedTail(number, recovered, begin_of(recovered.seq, bounds), bounds.end, fetch)
         self._standing.append(standing)
         return standing
 
-    def _fetch(self, tp: TopicPartition) -> Fetch:
+    def _fetch(self, tp: TopicPartition, seq: int, least: int) -> Fetch:
+        """`seq`: of the decision to begin with, or with one before it, if there is one from offset `least` on."""
+        has_begun = False
+
         async def fetch() -> Sequence[ConsumerRecord]:
-            batches = await self._consumer.getmany(tp, timeout_ms=FETCH_MS)
-            return list(batches.get(tp, ()))
+            nonlocal has_begun
+            records = list((await self._consumer.getmany(tp, timeout_ms=FETCH_MS)).get(tp, ()))
+            if records and not has_begun:
+                first = records[0]
+                ahead = links_of(first.value).seq - seq
+                if ahead > 0 and first.offset > least:
+                    # The topic has lost records, so that decisions are at lower offsets than their numbers say.
+                    self._consumer.seek(tp, max(least, first.offset - ahead))
+                    return ()
+                has_begun = True
+            return records
 
         return fetch
 

@@ -2,12 +2,17 @@
 
 import hashlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 import pytest
+from aiokafka import TopicPartition
 
-from streams.decider.tail import RecordedTail, StandingError, TailHead
+from schemas.connection import KafkaSettings
+from schemas.topics import DECISIONS
+from streams.decider import tail
+from streams.decider.tail import RecordedTail, StandingError, TailHead, TailReader
+from streams.state.partition import Partition
 
 
 class Record(NamedTuple):
@@ -123,3 +128,85 @@ async def test_a_topic_that_does_not_continue_the_state_stops_the_worker(
     standing = Topic(values).standing(recovered)
     with pytest.raises(StandingError, match=reason):
         await fold_all(standing)
+
+
+class Brokers:
+    """A consumer of a decisions partition of which the first records may have expired; gives two records at a time."""
+
+    def __init__(self, values: Sequence[bytes], first: int = 0) -> None:
+        self.records = [Record(offset, value) for offset, value in enumerate(values, start=first)]
+        self.first, self.end = first, first + len(values)
+        self.position = -1
+        self.read = 0
+
+    async def start(self) -> None:
+        pass
+
+    async def beginning_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.first if tp.topic == DECISIONS else 0 for tp in tps}
+
+    async def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.end if tp.topic == DECISIONS else 0 for tp in tps}
+
+    def assign(self, tps: Sequence[TopicPartition]) -> None:
+        pass
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        assert self.first <= offset < self.end
+        self.position = offset
+
+    async def getmany(self, tp: TopicPartition, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
+        found = [record for record in self.records if record.offset >= self.position][:2]
+        self.position += len(found)
+        self.read += len(found)
+        return {tp: found}
+
+
+FIVE = chain([1, 2, 3, 4, 5])
+
+
+@pytest.mark.parametrize(
+    ("values", "first", "read"),
+    [
+        pytest.param(FIVE, 0, 2, id="all"),
+        pytest.param([*FIVE[:2], *FIVE[:4], *FIVE[2:]], 0, 6, id="with copies"),
+        pytest.param(FIVE[3:], 3, 2, id="the older ones have expired"),
+        pytest.param(FIVE[2:], 0, 5, id="the topic was made anew under a running decider"),
+        pytest.param([FIVE[0], *FIVE[2:]], 0, 4, id="one before was lost"),
+        pytest.param([*FIVE[3:], *chain([6] * 9, 5, digest(FIVE[4]))], 0, 13, id="made anew, and has grown"),
+    ],
+)
+async def test_the_decision_that_a_state_follows_from_is_found(
+    values: list[bytes], first: int, read: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers: Any = Brokers(values, first)
+    monkeypatch.setattr(tail, "new_consumer", lambda *_, **__: brokers)
+    partition = Partition.empty(3)
+    partition.state.row.seq, partition.state.row.prev = 4, digest(FIVE[3])
+    reader = TailReader(KafkaSettings())
+    await reader.start([partition])
+    standing = reader.standing(3, TailHead(partition.seq, partition.prev))
+    assert [numbers(await standing.at(offset)) for offset in (4, 5)] == [[], [5]]
+    assert brokers.read <= read
+
+
+@pytest.mark.parametrize(
+    ("values", "first"),
+    [
+        pytest.param([], 0, id="the topic was made anew"),
+        pytest.param([], 9, id="all have expired"),
+        pytest.param(FIVE[:2], 0, id="the newest are lost"),
+        pytest.param(FIVE[4:], 0, id="the topic was made anew, and the one that the state follows from is lost"),
+    ],
+)
+async def test_where_the_topic_lacks_the_decision_that_a_state_follows_from_that_is_an_error(
+    values: list[bytes], first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers: Any = Brokers(values, first)
+    monkeypatch.setattr(tail, "new_consumer", lambda *_, **__: brokers)
+    partition = Partition.empty(3)
+    partition.state.row.seq, partition.state.row.prev = 3, digest(FIVE[2])
+    reader = TailReader(KafkaSettings())
+    await reader.start([partition])
+    with pytest.raises(StandingError):
+        await fold_all(reader.standing(3, TailHead(partition.seq, partition.prev)))
