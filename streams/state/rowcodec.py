@@ -395,8 +395,9 @@ class RowIndex:
         made = self._made(self._changed)
         self._changed = set()
         for at, piece in made.items():
-            row.index[at] = row.offset
-            yield index_key(row.number, wanted, at), piece
+            row.index[at], key = row.offset, index_key(row.number, wanted, at)
+            self._leftovers.discard(key.decode())
+            yield key, piece
 
     def all_pieces(self) -> list[IndexRow]:
         """Give all pieces as of the last checkpoint, in order."""

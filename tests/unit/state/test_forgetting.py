@@ -25,6 +25,7 @@ from streams.state import rowcodec as rowindex
 from streams.state.forgetting import LONG_MS, SWEEP_MS
 from streams.state.ledger import StateError
 from streams.state.partition import Partition
+from streams.state.partitionrow import IndexRow
 from streams.state.rowcodec import DELETED, WholeCheckpoints, applied_offset, merge_row, merge_rows
 from tests.bench.year import Churn, churned
 from tests.kit.partition import KEY, LogBuilder, Record, fold, make_hpa, make_pod, scale
@@ -252,6 +253,22 @@ def test_a_live_row_that_is_missing_or_old_is_noticed(data: st.DataObject) -> No
         if applied_offset(value) < applied_offset(rows[key]):
             with pytest.raises(StateError, match=key.decode()):
                 Partition.restore(0, rows | {key: value})
+
+
+def test_a_piece_of_the_index_that_was_left_over_and_is_written_again_is_not_deleted() -> None:
+    log = LogBuilder()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rowindex, "MOST_NAMES", 6)
+        for index in range(4):
+            log.add(AutoscalerSet(hpa=make_hpa(f"hpa-{index}", f"uid-{index}"), session="s"))
+        rows = dict(log.partition.checkpoint())
+        rows |= {rowindex.index_key(0, 2, at): rowindex.encode_row(0, IndexRow()) for at in range(2)}
+        log.partition = Partition.restore(0, rows)
+        for index in range(4, 8):
+            log.add(AutoscalerSet(hpa=make_hpa(f"hpa-{index}", f"uid-{index}"), session="s"))
+        merge_rows(rows, log.partition.checkpoint())
+    assert len(log.partition.state.row.index) == 2
+    assert Partition.restore(0, rows).state.hpas.keys() == log.partition.state.hpas.keys()
 
 
 def test_no_row_lists_all_rows() -> None:
