@@ -132,6 +132,14 @@ def full(changes: int, faults: int) -> State:
     return _beginning((1, MAXIMA[1] - 1), MAXIMA[1], changes, faults)
 
 
+def moving(changes: int, faults: int) -> State:
+    """As `full`, later: the west has given what it was to give, and the east's write of what it got is in flight."""
+    state = _beginning((1, MAXIMA[1] - 4), MAXIMA[1], changes, faults)
+    east, newest = state.accounts[0], Allotment(2, 4)
+    accounts = (structs.replace(east, allotted=(*east.allotted, newest)), state.accounts[1])
+    return state._replace(members=(Member(newest, 1, writing=4), state.members[1]), accounts=accounts)
+
+
 def spilled(changes: int, faults: int) -> State:
     """All that the maximum allows is allotted, and the east is away with an allotment of one more on its way."""
     state = _beginning((2, MAXIMA[1] - 3), MAXIMA[1], changes, faults)
@@ -155,7 +163,7 @@ def lost(changes: int, faults: int) -> State:
     return full(changes, faults)._replace(losses=2)
 
 
-BEGINNINGS = {"settled": settled, "full": full, "again": again, "spilled": spilled, "lost": lost}
+BEGINNINGS = {"settled": settled, "full": full, "moving": moving, "again": again, "spilled": spilled, "lost": lost}
 
 
 def _beginning(had: tuple[int, ...], total: int, changes: int, faults: int) -> State:
