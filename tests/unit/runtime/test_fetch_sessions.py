@@ -72,11 +72,11 @@ class Broker:
         if session.epoch != asked.session_epoch:
             return answer_of(version, BAD_EPOCH, 0, {})
         session.epoch += 1
+        for place, offset in named.items():
+            session.places.setdefault(place, [offset, -1])[0] = offset
         for topic, numbers in asked.forgotten_topics_data:
             for number in numbers:
                 del session.places[topic, number]
-        for place, offset in named.items():
-            session.places.setdefault(place, [offset, -1])[0] = offset
         return answer_of(version, 0, asked.session_id, news(session, self.ends))
 
 
@@ -175,6 +175,33 @@ async def test_other_requests_are_none_of_the_sessions_business() -> None:
     client = SessionClient(Broker())
     assert await client.send(NODE, "a question for offsets") == "a question for offsets"
     assert client.ends == dict.fromkeys(PLACES, 0)
+
+
+@pytest.mark.parametrize("lost", ["request", "answer", "session"])
+async def test_what_was_written_is_read_after_a_loss_by_the_second_fetch(lost: str) -> None:
+    reader = Reader(broker := Broker())
+    for _ in range(2):
+        await reader.fetch()
+    if lost == "session":
+        broker.sessions.clear()
+    broker.loses_request, broker.loses_answer = lost == "request", lost == "answer"
+    broker.ends["pods", 1] = 3
+    await reader.fetch()
+    broker.loses_request = broker.loses_answer = False
+    for _ in range(2):
+        await reader.fetch()
+    assert reader.positions == broker.ends
+
+
+async def test_a_position_that_goes_back_is_named_and_read_from_there() -> None:
+    reader = Reader(broker := Broker())
+    broker.ends["pods", 1] = 3
+    for _ in range(3):
+        await reader.fetch()
+    reader.positions["pods", 1] = 1
+    await reader.fetch()
+    assert broker.named[-1] == {("pods", 1)}
+    assert reader.positions == broker.ends
 
 
 steps = st.one_of(
