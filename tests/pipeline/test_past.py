@@ -20,6 +20,7 @@ from streams.archive.layout import DECISIONS
 from streams.history import kafkapast
 from streams.history.checkpointrows import NewestCheckpoint
 from streams.history.kafkapast import KafkaPast
+from streams.history.recorded import HpaSieve
 from streams.state.partition import Partition
 from streams.state.rowcodec import applied_offset, merge_row, row_kind
 from tests.kit.archive import ENFORCING, decided
@@ -138,3 +139,15 @@ async def test_of_the_decisions_on_topics_those_of_one_hpa_are_decoded(
             assert found == [each for each in everything if each.time_ms >= since_ms]
             assert found
     assert asked > 1
+
+
+async def test_where_nothing_is_wanted_reading_goes_on_from_the_end(decisions: KafkaSettings) -> None:
+    none = HpaId("c0", "ns1", "none")
+    async with KafkaPast(decisions).opened() as past:
+        number = await number_of(past, HPA)
+        window, *_ = await past.windows(number, None, None, none.__eq__)
+        end = (await past.offsets(DECISIONS, number)).stop
+        window.sieve = HpaSieve(none, due=end)
+        read = [each async for each in past.newer(window, checked=False)]
+        assert not any(read)
+        assert window.position == end

@@ -61,6 +61,19 @@ async def test_recovery_passes_over_what_a_crash_has_left_of_a_checkpoint(store:
     assert dict(store.data) == first | second
 
 
+async def test_recovery_takes_each_of_two_checkpoints_that_came_at_once_whole(store: RowStore) -> None:
+    """The first is of a worker that was taken for dead while it wrote."""
+
+    def at(offset: int) -> bytes:
+        return applied_prefix(offset) + b"row"
+
+    first, second = [{key: at(offset) for key in (b"1|h/c/n/a", b"1|p")} for offset in (9, 7)]
+    for key, value in (*list(first.items())[:1], *second.items(), *list(first.items())[1:]):
+        store.merge(key, value)
+    await store.on_recovery_completed({TP("changelog", 1)}, set())
+    assert dict(store.data) == first
+
+
 def test_rows_are_told_apart_by_their_whole_partition_number() -> None:
     rows = {b"1|p": b"a", b"11|p": b"b", b"1|h/x/y/z": b"c", b"2|p": b"d"}
     assert rows_by_partition(rows, [1, 3]) == {1: {b"1|p": b"a", b"1|h/x/y/z": b"c"}, 3: {}}

@@ -11,6 +11,7 @@ from aiokafka.consumer import fetcher
 from aiokafka.protocol.admin import CreateTopicsRequest
 
 from runtime.driver import IDLE_FACTOR, PacedFetcher
+from runtime.fetchsessions import SessionClient
 
 NODE = 1
 ENOUGH = 1_000
@@ -73,13 +74,16 @@ async def test_a_broker_answers_at_once_and_may_wait_longer_the_longer_nothing_c
     assert fetches.asked[-1] == (PAUSE_MS * IDLE_FACTOR, 1)
 
 
-async def test_after_a_new_assignment_the_wait_is_short_again(
+async def test_after_a_new_assignment_the_wait_is_short_again_and_every_partition_is_asked_for(
     fetches: Fetches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    begun: list[int] = []
+    monkeypatch.setattr(SessionClient, "begin_anew", lambda _: begun.append(len(fetches.asked)))
     found = fetches.install(monkeypatch, KAFKA, ENOUGH)
     for assignment in ("first", "first", "second"):
         await ask(found, assignment)
     assert [wait_ms for wait_ms, _ in fetches.asked] == [PAUSE_MS, 2 * PAUSE_MS, PAUSE_MS]
+    assert begun == [0, 2]
 
 
 async def test_a_fetch_begins_a_pause_after_the_one_before(fetches: Fetches, monkeypatch: pytest.MonkeyPatch) -> None:

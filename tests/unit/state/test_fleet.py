@@ -280,6 +280,7 @@ def test_a_cluster_that_is_away_after_a_loss_may_have_anything_until_it_is_spill
     for _ in range(9):
         run.period({"east": 900, "west": 0})
     assert run.replicas == {"east": east, "west": 4}
+    assert ("error" in run.last()) == (not spills_ms)  # nothing is decided for the east alone
 
 
 def test_after_a_loss_one_in_shadow_goes_on_dividing() -> None:
@@ -540,6 +541,35 @@ def test_what_clusters_added_before_counts_for_the_policies_of_the_whole(is_lost
     for _ in range(3):
         run.period({"east": 600, "west": 600})
     assert run.replicas == {"east": 12, "west": 12}
+
+
+DOWN_BY_EIGHT: dict[str, Any] = {
+    "behavior": {
+        "scaleDown": {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 8, "periodSeconds": 120}]}
+    }
+}
+
+
+@pytest.mark.parametrize("is_lost", [pytest.param(False, id="adopt"), pytest.param(True, id="loss of state")])
+def test_what_clusters_removed_before_counts_for_the_policies_of_the_whole(is_lost: bool) -> None:
+    run = Fleet({"east": 8, "west": 8}, 40, mode="shadow")
+    run.delete()
+    for name in run.replicas:
+        central = make_hpa(NAME, minReplicas=1, maxReplicas=40, **DOWN_BY_EIGHT)
+        run.add(name, AutoscalerSet(hpa=central, origin="central", mode="enforce"))
+    for load in (400, 400, 200):
+        run.period({"east": load, "west": load})
+    assert run.replicas == {"east": 4, "west": 4}
+    run.apply(spec=DOWN_BY_EIGHT)
+    if is_lost:
+        run.period({"east": 100, "west": 100})
+        run.lose(FLEET, 0)
+    for _ in range(7 - is_lost):
+        run.period({"east": 100, "west": 100})
+        assert run.replicas == {"east": 4, "west": 4}
+    for _ in range(3):
+        run.period({"east": 100, "west": 100})
+    assert run.replicas == {"east": 2, "west": 2}
 
 
 def test_a_new_spec_brings_no_window_again() -> None:
