@@ -178,8 +178,9 @@ OPTIONS: Final = {
 KUBECTL: Final = "kubectl"
 """Beside the options: the kubeconfig that kubectl needs to know the clusters; empty: it finds them by itself."""
 
-# One space separates the words of a command; a comma after a word, a bracket, a pipe or a second space ends it.
-_COMMAND: Final = re.compile(rf"(?<![\w./-]){NAME}(?P<words>(?: (?:[^\s,;|()`]|,(?=\S))+)+)")
+# One space separates the words of a command; a comma after a word, a bracket, a pipe or a second space ends it. Behind
+# `python -m` or a path the program is named already.
+_COMMAND: Final = re.compile(rf"(?<![\w./-])(?<!-m ){NAME}(?P<words>(?: (?:[^\s,;|()`]|,(?=\S))+)+)")
 _KUBECTL: Final = re.compile(r"\bkubectl (?=--context )")
 _HINT: Final = re.compile(r"(\b(?:Next|Back|Recompute): )(.*)")
 _OWN_CONNECTION: Final = ("dev", "demo")

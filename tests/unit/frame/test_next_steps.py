@@ -124,6 +124,14 @@ def test_the_program_is_named_as_it_can_be_called_again(
         nextsteps.program.cache_clear()
 
 
+def test_a_hint_that_names_the_program_already_is_completed_once(within: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nextsteps, "program", lambda: "/venv/bin/python -m fleethpa")
+    once = completed("fleethpa get hpa -A", ARCHIVE)
+    assert once == "/venv/bin/python -m fleethpa get hpa -A --from build/demo/archive"
+    assert completed(once, {}) == once
+    assert completed("/venv/bin/fleethpa rollout --help", {}) == "/venv/bin/fleethpa rollout --help"
+
+
 def test_errors_remarks_and_pages_name_commands_that_keep_the_connection(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
