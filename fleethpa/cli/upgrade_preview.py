@@ -60,8 +60,8 @@ def upgrade_preview(
     window = period.window(session.now_ms())
     found = session.run(_previews(session, selection, window, rules))
     session.publish(report(found, name), output, html=html)
-    counts = SimpleNamespace(changed=changed(found))
-    return ANSWER_IS_NO if gate is not None and gate.holds(counts, counts) else OK
+    nothing, counts = SimpleNamespace(changed=0), SimpleNamespace(changed=changed(found))
+    return ANSWER_IS_NO if gate is not None and gate.holds(nothing, counts) else OK
 
 
 async def _previews(session: Session, selection: Selection, window: tuple[int, int], rules: Rules) -> list[Preview]:
