@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct, to_builtins
@@ -13,7 +13,7 @@ from fleethpa.fleet.hung import SignsOfLife
 from fleethpa.fleet.members import KnownMembers, are_found, look_up_members
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.troubles import ClusterView, since
-from fleethpa.fleet.views import FleetState, HpaView, by_cause
+from fleethpa.fleet.views import FleetState, HpaView, Problem, by_cause
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, hinted
 from fleethpa.frame.session import Session
 from fleethpa.frame.sources import client_settings
@@ -256,11 +256,13 @@ def _cluster(cluster: ClusterView) -> Iterator[CheckResult]:
 def _hpas(state: FleetState) -> Iterator[CheckResult]:
     own, shared = by_cause(state.hpas.values())
     for group in shared:
-        yield CheckResult("warning", "hpas", group.name, group.text, _hpa_step(group.views[0]))
+        view = group.views[0]
+        step = _hpa_step(view, [each for each in view.problems if each.cause == group.text])
+        yield CheckResult("warning", "hpas", group.name, group.text, step)
     troubled = [(hpa, problems) for hpa, problems in own.items() if problems]
     for hpa, problems in troubled[:SHOWN]:
         text = ", ".join(problem.text for problem in problems)
-        yield CheckResult("warning", "hpas", str(hpa), text, _hpa_step(state.hpas[hpa]))
+        yield CheckResult("warning", "hpas", str(hpa), text, _hpa_step(state.hpas[hpa], problems))
     if len(troubled) > SHOWN:
         more = f"{len(troubled) - SHOWN} more have problems"
         yield CheckResult("warning", "hpas", "-", more, "fleethpa get hpa -A --problem -o wide")
@@ -269,9 +271,12 @@ def _hpas(state: FleetState) -> Iterator[CheckResult]:
     yield CheckResult("ok", "hpas", "-", counted(len(state.hpas), "HPA") + (f": {listed}" if listed else ""))
 
 
-def _hpa_step(view: HpaView) -> str:
-    """What comes next for an HPA with a problem: a pause is ended, the rest is explained."""
-    return view.pauses[0][1] if view.pauses else f"fleethpa explain {view.id}"
+def _hpa_step(view: HpaView, problems: Sequence[Problem]) -> str:
+    """What comes next for these problems of an HPA: a pause is ended, and anything else, with or without a pause, is
+    explained.
+    """
+    is_paused = all(each.label == "paused" for each in problems)
+    return view.pauses[0][1] if is_paused else f"fleethpa explain {view.id}"
 
 
 async def _access(session: Session, state: FleetState | None, options: Mapping[str, Any]) -> AsyncIterator[CheckResult]:

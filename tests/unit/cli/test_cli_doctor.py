@@ -344,6 +344,17 @@ def test_what_is_paused_is_resumed_and_not_explained(monkeypatch: pytest.MonkeyP
     ], done.output
 
 
+def test_a_pause_is_not_ended_because_of_another_problem(monkeypatch: pytest.MonkeyPatch, fleet: Running) -> None:
+    _paused(fleet)
+    fleet.now_ms += 16_000
+    fleet.observe(3, 0, error="the server is currently unable to handle the request")
+    fleet.checkpoint()
+    done = Cli(monkeypatch, fleet)("doctor", *AREAS, "-o", "json")
+    (found,) = [each for each in items(done) if each["area"] == "hpas" and each["level"] == "warning"]
+    assert ("no metrics" in found["message"], "paused" in found["message"]) == (True, True), found
+    assert found["nextStep"] == "fleethpa explain east/shop/checkout"
+
+
 @pytest.mark.parametrize(
     ("value", "stated", "step"),
     [
