@@ -123,11 +123,10 @@ def _stopped(state: FleetState, hpa: HpaId) -> CommandError | None:
     else:
         view = state.hpas.get(hpa)
         cluster = state.clusters.get(hpa.cluster)
-        paused = view.paused if view is not None else "; ".join(cluster.pauses) if cluster is not None else ""
-        if not paused:
+        pauses = view.pauses if view is not None else cluster.pauses if cluster is not None else ()
+        if not pauses:
             return None
-        ends = [end for _, end in view.pauses] if view is not None else [f"fleethpa resume -C {hpa.cluster}"]
-        why, step = f"paused: {paused}", ", then ".join(ends)
+        why, step = f"paused: {'; '.join(text for text, _ in pauses)}", ", then ".join(end for _, end in pauses)
     return CommandError(
         f"{hpa} is not adopted ({why})",
         cause="Nothing would scale it any more. With --mode shadow that would be so too.",

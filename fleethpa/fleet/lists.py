@@ -108,7 +108,7 @@ def _problem_text(cluster: ClusterView) -> str:
     texts = [trouble.text for trouble in cluster.troubles]
     if not cluster.reports:  # they name all of it, each cause once
         texts += [f"{watch}: {one_line(text)}" for watch, text in sorted(cluster.problems.items())]
-    return "; ".join([*cluster.pauses, *cluster.guarded, *texts]) or "-"
+    return "; ".join([*(text for text, _ in cluster.pauses), *cluster.guarded, *texts]) or "-"
 
 
 def _document(cluster: ClusterView) -> dict[str, Any]:

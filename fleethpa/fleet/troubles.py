@@ -151,9 +151,11 @@ class ClusterView:
     """Its agent, which may have left; None: it never had one."""
 
     @property
-    def pauses(self) -> list[str]:
-        """What pauses all of it, in words."""
-        return [*([f"paused {self.paused}"] if self.paused else []), *([self.guardrail] if self.guardrail else [])]
+    def pauses(self) -> list[tuple[str, str]]:
+        """What pauses all of it, in words, and the command that ends that."""
+        resume = f"fleethpa resume -C {self.name}"
+        found = [(f"paused {self.paused}", resume)] if self.paused else []
+        return [*found, (self.guardrail, f"{resume} --guardrails")] if self.guardrail else found
 
     @property
     def has_agent(self) -> bool:
