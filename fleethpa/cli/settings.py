@@ -255,7 +255,7 @@ def _still_paused(
     found: dict[tuple[str, str], list[HpaId]] = {}
     for hpa in present.foresee(writes).touched(writes):
         for text, end in state.hpas[hpa].pauses if hpa in state.hpas else ():
-            if end not in ended and not end.endswith(("--all", "--guardrails")):
+            if end not in ended and not end.endswith((" --all", " --guardrails")):
                 found.setdefault((text, end), []).append(hpa)
     return found
 
