@@ -46,10 +46,10 @@ class Depth:
     """How much is read for one view of an HPA.
 
     `most_read`: decisions of its partition, of all its HPAs; of a longer span only samples are. `least_ms`: so much is
-    read whole, however many decisions that are. `samples`: evaluations that
-    a chart has of what is not read whole, at equal distances, and `further` as many more at most where something
-    changed between two of them. `most_folded`: records of the log that are read for its changes; None: all.
-    `most_again`: those that are folded to explain a decision, and decisions that are made again for it.
+    read whole, however many decisions that are. `samples`: evaluations that a chart has of what is not read whole, at
+    equal distances, and `further` as many more at most where something changed between two of them. `most_folded`:
+    records of the log that are read for its changes; None: all. `most_again`: those that are folded to explain a
+    decision, and decisions that are made again for it.
     """
 
     most_read: int
@@ -183,10 +183,18 @@ class KeptPasts:
 
     async def check(self, past: Past, hpa: HpaId) -> None:
         """Check what was read of an HPA's decisions. Raises ArchiveError: it is not what the archive says of itself."""
+        if (window := await self._window(hpa)) is not None:
+            await past.check(DECISIONS, window.number, window.first)
+
+    async def is_checked(self, past: Past, hpa: HpaId) -> bool:
+        """Whether `check` has nothing to do. Raises ArchiveError: a file of the archive is missing or damaged."""
+        window = await self._window(hpa)
+        return window is None or await past.is_checked(DECISIONS, window.number, window.first)
+
+    async def _window(self, hpa: HpaId) -> DecisionWindow | None:
         async with self._turn:  # who reads on has taken it out
             kept = self._kept.get(hpa)
-        if kept is not None and kept.window is not None:
-            await past.check(DECISIONS, kept.window.number, kept.window.first)
+        return None if kept is None else kept.window
 
     async def changes(self, past: Past, hpa: HpaId, now_ms: int, span_ms: int) -> tuple[list[Revision], int]:
         """The changes of an HPA in the span that ends now, oldest first, and from when on they were read."""
@@ -240,8 +248,6 @@ async def read_hpa(
     """
     is_now = at_ms is None
     decisions, since_ms = await read_timeline(past, hpa, now_ms, span_ms, kept if is_now else None, depth)
-    if is_now and depth.most_folded is None:
-        await kept.check(past, hpa)
     revisions: list[Revision] = []
     changed_ms = now_ms
     is_far = await _is_far(past, hpa, now_ms, span_ms, depth.most_folded)
@@ -258,6 +264,11 @@ async def read_hpa(
         "since_ms": since_ms,
         "has_more": depth != WHOLE and (since_ms > 0 or changed_ms == now_ms),
     }
+    if is_now:
+        if depth == WHOLE:
+            await kept.check(past, hpa)
+        else:
+            found["has_more"] |= not await kept.is_checked(past, hpa)
     try:
         newest, ending = newest_of(decisions) or await find_decision(past, str(hpa), None, at_ms=at_ms)
     except CommandError as error:

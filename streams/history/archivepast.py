@@ -1,7 +1,7 @@
 """The past as an archive's folder holds it, with nothing running; also while it is being written."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from streams.archive.layout import DECISIONS, LOG, is_written, open_archive, read_snapshot, snapshots
@@ -52,10 +52,12 @@ class ArchivePast(Past):
 
     async def check(self, topic: str, partition: int, first: int) -> None:
         reader = PartitionReader(self.root, topic, partition, checked=True)
-        for manifest in reader.manifests():
-            if manifest.last_offset >= first and not reader.is_known(manifest):
-                for _ in reader.frames(manifest):
-                    await asyncio.sleep(0)  # reading holds the loop: others get a turn in between
+        for manifest in _unchecked(reader, first):
+            for _ in reader.frames(manifest):
+                await asyncio.sleep(0)  # reading holds the loop: others get a turn in between
+
+    async def is_checked(self, topic: str, partition: int, first: int) -> bool:
+        return not any(_unchecked(PartitionReader(self.root, topic, partition), first))
 
     async def partitions(self) -> int:
         return open_archive(self.root).partitions
@@ -159,6 +161,11 @@ class ArchivePast(Past):
     def snapshot_at(self, partition: int, offset: int) -> dict[bytes, bytes] | None:
         path = dict(snapshots(self.root, partition)).get(offset)
         return None if path is None else read_snapshot(path)
+
+
+def _unchecked(reader: PartitionReader, first: int) -> Iterator[SegmentManifest]:
+    """The closed segments with records from `first` on that this process has not found to be what they should be."""
+    return (each for each in reader.manifests() if each.last_offset >= first and not reader.is_known(each))
 
 
 async def _stretches(reader: PartitionReader, first: int) -> AsyncGenerator[Sequence[ArchivedRecord], None]:

@@ -163,6 +163,10 @@ class Past(ABC):
         """
         return
 
+    async def is_checked(self, topic: str, partition: int, first: int) -> bool:
+        """Whether nothing is left for `check` to do. Raises ArchiveError: an archive lacks a file, or it is damaged."""
+        return True
+
     async def log_length(self, since_ms: int | None = None) -> int:
         """Return about how many log records of all partitions are kept, from a time on; progress is measured by it."""
         total = 0

@@ -234,6 +234,16 @@ def change_newest_segment(archive: Path) -> None:
     segment.write_bytes(b"".join(frame([structs.replace(each, key=b"x") for each in found]) for found in frames))
 
 
+async def test_a_view_of_an_archive_has_more_until_it_is_checked(topics: Topics, tmp_path: Path) -> None:
+    archive = write_archive(tmp_path, Fleet(partitions=1), segment_ms=600_000, topics=topics, sign_every=10**9)
+    kept, past = KeptPasts(), ArchivePast(archive, checked=True)
+    quick = replace(QUICK, most_folded=20_000, most_again=20_000)
+    assert (await read_hpa(past, HPA, None, END_MS, 600_000, kept, quick)).has_more
+    assert not (await read_hpa(past, HPA, None, END_MS, 600_000, kept)).has_more
+    assert not (await read_hpa(past, HPA, None, END_MS, 600_000, kept, quick)).has_more
+    assert not (await read_hpa(past, HPA, None, END_MS, 600_000, KeptPasts(), quick)).has_more
+
+
 async def test_what_becomes_of_an_archive_after_it_was_checked_is_checked_too(topics: Topics, tmp_path: Path) -> None:
     archive = write_archive(tmp_path, Fleet(partitions=1), segment_ms=600_000, topics=topics, sign_every=10**9)
     kept, past = KeptPasts(), ArchivePast(archive, checked=True)
