@@ -240,28 +240,44 @@ def merge_rows(rows: MutableMapping[bytes, bytes], written: Iterable[tuple[bytes
 class WholeCheckpoints:
     """Puts the rows of a changelog, in its order, into `rows`: those of a checkpoint once its last one has come.
 
-    What a crash has left of a checkpoint is passed over. The rows before it are there: compaction leaves each for an
-    hour at least (`schemas.topics`), and longer while nobody writes, since it does not touch the newest segment. The
-    next owner of the partition writes a whole checkpoint within seconds.
+    What a crash has left of a checkpoint is passed over, and taken only where compaction has left no other copy: the
+    checkpoint that has reached it would have written anew what has changed. The rows before it are there: compaction
+    leaves each for an hour at least (`schemas.topics`), and longer while nobody writes, since it does not touch the
+    newest segment. The next owner of the partition writes a whole checkpoint within seconds.
     """
 
     def __init__(self, rows: MutableMapping[bytes, bytes]) -> None:
         self._rows = rows
-        self._waiting: dict[int, list[tuple[bytes, bytes]]] = {}
-        """Log partition -> rows of which the checkpoint has not ended."""
+        self._waiting: dict[int, list[tuple[bytes, bytes, bool]]] = {}
+        """Log partition -> rows of which the checkpoint has not ended, and whether an earlier one has ended since."""
 
     def take(self, key: bytes, value: bytes | None) -> None:
         """Take the next row, or (no value) its deletion, which follows a checkpoint that does not name it."""
         if not value:
             self._rows.pop(key, None)
             return
-        number, applied = row_partition(key), applied_offset(value)
-        waiting = self._waiting.setdefault(number, [])
-        waiting.append((key, value))
+        number = row_partition(key)
+        self._waiting.setdefault(number, []).append((key, value, False))
         if key == partition_key(number):
-            # Later rows than the checkpoint's are of one that was begun before, by a worker that has crashed.
-            merge_rows(self._rows, [each for each in waiting if applied_offset(each[1]) <= applied])
-            self._waiting[number] = [each for each in waiting if applied_offset(each[1]) > applied]
+            self._waiting[number] = self._end(self._waiting[number], value)
+
+    def _end(self, waiting: list[tuple[bytes, bytes, bool]], last: bytes) -> list[tuple[bytes, bytes, bool]]:
+        """Take the rows of a checkpoint that has ended; give those that wait for a later one."""
+        rest: list[tuple[bytes, bytes, bool]] = []
+        torn: list[tuple[bytes, bytes]] = []
+        ends, own = applied_offset(last), waiting[-1][0]
+        is_late = not wins(last, self._rows.get(own))  # a paused worker wrote it
+        for key, value, was_passed in waiting:
+            applied = applied_offset(value)
+            if applied > ends:
+                rest.append((key, value, True))
+            elif is_late or (was_passed and applied < ends):
+                torn.append((key, value))
+            else:
+                merge_row(self._rows, key, value)
+        for key, value in reversed(torn):
+            self._rows.setdefault(key, value)
+        return rest
 
     def forget(self) -> None:
         """Forget what no checkpoint has ended: everything has been read."""

@@ -29,7 +29,8 @@ from schemas.settings import SettingsSet
 from schemas.topics import MAX_ROW_BYTES
 from streams.state import records
 from streams.state.partition import Partition
-from streams.state.rowcodec import APPLIED_BYTES, WholeCheckpoints, merge_rows
+from streams.state.partitionrow import IndexRow
+from streams.state.rowcodec import APPLIED_BYTES, WholeCheckpoints, applied_offset, encode_row, merge_rows
 from tests.kit.central import central_log
 from tests.kit.generated_log import Fleet, partition_log
 from tests.kit.partition import (
@@ -141,6 +142,28 @@ def restored_from(changelog: list[tuple[bytes, bytes]]) -> Partition:
     for key, value in changelog:
         checkpoints.take(key, value)
     return Partition.restore(0, rows)
+
+
+@pytest.mark.parametrize(
+    ("changelog", "row"),
+    [
+        pytest.param("row1 p1 row4", 1, id="torn"),
+        pytest.param("row1 p1 row3 p2 p4", 1, id="torn, and a later checkpoint has reached it"),
+        pytest.param("row3 p2 p4", 3, id="the copy before the torn one was compacted away"),
+        pytest.param("row1 p1 row3 row2 p2 row4 p4", 4, id="torn, and written anew"),
+        pytest.param("row1 p1 p4 row3 p3", 1, id="a whole one that a paused worker wrote late"),
+        pytest.param("row1 p1 row4 p2 p4", 4, id="one that a paused worker's late one has come into"),
+        pytest.param("row1 row2 p4", 2, id="of which the checkpoints before were compacted away"),
+    ],
+)
+def test_of_each_row_the_copy_of_the_newest_whole_checkpoint_counts(changelog: str, row: int) -> None:
+    """Each word is a row and the log offset that it has applied; `p` is the partition's own, the last one."""
+    rows: dict[bytes, bytes] = {}
+    checkpoints = WholeCheckpoints(rows)
+    for word in changelog.split():
+        value = encode_row(int(word[-1]), IndexRow())
+        checkpoints.take(b"0|p" if word[0] == "p" else b"0|i/2.0", value)
+    assert applied_offset(rows[b"0|i/2.0"]) == row
 
 
 @settings(max_examples=examples(15))
