@@ -231,7 +231,7 @@ def _invoke(arguments: list[str]) -> int:
         try:
             value = cli.invoke(context)
         except CommandError as problem:
-            # Of an error in finding the command, before there is a session.
+            # An error from before there was a session: its next step is as it was written.
             problem.next_step = completed(problem.next_step, {})
             raise
     sys.stdout.flush()

@@ -108,7 +108,7 @@ async def _find_hung(state: FleetState, past: Past) -> None:
     signs = SignsOfLife(state.ingested_ms, state.decided_ms, await past.signs_of_life() if is_present else {})
     now_ms = now_ms if is_present else state.end_ms
     state.hung = tuple(hung_processes(now_ms, signs, state.clusters.values(), state.quiet_ms))
-    # Of a FleetHPA, whose cluster is none, the reports of its clusters are what does not come.
+    # A FleetHPA is in no cluster; while processes hang, it lacks the reports of its members.
     for name, cluster in [*state.clusters.items(), (FLEET, ClusterView(FLEET))]:
         if unanswered(state.hung, cluster):
             _put(state, name, is_unanswered=True)

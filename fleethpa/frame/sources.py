@@ -133,7 +133,7 @@ def failure_of(address: str, error: Exception) -> BrokerFailure:
         return BrokerFailure(
             f"{address} does not answer",
             "The broker hangs, the address is wrong, a firewall drops the connection, or it is not Kafka.",
-            "look whether Kafka runs, then check the address in --brokers and the way to it",
+            "check that Kafka runs, then the address in --brokers and the network in between",
         )
     if isinstance(error, AuthenticationFailedError | BrokerResponseError):
         return BrokerFailure(

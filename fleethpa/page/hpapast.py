@@ -274,7 +274,7 @@ async def read_hpa(
     except CommandError as error:
         note = "\n".join(filter(None, (error.what, error.cause)))
         return HpaPast(**found, note=note, next_step=error.next_step)
-    if is_far and not kept.evaluations.has(newest):  # what follows has it, too
+    if is_far and not kept.evaluations.has(newest):  # the whole reading, which follows, does that
         again = Again(newest, is_far=True)
     else:
         again = await kept.evaluations.of(past, newest, depth.most_again)

@@ -186,7 +186,7 @@ def _kubeconfig(path: str) -> dict[str, Any]:
         raise ConfigError(f"kubeconfig {path} is not a mapping")
     if (kind := document.get("kind", _KIND)) != _KIND:
         # Without contexts it would name no cluster, and a process would run and do nothing.
-        raise ConfigError(f"kubeconfig {path}: its kind is {kind}, that of a kubeconfig is {_KIND}")
+        raise ConfigError(f"kubeconfig {path}: its kind is {kind}, and not {_KIND}")
     contexts = document.get("contexts") or []
     if not isinstance(contexts, list) or not all(map(_has_name, contexts)):
         raise ConfigError(f"kubeconfig {path}: `contexts` must be a list of contexts, each with a name")

@@ -349,8 +349,10 @@ async def test_brokers_that_refuse_or_are_not_found_or_are_none_are_told_apart()
 @pytest.mark.parametrize(
     ("error", "what", "step"),
     [
-        pytest.param(TimeoutError(), "k:9 does not answer", "the way to it", id="silence"),
-        pytest.param(RequestTimedOutError(), "k:9 does not answer", "the way to it", id="a request without an answer"),
+        pytest.param(TimeoutError(), "k:9 does not answer", "that Kafka runs", id="silence"),
+        pytest.param(
+            RequestTimedOutError(), "k:9 does not answer", "that Kafka runs", id="a request without an answer"
+        ),
         pytest.param(ssl.SSLError(1, "bad"), "TLS with k:9 fails", "certificates", id="TLS"),
         pytest.param(
             SaslAuthenticationFailed("no"), "k:9 refuses this user", "them in --kafka-config", id="a wrong password"

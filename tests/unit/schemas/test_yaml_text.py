@@ -72,5 +72,5 @@ def test_contexts_of_another_shape_are_an_error_of_the_kubeconfig(contexts: str,
 def test_a_manifest_that_is_given_as_kubeconfig_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "web.yaml"
     file.write_text("{apiVersion: apps/v1, kind: Deployment}")
-    with pytest.raises(ConfigError, match=r"web\.yaml: its kind is Deployment, that of a kubeconfig is Config"):
+    with pytest.raises(ConfigError, match=r"web\.yaml: its kind is Deployment, and not Config"):
         clusters_of(str(file))
