@@ -237,7 +237,13 @@ ALL_MEMBERS = Limit(
     "fold",
     "it gets no allotment: without one `Hold` adds nothing; " + _SHOWN,
 )
-FLEET_PART = Limit("part of a report to a FleetHPA", 64 * 1024, "characters of JSON", "ingest", REJECTED)
+FLEET_PART = Limit(
+    "part of a report to a FleetHPA",
+    64 * 1024,
+    "characters of JSON",
+    "fold",
+    "it is not sent, so that the cluster counts as away: trouble `overLimit` in `get clusters`, `doctor`",
+)
 FLEET_PAST = Limit(
     "recommendations, additions and removals in a report to a FleetHPA",
     500,

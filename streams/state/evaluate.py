@@ -332,7 +332,10 @@ def _report(
         row.share = structs.replace(share, is_new=False)
     elif share is not None and fleet.is_seen(namespace, state.now_ms):
         item = fleet.report(row, share, part, wanted)
-        if item is not None:
+        if item is not None and len(item.part) > limits.FLEET_PART.most:
+            namespace.touch()
+            namespace.held.refuse(limits.FLEET_PART, 0, row.name, state.now_ms)
+        elif item is not None:
             state.report(row.cluster, row.namespace, item)
 
 

@@ -27,7 +27,9 @@ _NOBODY: tuple[HpaId, ...] = ()
 _TOGETHER = 64
 """At most so many HPAs of a namespace report to FleetHPAs in one message."""
 _LONG = 4_096
-"""Characters of a part that begins a message of its own, so that messages stay far below what a record may have."""
+"""A part with more characters is a message of its own: none becomes too large, and one that ingest refuses takes no
+other part with it.
+"""
 
 
 class Usage:
@@ -84,12 +86,14 @@ class State:
 
     def report(self, cluster: str, namespace: str, item: FleetReportItem) -> None:
         """Report to a FleetHPA, in one message with the other HPAs of the namespace that do so at this record."""
-        open_, place = self.reporting, (cluster, namespace)
-        if open_ is None or open_[0] != place or len(open_[1]) >= _TOGETHER or len(item.part) > _LONG:
-            body = FleetReport(member=cluster, at=self.now_ms, items=[])
-            self.messages.append(Message(FLEET, namespace, self.now_ms, body))
-            open_ = self.reporting = (place, body.items)
-        open_[1].append(item)
+        open_, place, is_long = self.reporting, (cluster, namespace), len(item.part) > _LONG
+        if open_ is not None and open_[0] == place and len(open_[1]) < _TOGETHER and not is_long:
+            open_[1].append(item)
+            return
+        body = FleetReport(member=cluster, at=self.now_ms, items=[item])
+        self.messages.append(Message(FLEET, namespace, self.now_ms, body))
+        if not is_long:
+            self.reporting = (place, body.items)
 
     def input_position(self, sources: list[str]) -> InputPosition:
         """Say which prefix of the log a decision of this record follows from.

@@ -1,5 +1,6 @@
 """A FleetHPA: reports, one total over all clusters, its division, and shares that clusters want."""
 
+import dataclasses
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from schemas import limits
 from schemas.entries import FleetAllotment, FleetReport, FleetReportItem
 from schemas.keys import FLEET
 from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, Heartbeat
@@ -19,6 +21,7 @@ from tests.kit.fleet import NAME, Fleet, everything_arrives
 from tests.kit.partition import make_hpa, scale
 from tests.laws import examples
 
+PART_LIMIT = limits.FLEET_PART.most
 AT_REST = {"east": 200, "west": 200}
 
 
@@ -75,6 +78,36 @@ def test_a_move_between_clusters_does_not_change_the_total(maximum: int) -> None
         run.period({"east": 50, "west": 350})
         assert sum(run.row(FLEET).fleet.shares.values()) == 8  # type: ignore[union-attr]
     assert run.replicas == {"east": 4, "west": 4}
+
+
+@pytest.mark.parametrize(
+    ("lengths", "messages"),
+    [
+        pytest.param([9, 9, 9], [[0, 1, 2]], id="short ones together"),
+        pytest.param([9, PART_LIMIT, 9], [[0, 2], [1]], id="a long one alone"),
+        pytest.param([PART_LIMIT, 9, 9], [[0], [1, 2]], id="a long one first"),
+        pytest.param([9] * 65, [[*range(64)], [64]], id="not too many"),
+    ],
+)
+def test_what_hpas_of_a_namespace_report_at_one_record_is_sent_together(
+    lengths: list[int], messages: list[list[int]]
+) -> None:
+    state = Partition.empty(0).state
+    for index, length in enumerate(lengths):
+        state.report("east", "shop", FleetReportItem(f"{index}", 1, 0, 2, 2, "x" * length))
+    assert [[int(item.name) for item in each.body.items] for each in state.messages] == messages  # type: ignore[union-attr]
+
+
+def test_a_part_above_the_limit_is_not_sent_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of any size would end the decider, again at each start."""
+    run = _begun()
+    monkeypatch.setattr(limits, "FLEET_PART", dataclasses.replace(limits.FLEET_PART, most=20))
+    sent: list[Message] = []
+    run.deliver = lambda message: [sent.append(message) or message]  # type: ignore[func-returns-value]
+    run.period(AT_REST)
+    assert not [each for each in sent if isinstance(each.body, FleetReport)]
+    namespace = run.logs["east"].partition.state.namespaces["east/shop"]
+    assert namespace.held.refused[0][limits.FLEET_PART.what].name == NAME
 
 
 def test_in_shadow_the_division_is_shown_and_nothing_is_allotted() -> None:
