@@ -15,7 +15,7 @@ from msgspec import Meta, Struct, field
 
 from schemas.agents import AgentSet
 from schemas.capacity import CapacityAllotment, CapacityGroupSet, CapacityReport
-from schemas.limits import Count, Positive, TimeMs
+from schemas.limits import AllotmentNumber, Count, Positive, TimeMs
 from schemas.observed import (
     Answers,
     AutoscalerDeleted,
@@ -128,7 +128,7 @@ class FleetReportItem(Struct, array_like=True, frozen=True, gc=False):
 
     name: str
     revision: TimeMs
-    obeys: Count
+    obeys: AllotmentNumber
     replicas: Count
     most: Count
     part: str
@@ -153,7 +153,7 @@ class FleetAllotment(EntryBody, frozen=True, kw_only=True, tag="allotment"):
 
     name: str
     revision: TimeMs
-    number: Positive
+    number: AllotmentNumber
     replicas: Count | None
     decision: str
 

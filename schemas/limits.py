@@ -23,6 +23,8 @@ WindowMs = Annotated[int, Meta(ge=-MAX_TIME_MS, le=MAX_TIME_MS)]
 """Milliseconds that a sample was measured over. A negative window counts, as upstream has it."""
 Count = Annotated[int, Meta(ge=0, le=MOST_REPLICAS)]
 Positive = Annotated[int, Meta(ge=1, le=MOST_REPLICAS)]
+AllotmentNumber = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+"""Of an allotment, in order; 0: of none. After a loss of state the numbers go on from a log offset."""
 MAX_WEIGHT: Final = 1_000_000
 """Of a cluster of a FleetHPA."""
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from schemas import topics
 from schemas.codec import encode
-from schemas.entries import Body, FleetReport, FleetReportItem, PublicRecord, central_name
+from schemas.entries import Body, FleetAllotment, FleetReport, FleetReportItem, PublicRecord, central_name
 from schemas.keys import FLEET
 from schemas.observed import AutoscalerSet, Command, FleetCluster, FleetSpec
 from streams.ingest.convert import convert
@@ -34,6 +34,14 @@ def test_a_fleet_hpa_its_mode_and_reports_are_taken() -> None:
     assert _converted(_fleet()).result == "ok"
     assert _converted(_fleet(), Command(command="mode", name="web", mode="shadow")).result == "ok"
     assert _converted(REPORT, topic=topics.REPORTS).result == "ok"
+
+
+def test_numbers_of_allotments_may_be_as_large_as_offsets() -> None:
+    """After a loss of state they go on from the offset of the restart."""
+    allotment = FleetAllotment(name="web", revision=1, number=2**40, replicas=None, decision="d")
+    assert _converted(allotment, cluster="east", topic=topics.REPORTS).result == "ok"
+    report = structs.replace(REPORT, items=[structs.replace(ITEM, obeys=2**40)])
+    assert _converted(report, topic=topics.REPORTS).result == "ok"
 
 
 @pytest.mark.parametrize(
