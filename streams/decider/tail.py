@@ -127,6 +127,7 @@ class RecordedTail:
     Args:
         partition: number of the decisions partition.
         recovered: the last decision that the recovered state knows; seq 0 for none.
+        first: where to begin to read; `end` where the partition holds nothing.
         end: offset after the last record that stood when the partition was taken over.
     """
 
@@ -135,6 +136,8 @@ class RecordedTail:
         self._recovered = recovered
         self._position = first
         self._end = end
+        # A partition in which nothing is decided for as long as decisions are kept: each number had a record at least.
+        self._has_expired = first == end >= recovered.seq
         self._fetch = fetch
         self._head: TailHead | None = None
         self._digests: dict[int, str] = {}
@@ -201,7 +204,7 @@ class RecordedTail:
 
     def _check_end(self) -> None:
         newest = self._head.seq if self._head else 0
-        if newest < self._recovered.seq:
+        if newest < self._recovered.seq and not self._has_expired:
             raise StandingError(
                 f"{self._where(self._end)}: the newest decision is number {newest}, but the recovered state follows"
                 f" from number {self._recovered.seq}: decisions were lost"

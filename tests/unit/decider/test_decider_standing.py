@@ -190,11 +190,24 @@ async def test_the_decision_that_a_state_follows_from_is_found(
     assert brokers.read <= read
 
 
+async def test_where_nothing_was_decided_for_so_long_that_all_decisions_have_expired_the_next_one_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tail, "new_consumer", lambda *_, **__: Brokers([], first=5))
+    partition = Partition.empty(3)
+    partition.state.row.seq, partition.state.row.prev = 5, digest(FIVE[4])
+    reader = TailReader(KafkaSettings())
+    await reader.start([partition])
+    standing = reader.standing(3, TailHead(partition.seq, partition.prev))
+    assert [numbers(await standing.at(offset)) for offset in (-1, 5)] == [[], []]
+    assert standing.finished
+
+
 @pytest.mark.parametrize(
     ("values", "first"),
     [
         pytest.param([], 0, id="the topic was made anew"),
-        pytest.param([], 9, id="all have expired"),
+        pytest.param([], 2, id="the topic was made anew, and all have expired"),
         pytest.param(FIVE[:2], 0, id="the newest are lost"),
         pytest.param(FIVE[4:], 0, id="the topic was made anew, and the one that the state follows from is lost"),
     ],
