@@ -12,7 +12,7 @@ from runtime.process import PartConfig
 from schemas.connection import KafkaSettings
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from streams.decider.owned import OwnedPartition
-from streams.decider.tail import Exit, Fence, LastRecord, StandingError, TailHead, TailReader, die
+from streams.decider.tail import Exit, Fence, LastRecord, LostDecisionsError, StandingError, TailHead, TailReader, die
 from streams.state.ledger import StateError
 from streams.state.partition import Partition
 from streams.state.rowcodec import row_partition, rows_by_partition
@@ -177,6 +177,8 @@ class Assignment:
         standing = reader.standing(partition.number, TailHead(partition.seq, partition.prev))
         try:
             await standing.at(-1)  # a short tail is read whole here, a long one as the fold reaches it
+        except LostDecisionsError as error:
+            die(Exit.NEEDS_OPERATOR, f"{error}. {RECOVER_HINT}")
         except StandingError as error:
             die(Exit.SOFTWARE, str(error))
         return OwnedPartition(partition, standing)

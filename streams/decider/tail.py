@@ -108,6 +108,10 @@ class StandingError(Exception):
     """The decisions topic does not continue the recovered state; the text names the fault and its place."""
 
 
+class LostDecisionsError(StandingError):
+    """The topic ends before the decision that the recovered state follows from."""
+
+
 Fetch = Callable[[], Awaitable[Sequence[ConsumerRecord]]]
 """The next records of the decisions partition, in order; waits for them."""
 
@@ -205,7 +209,7 @@ class RecordedTail:
     def _check_end(self) -> None:
         newest = self._head.seq if self._head else 0
         if newest < self._recovered.seq and not self._has_expired:
-            raise StandingError(
+            raise LostDecisionsError(
                 f"{self._where(self._end)}: the newest decision is number {newest}, but the recovered state follows"
                 f" from number {self._recovered.seq}: decisions were lost"
             )

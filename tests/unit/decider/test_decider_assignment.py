@@ -196,6 +196,29 @@ async def test_the_record_that_the_state_goes_up_to_is_compared_with_the_log(
         assert reported in reason
 
 
+async def test_where_decisions_were_lost_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state is folded anew, and what the topic lacks is published again."""
+
+    class EndedError(Exception):
+        pass
+
+    def die(code: Exit, reason: str) -> None:
+        raise EndedError(int(code), reason)
+
+    class EmptyReader(PromptReader):
+        def standing(self, number: int, recovered: TailHead) -> RecordedTail:
+            return RecordedTail(number, TailHead(7, "hash"), 0, 0, list)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(assignment, "TailReader", lambda *_: EmptyReader())
+    monkeypatch.setattr(assignment, "die", die)
+    rows = stored_rows(number=1)
+    with pytest.raises(EndedError) as ended:
+        await assignment.Assignment(CONFIG, 3, Fence(60.0), rows=lambda: rows).load([1])
+    code, reason = ended.value.args
+    assert code == Exit.NEEDS_OPERATOR
+    assert "decisions were lost. Stop all deciders, delete the changelog topic" in reason
+
+
 def test_a_record_that_has_expired_is_not_compared() -> None:
     partition = Partition.restore(1, stored_rows(number=1))
     assignment.check_same_log(partition, None)
