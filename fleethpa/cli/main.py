@@ -267,6 +267,10 @@ def main() -> None:
 
 def kubectl_plugin() -> None:
     """Entry point of the executable that kubectl finds: after the verb, `--context NAME` is `-C NAME`."""
+    words = [word.partition("=")[0] for word in sys.argv[1:]]
+    if "--context" in words and not {"-C", "--clusters", "--cluster"}.isdisjoint(words):
+        both = usage("--context and -C exclude each other", cause="Both name the clusters that are meant.")
+        sys.exit(_fail(both.text(), USAGE, debug=False))
     names = {"context": "clusters", "cluster": "clusters"}
     cli.context_settings["token_normalize_func"] = lambda word: names.get(word, word)
     main()

@@ -256,8 +256,11 @@ def _cluster(cluster: ClusterView) -> Iterator[CheckResult]:
 def _hpas(state: FleetState) -> Iterator[CheckResult]:
     own, shared = by_cause(state.hpas.values())
     for group in shared:
-        view = group.views[0]
-        step = _hpa_step(view, [each for each in view.problems if each.cause == group.text])
+        step, *others = dict.fromkeys(
+            [_hpa_step(view, [each for each in view.problems if each.cause == group.text]) for view in group.views]
+        )
+        is_of_each = others and not step.startswith("fleethpa explain")
+        step += ", and so for each of them" if is_of_each else ""
         yield CheckResult("warning", "hpas", group.name, group.text, step)
     troubled = [(hpa, problems) for hpa, problems in own.items() if problems]
     for hpa, problems in troubled[:SHOWN]:

@@ -92,6 +92,8 @@ async def _until(part: Part, stop: asyncio.Event) -> None:
 
 
 def _failed(name: str, error: BaseException) -> BaseException:
+    from runtime.process import PortTakenError
+
     if isinstance(error, CommandError):
         return error
     known = (ValueError, OSError, LookupError)
@@ -99,7 +101,7 @@ def _failed(name: str, error: BaseException) -> BaseException:
     if "AuthorizationFailed" in type(error).__name__:
         cause = f"Kafka denies this user access: {type(error).__name__}."
         return unreachable(f"{name} cannot continue: {text}", cause=cause, next_step=f"fleethpa topics acls {name}")
-    if type(error).__name__ == "PortTakenError":
+    if isinstance(error, PortTakenError):
         return usage(f"{name} cannot continue: {text}")
     if isinstance(error, known) or type(error).__module__.split(".")[0] in (
         "streams",

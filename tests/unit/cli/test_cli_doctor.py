@@ -17,9 +17,18 @@ from fleethpa.fleet.backlogs import Unread
 from fleethpa.simulator.cluster import write_kubeconfig
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.entries import Body, BreakerCommand
-from schemas.observed import ClusterReport, Command, Heartbeat, ObserverTrouble, ScaleSet, Serving, Target
+from schemas.observed import (
+    AutoscalerSet,
+    ClusterReport,
+    Command,
+    Heartbeat,
+    ObserverTrouble,
+    ScaleSet,
+    Serving,
+    Target,
+)
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
-from tests.kit.cli import Cli, Fleet
+from tests.kit.cli import Cli, Fleet, hpa
 from tests.kit.clusters import Denial, FaultyCluster
 from tests.kit.published import fits
 
@@ -342,6 +351,16 @@ def test_what_is_paused_is_resumed_and_not_explained(monkeypatch: pytest.MonkeyP
     assert [each["nextStep"] for each in items(done) if each["area"] == "hpas" and each["level"] == "warning"] == [
         "fleethpa resume east/shop/checkout"
     ], done.output
+
+
+def test_pauses_of_single_hpas_for_one_reason_are_each_ended(monkeypatch: pytest.MonkeyPatch, fleet: Running) -> None:
+    fleet.append(AutoscalerSet(hpa=hpa("web"), origin="central", mode="enforce"))
+    for name in ("checkout", "web"):
+        fleet.append(Command(command="pause", name=name, author="anna", reason="INC-1"), after_ms=0)
+    fleet.checkpoint()
+    done = Cli(monkeypatch, fleet)("doctor", *AREAS, "-o", "json")
+    steps = [each["nextStep"] for each in items(done) if "paused" in each["message"]]
+    assert steps == ["fleethpa resume east/shop/checkout, and so for each of them"], done.output
 
 
 def test_a_pause_is_not_ended_because_of_another_problem(monkeypatch: pytest.MonkeyPatch, fleet: Running) -> None:

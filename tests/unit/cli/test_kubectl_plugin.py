@@ -16,6 +16,7 @@ EXECUTABLE = Path(sys.executable).parent / "kubectl-fleethpa"
         pytest.param("get hpa --context ", "-C is empty", id="as -C of a verb that reads"),
         pytest.param("adopt --context= -A", "-C is empty", id="as -C of a verb that means one cluster"),
         pytest.param("dev --context mine --kubeconfig nowhere", "kubeconfig nowhere cannot", id="a verb with its own"),
+        pytest.param("pause --context east -C west", "--context and -C exclude each other", id="beside -C"),
         pytest.param("version --context east", "No such option", id="a verb without clusters"),
     ],
 )
