@@ -251,6 +251,38 @@ def test_decisions_and_rows_are_the_same_with_and_without_the_fast_path(
     assert folded(log.records)[:2] == (plain, rows)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(
+            lambda fleet: fleet.add(scale("web", 4, session="gone")), id="its observer is not heard of any more"
+        ),
+        pytest.param(
+            lambda fleet: fleet.add(structs.replace(scale("web", 4), error="forbidden")), id="its scale cannot be read"
+        ),
+        pytest.param(
+            lambda fleet: fleet.add(structs.replace(scale("web", 4), status_replicas=3)), id="its status is another one"
+        ),
+        pytest.param(
+            lambda fleet: fleet.add(PodSet(pod=make_pod("web-0", ready="False"))), id="a pod is not ready any more"
+        ),
+    ],
+)
+def test_a_change_of_scale_or_pods_after_a_rest_is_seen_on_the_fast_path_too(
+    change: Callable[[CalmFleet], None],
+) -> None:
+    with without_fast_path():
+        fleet = CalmFleet()
+        fleet.rest(6)
+        change(fleet)
+        fleet.rest(4)
+        plain, rows, _ = folded(fleet.log.records)
+    with checking(NEVER):
+        made, again, fast = folded(fleet.log.records)
+    assert (made, again) == (plain, rows)
+    assert fast > 6
+
+
 def test_a_fleet_at_rest_takes_the_fast_path() -> None:
     with checking(NEVER):
         made, _, fast = folded(calm_log([("load", 3, 40)]).records)
