@@ -1,6 +1,7 @@
 """A CapacityGroup: reports, additions within its limit, and what a member does without a fresh allotment."""
 
 import copy
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -11,14 +12,14 @@ from msgspec import structs
 
 from schemas import limits
 from schemas.capacity import CAPACITY, CapacityAllotment, CapacityLimit, CapacityReport
-from schemas.observed import AutoscalerDeleted, AutoscalerSet
+from schemas.observed import AutoscalerDeleted, AutoscalerSet, Container, PodSet
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.state.capacity import FORGETS_MS, LASTS_MS, SETTLES_MS
 from streams.state.fleet import Message
 from streams.state.partition import Partition
-from tests.kit.capacity import GROUP, Ceiling, priority
+from tests.kit.capacity import GROUP, LABELS, Ceiling, priority
 from tests.kit.fleet import NAME, NAMESPACE, PERIOD_MS, everything_arrives
-from tests.kit.partition import make_hpa
+from tests.kit.partition import make_hpa, make_pod, scale
 from tests.laws import examples
 
 AT_REST = {"east": 200, "west": 200}
@@ -287,6 +288,55 @@ def test_the_same_log_gives_the_same_bytes_and_messages_also_after_a_restart(see
                 rows.update(restarted.checkpoint())
                 restarted = Partition.restore(number, rows)
         assert whole.seq == len(log.decisions)
+
+
+def _labelled(run: Ceiling) -> None:
+    hpa = make_hpa(NAME, minReplicas=1, maxReplicas=100)
+    hpa["metadata"]["labels"] = LABELS | {"tier": "front"}
+    run.add("east", AutoscalerSet(hpa=hpa, origin="central", mode="enforce"))
+
+
+def _priced(run: Ceiling) -> None:
+    run.add("east", SettingsSet(cluster="east", settings=ClusterSettings(price="0.2")))
+
+
+def _larger_pods(run: Ceiling) -> None:
+    larger = Container(name="main", requests={"cpu": "101m"})
+    for number in range(4):
+        run.add("east", PodSet(pod=make_pod(f"{NAME}-{number}", containers=[larger])))
+
+
+@pytest.mark.parametrize(
+    ("limit", "change"),
+    [
+        pytest.param(CapacityLimit(count=20), _labelled, id="another priority"),
+        pytest.param(
+            CapacityLimit(count=20), lambda run: run.add("east", scale(NAME, 5)), id="scaled by somebody else"
+        ),
+        pytest.param(CapacityLimit(kind="cost", count=1_000_000), _priced, id="another price"),
+        pytest.param(CapacityLimit(kind="units", name="cpu", count=9_000), _larger_pods, id="larger pods"),
+    ],
+)
+def test_a_member_at_rest_says_at_once_what_has_changed(
+    monkeypatch: pytest.MonkeyPatch, limit: CapacityLimit, change: Callable[[Ceiling], None]
+) -> None:
+    run = _begun(0, limit=limit, priorities=[priority("front", 10)])
+    run.rest(AT_REST)
+    change(run)
+    run.period(AT_REST)
+    found = _said(run)
+    monkeypatch.setattr("streams.state.capacity._says_the_same", lambda *_: False)
+    assert found == _said(run)
+
+
+def _said(run: Ceiling) -> list[Message]:
+    """What the HPA in the east reports, by its log."""
+    log = run.logs["east"]
+    partition, said = Partition.empty(log.partition.number), list[Message]()
+    for record in log.records:
+        partition.apply(*record)
+        said += partition.take_messages()
+    return said
 
 
 def test_a_report_that_comes_late_or_again_changes_nothing() -> None:
