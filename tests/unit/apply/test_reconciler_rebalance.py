@@ -61,6 +61,21 @@ async def test_partitions_that_are_lost_while_reading_goes_back_are_read_by_thei
     assert set(reconciler._progress) == {0, 1} - lost
 
 
+class BegunAgain(Committed):
+    """A consumer of a topic that was created again, and has six records."""
+
+    async def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 6)
+
+
+async def test_decisions_of_a_topic_that_was_created_again_are_taken() -> None:
+    reconciler, place = Reconciler(ReconcilerConfig(kafka=KafkaSettings(), clusters=())), TopicPartition("decisions", 0)
+    await reconciler._take(0, unread(7))
+    consumer: Any = BegunAgain()
+    await reconciler._take_all(consumer, {place: [unread(5)]})
+    assert reconciler._progress[0].next == 6
+
+
 def unread(offset: int) -> ConsumerRecord[bytes, bytes]:
     """A record of a cluster that is not served."""
     named: dict[str, Any] = {"timestamp": 0, "timestamp_type": 0, "key": None, "checksum": None}

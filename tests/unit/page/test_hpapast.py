@@ -24,7 +24,7 @@ from fleethpa.page.hpapast import (
 from fleethpa.page.hpaview import charts
 from schemas.keys import HpaId
 from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord, ArchiveError, frame, read_frames
+from streams.archive.segments import ArchivedRecord, ArchiveError, archived_record, frame, read_frames
 from streams.history.archivepast import ArchivePast
 from streams.history.recorded import HpaSieve
 from streams.state.partition import Partition
@@ -214,6 +214,17 @@ def test_where_no_full_record_comes_before_a_span_everything_passes(other: HpaId
     assert [known.passes(*each) for each in asked] == [True, True, True, True, False]
     assert known.may_pass(others + short, 15)
     assert not known.may_pass(others, 15)
+
+
+@pytest.mark.parametrize("end", ["", "-c"], ids=["an evaluation", "the end of a write"])
+def test_an_hpa_is_known_by_a_full_record_at_the_end_of_a_frame(tmp_path: Path, end: str) -> None:
+    full = full_record(1, HPA).replace(b"u-1", b"u-1" + end.encode(), 1)
+    short, others = b'{"id":"0-7-u-1","sameAs":"0-1-u-1"}', full_record(2, HpaId("c0", "ns1", "app2"))
+    made = [archived_record(at, 0, b"", (), value) for at, value in enumerate([others, full, short, others])]
+    file = tmp_path / "one.seg"
+    file.write_bytes(frame(made[:2]) + frame(made[2:]))
+    found = [records for _, records in read_frames(file, torn_end_ok=False, sieve=HpaSieve(HPA, due=9))]
+    assert found == [made[:2], made[2:]]
 
 
 async def test_what_an_archive_holds_is_shown_before_it_is_checked(topics: Topics, tmp_path: Path) -> None:
