@@ -227,6 +227,8 @@ def _unpack(path: Path, position: int, packed: bytes, length: int, sieve: Sieve 
 
 def _sifted(plain: bytes, sieve: Sieve) -> list[ArchivedRecord]:
     pieces, found = _pieces(plain), list[ArchivedRecord]()
+    if not pieces:
+        return []
     last = _decode_one(pieces[-1])
     if sieve.may_pass(plain, last.offset + 1):
         for piece in pieces[:-1]:

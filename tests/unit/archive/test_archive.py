@@ -290,3 +290,21 @@ async def test_a_time_in_an_archive_is_near_its_first_record_and_not_after_it(tm
         found = await past.offset_at(topic, 0, first.timestamp_ms)
         assert wanted - 2 * 10 <= found <= wanted
         assert await past.offset_at(topic, 0, records[-1].timestamp_ms + 1) == records[-1].offset + 1
+
+
+class _All:
+    """A sieve through which every record passes."""
+
+    def may_pass(self, data: bytes | bytearray, end: int) -> bool:
+        return True
+
+    def passes(self, value: bytes, offset: int) -> bool:
+        return True
+
+
+def test_a_frame_without_records_is_read_with_a_sieve_as_without(tmp_path: Path) -> None:
+    segment = tmp_path / "segment"
+    segment.write_bytes(frame([]) * 2)
+    plain, sifted = (list(read_frames(segment, torn_end_ok=False, sieve=sieve)) for sieve in (None, _All()))
+    assert [records for _, records in plain] == [[], []]
+    assert sifted == plain
