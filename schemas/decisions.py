@@ -77,7 +77,7 @@ def is_short(headers: Headers) -> bool:
     return dict(headers).get("ce_type") == _SHORT
 
 
-ENGINE = 2
+ENGINE = 1
 """Rises only when some log would give other bytes. A log names its engine; a record of it changes the engine."""
 REFUSAL_REASON = "EnforcingRefused"
 """Reason of the condition AbleToScale, and of the Event, by which an HPA shows that enforcing it is refused."""
