@@ -1,5 +1,6 @@
 """A single-node Apache Kafka (KRaft) from Maven Central's jars: on loopback, on free ports, in a temporary folder."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -73,34 +74,26 @@ def fetch_jars() -> Path:
     Raises:
         subprocess.CalledProcessError: Maven could not fetch them; its output is on the terminal.
     """
-    libs = JARS / "libs"
-    if not (JARS / "complete").exists():
-        JARS.mkdir(parents=True, exist_ok=True)
-        (JARS / "pom.xml").write_text(POM)
-        _copy_dependencies(JARS)
-    return libs
+    return _fetched(JARS, POM)
 
 
 def fetch_tools() -> Path:
-    """The folder with the jars of Kafka's command-line tools, filled from Maven Central the first time.
+    """The folder with the jars of Kafka's command-line tools, as `fetch_jars` gives that of the broker."""
+    return _fetched(JARS.with_name(f"kafka-tools-{KAFKA_VERSION}"), POM.replace("kafka_2.13", "kafka-tools"))
 
-    Raises:
-        subprocess.CalledProcessError: Maven could not fetch them; its output is on the terminal.
-    """
-    folder = JARS.with_name(f"kafka-tools-{KAFKA_VERSION}")
-    if not (folder / "complete").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "pom.xml").write_text(POM.replace("kafka_2.13", "kafka-tools"))
-        _copy_dependencies(folder)
+
+def _fetched(folder: Path, pom: str) -> Path:
+    """What this pom.xml names, in `libs` of the folder. A test that runs beside this one waits until it is there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "complete").exists():
+            (folder / "pom.xml").write_text(pom)
+            plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+            command = ["mvn", "-q", "-B", plugin, "-DincludeScope=runtime", f"-DoutputDirectory={folder / 'libs'}"]
+            subprocess.run(command, cwd=folder, check=True, timeout=600)
+            (folder / "complete").touch()
     return folder / "libs"
-
-
-def _copy_dependencies(folder: Path) -> None:
-    """Fetch what the folder's pom.xml names into its `libs`."""
-    plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-    command = ["mvn", "-q", "-B", plugin, "-DincludeScope=runtime", f"-DoutputDirectory={folder / 'libs'}"]
-    subprocess.run(command, cwd=folder, check=True, timeout=600)
-    (folder / "complete").touch()
 
 
 def free_ports(count: int) -> list[int]:

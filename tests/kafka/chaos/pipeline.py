@@ -165,8 +165,11 @@ class PipelineRun:
         return found
 
     async def _end(self) -> None:
-        """SIGTERM to all, in the order of the flow; what they appended while ending is decided by a last decider."""
-        for name in ("observer-0", "reconciler-0", "ingest-0", "decider-0"):
+        """SIGTERM to all; what they appended while ending is decided by a last decider.
+
+        Ingest comes last: deciders, too, append to public topics, what HPAs of FleetHPAs report.
+        """
+        for name in ("observer-0", "reconciler-0", "decider-0", "ingest-0"):
             if name == "ingest-0":
                 await self._drained()
             self._tally.terminations_s[name.split("-")[0]].append(await self._rig.stop(name))
@@ -187,6 +190,8 @@ class PipelineRun:
     async def _compare(self) -> None:
         rig, tally = self._rig, self._tally
         run = await self._read()
+        if lost := run.lost_inputs():
+            raise AssertionError(f"{len(lost)} public records are neither in the log nor rejected: {lost[:10]}")
         want = await asyncio.to_thread(run.replayed)
         output = rig.parts_folder / "last-decider.txt"
         with Decider(rig.broker.bootstrap, output, "--no-ticks", instance_id="decider-0") as last:
@@ -194,8 +199,6 @@ class PipelineRun:
         run = await self._read()
         if difference := first_difference(want, run.decisions):
             raise AssertionError(f"decisions differ: {difference}")
-        if lost := run.lost_inputs():
-            raise AssertionError(f"{len(lost)} public records are neither in the log nor rejected: {lost[:10]}")
         if early := run.early_scale_downs(rig.world.hpas, MAX_REPLICAS, SYNC_MS):
             raise AssertionError(f"{len(early)} early scale-downs: {early[:5]}")
         newest_ms = max(records[-1].timestamp for records in run.log.values() if records)
