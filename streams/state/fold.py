@@ -1,7 +1,6 @@
 """Fold one entry of the log into the state. Nothing is decided here; the HPAs to visit are noted.
 
-Each entry changes rows in three layers: HPA rows read namespace rows, these read the partition row. Rows are written in
-that order, so a layer that is read is never behind the one that reads it (docs/decisions/).
+Each entry changes rows in three layers: HPA rows read namespace rows, these read the partition row.
 """
 
 from collections.abc import Callable
