@@ -31,7 +31,7 @@ from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, LogRecord
 from schemas.topics import DECIDER_APP_ID, LOG, STATE_TABLE
-from streams.decider.assignment import Assignment, DeciderConfig
+from streams.decider.assignment import RECOVER_HINT, Assignment, DeciderConfig
 from streams.decider.crashonly import StartError, Watchdog, check, watch_loop
 from streams.decider.metrics import HpaCollector, Metrics
 from streams.decider.rebuild import rebuild
@@ -39,7 +39,7 @@ from streams.decider.recordbatches import RecordTooLargeError
 from streams.decider.strict import StrictTransport
 from streams.decider.tail import Exit, Fence, StandingError, die, leave
 from streams.decider.takes import Takes
-from streams.state.ledger import CoreError, UnknownEngineError
+from streams.state.ledger import CoreError, StateError, UnknownEngineError
 from streams.state.rowcodec import WholeCheckpoints, row_partition
 
 CLOCK_BEHIND_MS = 60_000
@@ -72,6 +72,8 @@ class RowStore(memory.Store):  # type: ignore[misc]
         """Merge a recovered row or its deletion; another record ends the process, since the state would be wrong."""
         try:
             self._checkpoints.take(key, value)
+        except StateError as error:
+            die(Exit.NEEDS_OPERATOR, f"{error}. {RECOVER_HINT}")
         except (TypeError, ValueError) as error:
             die(Exit.SOFTWARE, f"a changelog record is not a state row: {error!r}", error=error)
 

@@ -242,7 +242,7 @@ class Partition:
         written = [*self._hpa_rows(), *self._namespace_rows()]
         index.write([key.decode() for key, _ in written], row.offset)
         written += [(key, rowcodec.encode_row(row.offset, piece)) for key, piece in index.pieces(row)]
-        row.checkpoint_ms = row.clock_ms
+        row.checkpoint_ms, row.rows_written = row.clock_ms, len(written)
         self._since_checkpoint = 0
         written.append((rowcodec.partition_key(row.number), rowcodec.encode_row(row.offset, row)))
         return [*written, *((key.encode(), DELETED) for key in index.take_leftovers())]

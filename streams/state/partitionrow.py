@@ -156,6 +156,8 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     """CapacityGroups; all partitions have them."""
     ceilings: dict[str, CeilingRow] = {}
     """CapacityGroup -> its members; those of one group are all in one partition."""
+    rows_written: int = 0
+    """How many rows its checkpoint has beside it."""
 
 
 KEPT_CHANGES = 20

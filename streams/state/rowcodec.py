@@ -240,16 +240,17 @@ def merge_rows(rows: MutableMapping[bytes, bytes], written: Iterable[tuple[bytes
 class WholeCheckpoints:
     """Puts the rows of a changelog, in its order, into `rows`: those of a checkpoint once its last one has come.
 
-    What a crash has left of a checkpoint is passed over, and taken only where compaction has left no other copy: the
-    checkpoint that has reached it would have written anew what has changed. The rows before it are there: compaction
-    leaves each for an hour at least (`schemas.topics`), and longer while nobody writes, since it does not touch the
-    newest segment. The next owner of the partition writes a whole checkpoint within seconds.
+    All rows of a checkpoint have its offset. What a crash has left of another one is passed over, and taken only where
+    compaction has left no other copy: the checkpoint that has reached it would have written anew what has changed. The
+    rows before it are there: compaction leaves each for an hour at least (`schemas.topics`), and longer while nobody
+    writes, since it does not touch the newest segment. The next owner of the partition writes a whole checkpoint within
+    seconds.
     """
 
     def __init__(self, rows: MutableMapping[bytes, bytes]) -> None:
         self._rows = rows
-        self._waiting: dict[int, list[tuple[bytes, bytes, bool]]] = {}
-        """Log partition -> rows of which the checkpoint has not ended, and whether an earlier one has ended since."""
+        self._waiting: dict[int, list[tuple[bytes, bytes]]] = {}
+        """Log partition -> rows of which the checkpoint has not ended."""
 
     def take(self, key: bytes, value: bytes | None) -> None:
         """Take the next row, or (no value) its deletion, which follows a checkpoint that does not name it."""
@@ -257,27 +258,32 @@ class WholeCheckpoints:
             self._rows.pop(key, None)
             return
         number = row_partition(key)
-        self._waiting.setdefault(number, []).append((key, value, False))
+        self._waiting.setdefault(number, []).append((key, value))
         if key == partition_key(number):
-            self._waiting[number] = self._end(self._waiting[number], value)
+            self._waiting[number] = self._end(self._waiting[number], key, value)
 
-    def _end(self, waiting: list[tuple[bytes, bytes, bool]], last: bytes) -> list[tuple[bytes, bytes, bool]]:
+    def _end(self, waiting: list[tuple[bytes, bytes]], own: bytes, last: bytes) -> list[tuple[bytes, bytes]]:
         """Take the rows of a checkpoint that has ended; give those that wait for a later one."""
-        rest: list[tuple[bytes, bytes, bool]] = []
-        torn: list[tuple[bytes, bytes]] = []
-        ends, own = applied_offset(last), waiting[-1][0]
-        is_late = not wins(last, self._rows.get(own))  # a paused worker wrote it
-        for key, value, was_passed in waiting:
-            applied = applied_offset(value)
-            if applied > ends:
-                rest.append((key, value, True))
-            elif is_late or (was_passed and applied < ends):
-                torn.append((key, value))
-            else:
-                merge_row(self._rows, key, value)
-        for key, value in reversed(torn):
+        ends = applied_offset(last)
+        reached = [(key, value) for key, value in waiting if applied_offset(value) <= ends]
+        if wins(last, self._rows.get(own)):  # otherwise a paused worker wrote it
+            self._rows.update(self._named({key: value for key, value in reached if applied_offset(value) == ends}, own))
+        for key, value in reversed(reached):
             self._rows.setdefault(key, value)
-        return rest
+        return [(key, value) for key, value in waiting if applied_offset(value) > ends]
+
+    def _named(self, its: dict[bytes, bytes], own: bytes) -> dict[bytes, bytes]:
+        """Leave out what the checkpoint does not name as of its own offset: a worker that crashed there wrote it."""
+        row, ends = decode_row(own, its[own]), applied_offset(its[own])
+        if not isinstance(row, PartitionRow) or len(its) - 1 == row.rows_written:
+            return its
+        named = {index_key(row.number, len(row.index), at): written for at, written in enumerate(row.index)}
+        for key in list(named):
+            value = its.get(key) if named[key] == ends else self._rows.get(key)
+            piece = decode_row(key, value) if value else None
+            if isinstance(piece, IndexRow):
+                named |= {name.encode(): written for name, written in piece.written.items()}
+        return {key: value for key, value in its.items() if key == own or named.get(key) == ends}
 
     def forget(self) -> None:
         """Forget what no checkpoint has ended: everything has been read."""

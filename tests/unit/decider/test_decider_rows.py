@@ -16,7 +16,8 @@ from streams.decider import recordbatches
 from streams.decider.app import RowStore, StateTable
 from streams.decider.owned import OwnedPartition, write_checkpoint
 from streams.decider.recordbatches import BatchWriter
-from streams.state.rowcodec import applied_offset, applied_prefix, merge_row, rows_by_partition
+from streams.state.partitionrow import PartitionRow
+from streams.state.rowcodec import applied_offset, applied_prefix, encode_row, merge_row, rows_by_partition
 from tests.kafka.chaos import armed
 from tests.kafka.chaos.armed import CrashPoint
 
@@ -34,6 +35,11 @@ def test_the_copy_that_has_applied_most_wins_in_any_order(copies: list[tuple[int
     assert rows == {b"0|p": applied_prefix(70_000) + b"e"}
 
 
+def own_row(offset: int, *, rows_written: int = 0) -> bytes:
+    """The partition's own row, the last one of a checkpoint."""
+    return encode_row(offset, PartitionRow(number=1, offset=offset, rows_written=rows_written))
+
+
 @pytest.fixture
 def store() -> RowStore:
     app = faust.App("test", broker="kafka://127.0.0.1:1", store="memory://", Table=StateTable, web_enabled=False)
@@ -41,7 +47,7 @@ def store() -> RowStore:
 
 
 async def test_recovery_merges_and_keeps_only_own_partitions(store: RowStore) -> None:
-    old, new, other = applied_prefix(4) + b"old", applied_prefix(5) + b"new", applied_prefix(9) + b"x"
+    old, new, other = own_row(4), own_row(5), own_row(9)
     for key, value in ((b"1|p", new), (b"1|p", old), (b"12|p", other)):
         store.merge(key, value)
     await store.on_recovery_completed({TP("changelog", 1)}, set())
@@ -52,9 +58,9 @@ async def test_recovery_passes_over_what_a_crash_has_left_of_a_checkpoint(store:
     def at(offset: int) -> bytes:
         return applied_prefix(offset) + b"row"
 
-    first = {b"1|h/c/n/a": at(5), b"1|n/c/n#0": at(5), b"1|p": at(5)}
+    first = {b"1|h/c/n/a": at(5), b"1|n/c/n#0": at(5), b"1|p": own_row(5, rows_written=2)}
     torn = {b"1|h/c/n/a": at(9), b"1|h/c/n/b": at(9)}
-    second = {b"1|n/c/n#0": at(7), b"1|p": at(7)}
+    second = {b"1|n/c/n#0": at(7), b"1|p": own_row(7, rows_written=1)}
     for key, value in (*first.items(), *torn.items(), *second.items(), *torn.items()):
         store.merge(key, value)
     await store.on_recovery_completed({TP("changelog", 1)}, set())
@@ -64,10 +70,7 @@ async def test_recovery_passes_over_what_a_crash_has_left_of_a_checkpoint(store:
 async def test_recovery_takes_each_of_two_checkpoints_that_came_at_once_whole(store: RowStore) -> None:
     """The first is of a worker that was taken for dead while it wrote."""
 
-    def at(offset: int) -> bytes:
-        return applied_prefix(offset) + b"row"
-
-    first, second = [{key: at(offset) for key in (b"1|h/c/n/a", b"1|p")} for offset in (9, 7)]
+    first, second = [{b"1|h/c/n/a": applied_prefix(at) + b"row", b"1|p": own_row(at, rows_written=1)} for at in (9, 7)]
     for key, value in (*list(first.items())[:1], *second.items(), *list(first.items())[1:]):
         store.merge(key, value)
     await store.on_recovery_completed({TP("changelog", 1)}, set())

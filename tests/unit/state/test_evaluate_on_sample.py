@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from schemas.entries import Outcome
@@ -103,6 +103,7 @@ def test_a_setting_that_is_taken_away_ends_what_was_planned() -> None:
 
 @settings(max_examples=examples(25))
 @given(seed=st.integers(0, 10_000), crashes=st.integers(0, 1_000_000))
+@example(seed=10_000, crashes=18_308)  # a checkpoint in which nothing has changed ends at the offset of a torn one
 def test_crashes_inside_checkpoints_change_no_byte(seed: int, crashes: int) -> None:
     log = moving_samples(seed)
     assert Crashing(log.records, crashes).run() == [decision.value for decision in log.decisions]

@@ -1,6 +1,7 @@
 """Same log, same bytes: whatever the grouping, the checkpoints, the crash, the repetition of input."""
 
 import random
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -27,10 +28,20 @@ from schemas.observed import (
 )
 from schemas.settings import SettingsSet
 from schemas.topics import MAX_ROW_BYTES
+from streams.state import partition as partition_module
 from streams.state import records
+from streams.state.namespace import Namespace
 from streams.state.partition import Partition
-from streams.state.partitionrow import IndexRow
-from streams.state.rowcodec import APPLIED_BYTES, WholeCheckpoints, applied_offset, encode_row, merge_rows
+from streams.state.partitionrow import IndexRow, PartitionRow
+from streams.state.rowcodec import (
+    APPLIED_BYTES,
+    WholeCheckpoints,
+    applied_offset,
+    encode_row,
+    merge_rows,
+    rows_of_namespace,
+)
+from streams.state.rows import NamespaceRow
 from tests.kit.central import central_log
 from tests.kit.generated_log import Fleet, partition_log
 from tests.kit.partition import (
@@ -121,6 +132,22 @@ def test_crashes_inside_checkpoints_change_no_byte(largest_row: int, seed: int, 
         assert Crashing(log.records, crashes).run() == expected
 
 
+@settings(max_examples=examples(40))
+@given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
+@example(seed=1056, crashes=611_658)
+def test_crashes_change_no_byte_where_only_some_checkpoints_spread_a_namespace(seed: int, crashes: int) -> None:
+    """As where its rows become too large and small again while a checkpoint is torn."""
+    log, chosen = disturbed_log(seed), random.Random(crashes)
+    with pytest.MonkeyPatch.context() as patch:
+
+        def rows(namespace: Namespace, parts: Iterable[int]) -> list[tuple[int, NamespaceRow]]:
+            patch.setattr(partition_module, "MAX_ROW_BYTES", chosen.choice([0, MAX_ROW_BYTES]))
+            return rows_of_namespace(namespace, parts)
+
+        patch.setattr(partition_module, "rows_of_namespace", rows)
+        assert Crashing(log.records, crashes).run() == [decision.value for decision in log.decisions]
+
+
 @settings(max_examples=examples(20))
 @given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
 def test_crashes_change_no_byte_while_central_hpas_come_and_go(seed: int, crashes: int) -> None:
@@ -161,8 +188,11 @@ def test_of_each_row_the_copy_of_the_newest_whole_checkpoint_counts(changelog: s
     rows: dict[bytes, bytes] = {}
     checkpoints = WholeCheckpoints(rows)
     for word in changelog.split():
-        value = encode_row(int(word[-1]), IndexRow())
-        checkpoints.take(b"0|p" if word[0] == "p" else b"0|i/2.0", value)
+        at = int(word[-1])
+        its = changelog.count(f"row{at}")
+        own = PartitionRow(number=0, offset=at, index=[at if its else 1, 1], rows_written=its)
+        key, value = (b"0|p", encode_row(at, own)) if word[0] == "p" else (b"0|i/2.0", encode_row(at, IndexRow()))
+        checkpoints.take(key, value)
     assert applied_offset(rows[b"0|i/2.0"]) == row
 
 
