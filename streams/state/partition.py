@@ -24,7 +24,8 @@ from streams.state.log import FoldedRecord, read_record
 from streams.state.namespace import Namespace
 from streams.state.namespacekeys import stored_part
 from streams.state.partitionrow import IndexRow, PartitionRow
-from streams.state.rowcodec import DELETED, applied_offset, check_written, load_namespace, rows_of_namespace
+from streams.state.rowcodec import DELETED, applied_offset, load_namespace, rows_of_namespace
+from streams.state.rowindex import check_written
 from streams.state.rows import NOTHING_APPLIED, PARTS, SPLIT_PARTS, HpaRow, NamespaceRow
 from streams.state.samples import State
 

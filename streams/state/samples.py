@@ -19,7 +19,7 @@ from streams.state.memo import FastPath
 from streams.state.namespace import Namespace
 from streams.state.partialview import look_at_view
 from streams.state.partitionrow import AgentRow, PartitionRow
-from streams.state.rowcodec import RowIndex
+from streams.state.rowindex import RowIndex
 from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, SeriesKey, is_series
 from streams.state.timing import note_arrival
 

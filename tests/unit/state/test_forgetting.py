@@ -21,7 +21,7 @@ from schemas.observed import (
     Serving,
 )
 from streams.decider.metrics import ignored_samples
-from streams.state import rowcodec as rowindex
+from streams.state import rowcodec, rowindex
 from streams.state.forgetting import LONG_MS, SWEEP_MS
 from streams.state.ledger import StateError
 from streams.state.partition import Partition
@@ -262,7 +262,7 @@ def test_a_piece_of_the_index_that_was_left_over_and_is_written_again_is_not_del
         for index in range(4):
             log.add(AutoscalerSet(hpa=make_hpa(f"hpa-{index}", f"uid-{index}"), session="s"))
         rows = dict(log.partition.checkpoint())
-        rows |= {rowindex.index_key(0, 2, at): rowindex.encode_row(0, IndexRow()) for at in range(2)}
+        rows |= {rowcodec.index_key(0, 2, at): rowcodec.encode_row(0, IndexRow()) for at in range(2)}
         log.partition = Partition.restore(0, rows)
         for index in range(4, 8):
             log.add(AutoscalerSet(hpa=make_hpa(f"hpa-{index}", f"uid-{index}"), session="s"))
