@@ -116,7 +116,7 @@ async def mode(session: Session, /, wanted: Mode, scope: Scope, options: WriteOp
 
 
 def _until(session: Session, lasting: str) -> int:
-    """The end of `--for`. Raises CommandError: it is no duration, none at all, or too long (exit 2)."""
+    """When `--for` ends. Raises CommandError (exit 2): it cannot be read, is zero, or is too long."""
     lasting_ms = parse_duration_ms(lasting, "--for")
     until = session.now_ms() + lasting_ms
     if not lasting_ms or until > LATEST_MS:

@@ -53,13 +53,6 @@ class PartRow(Struct, array_like=True, frozen=True, dict=True):
     at_ms: int
     json: str
 
-    @classmethod
-    def read(cls, taken_ms: int, at_ms: int, json: str) -> "PartRow":
-        """Make the row of a part that is looked at now."""
-        row = cls(taken_ms, at_ms, json)
-        row.__dict__["seen"] = seen_part(json)
-        return row
-
     @cached_property
     def seen(self) -> SeenPart:
         """The part, read once; a row cannot hold it, since its sums may have more than 64 bits."""

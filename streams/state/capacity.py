@@ -34,7 +34,7 @@ from streams.state.acrossrows import ClaimRow
 from streams.state.clustersettings import Effective
 from streams.state.fleet import Message, is_seen
 from streams.state.hpastate import OUTCOME_WAIT_MS, WRITE_TTL_MS, Hpa
-from streams.state.memo import Said
+from streams.state.memo import LastReport
 from streams.state.namespace import Namespace
 from streams.state.partitionrow import CeilingRow, GroupRow
 
@@ -208,7 +208,7 @@ def report(
     priorities = _priorities(state, hpa)
     if not priorities and not row.claims:
         return []
-    if wanted is None and cut is None and _says_the_same(state, hpa, priorities, settings, pods, current):
+    if wanted is None and cut is None and _reports_the_same(state, hpa, priorities, settings, pods, current):
         return []
     made = [_left(hpa, name, claim, state) for name, claim in row.claims.items() if name not in priorities]
     claims = {name: claim for name, claim in row.claims.items() if name in priorities}
@@ -233,24 +233,24 @@ def report(
         claims[name] = claim
         ends_ms = claim.reported_ms + REPORTS_MS if what == claim.reported else 0
         until_ms = min(until_ms, ends_ms, claim.until_ms if is_fresh else ends_ms)
-    row.claims, hpa.said = claims, None
+    row.claims, hpa.last_report = claims, None
     if wanted is None and cut is None:
-        hpa.said = Said(claims, priorities, settings, pods, current, until_ms)
+        hpa.last_report = LastReport(claims, priorities, settings, pods, current, until_ms)
     return [each for each in made if each is not None]
 
 
-def _says_the_same(
+def _reports_the_same(
     state: State, hpa: Hpa, priorities: Mapping[str, int], settings: Effective, pods: SeenPods, current: int | None
 ) -> bool:
-    said = hpa.said
+    last = hpa.last_report
     return (
-        said is not None
-        and state.now_ms < said.until_ms
-        and hpa.row.claims is said.claims
-        and priorities is said.priorities
-        and settings is said.settings
-        and pods is said.pods
-        and current == said.current
+        last is not None
+        and state.now_ms < last.until_ms
+        and hpa.row.claims is last.claims
+        and priorities is last.priorities
+        and settings is last.settings
+        and pods is last.pods
+        and current == last.current
     )
 
 

@@ -160,7 +160,7 @@ def take_report(
     if known is not None and at_ms <= known.at_ms:
         # It came late, or again.
         return fleet if accounts is fleet.accounts else structs.replace(fleet, accounts=accounts)
-    row = PartRow.read(now_ms, at_ms, item.part)
+    row = PartRow(now_ms, at_ms, item.part)
     parts = fleet.parts | {member: row}
     moved_ms, drift, fresh = fleet.moved_ms, fleet.drift, fleet.fresh
     if not moved_ms:

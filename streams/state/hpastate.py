@@ -20,7 +20,7 @@ from streams.hpa.autoscaler import Autoscaler, compile_autoscaler
 from streams.hpa.rules import CURRENT, Rules
 from streams.state.gather import MetricQuery
 from streams.state.ledger import StateError
-from streams.state.memo import Memo, Said
+from streams.state.memo import LastReport, Memo
 from streams.state.rowcodec import hpa_key
 from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, TargetName
 
@@ -46,6 +46,7 @@ class Hpa:
         "ignored",
         "is_fast",
         "key",
+        "last_report",
         "memo",
         "namespace",
         "outcome",
@@ -53,7 +54,6 @@ class Hpa:
         "queries",
         "reference",
         "row",
-        "said",
         "target",
         "watched",
     )
@@ -91,8 +91,8 @@ class Hpa:
         """The spec as it was just decoded, until its questions are known: it is not kept decoded."""
         self.groups: tuple[object, bytes, Mapping[str, int]] | None = None
         """Its CapacityGroups and its priority there, as of these groups and this object."""
-        self.said: Said | None = None
-        """What it has told these groups, while that is known to be all."""
+        self.last_report: LastReport | None = None
+        """What its newest reports to its CapacityGroups were made from; None: the next ones are made anew."""
         self.ignored = ""
         """Why the HPA is ignored, where all that is known of it is a stub (`schemas.fitting`); empty: it is not."""
         self.reference: dict[str, str] = {}

@@ -115,7 +115,7 @@ class Ledger:
         return None if standing is not None else self._record(draft, value)
 
     def close(self) -> None:
-        """End the record. Raises DivergenceError: a published decision of it was not made again."""
+        """Note that all decisions of the record are made. Raises DivergenceError: one that was published is missing."""
         self._expect("")
 
     def _expect(self, made: str) -> None:

@@ -73,8 +73,10 @@ class Memo(Struct, gc=False):
     """Of a FleetHPA, what it knew of its clusters."""
 
 
-class Said(Struct, frozen=True, gc=False):
-    """What the newest report of an HPA to its groups was made of; until `until_ms` it says the same, and so nothing."""
+class LastReport(Struct, frozen=True, gc=False):
+    """What the newest reports of an HPA to its CapacityGroups were made from; none is sent again until `until_ms` while
+    all of it is the same.
+    """
 
     claims: Mapping[str, ClaimRow]
     priorities: Mapping[str, int]

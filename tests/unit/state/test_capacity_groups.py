@@ -325,7 +325,7 @@ def test_a_member_at_rest_says_at_once_what_has_changed(
     change(run)
     run.period(AT_REST)
     found = _said(run)
-    monkeypatch.setattr("streams.state.capacity._says_the_same", lambda *_: False)
+    monkeypatch.setattr("streams.state.capacity._reports_the_same", lambda *_: False)
     assert found == _said(run)
 
 
