@@ -2,8 +2,8 @@
 
 Each evaluation writes a status, and the watch gives the HPA back whole. Mostly nothing has changed that is reported
 (`hpa_reports_the_same`): the resource version, the time of the write in the managed fields, and the values of the
-metrics. An event is cut there. Where all that is between the cuts equals the event that was read last, byte by byte,
-nothing else has changed: another writer changes spec, metadata or status, or at least who owns which field since when.
+metrics. An event is cut there. Where all that is between the cuts has the hash of the event that was read last, nothing
+else has changed: another writer changes spec, metadata or status, or at least who owns which field since when.
 """
 
 import re
