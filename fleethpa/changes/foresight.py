@@ -174,20 +174,17 @@ def concerns(verb: str, foresight: Foresight, writes: Sequence[PlannedRecord]) -
 
 def refusal_errors(refused: Mapping[HpaId, Claim], what: str) -> list[CommandError]:
     """Say which HPAs cannot be enforced, one error for each reason; of several, the command of the first is shown."""
-    by_reason: dict[tuple[str, str], list[HpaId]] = {}
+    by_reason: dict[str, list[HpaId]] = {}
     for hpa, claim in sorted(refused.items()):
-        reason = (claim.refused.replace(str(hpa), "HPA"), claim.remedy.replace(str(hpa), "HPA"))
-        by_reason.setdefault(reason, []).append(hpa)
-    return [
-        CommandError(
-            f"{_named(hpas)} {what}",
-            cause=refused[hpas[0]].refused,
-            next_step=refused[hpas[0]].remedy
-            + (", and so for each of them" if len(hpas) > 1 and "HPA" in remedy else ""),
-            code=ANSWER_IS_NO,
-        )
-        for (_, remedy), hpas in by_reason.items()
-    ]
+        by_reason.setdefault(claim.refused.replace(str(hpa), "HPA"), []).append(hpa)
+    return [_refusal([refused[hpa] for hpa in hpas], f"{_named(hpas)} {what}") for hpas in by_reason.values()]
+
+
+def _refusal(claims: Sequence[Claim], what: str) -> CommandError:
+    """The error about HPAs that are refused for one reason, with commands that differ at most by their names."""
+    remedies = list(dict.fromkeys(claim.remedy for claim in claims))
+    step = remedies[0] + (", and so for each of them" if len(remedies) > 1 else "")
+    return CommandError(what, cause=claims[0].refused, next_step=step, code=ANSWER_IS_NO)
 
 
 def _named(hpas: Sequence[HpaId]) -> str:
