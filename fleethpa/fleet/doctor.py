@@ -211,12 +211,12 @@ async def _topics(session: Session) -> list[CheckResult]:
 def _clusters(state: FleetState) -> Iterator[CheckResult]:
     if not state.clusters:
         yield CheckResult("warning", "clusters", "-", "none has reported", "fleethpa run observer --kubeconfig FILE")
-    is_heard = all(each.process != "ingest" for each in state.hung)
+    is_ingested = all(each.process != "ingest" for each in state.hung)
     for cluster in state.clusters.values():
         found = list(_cluster(cluster))
         held = f"{counted(cluster.hpas, 'HPA')} in {counted(cluster.namespaces, 'namespace')}"
         # What is wrong with a cluster is not followed by a line that calls it healthy.
-        yield from found or [_heard(cluster.name, held) if is_heard else _unheard(cluster.name, held)]
+        yield from found or [_reporting(cluster.name, held) if is_ingested else _unknown(cluster.name, held)]
         if (cluster.guardrail or cluster.guarded) and not effective(
             state.settings, cluster.name
         ).budgets.bounds_removals:
@@ -225,11 +225,11 @@ def _clusters(state: FleetState) -> Iterator[CheckResult]:
             yield CheckResult("warning", "clusters", cluster.name, text, step)
 
 
-def _heard(name: str, held: str) -> CheckResult:
+def _reporting(name: str, held: str) -> CheckResult:
     return CheckResult("ok", "clusters", name, f"reporting, {held}")
 
 
-def _unheard(name: str, held: str) -> CheckResult:
+def _unknown(name: str, held: str) -> CheckResult:
     text = f"not known now, as no report comes into the log: {held}"
     return CheckResult("warning", "clusters", name, text, "fleethpa run ingest")
 
