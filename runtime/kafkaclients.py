@@ -39,8 +39,8 @@ LZ4_LEVEL = 1
 """Of compressed batches. The driver's own level, 9, takes six to twelve times as long for a sixth less of bytes."""
 FETCH_MAX_WAIT_MS = 100
 FETCH_MIN_BYTES = 524_288
-"""A fetch begins so long after one that brought less than this. With less the brokers would answer for each record: a
-fetch and its answer cost both ends more than a record does (`runtime.driver.PacedFetcher`).
+"""A fetch that follows one that brought less than this is delayed. With less the brokers would answer for each record:
+a fetch and its answer cost both ends more than a record does (`runtime.driver.PacedFetcher`).
 """
 FOLLOWED_BYTES = 4 * 2**20
 """What a reader of a whole topic fetches at once; the driver's 50 MB of a topic that was written faster than it is read

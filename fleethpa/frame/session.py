@@ -39,7 +39,7 @@ CONFIGURED = ("brokers", "kafka_config", "config", "kubeconfig", "author")
 WIDEST_PLOT = 120
 """Characters of a plot on a terminal, at most."""
 SILENT_S = 5.0
-"""How long brokers may be silent before a person hears of it."""
+"""How long brokers may be silent before a message about it is printed."""
 TRAVEL = "world_at"
 """The parameter of `--at`."""
 SHARED = (*COMMON_NAMES, "source", "author", TRAVEL)

@@ -120,7 +120,7 @@ def failure_of(address: str, error: Exception) -> BrokerFailure:
     if isinstance(error, ssl.SSLError):
         return BrokerFailure(
             f"TLS with {address} fails: {getattr(error, 'reason', None) or text}",
-            "The port speaks no TLS, or the certificates do not fit.",
+            "The port does not use TLS, or the certificates do not fit.",
             "check security.protocol and the certificates in --kafka-config",
         )
     if f"[Errno {errno.ECONNREFUSED}]" in text:

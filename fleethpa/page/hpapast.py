@@ -49,7 +49,7 @@ class Depth:
     read whole, however many decisions that are. `samples`: evaluations that a chart has of what is not read whole, at
     equal distances, and `further` as many more at most where something changed between two of them. `most_folded`:
     records of the log that are read for its changes; None: all. `most_again`: those that are folded to explain a
-    decision, and decisions that are made again for it.
+    decision, and decisions that have to be repeated for it.
     """
 
     most_read: int
@@ -284,7 +284,7 @@ async def read_hpa(
         "",
     )
     if again.is_far and depth == WHOLE:
-        note = "What would have changed the answer takes many decisions of other HPAs to be made again."
+        note = "What would have changed the answer needs many decisions of other HPAs to be repeated."
         next_step = f"fleethpa explain {newest.head.id}"
     troubles = await troubles_of(past, newest, ending, now_ms)
     return HpaPast(**found, again=again, ending=ending, troubles=troubles, note=note, next_step=next_step)

@@ -41,7 +41,7 @@ def next_room(room: MemberRoom, replicas: int, waiting: int, after_ms: int, now_
     Args:
         replicas: of its scale.
         waiting: how many of them wait for a node.
-        after_ms: pods that wait for so long cap the member at the others.
+        after_ms: pods that wait for as long as this cap the member at the others.
     """
     if not waiting:
         return _freer(room, replicas, now_ms)

@@ -163,7 +163,7 @@ class FarStateError(LogGoneError):
 
 
 FEW: Final = 500
-"""Decisions of a partition that are made again at once (50 ms). Of more, those of the one HPA are made first."""
+"""Decisions of a partition that are repeated at once (50 ms). Of more, those of the one HPA are made first."""
 
 
 async def evaluation_of(past: Past, recorded: Recorded, most: int | None = None) -> Evaluated:
@@ -173,7 +173,7 @@ async def evaluation_of(past: Past, recorded: Recorded, most: int | None = None)
     or CapacityGroups bound it, all HPAs of the partition are evaluated.
 
     Args:
-        most: log records that may be folded for it, and as many decisions that may be made again; None: any number.
+        most: log records that may be folded for it, and decisions that may be repeated; None: any number.
 
     Raises:
         FarStateError: there are more between it and the stored state before it.
@@ -191,7 +191,7 @@ async def evaluation_of(past: Past, recorded: Recorded, most: int | None = None)
         if alone is not None and _is_same(alone, recorded.value) and not _depends_on_others(alone.inputs):
             return alone._replace(value=recorded.value)
         if most is not None and decisions > most:
-            raise FarStateError(f"{decisions} decisions would have to be made again for it")
+            raise FarStateError(f"{decisions} decisions would have to be repeated for it")
     found = await _evaluation_in(past, Partition.restore(number, stored), recorded)
     if found is None:
         raise LogGoneError(f"the log holds no evaluation {recorded.decision.id}")

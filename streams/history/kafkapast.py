@@ -189,7 +189,7 @@ class KafkaPast(Past):
         if now_s - self._signs_read_s >= SIGN_EVERY_S:  # each reading takes a connection of its own
             try:
                 self._signs = await last_signs(self.settings)
-            except KafkaError as error:  # no answer about the fleet fails for want of these
+            except KafkaError as error:  # an answer about the fleet does not need these
                 unknown = f"whether router, breaker and scheduler run is not known: {error}"
                 self.remark(f"{unknown}. Next: fleethpa topics acls")
                 self._signs = {}

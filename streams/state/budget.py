@@ -1,7 +1,7 @@
 """Removal and addition budgets: what decisions of a namespace or cluster may still change within a sliding window.
 
 What an HPA removed, added and asked for is in its own row (`BudgetEntry`), each entry with the log offset at which it
-was made. A `BudgetBook` adds these up per namespace and cluster. It is never stored: after a restore it is made again
+was made. A `BudgetBook` adds these up per namespace and cluster. It is never stored: after a restore it is rebuilt
 from the rows. Counts are replicas, times are log time in Unix milliseconds.
 """
 

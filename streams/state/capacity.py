@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 LASTS_MS: Final = 60_000
 """How long an allotment lasts, in log time."""
 SETTLES_MS: Final = LASTS_MS + WRITE_TTL_MS + OUTCOME_WAIT_MS
-"""A new group allots nothing for so long: until what a deleted one of its name allotted has ended and was written."""
+"""How long a new group allots nothing: until what a deleted one of its name allotted has ended and was written."""
 GATHERS_MS: Final = 1_000
 """How long after a report the group is divided, so that of HPAs that ask together the one with priority comes first."""
 REPEATS_MS: Final = 15_000
@@ -52,7 +52,7 @@ REPEATS_MS: Final = 15_000
 REPORTS_MS: Final = 30_000
 """How often a member reports the same again."""
 FORGETS_MS: Final = 3_600_000
-"""A member that has not reported for so long, and whose report does not show that it left, is counted no longer."""
+"""How long a member that has not reported is counted, unless its report shows that it left."""
 _MEMBER_BYTES: Final = 160
 """What a member takes beside its name, at most."""
 

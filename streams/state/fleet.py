@@ -46,7 +46,7 @@ MOVED_PERCENT: Final = 5
 not wait for all of them.
 """
 SILENCE_MS: Final = 30_000
-"""A cluster whose scales were not seen for so long reports nothing, and so becomes away."""
+"""How long a cluster whose scales are not seen still reports. After that it reports nothing, and so becomes away."""
 NO_REPORT: Final = "no cluster has reported on its replicas"
 NOT_ALL: Final = "not all clusters have reported on their replicas yet"
 

@@ -38,7 +38,7 @@ from streams.state.rows import AnswerRow, QueryKey, SampleRow, ScaleRow, SeriesK
 from streams.state.timing import held_ms
 
 HEARTBEAT_LIMIT_MS = 30_000
-_SILENT = "the cluster's observer has been silent for more than 30s: its last word on this scale is too old to act on"
+_SILENT = "the cluster's observer has been silent for more than 30s: its last report on this scale is too old to act on"
 
 _TOO_OLD = "its last observation is too old to act on"
 _SAYS_WHY = {

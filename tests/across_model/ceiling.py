@@ -26,7 +26,7 @@ NONE = Allotment(0, -1)
 """What a member obeys that has no allotment under its spec."""
 _MOST_ON_THE_WAY = 2
 _LAST_NUMBER = 4
-"""Allotments are made up to this number: they end and are made again for ever."""
+"""Allotments are made up to this number: they end and are repeated for ever."""
 _LASTS_MS = 60_000
 
 
@@ -74,7 +74,7 @@ class CapacityRules(NamedTuple):
     counts_allotments: bool = True
     """The group counts allotments that no report shows."""
     counts_ended: bool = True
-    """It goes on counting one that has ended by its own clock, until the member says so."""
+    """It still counts one that has ended by its own clock until the member reports it."""
     numbers: bool = True
     """A member obeys higher numbers only."""
     writes: bool = True

@@ -62,7 +62,7 @@ def classes(
         pytest.param(point(0, 2, 4), point(900, 4, 4), NATIVE_FIRST, id="we saw what it had written"),
         pytest.param(point(0, 2, 4), point(900, 4, 5), NATIVE_FIRST, id="we saw what it had written and went on"),
         pytest.param(point(0, 4, 4), point(900, 4, 5), UNEXPLAINED, id="another proposal a second later, same answers"),
-        pytest.param(point(0, 2, 4), point(-900, 4, 4), UNEXPLAINED, id="nobody sees a write before it is made"),
+        pytest.param(point(0, 2, 4), point(-900, 4, 4), UNEXPLAINED, id="no write is seen before it is made"),
         pytest.param(point(0, 2, 4), point(8_001, 2, 4), CUT_OFF, id="what comes later than any wait is no partner"),
         pytest.param(point(0, 4, 4), point(0, 4, 6, -9_000), REMEMBERED, id="remembered from a moment of ours alone"),
     ],

@@ -102,8 +102,8 @@ def test_a_lower_priority_takes_nothing_from_a_higher_one(limit: int, claims: li
 
 
 def _member(obeys: int, has: int, most: int, wants: int, *, has_ended: bool = False) -> CapacityMember:
-    said = MemberReport(obeys, has, most, has_ended)
-    return reported(CapacityMember(), said, wants=wants, weight=1, priority=0, at=1, now_ms=0)
+    report = MemberReport(obeys, has, most, has_ended)
+    return reported(CapacityMember(), report, wants=wants, weight=1, priority=0, at=1, now_ms=0)
 
 
 def test_what_was_allotted_counts_until_a_report_shows_that_it_is_obeyed_or_has_ended() -> None:

@@ -1,4 +1,4 @@
-"""A FleetHPA in shadow against the HPAs of its clusters: what counts, and what speaks against it."""
+"""A FleetHPA in shadow against the HPAs of its clusters: what counts, and what does not match."""
 
 import pytest
 

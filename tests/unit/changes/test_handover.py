@@ -105,7 +105,7 @@ class Cluster:
     async def request(self, method: str, path: str, body: Json, **_: object) -> Json:
         if path.endswith("?dryRun=All"):
             if body["metadata"]["name"] == self.refuses:
-                raise ApiError(403, "admission webhook said no")
+                raise ApiError(403, "denied by an admission webhook")
             return body
         self.effect()
         name = path.removesuffix("/status").rpartition("/")[2]
@@ -291,7 +291,7 @@ def test_a_dry_run_asks_the_api_server_and_changes_nothing(cluster: Cluster) -> 
     result = cluster.run("release", "-C", "east", "-A", "--dry-run")
     assert (result.exit_code, cluster.effects) == (1, 0)
     assert (
-        "east/shop/api cannot be released\n  The API server would refuse it: admission webhook said no."
+        "east/shop/api cannot be released\n  The API server would refuse it: denied by an admission webhook."
         in result.stderr
     )
     assert "hpa east/shop/web: create the native HPA" in result.stdout

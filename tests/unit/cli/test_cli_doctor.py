@@ -165,7 +165,7 @@ def test_a_part_that_stands_still_is_found_by_what_it_alone_does(
     assert all("(1m" in each["message"] for each in failures), failures
     assert all(each["nextStep"].startswith("fleethpa run ") for each in failures)
     reporting = any(each["message"].startswith("reporting") for each in items(done))
-    assert reporting == (stopped == ("decider",)), "who is not heard is not said to report"
+    assert reporting == (stopped == ("decider",)), "a process without a heartbeat is not listed as reporting"
 
 
 def test_ingest_that_falls_behind_is_found(monkeypatch: pytest.MonkeyPatch, fleet: Running) -> None:

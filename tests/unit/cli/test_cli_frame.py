@@ -366,22 +366,22 @@ def test_why_a_broker_cannot_be_used_is_in_words(error: Exception, what: str, st
 
 
 async def test_brokers_that_stay_silent_are_named_while_they_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard, said = asyncio.Event(), list[str]()
+    printed, texts = asyncio.Event(), list[str]()
 
     @asynccontextmanager
     async def silent(*_: object) -> AsyncIterator[str]:
-        await heard.wait()
+        await printed.wait()
         yield "writer"
 
     def note(_: Session, text: str) -> None:
-        said.append(text)
-        heard.set()
+        texts.append(text)
+        printed.set()
 
     monkeypatch.setattr("fleethpa.frame.session.SILENT_S", 0.0)
     monkeypatch.setattr(Session, "note", note)
     monkeypatch.setattr("fleethpa.frame.writer.open_writer", silent)
     async with Session({"brokers": "k:9"}).writer():
-        assert said == ["Kafka at k:9 has not answered for 0s; still waiting"]
+        assert texts == ["Kafka at k:9 has not answered for 0s; still waiting"]
 
 
 # --- output -----------------------------------------------------------------------------------------------------------

@@ -120,6 +120,6 @@ async def test_where_hpas_share_a_budget_all_of_them_are_evaluated(monkeypatch: 
     past, recorded = _forty(removal_budget="30%/10m")
     monkeypatch.setattr(evaluations, "FEW", 100)
     seq = recorded[-1].head.seq
-    with pytest.raises(FarStateError, match=f"{seq} decisions would have to be made again"):
+    with pytest.raises(FarStateError, match=f"{seq} decisions would have to be repeated"):
         await evaluation_of(past, recorded[-1], seq - 1)
     assert (await evaluation_of(past, recorded[-1], seq)).value == recorded[-1].value

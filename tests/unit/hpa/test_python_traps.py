@@ -216,7 +216,7 @@ def test_bounds_of_the_tolerance_are_those_of_the_doubles() -> None:
 
     assert (low, high) == (0.9, 1.1)
     assert high >= 55 / 50, "1.1 is within"
-    assert not abs(1 - 55 / 50) <= 0.1, "the older form said no"
+    assert not abs(1 - 55 / 50) <= 0.1, "the older form was false"
 
 
 # --- order: dictionaries remember how they were filled ----------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Whatever comes in, it ends in the log or in the topic of rejected records with a reason, and the flow goes on."""
+"""Whatever comes in, it ends in the log or in the topic of rejected records with a reason, and ingest continues."""
 
 from typing import Any
 

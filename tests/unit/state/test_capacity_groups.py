@@ -324,19 +324,19 @@ def test_a_member_at_rest_says_at_once_what_has_changed(
     run.rest(AT_REST)
     change(run)
     run.period(AT_REST)
-    found = _said(run)
+    found = _messages_from_east(run)
     monkeypatch.setattr("streams.state.capacity._reports_the_same", lambda *_: False)
-    assert found == _said(run)
+    assert found == _messages_from_east(run)
 
 
-def _said(run: Ceiling) -> list[Message]:
+def _messages_from_east(run: Ceiling) -> list[Message]:
     """What the HPA in the east reports, by its log."""
     log = run.logs["east"]
-    partition, said = Partition.empty(log.partition.number), list[Message]()
+    partition, messages = Partition.empty(log.partition.number), list[Message]()
     for record in log.records:
         partition.apply(*record)
-        said += partition.take_messages()
-    return said
+        messages += partition.take_messages()
+    return messages
 
 
 def test_a_report_that_comes_late_or_again_changes_nothing() -> None:

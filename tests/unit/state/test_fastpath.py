@@ -255,7 +255,7 @@ def test_decisions_and_rows_are_the_same_with_and_without_the_fast_path(
     "change",
     [
         pytest.param(
-            lambda fleet: fleet.add(scale("web", 4, session="gone")), id="its observer is not heard of any more"
+            lambda fleet: fleet.add(scale("web", 4, session="gone")), id="its observer sends no more heartbeats"
         ),
         pytest.param(
             lambda fleet: fleet.add(structs.replace(scale("web", 4), error="forbidden")), id="its scale cannot be read"
