@@ -144,13 +144,7 @@ class FleetRun:
         self.broker_pid = broker
         if broker is not None:
             await self._until_led()
-        partitions = plan.partitions if broker is not None else 4
-        fleet = ["--hpas", str(plan.hpas), "--clusters", str(plan.clusters), "--pods", str(plan.pods)]
-        fleet += ["--push-seconds", str(plan.push_s), "--metrics-from", plan.metrics_from]
-        self._run("fleet", "tests.bench.fleetworld", *fleet, "--brokers", self.address, "--partitions", str(partitions))
-        self.port = int(await self._line("fleet"))
-        config = self.folder / "kubeconfig"
-        config.write_text("\n".join(kubeconfig(self.port, plan.clusters)))
+        config = await self.clusters()
         await self._enforce()
         reach = ("--brokers", self.address, "--log-level", "warning")
         clusters = ("--kubeconfig", str(config))
@@ -161,6 +155,18 @@ class FleetRun:
             self._run(name, "fleethpa", "run", "decider", *reach, "--web-port", str(port))
         self._run("reconciler", "fleethpa", "run", "reconciler", *reach, *clusters)
         self._run("observer", "fleethpa", "run", "observer", *reach, *clusters, *self._prometheus())
+
+    async def clusters(self) -> Path:
+        """Start what serves the clusters, and give their kubeconfig."""
+        plan = self.plan
+        partitions = plan.partitions if self.broker_pid is not None else 4
+        fleet = ["--hpas", str(plan.hpas), "--clusters", str(plan.clusters), "--pods", str(plan.pods)]
+        fleet += ["--push-seconds", str(plan.push_s), "--metrics-from", plan.metrics_from]
+        self._run("fleet", "tests.bench.fleetworld", *fleet, "--brokers", self.address, "--partitions", str(partitions))
+        self.port = int(await self._line("fleet"))
+        config = self.folder / "kubeconfig"
+        config.write_text("\n".join(kubeconfig(self.port, plan.clusters)))
+        return config
 
     def _prometheus(self) -> tuple[str, ...]:
         if self.plan.metrics_from != "prometheus":
