@@ -10,7 +10,7 @@ from typing import Final
 from reconciler.clusters.prometheus import PromClient
 from reconciler.core import promanswers
 from reconciler.core.promanswers import PromResult
-from reconciler.core.promrules import ANY, NAMESPACES, PODS, ObjectResource, RulesError, SeriesRule
+from reconciler.core.promrules import ANY, NAMESPACES, PODS, ObjectResource
 from reconciler.core.promsettings import PromConnection
 from reconciler.observer.prometheuspolls import SeriesNames
 from runtime.log import wall_clock_ms
@@ -69,7 +69,7 @@ class Trials:
 
     async def external(self, metric: str, selector: Selector) -> MetricTrial | None:
         """An External metric; None: no rule has it."""
-        found = await self._names.find(metric, [(rule, rule.selector(None)) for rule in self._rules.external])
+        found = await self._names.find(metric, self._rules.external)
         if found is None:
             return None
         text = found[0].of_external(found[1], self._namespace, selector)
@@ -77,7 +77,7 @@ class Trials:
 
     async def pods(self, metric: str, selector: Selector) -> MetricTrial | None:
         """A Pods metric of all pods of the namespace that have it; None: no rule has it."""
-        found = await self._found(metric, PODS)
+        found = await self._names.find(metric, self._rules.custom, PODS)
         if found is None:
             return None
         text = found[0].of_objects(found[1], PODS, self._namespace, selector, [ANY])
@@ -95,7 +95,7 @@ class Trials:
         """An Object metric; None: no rule has it."""
         root = group_kind == "Namespace"
         resource = NAMESPACES if root else guessed_resource(group_kind)
-        found = await self._found(metric, resource)
+        found = await self._names.find(metric, self._rules.custom, resource)
         if found is None:
             return None
         name, inside = (self._namespace, "") if root else (name, self._namespace)
@@ -107,15 +107,6 @@ class Trials:
         return MetricTrial(
             "Object", text, rows, answer.error or f"value {format_milli(answer.milli)}", bool(answer.error)
         )
-
-    async def _found(self, metric: str, resource: ObjectResource) -> tuple[SeriesRule, str] | None:
-        rules = []
-        for rule in self._rules.custom:
-            try:
-                rules.append((rule, rule.selector(resource)))
-            except RulesError:
-                continue  # it has no label for the resource, so it is not about it
-        return await self._names.find(metric, rules)
 
 
 def _external(kind: str, text: str, metric: str, result: PromResult) -> MetricTrial:

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from msgspec import structs
@@ -90,13 +91,21 @@ class SeriesNames:
         """Rule (by identity) and selector → the names, and the series of each metric that the rule makes of them."""
         self._looking = asyncio.Lock()
 
-    async def find(self, metric: str, rules: Sequence[tuple[SeriesRule, str]]) -> tuple[SeriesRule, str] | None:
-        """The rule and the series of a metric, of several rules the last; None: no series of these selectors is it.
+    async def find(
+        self, metric: str, rules: Iterable[SeriesRule], resource: ObjectResource | None = None
+    ) -> tuple[SeriesRule, str] | None:
+        """The rule and the series of a metric, of several rules the last; None: none of the rules makes it of a series.
 
+        Args:
+            resource: what a custom metric is about. As in the adapter, a rule without a label for it is no rule of it.
         Raises ClusterError: a selector's names were never known, and cannot be looked up.
         """
+        selectors: list[tuple[SeriesRule, str]] = []
+        for rule in rules:
+            with suppress(RulesError):
+                selectors.append((rule, rule.selector(resource)))
         for oldest_ms in (LOOK_EVERY_MS, LOOK_AGAIN_MS):
-            for rule, selector in reversed(rules):
+            for rule, selector in reversed(selectors):
                 series = self._series(rule, selector, await self._names(selector, oldest_ms)).get(metric)
                 if series is not None:
                     return rule, series
@@ -195,11 +204,11 @@ class PrometheusPoller:
 
     async def _of_pods(self, namespace: str, group: Sequence[AskedOfPods]) -> list[MetricAnswer]:
         query, names = group[0][0], _all_names(group)
-        rule, series = await self._found(query, PODS) if names else (None, "")
-        if rule is None:
+        found = await self._names.find(query.metric, self._rules.custom, PODS) if names else None
+        if found is None:
             why = self._no_series() if names else "no pod matches the selector"
             return [failed(each, not_found(query.metric, "pods", why)) for each, _ in group]
-        selector = parse_selector(query.metric_selector)
+        (rule, series), selector = found, parse_selector(query.metric_selector)
         text, shown = (rule.of_objects(series, PODS, namespace, selector, each) for each in (names, (ANY,)))
         result = await self._shared.result(text)
         answers = promanswers.pod_answers(group, result, rule.labels.of(PODS), self._clock())
@@ -228,30 +237,21 @@ class PrometheusPoller:
         except ClusterError as error:
             return [failed(query, str(error))]
         name = namespace if root else query.object
-        rule, series = await self._found(query, resource)
-        if rule is None:
+        found = await self._names.find(query.metric, self._rules.custom, resource)
+        if found is None:
             return [failed(query, not_found(query.metric, f"{resource} {name}", self._no_series()))]
+        rule, series = found
         inside, selector = "" if root else namespace, parse_selector(query.metric_selector)
         text = rule.of_objects(series, resource, inside, selector, [name])
         result, label = await self._shared.result(text), rule.labels.of(resource)
         return _with_query([promanswers.object_answer(query, result, label, name, resource, self._clock())], text)
 
     async def _external(self, namespace: str, query: Query) -> list[MetricAnswer]:
-        rules = [(rule, rule.selector(None)) for rule in self._rules.external]
-        found = await self._names.find(query.metric, rules)
+        found = await self._names.find(query.metric, self._rules.external)
         if found is None:
             return [failed(query, not_found(query.metric, f"namespace {namespace}", self._no_series()))]
         text = found[0].of_external(found[1], namespace, parse_selector(query.metric_selector))
         return _with_query([promanswers.external_answer(query, await self._shared.result(text))], text)
-
-    async def _found(self, query: Query, resource: ObjectResource) -> tuple[SeriesRule | None, str]:
-        rules = []
-        for rule in self._rules.custom:
-            try:
-                rules.append((rule, rule.selector(resource)))
-            except RulesError:
-                continue  # a rule without a label for the resource has no metric of it, as in the adapter
-        return await self._names.find(query.metric, rules) or (None, "")
 
     def _no_series(self) -> str:
         return f"no rule of {self._connection.rules_file} makes it of a series"
