@@ -172,6 +172,11 @@ def concerns(verb: str, foresight: Foresight, writes: Sequence[PlannedRecord]) -
     return found
 
 
+def needs_agreement(foresight: Foresight, found: Iterable[Concern]) -> bool:
+    """Whether the user is asked before settings are changed: modes change, or it does harm."""
+    return bool(foresight.changed_modes()) or any(concern.harmful for concern in found)
+
+
 def refusal_errors(refused: Mapping[HpaId, Claim], what: str) -> list[CommandError]:
     """Say which HPAs cannot be enforced, one error for each reason; of several, the command of the first is shown."""
     by_reason: dict[str, list[HpaId]] = {}

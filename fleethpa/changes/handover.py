@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVa
 
 import click
 
-from fleethpa.changes.foresight import Present, concerns
-from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, confirm, rest, show, write_all
+from fleethpa.changes.foresight import Present, concerns, needs_agreement
+from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, change, confirm, rest, write_all
 from fleethpa.fleet.finding import no_such_cluster
 from fleethpa.fleet.members import member_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, Ref, named_namespace, parse_ref
@@ -160,7 +160,7 @@ class HandOver(ABC, Generic[T]):
     ) -> None:
         """`options`: of a command that writes."""
         self.session, self.place, self.hpas, self.state = session, place, hpas, state
-        self._is_dry_run, self._yes, self._wait = options.dry_run, options.yes, options.wait
+        self._options = options
         self.author, self.reason = session.config.author, options.reason or self.because
         self.by_agent = has_agent(state, place.cluster)
         """Only the cluster's agent may record what is there."""
@@ -173,12 +173,11 @@ class HandOver(ABC, Generic[T]):
         code = self.session.report(*plan.problems)
         if not (plan.moved or plan.gone):
             return code
-        if self._is_dry_run:
-            show(self.session, plan.concerns)
+        confirm(self.session, plan.concerns, self._options, f"{self.verb} {self.place}")
+        if self._options.dry_run:
             for text in self.described(plan):
                 self.session.out(f"{text} (dry run)")
             return code
-        confirm(self.session, plan.concerns, self._yes, f"{self.verb} {self.place}")
         async with self.session.writer() as self._writer:
             await self.report_gone(plan.gone)
             moved = list(plan.moved.items())
@@ -212,7 +211,7 @@ class HandOver(ABC, Generic[T]):
         """
         if not writes:
             return OK
-        return await write_all(self.session, self._writer, writes, self._wait, must_arrive, silent=silent)
+        return await write_all(self.session, self._writer, writes, self._options.wait, must_arrive, silent=silent)
 
     async def report_gone(self, gone: Mapping[HpaId, str]) -> None:
         """See that the log knows what is gone from the cluster, by uid, however late an observer sees it."""
@@ -398,9 +397,5 @@ async def _record_verdict(
     writes = [PlannedRecord(f"settings of {cluster} changed: native-controller={verdict}", body, cluster)]
     foresight = present.foresee(writes)
     found = concerns("clusters prove-native-absent", foresight, writes)
-    if foresight.changed_modes() or any(concern.harmful for concern in found):
-        confirm(session, found, options.yes, "clusters prove-native-absent")
-    else:
-        show(session, found)
-    async with session.writer() as writer:
-        return await write_all(session, writer, writes, options.wait)
+    asks = needs_agreement(foresight, found)
+    return await change(session, "clusters prove-native-absent", writes, found, options, asks=asks)

@@ -100,19 +100,21 @@ write_options = together(_AUTHOR, gathered("options", WriteOptions, _REASON, _DR
 """The function gets one argument `options`; the author is part of the session's configuration."""
 
 
-def confirm(session: Session, concerns: Sequence[Concern], yes: bool, verb: str) -> None:
-    """Show what a command would do, and ask.
+def confirm(
+    session: Session, concerns: Sequence[Concern], options: WriteOptions, verb: str, *, asks: bool = True
+) -> None:
+    """Show what a command would do, and ask unless it is a dry run. `asks`: whether it needs a confirmation at all.
 
     Raises CommandError: nobody can be asked (exit 2). Raises click.Abort: the answer is no.
     """
-    if not concerns:
-        return
-    if not yes and not sys.stdin.isatty():
+    is_agreed = options.yes or options.dry_run or not asks or not concerns
+    if not is_agreed and not sys.stdin.isatty():
         lines = [*(concern.text for concern in concerns), "There is no terminal to ask on; nothing was written."]
         next_step = "add --yes, or --dry-run to see each change"
         raise usage(f"{verb} needs a yes", cause="\n".join(lines), next_step=next_step)
-    show(session, concerns)
-    if yes:
+    for concern in concerns:
+        (session.warn if concern.harmful else session.note)(concern.text)
+    if is_agreed:
         return
     cancel = signal.getsignal(signal.SIGINT)
     # asyncio's handler would only cancel the task, which takes effect once the question is answered.
@@ -121,12 +123,6 @@ def confirm(session: Session, concerns: Sequence[Concern], yes: bool, verb: str)
         click.confirm("Go on?", abort=True, err=True)
     finally:
         signal.signal(signal.SIGINT, cancel)
-
-
-def show(session: Session, concerns: Sequence[Concern]) -> None:
-    """Say what a command would do, without a question."""
-    for concern in concerns:
-        (session.warn if concern.harmful else session.note)(concern.text)
 
 
 async def change(
@@ -147,20 +143,16 @@ async def change(
 
     Args:
         code: the exit code so far.
-        asks: whether the concerns need a confirmation, or are only shown.
+        asks: as of `confirm`.
         must_arrive: as of `write_all`.
 
     Raises CommandError: as `confirm` and `write_all`.
     """
-    if options.dry_run:
-        show(session, concerns)
-        return max(code, dry_run(session, writes))
-    if not writes:
+    if not (writes or options.dry_run):
         return code
-    if asks:
-        confirm(session, concerns, options.yes, verb)
-    else:
-        show(session, concerns)
+    confirm(session, concerns, options, verb, asks=asks)
+    if options.dry_run:
+        return max(code, dry_run(session, writes))
     async with session.writer() as writer:
         return max(code, await write_all(session, writer, writes, options.wait, must_arrive))
 

@@ -44,7 +44,6 @@ from fleethpa.changes.writing import (
     confirm,
     deleted_record,
     rest,
-    show,
     write_options,
 )
 from fleethpa.fleet.state import fleet_now, read_state
@@ -156,10 +155,7 @@ async def _release_fleet(
             return code
         found = [concern for plan in plans for concern in plan.concerns]
         found += _of_whole(state.hpas[whole], [state.hpas[hpa] for hpa in members_of(state, whole)])
-        if options.dry_run:
-            show(session, found)
-        else:
-            confirm(session, found, options.yes, f"release {whole}")
+        confirm(session, found, options, f"release {whole}")
         for ladder in ladders:
             ladder.plan.concerns = []
             if (code := await ladder.climb(ladder.plan)) != OK:

@@ -19,7 +19,7 @@ from fleethpa.changes.manifests import FieldValidation, Input, checked_hpa, read
 from fleethpa.changes.rollouts import RolloutMark, digest, in_order, members, part_of, rollouts_in, waves_of
 from fleethpa.changes.schedules import renewed
 from fleethpa.changes.versions import rules_in, version_errors
-from fleethpa.changes.writing import Concern, WriteOptions, change, change_options, confirm, show
+from fleethpa.changes.writing import Concern, WriteOptions, change, change_options, confirm
 from fleethpa.fleet.finding import matching_clusters
 from fleethpa.fleet.selection import cluster_globs
 from fleethpa.fleet.state import fleet_now, read_state
@@ -162,7 +162,7 @@ async def resume(session: Session, /, rollout_id: str, options: WriteOptions) ->
     if lacking:
         names = listed(str(view.id) for view in lacking)
         stated.append(Concern(f"wave {wave} has not reached {names}: resume begins with them"))
-    show(session, stated) if options.dry_run else confirm(session, stated, options.yes, "rollout resume")
+    confirm(session, stated, options, "rollout resume")
     if options.dry_run:
         return OK
     examples = {named: rollout.example(named) for named in rollout.plan.hpas}
@@ -222,12 +222,11 @@ async def _begin(
         reason=options.reason,
     )
     stated = concerns(state, plan, mark)
+    confirm(session, stated, options, "rollout")
     if options.dry_run:
-        show(session, stated)
         for number, clusters in enumerate(plan.waves, 1):
             session.out(f"{drive.wave_named(mark, number)}: {listed(clusters)} (dry run)")
         return OK
-    confirm(session, stated, options.yes, "rollout")
     session.out(f"rollout {mark.id} begins")
     examples = {f"{hpa.namespace}/{hpa.name}": part for hpa, part in plan.parts.items()}
     return await drive.WaveDrive(session, mark, examples, options).run(1)

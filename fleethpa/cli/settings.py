@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from fleethpa.changes.foresight import Present, concerns, refusal_errors
+from fleethpa.changes.foresight import Present, concerns, needs_agreement, refusal_errors
 from fleethpa.changes.scopes import Scope, scope_options, writes_of
 from fleethpa.changes.settings import SETTINGS, Changes, parse_changes, remarks, settings_in, written_settings
 from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, change, write_options
@@ -342,8 +342,7 @@ async def _change(
     writes = [PlannedRecord(subject, body, cluster)]
     foresight = present.foresee(writes)
     found = concerns("settings", foresight, writes)
-    asks = bool(foresight.changed_modes()) or any(concern.harmful for concern in found)
-    return await change(session, "settings", writes, found, options, asks=asks)
+    return await change(session, "settings", writes, found, options, asks=needs_agreement(foresight, found))
 
 
 def _check_known(session: Session, state: FleetState, cluster: str, wanted: Changes, yes: bool) -> None:
