@@ -12,7 +12,6 @@ from schemas import limits
 from schemas.limits import Limit
 from schemas.observed import Pod
 from streams.state.rows import (
-    SPLIT_PARTS,
     AnswerRow,
     DirectoryEntry,
     DirectoryKey,
@@ -30,7 +29,7 @@ never becomes too large by being reported again.
 """
 _USUAL = 40
 _SECOND_SIDE = {limits.ROW_PODS.what, limits.ROW_SAMPLES.what, limits.ROW_SERIES_ARRIVALS.what}
-"""What is in the second part of a namespace of two."""
+"""What is in the second row of a namespace of two."""
 _STEP = 128
 _NAME_SHOWN = 253
 
@@ -101,13 +100,8 @@ def refused_again(known: RefusedRow | None, name: str, now_ms: int) -> RefusedRo
 
 
 def side_of(limit: Limit) -> int:
-    """The part in which things of a kind are while a namespace has two."""
+    """The row in which things of a kind are while a namespace has two."""
     return int(limit.what in _SECOND_SIDE)
-
-
-def part_of(side: int, row: int, parts: int) -> int:
-    """The part of a namespace of so many parts in which something is. `row`: its row in a namespace of many."""
-    return row if parts > SPLIT_PARTS else min(side, parts - 1)
 
 
 class Room:

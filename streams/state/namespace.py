@@ -20,7 +20,6 @@ from streams.state.held import (
     answers_size,
     encoded_size,
     hpa_size,
-    part_of,
     pod_size,
     sample_size,
     scale_size,
@@ -70,7 +69,7 @@ class Namespace:
         self.cluster = cluster
         self.name = name
         self.key = f"{cluster}/{name}"
-        self.parts = 1
+        self.parts = SPLIT_PARTS
         self.dirty: set[int] = set()
         """The parts that have changed since the last checkpoint."""
         self.is_stored = False
@@ -134,7 +133,7 @@ class Namespace:
 
     def part_of(self, limit: limits.Limit, row: int) -> int:
         """Give the part in which something is kept. `row`: its row while the namespace has many."""
-        return part_of(side_of(limit), row, self.parts)
+        return row if self.parts > SPLIT_PARTS else side_of(limit)
 
     def touch_of(self, limit: limits.Limit, row: int) -> None:
         """Mark the part in which something is kept as changed."""
@@ -143,11 +142,6 @@ class Namespace:
     def touch(self) -> None:
         """Mark part 0 as changed."""
         self.dirty.add(0)
-
-    @property
-    def view_part(self) -> int:
-        """Part in which `view` is kept."""
-        return 0 if self.parts == 1 else 1
 
     def count_ignored(self, why: str) -> None:
         """Count an entry that was not applied."""
@@ -262,7 +256,7 @@ class Namespace:
     def put_arrival(self, key: MetricKey, arrival: Arrival) -> None:
         """Note when an answer or sample came."""
         if key in self.arrivals and self.parts <= SPLIT_PARTS:
-            self.dirty.add(self.parts - 1 if is_series(key) else 0)
+            self.dirty.add(int(is_series(key)))
             self.arrivals[key] = arrival
             return
         limit, row = limit_of_arrival(key), row_of_question(key)

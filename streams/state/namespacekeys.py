@@ -44,8 +44,10 @@ FIRST_ROW = 0
 """Row of a namespace of many with what is not spread over the others: its HPAs, rivals and commands."""
 
 
+VIEW_ROW = 1
+"""Row of a namespace of two or of many with what is seen of it."""
 SPREAD_FROM = 2
-"""The first of the rows over which pods, answers, samples and scales are spread; the one before it holds the view."""
+"""The first of the rows of many over which pods, answers, samples and scales are spread."""
 
 
 def stored_part(part: int, parts: int) -> int:

@@ -17,6 +17,7 @@ from streams.hpa.evaluation import Pending
 from streams.hpa.observation import PodRow
 from streams.state.membership import canonical_selector, is_selector
 from streams.state.namespace import Namespace
+from streams.state.namespacekeys import VIEW_ROW
 from streams.state.rates import in_force, joined
 from streams.state.rows import SampleRow, SeenRow, ViewRow
 
@@ -83,7 +84,7 @@ def _within(sights: dict[str, _Sight]) -> dict[str, _Sight]:
 
 def look_at_view(namespace: Namespace, now_ms: int, period_ms: int, age_limit_ms: int) -> None:
     """Compare what is seen of a namespace now with what was seen before, and hold or release its scale-downs."""
-    namespace.dirty.add(namespace.view_part)
+    namespace.dirty.add(VIEW_ROW)
     view = namespace.view
     sights = _within({sight.key: sight for sight in _sights(namespace, now_ms, period_ms, age_limit_ms)})
     if view.since_ms and now_ms - view.since_ms >= LONGEST_HOLD_MS:

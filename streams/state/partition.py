@@ -265,8 +265,6 @@ class Partition:
 
     def _rows_of(self, namespace: Namespace) -> Iterator[tuple[bytes, bytes]]:
         offset, number = self.state.row.offset, self.state.row.number
-        if namespace.parts < SPLIT_PARTS:
-            namespace.split(SPLIT_PARTS)
         made = [(part, rowcodec.encode_row(offset, row)) for part, row in rows_of_namespace(namespace, namespace.dirty)]
         too_large = any(len(value) > MAX_ROW_BYTES for _, value in made)
         if namespace.parts == SPLIT_PARTS and too_large:

@@ -20,6 +20,7 @@ from streams.state.log import asked
 from streams.state.namespace import Namespace
 from streams.state.namespacekeys import (
     FIRST_ROW,
+    VIEW_ROW,
     limit_of_arrival,
     query_key,
     row_of_answer,
@@ -28,7 +29,7 @@ from streams.state.namespacekeys import (
     stored_part,
 )
 from streams.state.partitionrow import IndexRow, PartitionRow
-from streams.state.rows import SERIES_FIELDS, SPLIT_PARTS, HpaRow, NamespaceRow, PodEntry, SampleRow, ViewRow, is_series
+from streams.state.rows import SPLIT_PARTS, HpaRow, NamespaceRow, PodEntry, SampleRow, ViewRow, is_series
 
 
 def rows_of_namespace(namespace: Namespace, parts: Iterable[int]) -> list[tuple[int, NamespaceRow]]:
@@ -41,8 +42,8 @@ def rows_of_namespace(namespace: Namespace, parts: Iterable[int]) -> list[tuple[
         made[0].autoscalers = list(namespace.directory.items())
     for part, row in made.items():
         row.refused = namespace.held.refused.get(part, {})
-    if namespace.view_part in made and namespace.view != ViewRow():
-        made[namespace.view_part].view = namespace.view
+    if VIEW_ROW in made and namespace.view != ViewRow():
+        made[VIEW_ROW].view = namespace.view
     return list(made.items())
 
 
@@ -85,19 +86,14 @@ def _spread(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
 
 
 def _divide(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
-    """Put it into the two rows of a namespace, or into the only one: by its kind (`held.side_of`)."""
-    last = made.get(namespace.parts - 1)
-    if last is not None:
-        last.pods, last.samples = namespace.pods, list(namespace.series.items())
-        last.arrivals = [each for each in namespace.arrivals.items() if is_series(each[0])]
-    first = made.get(0)
-    if first is not None:
+    """Put it into the two rows of a namespace: by its kind (`held.side_of`)."""
+    if (first := made.get(0)) is not None:
         first.answers = [answer for kept in namespace.answers.values() for answer in kept]
         first.scales = list(namespace.scales.items())
-        arrivals = namespace.arrivals.items()
-        first.arrivals = list(arrivals)
-        if first is not last:
-            first.arrivals = [each for each in arrivals if len(each[0]) != SERIES_FIELDS]
+        first.arrivals = [each for each in namespace.arrivals.items() if not is_series(each[0])]
+    if (second := made.get(1)) is not None:
+        second.pods, second.samples = namespace.pods, list(namespace.series.items())
+        second.arrivals = [each for each in namespace.arrivals.items() if is_series(each[0])]
 
 
 def _spread_pods(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:

@@ -17,8 +17,8 @@ from streams.state.ledger import StateError
 
 NOTHING_APPLIED = -1
 SPLIT_PARTS = 2
-"""A namespace is two rows: the last one its pods and pushed samples, the first one all else, which changes with every
-answer. Older versions stored one row.
+"""A namespace is two rows: the second one its pods and pushed samples, the first one nearly all else, which changes
+with every answer.
 """
 PARTS = 64
 """Once a row would be too large, a namespace is this many rows, for ever."""
@@ -340,7 +340,7 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     cluster: str
     namespace: str
     part: int = 0
-    parts: int = 1
+    parts: int = SPLIT_PARTS
     pods: dict[str, PodEntry] = {}
     answers: list[AnswerRow] = []
     samples: list[tuple[SeriesKey, dict[str, SampleRow]]] = []
@@ -362,7 +362,7 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     arrivals: list[tuple[MetricKey, Arrival]] = []
     """When answers and samples came, by question or series; in every part."""
     view: ViewRow | None = None
-    """In part 0 or, of a namespace of several parts, in part 1."""
+    """In part 1."""
     refused: dict[str, RefusedRow] = {}
     """Limit -> what was not stored because of it."""
     born: int = NOTHING_APPLIED

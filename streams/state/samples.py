@@ -20,7 +20,7 @@ from streams.state.namespace import Namespace
 from streams.state.partialview import look_at_view
 from streams.state.partitionrow import AgentRow, PartitionRow
 from streams.state.rowindex import RowIndex
-from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, SeriesKey, is_series
+from streams.state.rows import NOTHING_APPLIED, SPLIT_PARTS, HpaRow, MetricKey, SeriesKey, is_series
 from streams.state.timing import note_arrival
 
 _NOBODY: tuple[HpaId, ...] = ()
@@ -178,7 +178,7 @@ class State:
         else:
             births.add(key)
             namespace = self.namespace(cluster, name)
-            namespace.touch()
+            namespace.split(SPLIT_PARTS)
             namespace.born = self.offset
             namespace.held.unsettled_lives += 1
             return True

@@ -27,7 +27,7 @@ from streams.state.forgetting import REPORT_KEPT_MS
 from streams.state.ledger import LogError, StateError, UnknownEngineError
 from streams.state.partition import Partition
 from streams.state.partitionrow import IndexRow, PartitionRow, ReportRow
-from streams.state.rowcodec import applied_offset, decode_row, rows_of_namespace
+from streams.state.rowcodec import applied_offset, decode_row
 from streams.state.rows import HpaRow, NamespaceRow
 from tests.kit.partition import CLUSTER, ENFORCING, KEY, NAMESPACE, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
@@ -648,16 +648,6 @@ def test_the_row_of_the_pods_is_written_only_if_a_pod_or_a_pushed_sample_changed
     assert b"0|n/eu/shop#64" not in dict(log.partition.checkpoint())
     log.add(PodSet(pod=make_pod("web-3")))
     assert b"0|n/eu/shop#64" in dict(log.partition.checkpoint())
-
-
-def test_a_namespace_that_was_stored_as_one_row_becomes_two_at_the_next_checkpoint() -> None:
-    log = ready_log()
-    namespace = log.partition.state.namespaces[KEY]
-    (_, row), *_ = rows_of_namespace(namespace, [0])
-    assert (row.part, row.parts, sorted(row.pods)) == (0, 1, ["web-0", "web-1"])
-    written = log.partition.checkpoint()
-    assert [key for key, _ in written if b"|n/" in key] == [b"0|n/eu/shop#0", b"0|n/eu/shop#64"]
-    assert sorted(Partition.restore(0, dict(written)).state.namespaces[KEY].pods) == pod_names(log)
 
 
 @pytest.mark.parametrize("which", [b"0|h/eu/shop/web", b"0|n/eu/shop#0", b"0|n/eu/shop#64", b"0|i/1.0"])
