@@ -149,7 +149,6 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
         if state.now_ms >= row.next_due_ms:
             _leave(state, hpa)
         else:
-            state.unpark(hpa)
             state.schedule.plan(hpa)
         return []
     if row.fleet is not None:
@@ -170,9 +169,9 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
 
 
 def _leave(state: State, hpa: Hpa) -> None:
-    """End the evaluations of an HPA that is deleted, or off for now; nothing bounds others for it any more."""
-    if not hpa.row.deleted:
-        state.park(hpa)
+    """End the evaluations of an HPA that is deleted, or off until its spec, a command or the settings change; nothing
+    bounds others for it any more.
+    """
     if hpa.row.budget:
         leave_budget(state, hpa)
     state.messages += capacity.leave(state, hpa)

@@ -282,7 +282,6 @@ def _change_hpa(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
     if changed:
         state.refresh(hpa)
         state.schedule.plan(hpa)
-        state.unpark(hpa)
 
 
 def _register_nothing(fold: Folding, hpa: Hpa) -> None:
@@ -324,7 +323,6 @@ def _delete_hpa(fold: Folding, name: str, origin: Origin, uid: str = "") -> None
         else:
             hpa.row.deleted = hpa.dirty = True
             _register_nothing(fold, hpa)
-            fold.state.unpark(hpa)
             fold.state.schedule.plan(hpa)
     namespace.leave_hpa(key)
     if origin == "central" and namespace.shown(name) is None and name in namespace.commands:
@@ -411,7 +409,10 @@ def _set_command(fold: Folding, name: str, mode: Mode | None, pauses: dict[str, 
         old_pauses = {kind: each for kind, each in old_pauses.items() if kind != OVERRIDE}
     kept = (mode, old_pauses) if pauses is None else (old_mode, pauses)
     namespace.put_command(name, kept)
-    fold.state.wake_parked(namespace.key)
+    # One that was off may be evaluated now. A visit of the others changes nothing.
+    names = (name,) if name else (key.name for key in namespace.directory)
+    concerned = {HpaId(namespace.cluster, namespace.name, each) for each in names}
+    fold.state.ready_or_due |= concerned & fold.state.hpas.keys()
 
 
 def paused_by(pauses: dict[str, Pause], body: Command, now_ms: int) -> dict[str, Pause]:

@@ -86,7 +86,6 @@ def forget(fold: Folding) -> None:
         _forget_commands(state, namespace)
         if _is_idle(state, namespace):
             _remove(state, namespace, hpas.get(key, ()))
-    state.forget_parked()
 
 
 def _is_past(state: State, hpa: Hpa) -> bool:

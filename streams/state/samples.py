@@ -72,8 +72,6 @@ class State:
         """The CapacityGroups of the row, compiled; None: they are to be compiled anew."""
         self.capacity_due_ms = 0
         """When the first CapacityGroup of this partition is to be divided."""
-        self._parked: dict[str, set[HpaId]] = {}
-        """By namespace, the HPAs that were due and not evaluated since their mode is off."""
         self._settings: dict[str, Effective] = {}
         self._position: InputPosition | None = None
         self.usage: dict[str, Usage] = {}
@@ -290,7 +288,7 @@ class State:
         return known
 
     def settings_changed(self, cluster: str = EVERY_CLUSTER) -> None:
-        """Drop values derived from the settings of a cluster, look at its HPAs, and plan its parked ones again."""
+        """Drop values derived from the settings of a cluster, and look at its HPAs."""
         if cluster == EVERY_CLUSTER:
             self._settings.clear()
             concerned = list(self.hpas.values())
@@ -300,27 +298,6 @@ class State:
         for hpa in concerned:
             self.refresh(hpa)
             self.ready_or_due.add(hpa.id)
-        for key in list(self._parked):
-            if cluster in (EVERY_CLUSTER, key.partition("/")[0]):
-                self.wake_parked(key)
-
-    def park(self, hpa: Hpa) -> None:
-        """Plan no visit of an HPA that is due, until its spec, its mode or the settings change."""
-        self._parked.setdefault(f"{hpa.id.cluster}/{hpa.id.namespace}", set()).add(hpa.id)
-
-    def unpark(self, hpa: Hpa) -> None:
-        """Note that the visits of an HPA are planned again."""
-        if self._parked:
-            self._parked.get(f"{hpa.id.cluster}/{hpa.id.namespace}", set()).discard(hpa.id)
-
-    def wake_parked(self, namespace: str) -> None:
-        """Plan the HPAs of a namespace (`cluster/name`) again that were not evaluated because their mode was off."""
-        for name in sorted(self._parked.pop(namespace, ())):
-            self.schedule.plan(self.hpas[name])
-
-    def forget_parked(self) -> None:
-        """Forget the namespaces in which no HPA is parked any more."""
-        self._parked = {key: left for key, names in self._parked.items() if (left := names & self.hpas.keys())}
 
     def refresh(self, hpa: Hpa) -> None:
         """Compute again which answers an HPA waits for: its spec, its scale's selector or the settings changed."""
