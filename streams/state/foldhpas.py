@@ -225,7 +225,7 @@ def _take_hpa(fold: Folding, body: AutoscalerSet, mark: str) -> None:
         return
     kept = replaced if body.origin == "central" else ""
     entry = DirectoryEntry(_target(body), body.origin, mark, uid, kept, len(orjson.dumps(body.hpa)))
-    if not namespace.takes_hpa(key, entry):
+    if not namespace.takes_hpa(key, entry, fold.state.most_hpas(namespace.cluster)):
         return
     hpa = fold.state.hpa(HpaId(namespace.cluster, namespace.name, name))
     if namespace.is_hidden(key):

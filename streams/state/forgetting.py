@@ -86,6 +86,7 @@ def forget(fold: Folding) -> None:
         _forget_commands(state, namespace)
         if _is_idle(state, namespace):
             _remove(state, namespace, hpas.get(key, ()))
+    state.usage = {each.cluster: each.held.cluster for each in state.namespaces.values()}
 
 
 def _is_past(state: State, hpa: Hpa) -> bool:

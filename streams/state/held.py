@@ -104,41 +104,40 @@ def side_of(limit: Limit) -> int:
     return int(limit.what in _SECOND_SIDE)
 
 
-class Room:
-    """What a cluster may still store in this partition, as of the end of the record before."""
+class Usage:
+    """What a cluster stores in this partition, all of its namespaces together."""
 
-    def __init__(self, size: int, hpas: int) -> None:
-        self.bytes, self.hpas = size, hpas
+    def __init__(self) -> None:
+        self.bytes = self.hpas = self.namespaces = 0
 
 
 class Held:
-    """The sums of one namespace."""
+    """The sums of one namespace, which are added up in those of its cluster."""
 
     def __init__(self) -> None:
+        self.cluster = Usage()
         self.sums: dict[tuple[str, int], int] = {}
         """(kind, row) -> bytes; rows as if the namespace had many."""
         self.bytes = self.hpas = 0
         self.refused: dict[int, dict[str, RefusedRow]] = {}
         """By stored part, limit -> what was not stored."""
-        self.unsettled_bytes = self.unsettled_hpas = self.unsettled_lives = 0
-        """What this record added and the sums of the cluster do not contain yet."""
 
-    def load(self, limit: Limit, row: int, size: int, own: int = 0) -> None:
-        """Count something that was stored."""
-        self.sums[limit.what, row] = self.sums.get((limit.what, row), 0) + size
-        self.bytes += size + own
+    @property
+    def is_full(self) -> bool:
+        """Whether the cluster may store no more in this partition."""
+        return self.cluster.bytes >= limits.CLUSTER_BYTES.most
 
-    def has_room(self, limit: Limit, row: int, more: int, room: Room) -> bool:
+    def has_room(self, limit: Limit, row: int, more: int) -> bool:
         """Whether so many bytes may be added; what does not grow always may be replaced."""
-        return more <= 0 or (room.bytes > 0 and self.sums.get((limit.what, row), 0) + more <= limit.most)
+        return more <= 0 or (not self.is_full and self.sums.get((limit.what, row), 0) + more <= limit.most)
 
     def add(self, limit: Limit, row: int, more: int, own: int = 0, hpas: int = 0) -> None:
         """Count what is added (negative: removed)."""
         self.sums[limit.what, row] = self.sums.get((limit.what, row), 0) + more
         self.bytes += more + own
         self.hpas += hpas
-        self.unsettled_bytes += more + own
-        self.unsettled_hpas += hpas
+        self.cluster.bytes += more + own
+        self.cluster.hpas += hpas
 
     def refuse(self, limit: Limit, part: int, name: str, now_ms: int) -> None:
         """Note what is not stored."""

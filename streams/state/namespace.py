@@ -15,7 +15,6 @@ from schemas.observed import Mode, Pod, PodList
 from schemas.packed import shared
 from streams.state.held import (
     Held,
-    Room,
     answer_growth,
     answers_size,
     encoded_size,
@@ -60,7 +59,6 @@ from streams.state.rows import (
 
 EXPIRY_SLOTS = 60
 """What is too old in a namespace is dropped once a minute of log time, in one of so many seconds."""
-_NO_LIMIT = Room(limits.CLUSTER_BYTES.most, limits.CLUSTER_HPAS.most)
 _EMPTY_MAP: Mapping[str, SampleRow] = {}
 
 
@@ -79,8 +77,6 @@ class Namespace:
         """Log offset of the record that first named it."""
         self.expiry_slot = crc32(self.key.encode()) % EXPIRY_SLOTS
         self.held = Held()
-        self.room = _NO_LIMIT
-        """What the cluster may still store."""
         self.pods: dict[str, PodEntry] = {}
         self.membership = Membership()
         self.answers: dict[QueryKey, tuple[AnswerRow, ...]] = {}
@@ -151,10 +147,10 @@ class Namespace:
     def takes(self, limit: limits.Limit, row: int, name: str, more: int) -> bool:
         """Count what is to be stored; False: it is over a limit, which is noted."""
         self.touch_of(limit, row)
-        if self.held.has_room(limit, row, more, self.room):
+        if self.held.has_room(limit, row, more):
             self.held.add(limit, row, more)
             return True
-        over = limit if self.room.bytes > 0 else limits.CLUSTER_BYTES
+        over = limits.CLUSTER_BYTES if self.held.is_full else limit
         self.held.refuse(over, self.part_of(limit, row), name, self.now_ms)
         return False
 
@@ -277,17 +273,20 @@ class Namespace:
         """Tell whether an HPA of the cluster is hidden by a central one of its name."""
         return key.origin == "cluster" and DirectoryKey(key.name, "central") in self.directory
 
-    def takes_hpa(self, key: DirectoryKey, entry: DirectoryEntry) -> bool:
-        """Whether an HPA is within the limits. One that is not is noted; what is known of it already stays."""
+    def takes_hpa(self, key: DirectoryKey, entry: DirectoryEntry, most_hpas: int) -> bool:
+        """Whether an HPA is within the limits. One that is not is noted; what is known of it already stays.
+
+        `most_hpas`: of the cluster.
+        """
         self.touch()
         old = self.directory.get(key)
         more = hpa_size(key, entry) - (0 if old is None else hpa_size(key, old))
         grows = more > 0 or entry.own > (0 if old is None else old.own)
-        if old is None and self.held.unsettled_hpas >= self.room.hpas:
+        if old is None and self.held.cluster.hpas >= most_hpas:
             over = limits.CLUSTER_HPAS
-        elif grows and self.room.bytes <= 0:
+        elif grows and self.held.is_full:
             over = limits.CLUSTER_BYTES
-        elif not self.held.has_room(limits.ROW_HPAS, FIRST_ROW, more, self.room):
+        elif not self.held.has_room(limits.ROW_HPAS, FIRST_ROW, more):
             over = limits.ROW_HPAS
         else:
             return True

@@ -161,7 +161,6 @@ class Partition:
             if state.sampled:
                 plan_sampled(state)
         decisions = self._evaluate(standing, only)
-        state.settle()
         state.row.offset = offset
         self._since_checkpoint += 1
         return decisions

@@ -152,14 +152,14 @@ def _count(namespace: Namespace) -> None:
     held = namespace.held
     for query, kept in namespace.answers.items():
         for answer in kept:
-            held.load(limits.ROW_ANSWERS, row_of_answer(query, answer.part), answers_size((answer,)))
+            held.add(limits.ROW_ANSWERS, row_of_answer(query, answer.part), answers_size((answer,)))
     for name, entry in namespace.pods.items():
-        held.load(limits.ROW_PODS, spread_over(name), pod_size(entry.pod))
+        held.add(limits.ROW_PODS, spread_over(name), pod_size(entry.pod))
     for key, samples in namespace.series.items():
         for name, sample in samples.items():
-            held.load(limits.ROW_SAMPLES, spread_over(name), sample_size(key, name, sample))
+            held.add(limits.ROW_SAMPLES, spread_over(name), sample_size(key, name, sample))
     for question in namespace.arrivals:
-        held.load(limit_of_arrival(question), row_of_question(question), encoded_size(question))
+        held.add(limit_of_arrival(question), row_of_question(question), encoded_size(question))
     _count_targets(namespace)
 
 
@@ -167,14 +167,13 @@ def _count_targets(namespace: Namespace) -> None:
     """Count HPAs, scales, rivals and commands."""
     held = namespace.held
     for hpa, known in namespace.directory.items():
-        held.load(limits.ROW_HPAS, FIRST_ROW, hpa_size(hpa, known), known.own)
-    held.hpas = len(namespace.directory)
+        held.add(limits.ROW_HPAS, FIRST_ROW, hpa_size(hpa, known), known.own, hpas=1)
     for target, scale in namespace.scales.items():
-        held.load(limits.ROW_SCALES, row_of_question(target), scale_size(target, scale))
+        held.add(limits.ROW_SCALES, row_of_question(target), scale_size(target, scale))
     for rival in (*namespace.rivals, *namespace.rivals_coming):
-        held.load(limits.ROW_RIVALS, FIRST_ROW, encoded_size(rival))
+        held.add(limits.ROW_RIVALS, FIRST_ROW, encoded_size(rival))
     for name, command in namespace.commands.items():
-        held.load(limits.ROW_COMMANDS, FIRST_ROW, encoded_size((name, command)))
+        held.add(limits.ROW_COMMANDS, FIRST_ROW, encoded_size((name, command)))
 
 
 APPLIED_BYTES = 8

@@ -12,7 +12,7 @@ from streams.state.budget import BudgetBook
 from streams.state.clustersettings import Effective, effective
 from streams.state.fleet import Message
 from streams.state.gather import plan
-from streams.state.held import Room, encoded_size, refused_again
+from streams.state.held import Usage, encoded_size, refused_again
 from streams.state.hpastate import Hpa, Schedule
 from streams.state.inputs import Probe
 from streams.state.memo import FastPath
@@ -30,13 +30,6 @@ _LONG = 4_096
 """A part with more characters is a message of its own: none becomes too large, and one that ingest refuses takes no
 other part with it.
 """
-
-
-class Usage:
-    """What a cluster stores in a partition as of the end of a record."""
-
-    def __init__(self) -> None:
-        self.bytes = self.hpas = self.namespaces = 0
 
 
 class State:
@@ -75,12 +68,11 @@ class State:
         self._settings: dict[str, Effective] = {}
         self._position: InputPosition | None = None
         self.usage: dict[str, Usage] = {}
-        """By cluster."""
+        """By cluster: those of which a namespace has been named."""
+        self._clusters = 0
+        """How many of these have a namespace that was taken."""
         self._row_bytes: dict[str, int] = {}
         """Limit -> bytes in the partition's row."""
-        self._begun: list[Namespace] = []
-        self._births: dict[str, set[str]] = {}
-        """Cluster -> namespaces that this record names first."""
 
     def report(self, cluster: str, namespace: str, item: FleetReportItem) -> None:
         """Report to a FleetHPA, in one message with the other HPAs of the namespace that do so at this record."""
@@ -124,9 +116,9 @@ class State:
         known = self.namespaces.get(key)
         if known is None:
             known = self.namespaces[key] = Namespace(cluster, name)
-            self._begin(known)
-        elif known.offset != self.offset:
-            self._begin(known)
+            known.held.cluster = self.usage.setdefault(cluster, known.held.cluster)
+        if known.offset != self.offset:
+            known.begin(self.offset, self.now_ms)
         return known
 
     def namespace_of(self, hpa: Hpa) -> Namespace:
@@ -136,20 +128,7 @@ class State:
             return self.namespace(hpa.id.cluster, hpa.id.namespace)
         return known
 
-    def _begin(self, namespace: Namespace) -> None:
-        namespace.begin(self.offset, self.now_ms)
-        namespace.room = self._room(namespace.cluster)
-        self._begun.append(namespace)
-
     # --- limits of a cluster ------------------------------------------------------------------------------------------
-
-    def _room(self, cluster: str) -> Room:
-        used = self.usage.get(cluster)
-        agent = self._agent(cluster)
-        most = limits.CLUSTER_HPAS.most if agent is None else agent.max_hpas
-        if used is None:
-            return Room(limits.CLUSTER_BYTES.most, most)
-        return Room(limits.CLUSTER_BYTES.most - used.bytes, most - used.hpas)
 
     def _agent(self, cluster: str) -> AgentRow | None:
         """The agent of a cluster, which was registered with limits of its own; None: it has none now."""
@@ -161,34 +140,40 @@ class State:
 
         Pushed samples make no namespace known: anybody can send one for any name. What is refused is noted.
         """
-        key = f"{cluster}/{name}"
-        known = self.namespaces.get(key)
-        births = self._births.setdefault(cluster, set())
+        known = self.namespaces.get(f"{cluster}/{name}")
         if known is not None and known.born != NOTHING_APPLIED:
             return True
-        used = self.usage.get(cluster)
         if is_sample:
             self.refuse(cluster, limits.UNKNOWN_NAMESPACES, name)
-        elif used is None and len(self.usage) + len(self._births) > limits.CLUSTERS.most:
+        elif not self._namespaces(cluster) and self._clusters >= limits.CLUSTERS.most:
             self.refuse(EVERY_CLUSTER, limits.CLUSTERS, cluster)
-        elif (0 if used is None else used.namespaces) + len(births) >= self._most_namespaces(cluster):
+        elif self._namespaces(cluster) >= self._most_namespaces(cluster):
             self.refuse(cluster, limits.CLUSTER_NAMESPACES, name)
         else:
-            births.add(key)
             namespace = self.namespace(cluster, name)
             namespace.split(SPLIT_PARTS)
             namespace.born = self.offset
-            namespace.held.unsettled_lives += 1
+            self._count_namespaces(namespace, 1)
             return True
         return False
+
+    def _namespaces(self, cluster: str) -> int:
+        """How many namespaces of a cluster were taken."""
+        used = self.usage.get(cluster)
+        return 0 if used is None else used.namespaces
 
     def _most_namespaces(self, cluster: str) -> int:
         agent = self._agent(cluster)
         return limits.CLUSTER_NAMESPACES.most if agent is None else agent.max_namespaces
 
+    def most_hpas(self, cluster: str) -> int:
+        """How many HPAs a cluster may have in this partition."""
+        agent = self._agent(cluster)
+        return limits.CLUSTER_HPAS.most if agent is None else agent.max_hpas
+
     def refuse(self, cluster: str, limit: limits.Limit, name: str) -> None:
         """Note in the partition's row what a cluster has too much of; of unknown clusters together."""
-        whose = cluster if cluster in self.usage else EVERY_CLUSTER
+        whose = cluster if self._namespaces(cluster) else EVERY_CLUSTER
         refused = self.row.refused.setdefault(whose, {})
         refused[limit.what] = refused_again(refused.get(limit.what), name, self.now_ms)
 
@@ -233,38 +218,21 @@ class State:
         return sum([encoded_size(row) for row in rows.values()]) if known is None else known
 
     def count_loaded(self, namespace: Namespace) -> None:
-        """Add a restored namespace to the sums of its cluster."""
-        held = namespace.held
-        self._add_usage(namespace.cluster, held.bytes, held.hpas, int(namespace.born != NOTHING_APPLIED))
+        """Count a restored namespace in its cluster."""
+        self._count_namespaces(namespace, int(namespace.born != NOTHING_APPLIED))
 
     def drop_namespace(self, namespace: Namespace) -> None:
         """Remove a namespace, and what it holds from the sums of its cluster."""
         held = namespace.held
-        size, hpas, lives = held.bytes - held.unsettled_bytes, held.hpas - held.unsettled_hpas, 1 - held.unsettled_lives
-        self._add_usage(namespace.cluster, -size, -hpas, -lives)
-        held.unsettled_bytes = held.unsettled_hpas = held.unsettled_lives = 0
+        held.cluster.bytes -= held.bytes
+        held.cluster.hpas -= held.hpas
+        self._count_namespaces(namespace, -1)
         del self.namespaces[namespace.key]
 
-    def _add_usage(self, cluster: str, size: int, hpas: int, namespaces: int) -> None:
-        if not (size or hpas or namespaces):
-            return
-        used = self.usage.get(cluster)
-        if used is None:
-            used = self.usage[cluster] = Usage()
-        used.bytes += size
-        used.hpas += hpas
-        used.namespaces += namespaces
-        if not (used.bytes or used.hpas or used.namespaces):
-            del self.usage[cluster]
-
-    def settle(self) -> None:
-        """Bring the sums of the clusters to the end of this record."""
-        for namespace in self._begun:
-            held = namespace.held
-            self._add_usage(namespace.cluster, held.unsettled_bytes, held.unsettled_hpas, held.unsettled_lives)
-            held.unsettled_bytes = held.unsettled_hpas = held.unsettled_lives = 0
-        self._begun.clear()
-        self._births.clear()
+    def _count_namespaces(self, namespace: Namespace, more: int) -> None:
+        cluster = namespace.held.cluster
+        self._clusters += bool(cluster.namespaces + more) - bool(cluster.namespaces)
+        cluster.namespaces += more
 
     def sees(self, namespace: Namespace) -> None:
         """Note that this record changes what is seen of a namespace."""
