@@ -63,7 +63,7 @@ class RowStore(memory.Store):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._checkpoints = WholeCheckpoints(self.data)
+        self.checkpoints = WholeCheckpoints(self.data)
 
     def apply_changelog_batch(self, batch: Iterable[Any], to_key: Any, to_value: Any) -> None:
         """Do nothing: the consumer has merged the rows when it fetched them."""
@@ -71,7 +71,7 @@ class RowStore(memory.Store):  # type: ignore[misc]
     def merge(self, key: bytes, value: bytes | None) -> None:
         """Merge a recovered row or its deletion; another record ends the process, since the state would be wrong."""
         try:
-            self._checkpoints.take(key, value)
+            self.checkpoints.take(key, value)
         except StateError as error:
             die(Exit.NEEDS_OPERATOR, f"{error}. {RECOVER_HINT}")
         except (TypeError, ValueError) as error:
@@ -79,7 +79,7 @@ class RowStore(memory.Store):  # type: ignore[misc]
 
     async def on_recovery_completed(self, active_tps: set[TP], standby_tps: set[TP]) -> None:
         """Drop rows of partitions that are no longer owned; not on revoke: kept partitions are not read again."""
-        self._checkpoints.forget()
+        self.checkpoints.end()
         own = {tp.partition for tp in active_tps}
         for key in [key for key in self.data if row_partition(key) not in own]:
             del self.data[key]
@@ -232,7 +232,7 @@ class Decider:
         self.table = table
         self.metrics = Metrics()
         self.fence = Fence(config.fence_s)
-        self.assignment = Assignment(config, partitions, self.fence, rows=lambda: table.data.data)
+        self.assignment = Assignment(config, partitions, self.fence, checkpoints=lambda: table.data.checkpoints)
         self.metrics.registry.register(HpaCollector(lambda: list(self.assignment.owned.values())))
         self.takes = Takes(
             config,

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from runtime.kafkaclients import OffsetBounds
@@ -15,7 +15,7 @@ from streams.decider.owned import OwnedPartition
 from streams.decider.tail import Exit, Fence, LastRecord, LostDecisionsError, StandingError, TailHead, TailReader, die
 from streams.state.ledger import StateError
 from streams.state.partition import Partition
-from streams.state.rowcodec import row_partition, rows_by_partition
+from streams.state.rowcodec import WholeCheckpoints, row_partition, rows_by_partition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +56,12 @@ class Assignment:
     `lock` is held for the length of a take and of a hand-over, so a hand-over waits for the take that is under way.
 
     Args:
-        rows: gives the rows that Faust's table holds. Those of an owned partition are taken out of it, since its state
-            says the same, and put back when it is given up: Faust does not read a partition again that stays here.
+        checkpoints: gives the rows that Faust's table holds. Those of an owned partition are taken out of it, since its
+            state is the same, and put back when it is given up: Faust does not read a partition again that stays here.
     """
 
     def __init__(
-        self, config: DeciderConfig, partitions: int, fence: Fence, rows: Callable[[], MutableMapping[bytes, bytes]]
+        self, config: DeciderConfig, partitions: int, fence: Fence, checkpoints: Callable[[], WholeCheckpoints]
     ) -> None:
         self.epoch = 0
         self.lock = asyncio.Lock()
@@ -69,7 +69,7 @@ class Assignment:
         self._config = config
         self._partitions = partitions
         self._fence = fence
-        self._rows = rows
+        self._checkpoints = checkpoints
         self._loaded: tuple[int, dict[int, OwnedPartition]] = (0, {})
         self._reader: TailReader | None = None
         self._caught_up = True
@@ -87,10 +87,12 @@ class Assignment:
         self._fence.start()
         await self._close_reader()
         wanted = sorted(numbers)
-        rows = rows_by_partition(self._rows(), wanted)
+        rows, torn = rows_by_partition(self._checkpoints().rows, wanted), self._checkpoints().torn
         self._reader = reader = TailReader(self._config.kafka)
         with without_cycle_search():  # seconds with thousands of HPAs; the loop turns
-            partitions = [await asyncio.to_thread(restored, number, rows[number]) for number in wanted]
+            partitions = [
+                await asyncio.to_thread(restored, number, rows[number], torn.get(number, ())) for number in wanted
+            ]
         await reader.start(partitions)
         owned = {each.number: await self._owned(reader, each, empty=not rows[each.number]) for each in partitions}
         if epoch != self.epoch:
@@ -122,12 +124,14 @@ class Assignment:
             self._disown()
 
     def _take_rows_out(self) -> None:
-        rows = self._rows()
-        for key in [key for key in rows if row_partition(key) in self.owned]:
-            del rows[key]
+        checkpoints = self._checkpoints()
+        for key in [key for key in checkpoints.rows if row_partition(key) in self.owned]:
+            del checkpoints.rows[key]
+        for number in self.owned:
+            checkpoints.torn.pop(number, None)
 
     async def _put_rows_back(self) -> None:
-        rows = self._rows()
+        rows = self._checkpoints().rows
         for owned in list(self.owned.values()):
             if owned.partition.applied_offset >= 0:
                 rows.update(owned.partition.rows())
@@ -216,12 +220,12 @@ def check_same_log(partition: Partition, found: LastRecord | None) -> None:
     )
 
 
-def restored(number: int, rows: Mapping[bytes, bytes]) -> Partition:
+def restored(number: int, rows: Mapping[bytes, bytes], torn: Collection[bytes]) -> Partition:
     """The state machine that these rows describe; ends the process if they are incomplete."""
     if not rows:
         return Partition.empty(number)
     try:
-        return Partition.restore(number, rows)
+        return Partition.restore(number, rows, torn)
     except StateError as error:
         die(Exit.NEEDS_OPERATOR, f"log partition {number}: the state rows are not whole: {error}. {RECOVER_HINT}")
 

@@ -4,7 +4,7 @@ PURE: the decisions are a function of the records (offset, timestamp, value), an
 grouped or which checkpoint was restored.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 
 from schemas.decisions import ENGINE
@@ -57,8 +57,10 @@ def log_hash(before: bytes, timestamp_ms: int, value: bytes) -> bytes:
 class Partition:
     """The state of one log partition and the decisions that follow from it."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, again: Sequence[tuple[bytes, bytes]] = ()) -> None:
         self.state = state
+        self._again = again
+        """Rows that the next checkpoint writes again, before its own."""
         self._since_checkpoint = 0
         self._last_value = b""
         """The newest record since the last checkpoint; empty: none came."""
@@ -69,19 +71,23 @@ class Partition:
         return cls(State(PartitionRow(number=number)))
 
     @classmethod
-    def restore(cls, number: int, stored: Mapping[bytes, bytes]) -> "Partition":
+    def restore(cls, number: int, stored: Mapping[bytes, bytes], torn: Collection[bytes] = ()) -> "Partition":
         """Read a partition back from the rows of its newest checkpoint (`rowcodec.WholeCheckpoints`).
 
         Args:
             number: partition of the log.
             stored: rows by key; deleted ones and those of other partitions are ignored.
+            torn: keys of which a later checkpoint, that has not ended, left copies. Compaction would leave only those,
+                if no later checkpoint ended either, so the next one begins with the rows that count.
 
         Raises:
             StateError: a row is missing, unreadable, or older than the index says.
             UnknownEngineError: the rows were made under an engine that this version lacks.
         """
         own = {key: value for key, value in stored.items() if value and key.startswith(b"%d|" % number)}
-        return cls(_load(number, own))
+        last = rowcodec.partition_key(number)
+        again = [(key, own[key]) for key in (*sorted({*torn} - {last}), last) if key in own] if torn else []
+        return cls(_load(number, own), again)
 
     @property
     def number(self) -> int:
@@ -230,7 +236,7 @@ class Partition:
         """Give the changed rows in the order in which they must be written, and count them as written.
 
         HPA rows, namespace rows, index, partition row: with it the checkpoint counts. Then the deletion (`DELETED`) of
-        the rows that it does not name.
+        the rows that it does not name. The first one after `restore` begins with those that are written again.
         """
         row, index = self.state.row, self.state.index
         if self._last_value:
@@ -245,7 +251,8 @@ class Partition:
         row.checkpoint_ms, row.rows_written = row.clock_ms, len(written)
         self._since_checkpoint = 0
         written.append((rowcodec.partition_key(row.number), rowcodec.encode_row(row.offset, row)))
-        return [*written, *((key.encode(), DELETED) for key in index.take_leftovers())]
+        again, self._again = self._again, ()
+        return [*again, *written, *((key.encode(), DELETED) for key in index.take_leftovers())]
 
     def _hpa_rows(self) -> Iterator[tuple[bytes, bytes]]:
         row = self.state.row

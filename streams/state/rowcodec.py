@@ -5,7 +5,7 @@ and the MessagePack of its struct, a large one compressed with zstd. A namespace
 counts from its last row on, which is the partition's own (`WholeCheckpoints`).
 """
 
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from typing import Any
 
 import cramjam
@@ -233,19 +233,21 @@ class WholeCheckpoints:
     All rows of a checkpoint have its offset. What a crash has left of another one is passed over, and taken only where
     compaction has left no other copy: the checkpoint that has reached it would have written anew what has changed. The
     rows before it are there: compaction leaves each for an hour at least (`schemas.topics`), and longer while nobody
-    writes, since it does not touch the newest segment. The next owner of the partition writes a whole checkpoint within
-    seconds.
+    writes, since it does not touch the newest segment. The next owner of the partition writes them again before
+    anything else (`Partition.restore`).
     """
 
     def __init__(self, rows: MutableMapping[bytes, bytes]) -> None:
-        self._rows = rows
+        self.rows = rows
+        self.torn: dict[int, Collection[bytes]] = {}
+        """Log partition -> keys of which a checkpoint that has not ended left copies, as of the last `end`."""
         self._waiting: dict[int, list[tuple[bytes, bytes]]] = {}
         """Log partition -> rows of which the checkpoint has not ended."""
 
     def take(self, key: bytes, value: bytes | None) -> None:
         """Take the next row, or (no value) its deletion, which follows a checkpoint that does not name it."""
         if not value:
-            self._rows.pop(key, None)
+            self.rows.pop(key, None)
             return
         number = row_partition(key)
         self._waiting.setdefault(number, []).append((key, value))
@@ -256,10 +258,10 @@ class WholeCheckpoints:
         """Take the rows of a checkpoint that has ended; give those that wait for a later one."""
         ends = applied_offset(last)
         reached = [(key, value) for key, value in waiting if applied_offset(value) <= ends]
-        if wins(last, self._rows.get(own)):  # otherwise a paused worker wrote it
-            self._rows.update(self._named({key: value for key, value in reached if applied_offset(value) == ends}, own))
+        if wins(last, self.rows.get(own)):  # otherwise a paused worker wrote it
+            self.rows.update(self._named({key: value for key, value in reached if applied_offset(value) == ends}, own))
         for key, value in reversed(reached):
-            self._rows.setdefault(key, value)
+            self.rows.setdefault(key, value)
         return [(key, value) for key, value in waiting if applied_offset(value) > ends]
 
     def _named(self, its: dict[bytes, bytes], own: bytes) -> dict[bytes, bytes]:
@@ -269,14 +271,15 @@ class WholeCheckpoints:
             return its
         named = {index_key(row.number, len(row.index), at): written for at, written in enumerate(row.index)}
         for key in list(named):
-            value = its.get(key) if named[key] == ends else self._rows.get(key)
+            value = its.get(key) if named[key] == ends else self.rows.get(key)
             piece = decode_row(key, value) if value else None
             if isinstance(piece, IndexRow):
                 named |= {name.encode(): written for name, written in piece.written.items()}
         return {key: value for key, value in its.items() if key == own or named.get(key) == ends}
 
-    def forget(self) -> None:
-        """Forget what no checkpoint has ended: everything has been read."""
+    def end(self) -> None:
+        """Forget what no checkpoint has ended but for its keys: everything has been read."""
+        self.torn |= {number: {key for key, _ in waiting} for number, waiting in self._waiting.items() if waiting}
         self._waiting.clear()
 
 

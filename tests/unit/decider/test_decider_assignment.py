@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -16,6 +16,7 @@ from streams.decider.assignment import DeciderConfig
 from streams.decider.owned import OwnedPartition
 from streams.decider.tail import Exit, Fence, LastRecord, RecordedTail, TailHead, TailReader
 from streams.state.partition import Partition
+from streams.state.rowcodec import APPLIED_BYTES, WholeCheckpoints, applied_prefix
 from tests.kit.generated_log import Fleet, partition_log
 
 CONFIG = DeciderConfig(kafka=KafkaSettings(bootstrap_servers="127.0.0.1:9"))
@@ -49,7 +50,7 @@ class SlowReader(TailReader):
 async def test_a_take_while_partitions_are_loaded_leaves_their_reader_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = SlowReader()
     monkeypatch.setattr(assignment, "TailReader", lambda *_: reader)
-    owner = assignment.Assignment(CONFIG, 1, Fence(60.0), rows=dict)
+    owner = assignment.Assignment(CONFIG, 1, Fence(60.0), checkpoints=lambda: WholeCheckpoints({}))
     loading = asyncio.create_task(owner.load([0]))
     await asyncio.sleep(0)
     await owner.after_take()
@@ -91,7 +92,7 @@ async def test_rows_of_owned_partitions_are_not_held_twice(monkeypatch: pytest.M
     monkeypatch.setattr(assignment, "TailReader", lambda *_: PromptReader())
     before, other = stored_rows(number=1), stored_rows(number=2)
     table = {**before, **other}
-    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), rows=lambda: table)
+    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), checkpoints=lambda: WholeCheckpoints(table))
     assert await owner.load([1]) == {1: LOG_RECORDS}
     assert table == {**before, **other}  # as long as another assignment may come before this one is taken over
     owner.take_over()
@@ -102,16 +103,36 @@ async def test_rows_of_owned_partitions_are_not_held_twice(monkeypatch: pytest.M
     assert await owner.load([1]) == {1: LOG_RECORDS}
 
 
+async def test_the_first_checkpoint_begins_with_the_rows_of_which_a_torn_one_left_copies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(assignment, "TailReader", lambda *_: PromptReader())
+    before, checkpoints = stored_rows(number=1), WholeCheckpoints({})
+    for key, value in before.items():
+        checkpoints.take(key, value)
+    hpa, own = next(key for key in before if key.startswith(b"1|h/")), b"1|p"
+    checkpoints.take(hpa, applied_prefix(LOG_RECORDS + 3) + before[hpa][APPLIED_BYTES:])
+    checkpoints.end()
+    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), checkpoints=lambda: checkpoints)
+    await owner.load([1])
+    assert await owner.load([1]) == {1: LOG_RECORDS}  # as where another assignment comes before the take-over
+    owner.take_over()
+    assert not checkpoints.torn
+    partition = owner.owned[1].partition
+    assert partition.checkpoint()[:2] == [(hpa, before[hpa]), (own, before[own])]
+    assert partition.checkpoint()[0] != (hpa, before[hpa])
+
+
 async def test_no_cycles_are_looked_for_while_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[bool] = []
 
-    def restored(number: int, rows: Mapping[bytes, bytes]) -> Partition:
+    def restored(number: int, rows: Mapping[bytes, bytes], torn: Collection[bytes]) -> Partition:
         searched.append(gc.isenabled())
-        return Partition.restore(number, rows)
+        return Partition.restore(number, rows, torn)
 
     monkeypatch.setattr(assignment, "TailReader", lambda *_: PromptReader())
     monkeypatch.setattr(assignment, "restored", restored)
-    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), rows=lambda: stored_rows(number=1))
+    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), checkpoints=lambda: WholeCheckpoints(stored_rows(number=1)))
     assert gc.isenabled()
     await owner.load([1])
     assert searched == [False]
@@ -121,7 +142,7 @@ async def test_no_cycles_are_looked_for_while_rows_are_read(monkeypatch: pytest.
 async def test_nothing_holds_the_state_of_a_partition_that_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assignment, "TailReader", lambda *_: PromptReader())
     table = stored_rows(number=1)
-    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), rows=lambda: table)
+    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), checkpoints=lambda: WholeCheckpoints(table))
     await owner.load([1])
     owner.take_over()
     state = weakref.ref(owner.owned[1].partition)
@@ -133,7 +154,7 @@ async def test_nothing_holds_the_state_of_a_partition_that_was_given_up(monkeypa
 async def test_rows_are_not_put_back_at_the_end_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assignment, "TailReader", lambda *_: PromptReader())
     table = stored_rows(number=1)
-    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), rows=lambda: table)
+    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), checkpoints=lambda: WholeCheckpoints(table))
     await owner.load([1])
     owner.take_over()
     await owner.leave(nothing_to_write, for_good=True)
@@ -151,7 +172,7 @@ async def test_partitions_that_were_never_given_up_end_the_process(monkeypatch: 
     monkeypatch.setattr(assignment, "TailReader", lambda *_: PromptReader())
     monkeypatch.setattr(assignment, "die", die)
     table = stored_rows(number=1)
-    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), rows=lambda: table)
+    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), checkpoints=lambda: WholeCheckpoints(table))
     await owner.load([1])
     owner.take_over()
     with pytest.raises(EndedError):
@@ -179,7 +200,7 @@ async def test_the_record_that_the_state_goes_up_to_is_compared_with_the_log(
     monkeypatch.setattr(assignment, "TailReader", lambda *_: GrownReader())
     monkeypatch.setattr(assignment, "die", die)
     rows = stored_rows(number=1)
-    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), rows=lambda: rows)
+    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), checkpoints=lambda: WholeCheckpoints(rows))
     if not cut:
         assert await owner.load([1]) == {1: LOG_RECORDS}
         return
@@ -213,7 +234,7 @@ async def test_where_decisions_were_lost_it_says_what_to_do(monkeypatch: pytest.
     monkeypatch.setattr(assignment, "die", die)
     rows = stored_rows(number=1)
     with pytest.raises(EndedError) as ended:
-        await assignment.Assignment(CONFIG, 3, Fence(60.0), rows=lambda: rows).load([1])
+        await assignment.Assignment(CONFIG, 3, Fence(60.0), checkpoints=lambda: WholeCheckpoints(rows)).load([1])
     code, reason = ended.value.args
     assert code == Exit.NEEDS_OPERATOR
     assert "decisions were lost. Stop all deciders, delete the changelog topic" in reason

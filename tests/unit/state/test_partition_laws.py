@@ -1,7 +1,7 @@
 """Same log, same bytes: whatever the grouping, the checkpoints, the crash, the repetition of input."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from schemas.observed import (
 )
 from schemas.settings import SettingsSet
 from schemas.topics import MAX_ROW_BYTES
+from streams.history.checkpointrows import NewestCheckpoint
 from streams.state import partition as partition_module
 from streams.state import records
 from streams.state.namespace import Namespace
@@ -58,18 +59,37 @@ from tests.kit.partition import (
 from tests.laws import examples
 
 SEEDS = st.integers(0, 10_000)
+OWN = b"0|p"
+"""Key of the partition's own row, the last one of a checkpoint."""
+Row = tuple[bytes, bytes]
 
 
 class Crashing:
-    """A worker that checkpoints, crashes inside checkpoints, and continues from what the changelog has then."""
+    """A worker that checkpoints, crashes inside checkpoints, and continues from what the changelog has then.
 
-    def __init__(self, records: list[Record], seed: int, sums: dict[int, Any] | None = None) -> None:
+    Meanwhile the changelog is compacted, but for what is newer than an hour: in that time a whole checkpoint comes, or
+    `MOST_TORN` of them are torn, and not each of them as early as in the rows that a takeover writes again.
+
+    Args:
+        records: of the log.
+        seed: of all that happens to the worker.
+        sums: log offset -> what each cluster stores after that record, for each record at which it is compared.
+        torn: how many of its checkpoints are torn.
+    """
+
+    MOST_TORN = 6
+
+    def __init__(self, records: list[Record], seed: int, sums: dict[int, Any] | None = None, torn: float = 0.5) -> None:
         self.records = records
         self.sums = sums or {}
-        """Log offset -> what each cluster stores after that record, for each record at which it is compared."""
         self.random = random.Random(seed)
-        self.rows: dict[bytes, bytes] = {}
-        self.changelog = WholeCheckpoints(self.rows)
+        self.torn = torn
+        self.changelog: dict[int, Row] = {}
+        """Offset -> row, in the order of the offsets."""
+        self.compactable = [0] * self.MOST_TORN
+        """Up to where it is compacted: the first of the offsets at which the last torn checkpoints began."""
+        self.early = 0
+        """How many of them were torn early in a row."""
         self.topic: dict[int, dict[str, bytes]] = {}
         self.values: list[bytes] = []
         self.crashes = 0
@@ -103,20 +123,71 @@ class Crashing:
 
     def _checkpoint(self, partition: Partition) -> Partition:
         written = partition.checkpoint()
-        is_torn = self.random.random() < 0.5
-        for key, value in written[: self.random.randrange(len(written))] if is_torn else written:
-            self.changelog.take(key, value)
-        if is_torn:
+        if self.random.random() < self.torn:
+            self._write(written[: self._cut([key for key, _ in written])])
             return self._crash()
+        self._write(written)
+        self.compactable = [self.end] * self.MOST_TORN
         again = dict(partition.rows())  # what a partition that is given up puts back
-        assert bodies(again).items() <= bodies(self.rows).items()
+        stored = taken(self.changelog.values()).rows
+        assert bodies(again).items() <= bodies(stored).items()
         # What is stored beside them is of a checkpoint that did not end.
-        assert not {key.decode() for key in self.rows.keys() - again.keys()} & partition.state.index.written.keys()
+        assert not {key.decode() for key in stored.keys() - again.keys()} & partition.state.index.written.keys()
         return Partition.restore(0, again) if self.random.random() < 0.2 else partition
+
+    def _cut(self, keys: list[bytes]) -> int:
+        """After how many rows a checkpoint is torn."""
+        early = keys.index(OWN) + 1
+        cut = self.random.randrange(early if self.early == self.MOST_TORN - 2 and OWN in keys[early:] else 0, len(keys))
+        self.early = 0 if cut >= early else self.early + 1
+        return cut
+
+    def _write(self, rows: Iterable[Row]) -> None:
+        first = self.end
+        self.changelog |= dict(enumerate(rows, first))
+        self.compactable = [*self.compactable[1:], first]
+
+    @property
+    def end(self) -> int:
+        return max(self.changelog, default=-1) + 1
 
     def _crash(self) -> Partition:
         self.crashes += 1
-        return Partition.restore(0, self.rows)
+        if self.random.random() < 0.3:
+            self._compact(self.random.randrange(self.compactable[0] + 1))
+        restored = restored_from(self.changelog.values())
+        assert dict(as_a_reader_restores(self.changelog.values()).rows()) == dict(restored.rows())
+        return restored
+
+    def _compact(self, below: int) -> None:
+        """Keep of each key the newest of the rows below this offset."""
+        newest = {key: at for at, (key, _) in self.changelog.items() if at < below}
+        self.changelog = {at: row for at, row in self.changelog.items() if at >= below or newest[row[0]] == at}
+
+
+def taken(changelog: Iterable[Row]) -> WholeCheckpoints:
+    """What a worker has read that has read all of these rows."""
+    checkpoints = WholeCheckpoints({})
+    for key, value in changelog:
+        checkpoints.take(key, value)
+    checkpoints.end()
+    return checkpoints
+
+
+def restored_from(changelog: Iterable[Row]) -> Partition:
+    """A partition as a worker restores it that has read these rows."""
+    checkpoints = taken(changelog)
+    return Partition.restore(0, checkpoints.rows, checkpoints.torn.get(0, ()))
+
+
+def as_a_reader_restores(changelog: Iterable[Row]) -> Partition:
+    """The same as the verbs restore it, which read backwards and no more than they need."""
+    wanted = NewestCheckpoint(0)
+    for key, value in reversed(list(changelog)):
+        if wanted.own is not None and not wanted.lacking:
+            break
+        wanted.take(key, value)
+    return Partition.restore(0, wanted.rows)
 
 
 @pytest.mark.parametrize("largest_row", [MAX_ROW_BYTES, 0], ids=["two rows a namespace", "64 rows a namespace"])
@@ -130,6 +201,15 @@ def test_crashes_inside_checkpoints_change_no_byte(largest_row: int, seed: int, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("streams.state.partition.MAX_ROW_BYTES", largest_row)
         assert Crashing(log.records, crashes).run() == expected
+
+
+@settings(max_examples=examples(40))
+@given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
+def test_a_worker_that_crashes_inside_nearly_every_checkpoint_loses_nothing_to_compaction(
+    seed: int, crashes: int
+) -> None:
+    log = disturbed_log(seed, 60)
+    assert Crashing(log.records, crashes, torn=0.96).run() == [decision.value for decision in log.decisions]
 
 
 @settings(max_examples=examples(40))
@@ -157,18 +237,9 @@ def test_crashes_change_no_byte_while_central_hpas_come_and_go(seed: int, crashe
     assert Crashing(log.records, crashes).run() == expected
 
 
-def bodies(rows: dict[bytes, bytes]) -> dict[bytes, bytes]:
+def bodies(rows: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     """Rows without the offsets that they have applied."""
     return {key: value[APPLIED_BYTES:] for key, value in rows.items()}
-
-
-def restored_from(changelog: list[tuple[bytes, bytes]]) -> Partition:
-    """A partition as a worker restores it that has read these rows."""
-    rows: dict[bytes, bytes] = {}
-    checkpoints = WholeCheckpoints(rows)
-    for key, value in changelog:
-        checkpoints.take(key, value)
-    return Partition.restore(0, rows)
 
 
 @pytest.mark.parametrize(
@@ -185,15 +256,13 @@ def restored_from(changelog: list[tuple[bytes, bytes]]) -> Partition:
 )
 def test_of_each_row_the_copy_of_the_newest_whole_checkpoint_counts(changelog: str, row: int) -> None:
     """Each word is a row and the log offset that it has applied; `p` is the partition's own, the last one."""
-    rows: dict[bytes, bytes] = {}
-    checkpoints = WholeCheckpoints(rows)
+    rows = []
     for word in changelog.split():
         at = int(word[-1])
         its = changelog.count(f"row{at}")
         own = PartitionRow(number=0, offset=at, index=[at if its else 1, 1], rows_written=its)
-        key, value = (b"0|p", encode_row(at, own)) if word[0] == "p" else (b"0|i/2.0", encode_row(at, IndexRow()))
-        checkpoints.take(key, value)
-    assert applied_offset(rows[b"0|i/2.0"]) == row
+        rows.append((OWN, encode_row(at, own)) if word[0] == "p" else (b"0|i/2.0", encode_row(at, IndexRow())))
+    assert applied_offset(taken(rows).rows[b"0|i/2.0"]) == row
 
 
 @settings(max_examples=examples(15))
