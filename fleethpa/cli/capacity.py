@@ -21,7 +21,6 @@ from fleethpa.frame.options import ConditionMeasure, html_option, output_option,
 from fleethpa.frame.session import Session, command_options, travel_option
 from fleethpa.frame.sources import by_partition
 from fleethpa.questions.backtestreport import minutes
-from fleethpa.show.formats import render
 from fleethpa.show.report import Grid, Notes, QuestionReport, Section, Sentences
 from fleethpa.show.table import layout
 from fleethpa.show.times import rfc3339
@@ -117,7 +116,7 @@ def describe(session: Session, name: str) -> None:
     MAY HAVE is of the newest allotment, which lasts for 60 s; `-`: none is in force.
     """
     (group,) = named_groups(session.run(fleet_now(session), brief=True), (name,))
-    session.out(render(group_listing([group]), "wide", color=session.color))
+    session.listing(group_listing([group]), "wide")
     session.lines(["", *layout(member_rows(group)), "", f"State: {group.state[0]}"])
     if group.held:
         session.note(f"Next: fleethpa explain {group.held[0]}")

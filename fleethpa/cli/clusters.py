@@ -24,13 +24,12 @@ from fleethpa.changes.writing import (
     write_options,
 )
 from fleethpa.fleet.access import review, wanted
-from fleethpa.fleet.doctor import access_check, finding_checks, line, listing, report_sum
+from fleethpa.fleet.doctor import access_check, finding_checks, lines, listing, report_sum
 from fleethpa.fleet.members import are_found, fixed_options, found_options, look_up_members
 from fleethpa.frame.errors import OK, SuggestingGroup, not_found, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.frame.sources import client_settings, connecting
-from fleethpa.show.formats import render
 from reconciler.clusters.manifests import (
     AGENT,
     SECRET,
@@ -78,12 +77,12 @@ async def check(
     found = finding_checks(members)
     found += [access_check(each, enforce=enforce, namespace=namespace) for each in answers]
     if output == "table":
-        session.out("\n".join(line(session, each) for each in found))
+        session.lines(line for each in found for line in lines(session, each))
         for each in answers:
             if each.denied:
                 session.out("\n".join([f"rules that {each.cluster} lacks:", *each.missing_rules]))
     else:
-        session.out(render(listing(found), output))
+        session.listing(listing(found), output)
     return report_sum(session, found)
 
 

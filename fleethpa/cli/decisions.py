@@ -25,7 +25,6 @@ from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.questions.exports import PARTITION_KEYS, Export
 from fleethpa.show import words
-from fleethpa.show.formats import render
 from fleethpa.show.times import rfc3339
 from schemas.keys import HpaId, partition_for
 from schemas.limits import OverLimitError
@@ -183,7 +182,8 @@ def decisions(
 ) -> None:
     """List decisions, oldest first, including those that changed nothing; -f follows them.
 
-    `-o wide` adds the reason, the metric that decided, what limited the change, and how the write ended.
+    `-o wide` adds the reason, the metric that decided, what limited the change, and how the write ended. With
+    --changes each change has one row, with the outcome of its write; followed, it has a second one when that ends.
     """
     wanted = Filter(selection, *window(since, until, session.now_ms()), **only)
     if follow:
@@ -198,8 +198,9 @@ def decisions(
     if not found and output in ("table", "wide"):
         session.note(f"No decisions of {selection} match. Next: fleethpa decisions -A")
         return
-    listing = decision_listing(found, endings, session.time_style, session.now_ms())
-    session.out(render(listing, output, headers=not no_headers, color=session.color))
+    changes = bool(only["changes"])
+    listing = decision_listing(found, endings, session.time_style, session.now_ms(), changes=changes)
+    session.listing(listing, output, headers=not no_headers)
 
 
 async def _listed(session: Session, wanted: Filter, last: int | None) -> tuple[list[Recorded], dict[str, Recorded]]:

@@ -18,7 +18,7 @@ from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
-from fleethpa.show.formats import Listing, render
+from fleethpa.show.formats import Listing
 from fleethpa.show.table import Column, paint
 from fleethpa.show.words import counted, sorted_spec, spec_diff
 from schemas.keys import HpaId
@@ -55,7 +55,7 @@ def lint(
     read = read_hpas(session, filenames, validate)
     found = check(read, namespace, None if kubernetes is None else version_named("--kubernetes", kubernetes, gates))
     if output != "table" or found:
-        session.out(render(_listing(found), output, headers=not no_headers, color=session.color))
+        session.listing(_listing(found), output, headers=not no_headers)
     errors = sum(each.level == "error" for each in found)
     session.note(
         f"{counted(len(read.hpas), 'HPA')}: {counted(errors, 'error')}, {counted(len(found) - errors, 'warning')}"
@@ -135,7 +135,7 @@ def diff(
         session.lines(line for each in changed for line in _lines(session, each))
         _say(session, found, changed, filenames)
     else:
-        session.out(render(_diff_listing(found), output))
+        session.listing(_diff_listing(found), output)
     return ANSWER_IS_NO if changed else OK
 
 

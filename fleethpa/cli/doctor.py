@@ -6,12 +6,11 @@ from typing import Any
 
 import click
 
-from fleethpa.fleet.doctor import AREAS, examine, line, listing, report_sum
+from fleethpa.fleet.doctor import AREAS, examine, lines, listing, report_sum
 from fleethpa.fleet.members import fixed_options, found_options
 from fleethpa.frame.errors import usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
-from fleethpa.show.formats import render
 
 
 @click.command()
@@ -33,7 +32,7 @@ async def doctor(session: Session, /, only: str | None, output: str, **options: 
     async for check in examine(session, areas, options):
         found.append(check)
         if output == "table":
-            session.out(line(session, check))
+            session.lines(lines(session, check))
     if output != "table":
-        session.out(render(listing(found), output))
+        session.listing(listing(found), output)
     return report_sum(session, found)

@@ -21,10 +21,8 @@ from fleethpa.fleet.views import FleetState, HpaView, Problem, by_cause
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, PARTIAL, CommandError, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options, travel_option
-from fleethpa.show.formats import render
 from fleethpa.show.table import Widths, layout
 from fleethpa.show.words import counted
-from runtime.log import clean
 
 if TYPE_CHECKING:
     from streams.history.past import Past
@@ -149,8 +147,8 @@ class _HpaTable:
         self._left_out: frozenset[str] | None = None
         self.is_plain = output in ("table", "wide")
 
-    def text(self, views: list[HpaView], *, headers: bool) -> str:
-        """The lines of some HPAs, and those of problems that several of them share."""
+    def show(self, views: list[HpaView], *, headers: bool) -> None:
+        """Print some HPAs, and the problems that several of them share."""
         alone = {view.id: list(view.problems) for view in views}
         own, shared = by_cause(views) if self._by_cause and self._output == "table" else (alone, [])
         listed, now_ms = [view for view in views if view.id in own], self._session.now_ms()
@@ -161,13 +159,12 @@ class _HpaTable:
         if self._left_out is None:
             width = self._session.width if self._output == "table" else None
             self._left_out = beyond(listed, now_ms, width, namespaces=self._namespaces, problems=problems)
-        text = ""
         if listed or not self.is_plain:
             listing = hpa_listing(
                 listed, now_ms, namespaces=self._namespaces, left_out=self._left_out, problems=problems
             )
-            text = render(listing, self._output, headers=headers, color=self._session.color, widths=self._widths)
-        return "\n".join(filter(None, [text, *[clean(f"{group.name}: {group.text}") for group in shared]]))
+            self._session.listing(listing, self._output, headers=headers, widths=self._widths)
+        self._session.lines(f"{group.name}: {group.text}" for group in shared)
 
 
 @get.command("hpa")
@@ -190,7 +187,8 @@ def get_hpa(
 ) -> int:
     """List HPAs with kubectl's columns, and CLUSTER, MODE and PROBLEM.
 
-    On a narrow terminal REFERENCE, AGE, MINPODS and MAXPODS are left out, in this order; -o wide shows all.
+    On a narrow terminal REFERENCE, AGE, MINPODS and MAXPODS are left out, in this order, and then rows have several
+    lines; -o wide leaves nothing out.
     """
     if watch and session.at_ms is not None:
         raise usage("--at and --watch exclude each other", cause="The past does not change.")
@@ -214,7 +212,7 @@ def get_hpa(
                 healthy = problem and chosen(state, selection)
                 session.note("No HPA has a problem." if healthy else nothing_found(selection, state, "get hpa"))
             else:
-                session.out(table.text(views, headers=not no_headers))
+                table.show(views, headers=not no_headers)
             code = _cluster_troubles(session, state, views)
             if watch:
                 await _watch(session, past, pick, table, views)
@@ -235,7 +233,7 @@ async def _watch(
                 seen[view.id] = visible(view)
                 changed.append(view)
         if changed:
-            session.out(table.text(changed, headers=False))
+            table.show(changed, headers=False)
         await asyncio.sleep(max(0.0, WATCH_EVERY_S - (time.monotonic() - started)))
 
 
@@ -266,7 +264,7 @@ def get_clusters(session: Session, names: tuple[str, ...], no_headers: bool, out
     if not views and output in ("table", "wide"):
         session.note("No observer has reported a cluster yet. Next: fleethpa run observer --kubeconfig FILE")
     if views or output not in ("table", "wide"):
-        session.out(render(cluster_listing(views), output, headers=not no_headers, color=session.color))
+        session.listing(cluster_listing(views), output, headers=not no_headers)
     if output in ("table", "wide"):
         for view in views:
             for trouble in view.troubles:
@@ -289,4 +287,4 @@ def get_capacity_groups(session: Session, names: tuple[str, ...], no_headers: bo
     if not views and output in ("table", "wide"):
         session.note("No CapacityGroup is in force. Next: fleethpa capacity test -f FILE, then fleethpa apply -f FILE")
     else:
-        session.out(render(group_listing(views), output, headers=not no_headers, color=session.color))
+        session.listing(group_listing(views), output, headers=not no_headers)

@@ -15,7 +15,7 @@ from fleethpa.fleet.views import FleetState, HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, CommandError, not_found, usage
 from fleethpa.frame.options import moment, output_option
 from fleethpa.frame.session import Session, command_options
-from fleethpa.show.formats import Listing, machine, render
+from fleethpa.show.formats import Listing, machine
 from fleethpa.show.table import Column
 from fleethpa.show.times import shown
 from schemas.keys import FLEET, HpaId
@@ -119,7 +119,7 @@ def history(
         name=lambda each: f"revision/{hpa}@{each.offset}",
         style=lambda each: "dim" if each.what not in ("created", "spec", "deleted", "adopted", "released") else "",
     )
-    session.out(render(listing, output, headers=not no_headers, color=session.color))
+    session.listing(listing, output, headers=not no_headers)
 
 
 def _manifest(session: Session, hpa: HpaId, found: list[Revision], number: int, output: str) -> str:

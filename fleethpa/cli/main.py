@@ -32,7 +32,7 @@ from fleethpa.frame.errors import (
 )
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options, group_options, say
-from fleethpa.show.formats import Listing, one, render
+from fleethpa.show.formats import Listing, one
 from fleethpa.show.table import Column
 from schemas.connection import MASK
 from schemas.decisions import ENGINE
@@ -331,7 +331,7 @@ def view(session: Session, show_origin: bool, output: str) -> None:
     listing = Listing(
         kind="Setting", items=_settings(session), columns=columns, document=asdict, name=lambda each: each.name
     )
-    session.out(render(listing, "wide" if output == "table" and show_origin else output))
+    session.listing(listing, "wide" if output == "table" and show_origin else output)
 
 
 def _settings(session: Session) -> list[Setting]:

@@ -27,7 +27,7 @@ from fleethpa.fleet.views import FleetState
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, SuggestingGroup, not_found, usage
 from fleethpa.frame.options import WAVE_MEASURES, output_option, parse_duration_ms, parse_fail_if
 from fleethpa.frame.session import Session, command_options
-from fleethpa.show.formats import Listing, one, render
+from fleethpa.show.formats import Listing, one
 from fleethpa.show.table import layout
 from fleethpa.show.times import span
 from fleethpa.show.words import counted, listed
@@ -130,7 +130,7 @@ async def status(session: Session, /, rollout_id: str | None, no_headers: bool, 
         document=lambda each: drive.rollout_document(each, state.clock_ms),
         name=lambda each: f"rollout/{each.id}",
     )
-    session.out(render(listing, output, headers=not no_headers, color=session.color))
+    session.listing(listing, output, headers=not no_headers)
     return OK
 
 

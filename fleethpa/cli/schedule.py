@@ -19,7 +19,7 @@ from fleethpa.fleet.views import HpaView
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, SuggestingGroup, not_found, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
-from fleethpa.show.formats import Listing, render
+from fleethpa.show.formats import Listing
 from fleethpa.show.table import Column
 from fleethpa.show.times import rfc3339
 from schemas.kubernetes.shape import Json
@@ -144,7 +144,7 @@ def list_schedules(session: Session, /, selection: Selection, output: str) -> No
     if missing := selection.missing(view.id for view in views):
         raise not_found(f"{missing[0]} has no schedule", next_step="fleethpa schedule create")
     rows = [_row(view, session.now_ms()) for view in sorted(views, key=lambda view: view.id)]
-    session.out(render(_listing(rows), output, color=session.color))
+    session.listing(_listing(rows), output)
     if not rows and output == "table":
         session.note("No central HPA has a schedule. Next: fleethpa schedule create")
 

@@ -17,7 +17,7 @@ from fleethpa.frame.errors import ANSWER_IS_NO, OK, not_found, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.questions.wholeshadow import whole_report, whole_reports
-from fleethpa.show.formats import Listing, render
+from fleethpa.show.formats import Listing
 from fleethpa.show.report import Grid, QuestionReport, Section, Sentences, report_lines, verdict
 from fleethpa.show.table import Column
 from fleethpa.show.times import rfc3339
@@ -50,7 +50,7 @@ def shadow_report(session: Session, selection: Selection, period: AskedPeriod, d
     if output == "table":
         session.lines(report_lines(_report(found, differences), color=session.color))
     else:
-        session.out(render(_listing(found), output, color=session.color))
+        session.listing(_listing(found), output)
     return OK if all(each.ready for each in found) else ANSWER_IS_NO
 
 

@@ -51,10 +51,15 @@ async def read_back(past: Past, wanted: Filter, limit: int | None) -> list[Recor
         return await _read_on(past, wanted, wanted.since_ms)
 
     def enough(_: int, decisions: list[Recorded]) -> bool:
-        return wanted.reached(decisions) or (limit is not None and sum(map(wanted.matches, decisions)) >= limit)
+        return wanted.reached(decisions) or (limit is not None and _count(wanted, decisions) >= limit)
 
     tails = await past.tail(enough, await _where(past, wanted.selection), wanted.until_ms)
     return [recorded for tail in tails.values() for recorded in tail]
+
+
+def _count(wanted: Filter, decisions: Sequence[Recorded]) -> int:
+    found = [each for each in decisions if wanted.matches(each)]
+    return len(one_each(found) if wanted.changes else found)
 
 
 async def _read_on(past: Past, wanted: Filter, since_ms: int) -> list[Recorded]:
@@ -69,18 +74,30 @@ async def _read_on(past: Past, wanted: Filter, since_ms: int) -> list[Recorded]:
     return found
 
 
+def endings_of(found: Iterable[Recorded]) -> dict[str, Recorded]:
+    """The records that completed writes, by the ID of the evaluation that wanted them."""
+    return {each.head.completes: each for each in found if each.head.completes}
+
+
+def one_each(found: Sequence[Recorded]) -> list[Recorded]:
+    """Changes without the ends of their writes, each of which is the outcome of its change; one alone has its row."""
+    known = {each.head.id for each in found}
+    return [each for each in found if each.head.completes not in known]
+
+
 async def listed(past: Past, wanted: Filter, last: int | None) -> tuple[list[Recorded], dict[str, Recorded]]:
     """The decisions that are wanted, oldest first, and the records that completed their writes, by the evaluation's ID.
 
-    Without `last` and without a beginning they are the newest 50.
+    Without `last` and without a beginning they are the newest 50. With `--changes` each change is there once.
 
     Raises CommandError: an HPA that is named does not exist (exit 4).
     """
     limit = last or (None if wanted.since_ms is not None else DEFAULT_LAST)
     everything = await read_back(past, wanted, limit)
     await check_known(past, wanted.selection, (each.hpa for each in everything))
-    endings = {each.head.completes: each for each in everything if each.head.completes}
-    return newest(everything, wanted.matches, limit), endings
+    found = newest(everything, wanted.matches, None)
+    found = one_each(found) if wanted.changes else found
+    return found[-limit:] if limit else found, endings_of(everything)
 
 
 async def _where(past: Past, selection: Selection) -> list[int] | None:
@@ -149,57 +166,65 @@ def document(decision: Decision) -> dict[str, Any]:
     return {"record": record} | body | headline
 
 
-def positioned(recorded: Recorded) -> dict[str, Any]:
-    """A decision as machine formats show it, with its place on the topic."""
-    return document(recorded.decision) | {"position": {"partition": recorded.partition, "offset": recorded.offset}}
+def positioned(recorded: Recorded, ending: Recorded | None = None) -> dict[str, Any]:
+    """A decision as machine formats show it, with its place on the topic, and the outcome of its write if given."""
+    outcome = {"outcome": ending.decision.outcome} if ending else {}
+    place = {"position": {"partition": recorded.partition, "offset": recorded.offset}}
+    return document(recorded.decision) | outcome | place
 
 
 async def follow(session: Session, past: Past, matches: Test, output: str, *, headers: bool) -> None:
     """Print decisions as they are made: as JSON lines, or as lines of a table, whose columns only grow."""
-    listing, widths = decision_listing([], {}, session.time_style, session.now_ms()), Widths(_USUAL_WIDTHS)
-    head = render(listing, output, widths=widths)
+    listing = decision_listing([], {}, session.time_style, session.now_ms())
+    widths = Widths(_USUAL_WIDTHS)
+    head = render(listing, output, widths=widths, width=session.folds_at)
     if headers:
         session.out(head)
     async for recorded in past.follow():
         if matches(recorded):
-            one = replace(listing, items=[recorded])
-            session.out(render(one, output, headers=False, color=session.color, widths=widths))
+            session.listing(replace(listing, items=[recorded]), output, headers=False, widths=widths)
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
 def decision_listing(
-    found: Sequence[Recorded], endings: Mapping[str, Recorded], time_style: str, now_ms: int
+    found: Sequence[Recorded], endings: Mapping[str, Recorded], time_style: str, now_ms: int, *, changes: bool = False
 ) -> Listing[Recorded]:
-    """Decisions for every format; `endings`: the records that completed their writes, by the evaluation's ID."""
+    """Decisions for every format; `endings`: the records that completed their writes, by the evaluation's ID.
+
+    `changes`: each item is a change, so that what became of it is shown in the place of the kind of record.
+    """
     return Listing(
         kind="Decision",
         items=found,
-        columns=decision_columns(endings, time_style, now_ms),
-        document=positioned,
+        columns=decision_columns(endings, time_style, now_ms, changes=changes),
+        document=lambda recorded: positioned(recorded, endings.get(recorded.head.id) if changes else None),
         name=lambda recorded: f"decision/{recorded.decision.id}",
         style=_style,
     )
 
 
-def decision_columns(endings: Mapping[str, Recorded], time_style: str, now_ms: int) -> tuple[Column[Recorded], ...]:
+def decision_columns(
+    endings: Mapping[str, Recorded], time_style: str, now_ms: int, *, changes: bool = False
+) -> tuple[Column[Recorded], ...]:
     """What every list says of a decision; those marked wide only where there is room."""
+    applied = Column[Recorded]("APPLIED", lambda r: _applied(r, endings), wide=not changes)
     return (
         Column("TIME", lambda r: shown(r.time_ms, time_style, now_ms)),
         Column("HPA", lambda r: str(r.hpa)),
         Column("FROM", lambda r: _replicas(r, r.decision.current_replicas)),
         Column("TO", lambda r: _replicas(r, r.decision.final_desired_replicas)),
-        Column("KIND", lambda r: r.decision.kind),
+        *([applied] if changes else [Column("KIND", lambda r: r.decision.kind)]),
         Column("REASON", _reason, wide=True),
         Column("WINNER", lambda r: words.short(r.decision.selected_metric) or "-", wide=True),
         Column("LIMITED BY", lambda r: ",".join(r.decision.constraints_applied) or "-", wide=True),
-        Column("APPLIED", lambda r: _applied(r, endings), wide=True),
+        *([] if changes else [applied]),
         Column("MODE", lambda r: r.decision.mode, wide=True),
         Column("GENERATION", lambda r: str(r.decision.generation), wide=True),
         Column("BY", _writer, wide=True),
         Column("ID", lambda r: short_id(r.decision.id), exact=lambda r: r.decision.id),
-        Column("WHY", lambda r: words.why(r.decision)),
+        Column("WHY", lambda r: _why(r, endings if changes else {})),
     )
 
 
@@ -229,6 +254,13 @@ def _applied(recorded: Recorded, endings: Mapping[str, Recorded]) -> str:
         return "-"
     ending = endings.get(decision.id)
     return str(ending.decision.outcome.get("result", "ended")) if ending else "pending"
+
+
+def _why(recorded: Recorded, endings: Mapping[str, Recorded]) -> str:
+    """Why a decision was made, and how its write ended where it was not simply applied."""
+    ending = endings.get(recorded.head.id)
+    has_failed = ending is not None and ending.decision.outcome.get("result") != "applied"
+    return "; ".join([words.why(recorded.decision), *([words.why(ending.decision)] if ending and has_failed else [])])
 
 
 def _style(recorded: Recorded) -> str:

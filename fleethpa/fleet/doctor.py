@@ -14,14 +14,13 @@ from fleethpa.fleet.members import KnownMembers, are_found, look_up_members
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.troubles import ClusterView, since
 from fleethpa.fleet.views import FleetState, HpaView, Problem, by_cause
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, hinted
+from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError
 from fleethpa.frame.session import Session
 from fleethpa.frame.sources import client_settings
 from fleethpa.show.formats import Listing
 from fleethpa.show.table import paint
 from fleethpa.show.times import span
 from fleethpa.show.words import counted, one_line
-from runtime.log import clean
 from streams.state.clustersettings import effective
 from streams.state.ledger import CoreError, UnknownEngineError
 
@@ -49,12 +48,11 @@ def report_sum(session: Session, found: list[CheckResult]) -> int:
     return ANSWER_IS_NO if counts["failure"] else OK
 
 
-def line(session: Session, check: CheckResult) -> str:
-    """A check for people."""
+def lines(session: Session, check: CheckResult) -> list[str]:
+    """A check for people, and what to run next."""
     level = paint(f"{check.level:<8}", _STYLES[check.level], color=session.color)
-    step = f"\n{'':<19} Next: {clean(check.next_step)}" if check.next_step else ""
-    rest = clean(f"{check.area:<10} {check.subject}  {check.message}")
-    return hinted(f"{level} {rest}{step}", session.places)
+    step = [f"{'':<19} Next: {check.next_step}"] if check.next_step else []
+    return [f"{level} {check.area:<10} {check.subject}  {check.message}", *step]
 
 
 def listing(found: list[CheckResult]) -> Listing[CheckResult]:

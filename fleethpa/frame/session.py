@@ -21,9 +21,9 @@ import click
 from fleethpa.frame.configuration import Config, load
 from fleethpa.frame.errors import KUBECTL, OK, CommandError, completed, hinted, timed_out, usage
 from fleethpa.frame.options import moment, parse_duration_ms, together
-from fleethpa.show.formats import one
+from fleethpa.show.formats import Listing, one, render
 from fleethpa.show.report import QuestionReport, report_lines
-from fleethpa.show.table import for_terminal
+from fleethpa.show.table import Widths, folded, for_terminal
 from runtime.log import THRESHOLDS, clean
 from schemas.texts import whole_number
 
@@ -92,6 +92,11 @@ class Session:
         if given := whole_number(os.environ.get("COLUMNS", "")):
             return given
         return (os.get_terminal_size(sys.stdout.fileno()).columns or None) if sys.stdout.isatty() else None
+
+    @property
+    def folds_at(self) -> int | None:
+        """Characters after which a line of stdout goes on in the next one; None in a pipe, which gets whole lines."""
+        return self.width if sys.stdout.isatty() else None
 
     def now_ms(self) -> int:
         """Return the time to which ages and `--since 2h` refer: the wall clock, for an archive its newest record."""
@@ -162,12 +167,16 @@ class Session:
 
     def lines(self, lines: Iterable[str], *, err: bool = False) -> None:
         """Write lines, each of them one line whichever text is in it, their hints completed."""
-        kept = (for_terminal(line, color=self.color, keep=clean) for line in lines)
-        text = hinted("\n".join(kept), self.places)
+        kept = (hinted(for_terminal(line, color=self.color, keep=clean), self.places) for line in lines)
+        text = "\n".join(part for line in kept for part in folded(line, None if err else self.folds_at))
         if err:
             say(text)
         else:
             self.out(text)
+
+    def listing(self, found: Listing[Any], output: str, *, headers: bool = True, widths: Widths | None = None) -> None:
+        """Write a listing to stdout in an output format; `widths`: those of the lines that were printed before."""
+        self.out(render(found, output, headers=headers, color=self.color, widths=widths, width=self.folds_at))
 
     def publish(
         self,

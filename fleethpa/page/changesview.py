@@ -15,7 +15,7 @@ from fleethpa.changes.rolloutdrive import (
     rollout_next,
 )
 from fleethpa.changes.rollouts import rollouts_in
-from fleethpa.fleet.decisions import decision_columns, newest, read_back
+from fleethpa.fleet.decisions import decision_columns, endings_of, newest, one_each, read_back
 from fleethpa.fleet.filters import DIRECTIONS, Filter, reasons
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.views import FleetState
@@ -97,16 +97,13 @@ def changes_view(
 ) -> dict[str, Any]:
     """What the template shows; `bar`: the stretch of time that is picked in the bar chart."""
     wanted, mistake = filter_of(query, CHANGE_WORDS)
-    endings = {each.head.completes: each for each in found if each.head.completes}
-    # The end of a write is the outcome of its change, not a change of its own; it has its row where that has none.
-    known = {each.head.id for each in found}
-    fitting = [each for each in found if wanted.fits(_words(each)) and each.head.completes not in known]
+    fitting = [each for each in one_each(found) if wanted.fits(_words(each))]
     # The bars cover the window, from the first thing in it on.
     begin = max(since_ms, fitting[0].time_ms) if fitting else since_ms
     end = max(until_ms, begin + BARS)
     bar = bar if bar is not None and bar < BARS else None
     picked = [each for each in fitting if bar is None or _bar(each.time_ms, begin, end) == bar]
-    columns = decision_columns(endings, "utc", now_ms)
+    columns = decision_columns(endings_of(found), "utc", now_ms)
     return {
         "query": query,
         "mistake": mistake,

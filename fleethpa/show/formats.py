@@ -246,16 +246,24 @@ class Listing(Generic[T]):
 
 
 def render(
-    listing: Listing[T], output: str, *, headers: bool = True, color: bool = False, widths: Widths | None = None
+    listing: Listing[T],
+    output: str,
+    *,
+    headers: bool = True,
+    color: bool = False,
+    widths: Widths | None = None,
+    width: int | None = None,
 ) -> str:
     """Return the listing as text in format `output`, ready for stdout.
 
-    `widths`: those of the table's lines that were printed before.
+    `widths`: those of the table's lines that were printed before. `width`: as of `table`.
     """
     if output in ("table", "wide"):
         shown = [c for c in listing.columns if output == "wide" or not c.wide]
-        lines = table(listing.items, shown, headers=headers, style=listing.style, color=color, widths=widths)
-        return "\n".join(lines)
+        style = listing.style
+        return "\n".join(
+            table(listing.items, shown, headers=headers, style=style, color=color, widths=widths, width=width)
+        )
     if output == "name":
         return "\n".join(listing.name(item) for item in listing.items)
     if output == "csv":

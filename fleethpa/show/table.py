@@ -12,8 +12,13 @@ from runtime.log import clean, clean_lines
 
 T = TypeVar("T")
 GAP: Final = "  "
+LEAST_TEXT: Final = 24
+"""Characters that a text needs beside other columns, or its lines would be too short to read."""
 _STYLES: Final = {"red": "31", "yellow": "33", "green": "32", "dim": "2", "bold": "1", "cyan": "36"}
 _PAINTED: Final = re.compile(rf"(\x1b\[(?:0|{'|'.join(_STYLES.values())})m)")
+_WORDS: Final = re.compile(r" *(?:\S*fleethpa .*|kubectl .*|[^ ]+)")
+"""A command is one word: who copies it from two lines would run half of it."""
+_BEGINS: Final = re.compile(r"^ *| {2,}")
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,40 @@ def layout(rows: Sequence[Sequence[str]], widths: Widths | None = None, *, numbe
     ]
 
 
+def folded(line: str, width: int | None) -> list[str]:
+    """A line as lines of at most `width` characters (None: any number), each further one below the last column.
+
+    It is broken at spaces; a word that is longer, and a command, stays whole. Styles take no room.
+    """
+    if width is None or len(_PAINTED.sub("", line)) <= width:
+        return [line]
+    plain = _PAINTED.sub("", line)
+    begins = [found.end() for found in _BEGINS.finditer(plain)]
+    hanging = max((at for at in begins[1:] if at + LEAST_TEXT <= width), default=begins[0] + len(GAP))
+    found, used = [""], 0
+    for word in _WORDS.findall(line):
+        size = len(_PAINTED.sub("", word))
+        if used and used + size > width:
+            word = " " * hanging + word.lstrip(" ")
+            size, used = len(_PAINTED.sub("", word)), 0
+            found.append("")
+        found[-1] += word
+        used += size
+    return found
+
+
+def _fitting(sizes: Sequence[int], width: int | None) -> list[tuple[int, int]]:
+    """From which column to before which each line of a row goes, so that the lines fit a width (None: one line)."""
+    starts, used = [0], 0
+    for at, size in enumerate(sizes):
+        needed = min(size, LEAST_TEXT) if at == len(sizes) - 1 else size
+        if width is not None and at > starts[-1] and used + len(GAP) + needed > width:
+            starts.append(at)
+            used = 0
+        used += len(GAP) + size
+    return list(zip(starts, [*starts[1:], len(sizes)], strict=True))
+
+
 class Widths:
     """Widths of columns that only grow, so that what is printed later stays under what was printed before."""
 
@@ -96,15 +135,26 @@ def table(
     style: Callable[[T], str] | None = None,
     color: bool = False,
     widths: Widths | None = None,
+    width: int | None = None,
 ) -> list[str]:
     """Lay out items as lines.
 
     `style` names the style of an item's line; it counts only with `color`. `widths`: those of the lines printed before.
+    `width`: what is wider has several lines for each item, the later ones indented; nothing is left out.
     """
     listed = list(items)
-    cells = [[column.cell(item) for column in columns] for item in listed]
-    lines = layout(([[column.header for column in columns]] if headers else []) + cells, widths)
-    if not (style and color):
-        return lines
-    head = lines[:1] if headers else []
-    return head + [paint(line, style(item), color=True) for line, item in zip(lines[len(head) :], listed, strict=True)]
+    rows = [[column.cell(item) for column in columns] for item in listed]
+    rows = ([[column.header for column in columns]] if headers else []) + rows
+    widths = widths or Widths()
+    whole = layout(rows, widths)
+    parts = _fitting(widths.known, width)
+    if len(parts) > 1:
+        laid = [layout([row[begin:end] for row in rows], Widths(widths.known[begin:end])) for begin, end in parts]
+        whole = [("\n" + GAP).join(filter(None, lines)) for lines in zip(*laid, strict=True)]
+    styles = [""] * headers + [style(item) if style and color else "" for item in listed]
+    return [
+        paint(each, name, color=color)
+        for lines, name in zip(whole, styles, strict=True)
+        for line in lines.split("\n")
+        for each in folded(line, width)
+    ]

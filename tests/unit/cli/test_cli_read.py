@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +21,9 @@ from fleethpa.fleet.finding import asked_id, only, short_id, short_ids
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.troubles import ClusterTrouble
 from fleethpa.frame.errors import CommandError
+from fleethpa.frame.session import Session
 from fleethpa.show.table import Column, Widths, table
+from schemas.entries import Outcome
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.observed import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
@@ -239,6 +244,37 @@ def test_the_table_fits_the_terminal_and_keeps_what_tells_the_state(
     assert "REFERENCE" in run("get", "hpa", "-A", "-o", "wide").stdout
 
 
+@pytest.mark.parametrize("width", [40, 60])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "get hpa -A",
+        "get hpa -A -o wide",
+        "get clusters",
+        "describe east/shop/checkout",
+        "explain east/shop/checkout",
+        "decisions -A",
+        "decisions -A --changes -o wide",
+        "decisions -A --follow",
+        "history east/shop/checkout",
+        "config view",
+    ],
+)
+def test_a_narrow_terminal_gets_short_lines_with_every_word_of_the_pipe(
+    run: Cli, monkeypatch: pytest.MonkeyPatch, words: str, width: int
+) -> None:
+    piped = run(*words.split()).stdout
+    monkeypatch.setattr("fleethpa.frame.session.Session.folds_at", width)
+    lines = run(*words.split()).stdout.splitlines()
+    long = [line for line in lines if len(line) > width]
+    assert not [line for line in long if len(line.split()) > 1 and "fleethpa " not in line]
+    assert Counter(" ".join(lines).split()) == Counter(piped.split())
+
+
+def test_only_a_terminal_folds_lines() -> None:
+    assert Session({}).folds_at is None
+
+
 def test_lines_of_a_watch_stay_under_each_other() -> None:
     columns = [Column[tuple[str, str]]("NAME", lambda each: each[0]), Column("STATE", lambda each: each[1])]
     widths = Widths()
@@ -317,10 +353,9 @@ def test_decisions_are_listed_oldest_first_and_fit_the_schema(run: Cli, fleet: F
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        pytest.param(["--changes"], ["evaluation", "completion"], id="changes and their ends"),
         pytest.param(["--last", "1"], ["completion"], id="the newest"),
         pytest.param(["--limited-by", "MaxReplicas"], [], id="by a limit that did not bind"),
-        pytest.param(["--reason", "cpu*above target", "--changes"], ["evaluation", "completion"], id="by reason"),
+        pytest.param(["--reason", "cpu*above target"], ["evaluation", "completion"], id="by reason"),
         pytest.param(["--since", "1s"], [], id="none is that young"),
     ],
 )
@@ -328,6 +363,34 @@ def test_decision_filters(run: Cli, arguments: list[str], expected: list[str]) -
     lines = run("decisions", "-A", "-o", "jsonl", *arguments).stdout.splitlines()
     assert [orjson.loads(line)["record"] for line in lines][-len(expected) :] == expected
     assert expected or not lines
+
+
+def test_a_change_has_one_row_with_the_outcome_of_its_write(run: Cli) -> None:
+    [row] = csv.DictReader(io.StringIO(run("decisions", "-A", "--changes", "-o", "csv").stdout))
+    assert (row["from"], row["to"], row["applied"]) == ("3", "5", "applied")
+    [item] = fits("DecisionList", run("decisions", "-A", "--changes", "-o", "json").stdout)["items"]
+    assert (item["record"], item["outcome"]["result"]) == ("evaluation", "applied")
+    followed = run("decisions", "-A", "--changes", "--follow", "-o", "jsonl").stdout.splitlines()
+    assert [orjson.loads(line)["record"] for line in followed] == ["evaluation", "completion"]
+
+
+def test_the_row_of_a_change_says_why_its_write_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    fleet.settle(replicas=3, usage_milli=500)
+    [wanted] = [each.decision for each in fleet.decisions() if each.decision.wants is not None]
+    fleet.append(Outcome(decision=wanted.id, name=wanted.name, uid=wanted.uid, result="failed", error="admission: no"))
+    [row] = csv.DictReader(io.StringIO(Cli(monkeypatch, fleet)("decisions", "-A", "--changes", "-o", "csv").stdout))
+    assert row["applied"] == "failed"
+    assert row["why"].startswith("cpu above target (100%/60%); ")
+    assert row["why"].endswith("admission: no")
+
+
+def test_the_newest_changes_are_counted_by_changes(run: Cli, fleet: Fleet) -> None:
+    fleet.append(after_ms=15_000)
+    fleet.observe(5, 900)
+    fleet.applied(8)
+    lines = run("decisions", "-A", "--changes", "--last", "2", "-o", "jsonl").stdout.splitlines()
+    assert [orjson.loads(line)["record"] for line in lines] == ["evaluation", "evaluation"]
 
 
 def test_following_prints_each_decision_once(run: Cli, fleet: Fleet) -> None:
