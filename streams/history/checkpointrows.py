@@ -15,9 +15,9 @@ from streams.state.rowcodec import WholeCheckpoints, applied_offset, decode_row,
 class NewestCheckpoint:
     """Takes the records of one changelog partition, the newest first, until it has the rows of the newest checkpoint.
 
-    So no more is read than has changed since the oldest of those rows was written. Rows that are newer than the
-    partition's own row, of a checkpoint that is being written, are left out. A checkpoint that a paused worker wrote
-    late may be taken for the newest one: the fold from it gives the same state.
+    So no more is read than has changed since the oldest of those rows was written. Of each row the copy counts that the
+    checkpoint names; a newer one, which a torn checkpoint has left, only where compaction has left no other. A
+    checkpoint that a paused worker wrote late may be taken for the newest one: the fold from it gives the same state.
 
     Args:
         number: partition of the log.
@@ -26,60 +26,86 @@ class NewestCheckpoint:
     """
 
     def __init__(self, number: int, below: int | None = None, before_ms: int | None = None) -> None:
-        self.rows: dict[bytes, bytes] = {}
         self.own: PartitionRow | None = None
         """The partition's own row, once it was found."""
+        self.named: dict[bytes, int] = {}
+        """Key → applied offset of the rows that the pieces of the index name that were found, and of the pieces."""
         self.lacking: dict[bytes, int] = {}
-        """Key → applied offset of the rows that the checkpoint names and that were not found yet."""
-        self.named = 0
-        """How many rows the pieces of the index name that were found."""
+        """Those of which that copy was not found yet."""
+        self._copies: dict[bytes, dict[int, bytes]] = {}
+        """Key → applied offset → row; of a named one, the copy that counts only."""
         self._pieces: set[bytes] = set()
         self._key = partition_key(number)
         self._below, self._before_ms = below, before_ms
+
+    @property
+    def rows(self) -> dict[bytes, bytes]:
+        """The rows of the checkpoint that were found; none before its own was."""
+        keys = [key for key in (self._key, *self.named) if key in self._copies]
+        return {key: value for key in keys for value in self._copies[key].values()} if self.own is not None else {}
+
+    @property
+    def gone(self) -> set[bytes]:
+        """Rows that it names and of which neither that copy nor a newer one was found."""
+        return {key for key, written in self.lacking.items() if max(self._copies.get(key, ()), default=-1) < written}
 
     def take(self, key: bytes, value: bytes | None) -> None:
         """Take a record; after the partition's own row was found, the order of further ones does not matter."""
         if not value:
             return
-        applied, held = applied_offset(value), self.rows.get(key)
-        if (self._below is not None and applied >= self._below) or (held and applied_offset(held) >= applied):
+        applied, newest = applied_offset(value), self.own.offset if self.own is not None else None
+        if self._below is not None and applied >= self._below:
             return
         if key == self._key:
-            self._take_own(value)
-        elif applied <= (self.own.offset if self.own is not None else applied):
-            self.rows[key] = value
-            if applied >= self.lacking.get(key, applied + 1):
-                del self.lacking[key]
-                if key in self._pieces:
-                    self._take_piece(key, value)
+            if newest is None or applied > newest:
+                self._take_own(applied, value)
+        elif (newest is None or applied <= newest) and (key not in self.named or key in self.lacking):
+            self._copies.setdefault(key, {})[applied] = value
+            self._settle(key)
 
-    def _take_own(self, value: bytes) -> None:
+    def end(self) -> None:
+        """Make do with newer copies of the index, where compaction has left no other: everything has been read."""
+        for key in sorted(self._pieces & self.lacking.keys()):
+            for value in self._copies.get(key, {}).values():
+                self._take_piece(key, value)
+
+    def _take_own(self, applied: int, value: bytes) -> None:
         row = decode_row(self._key, value)
         if not isinstance(row, PartitionRow):
             raise StateError(f"state row {self._key.decode()} is not a partition's")
         if self._before_ms is not None and row.clock_ms >= self._before_ms:
             return
-        self.own = row
-        kept = {key: stored for key, stored in self.rows.items() if applied_offset(stored) <= row.offset}
-        self.rows = kept | {self._key: value}
+        self.own, self.named, self.lacking = row, {}, {}
+        self._copies = {
+            key: {at: copy for at, copy in copies.items() if at <= applied} for key, copies in self._copies.items()
+        } | {self._key: {applied: value}}
         pieces = {index_key(row.number, len(row.index), at): written for at, written in enumerate(row.index)}
         self._pieces = set(pieces)
-        self._want(pieces)
-        for key in sorted(pieces.keys() - self.lacking.keys()):
-            self._take_piece(key, kept[key])
+        self._name(pieces)
 
-    def _want(self, named: Mapping[bytes, int]) -> None:
-        self.named += len(named)
-        self.lacking |= {
-            key: written
-            for key, written in named.items()
-            if key not in self.rows or applied_offset(self.rows[key]) < written
-        }
+    def _name(self, named: Mapping[bytes, int]) -> None:
+        self.named |= named
+        self.lacking |= named
+        for key in named:
+            self._settle(key)
+
+    def _settle(self, key: bytes) -> None:
+        """Of a row that is named keep the copy that counts, as far as it is known."""
+        copies = self._copies.get(key)
+        if key not in self.lacking or not copies:
+            return
+        written = self.lacking[key]
+        counts = written if written in copies else max(copies)
+        self._copies[key] = {counts: copies[counts]}
+        if counts == written:
+            del self.lacking[key]
+            if key in self._pieces:
+                self._take_piece(key, copies[counts])
 
     def _take_piece(self, key: bytes, value: bytes) -> None:
         piece = decode_row(key, value)
-        if isinstance(piece, IndexRow) and self.own is not None:
-            self._want({name.encode(): written for name, written in piece.written.items()})
+        if isinstance(piece, IndexRow):
+            self._name({name.encode(): written for name, written in piece.written.items()})
 
 
 def without(rows: dict[bytes, bytes], own: PartitionRow, lost: set[bytes]) -> dict[bytes, bytes]:

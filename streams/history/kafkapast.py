@@ -236,11 +236,11 @@ class KafkaPast(Past):
         async with self._reading(topics.CHANGELOG, partition) as (consumer, part, span):
             found = NewestCheckpoint(partition)
             rows = await self._newest(consumer, part, span, found)
-        if found.own is None or not found.lacking:
+        if found.own is None or not found.gone:
             return rows
         # Compaction keeps every row; the embedded broker, which keeps some MB of a partition, may lose quiet ones.
-        self.rows_gone |= {key.decode() for key in found.lacking}
-        return without(dict(rows), found.own, set(found.lacking))
+        self.rows_gone |= {key.decode() for key in found.gone}
+        return without(dict(rows), found.own, found.gone)
 
     async def checkpoint(
         self, partition: int, *, below: int | None = None, before_ms: int | None = None
@@ -269,12 +269,13 @@ class KafkaPast(Past):
                     found.take(record.key, record.value)
                 if found.own is None:
                     continue
-                if found.lacking and top > span.first and span.end - top > 2 * found.named + ROWS:
+                if found.lacking and top > span.first and span.end - top > 2 * len(found.named) + ROWS:
                     await self._look_up(consumer, part, OffsetBounds(span.first, top), found)
                     break
                 if not found.lacking:
                     break
-        return found.rows if found.own is not None else {}
+        found.end()
+        return found.rows
 
     async def _look_up(
         self, consumer: AIOKafkaConsumer, part: TopicPartition, span: OffsetBounds, found: NewestCheckpoint

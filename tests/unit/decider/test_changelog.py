@@ -35,6 +35,7 @@ def _taken(rows: Rows, number: int, below: int | None = None, before_ms: int | N
         if wanted.own is not None and not wanted.lacking:
             break
         wanted.take(key, value)
+    wanted.end()
     return restorable(number, wanted.rows) if wanted.own is not None else {}
 
 

@@ -187,6 +187,7 @@ def as_a_reader_restores(changelog: Iterable[Row]) -> Partition:
         if wanted.own is not None and not wanted.lacking:
             break
         wanted.take(key, value)
+    wanted.end()
     return Partition.restore(0, wanted.rows)
 
 
@@ -243,19 +244,25 @@ def bodies(rows: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("changelog", "row"),
+    ("changelog", "row", "read"),
     [
-        pytest.param("row1 p1 row4", 1, id="torn"),
-        pytest.param("row1 p1 row3 p2 p4", 1, id="torn, and a later checkpoint has reached it"),
-        pytest.param("row3 p2 p4", 3, id="the copy before the torn one was compacted away"),
-        pytest.param("row1 p1 row3 row2 p2 row4 p4", 4, id="torn, and written anew"),
-        pytest.param("row1 p1 p4 row3 p3", 1, id="a whole one that a paused worker wrote late"),
-        pytest.param("row1 p1 row4 p2 p4", 4, id="one that a paused worker's late one has come into"),
-        pytest.param("row1 row2 p4", 2, id="of which the checkpoints before were compacted away"),
+        pytest.param("row1 p1 row4", 1, 1, id="torn"),
+        pytest.param("row1 p1 row3 p2 p4", 1, 1, id="torn, and a later checkpoint has reached it"),
+        pytest.param("row3 p2 p4", 3, 3, id="the copy before the torn one was compacted away"),
+        pytest.param("row1 p1 row3 row2 p2 row4 p4", 4, 4, id="torn, and written anew"),
+        pytest.param("row1 p1 row3 row1 p1 p4", 1, 1, id="torn, and the copy that counts was written again"),
+        pytest.param("row1 p1 p4 row3 p3", 1, 1, id="a whole one that a paused worker wrote late"),
+        pytest.param("row1 p1 row4 p2 p4", 4, 4, id="one that a paused worker's late one has come into"),
+        pytest.param("row1 row2 p4", 2, 1, id="of which the checkpoints before were compacted away"),
     ],
 )
-def test_of_each_row_the_copy_of_the_newest_whole_checkpoint_counts(changelog: str, row: int) -> None:
-    """Each word is a row and the log offset that it has applied; `p` is the partition's own, the last one."""
+def test_of_each_row_the_copy_of_the_newest_whole_checkpoint_counts(changelog: str, row: int, read: int) -> None:
+    """Each word is a row and the log offset that it has applied; `p` is the partition's own, the last one.
+
+    Args:
+        row: which copy a worker takes that reads all.
+        read: which one a verb takes that reads backwards.
+    """
     rows = []
     for word in changelog.split():
         at = int(word[-1])
@@ -263,6 +270,10 @@ def test_of_each_row_the_copy_of_the_newest_whole_checkpoint_counts(changelog: s
         own = PartitionRow(number=0, offset=at, index=[at if its else 1, 1], rows_written=its)
         rows.append((OWN, encode_row(at, own)) if word[0] == "p" else (b"0|i/2.0", encode_row(at, IndexRow())))
     assert applied_offset(taken(rows).rows[b"0|i/2.0"]) == row
+    backwards = NewestCheckpoint(0)
+    for key, value in reversed(rows):
+        backwards.take(key, value)
+    assert applied_offset(backwards.rows[b"0|i/2.0"]) == read
 
 
 @settings(max_examples=examples(15))
