@@ -13,7 +13,7 @@ from fleethpa.changes.writing import Concern, PlannedRecord
 from fleethpa.fleet.capacity import CAPACITY_KIND, members_of_group
 from fleethpa.fleet.finding import unknown_cluster
 from fleethpa.fleet.views import FleetState
-from fleethpa.frame.errors import ANSWER_IS_NO, CommandError, usage
+from fleethpa.frame.errors import CommandError, usage
 from fleethpa.show.words import counted, listed
 from schemas import limits
 from schemas.capacity import (
@@ -168,7 +168,6 @@ def refused_groups(groups: Sequence[CapacityGroup], state: FleetState) -> dict[s
                 cause=f"The specs of all {len(sizes)} CapacityGroups have at most {limits.ALL_GROUPS.most:,} "
                 f"{limits.ALL_GROUPS.unit}; they take {sum(sizes.values()):,}, and this one {size:,}.",
                 next_step="fleethpa get capacitygroups, then fleethpa capacity delete NAME",
-                code=ANSWER_IS_NO,
             )
         if problem is None:
             sizes[group.name] = size

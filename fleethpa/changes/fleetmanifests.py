@@ -15,7 +15,7 @@ from fleethpa.changes.writing import PlannedRecord, deleted_record
 from fleethpa.fleet.finding import unknown_cluster
 from fleethpa.fleet.state import has_own
 from fleethpa.fleet.views import FleetState, HpaView
-from fleethpa.frame.errors import ANSWER_IS_NO, CommandError, usage
+from fleethpa.frame.errors import CommandError, usage
 from fleethpa.frame.options import parse_duration_ms
 from schemas.keys import FLEET, HpaId
 from schemas.kubernetes.hpa import manifest_of, semantically_equal_spec
@@ -232,7 +232,6 @@ def whole_of(whole: HpaId, objects: Mapping[str, Json]) -> FleetManifest:
                 f"the HPAs of {first} and {other} are not made one: their specs differ beyond their bounds",
                 cause=f"{first} to {other}: {'; '.join(differences(one, two))}.",
                 next_step=f"give both the same, or make a manifest and fleethpa apply -f it ({_DOCS})",
-                code=ANSWER_IS_NO,
             )
     members = [_present_member(name, each) for name, each in sorted(objects.items())]
     bounds = {
@@ -245,7 +244,7 @@ def whole_of(whole: HpaId, objects: Mapping[str, Json]) -> FleetManifest:
     hpa = {"apiVersion": "autoscaling/v2", "kind": HPA_KIND, "metadata": metadata}
     body, errors = check_hpa(FileManifest(str(whole), hpa | {"spec": objects[first]["spec"] | bounds}), whole.namespace)
     if errors:
-        raise CommandError(f"{whole} is not made", cause="\n".join(errors), code=ANSWER_IS_NO, next_step=_DOCS)
+        raise CommandError(f"{whole} is not made", cause="\n".join(errors), next_step=_DOCS)
     return FleetManifest(str(whole), body, FleetSpec(clusters=members))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleethpa.changes.writing import Concern, PlannedRecord
-from fleethpa.frame.errors import ANSWER_IS_NO, CommandError
+from fleethpa.frame.errors import CommandError
 from fleethpa.show.words import counted, listed
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
@@ -189,7 +189,7 @@ def _refusal(claims: Sequence[Claim], what: str) -> CommandError:
     """The error about HPAs that are refused for one reason, with commands that differ at most by their names."""
     remedies = list(dict.fromkeys(claim.remedy for claim in claims))
     step = remedies[0] + (", and so for each of them" if len(remedies) > 1 else "")
-    return CommandError(what, cause=claims[0].refused, next_step=step, code=ANSWER_IS_NO)
+    return CommandError(what, cause=claims[0].refused, next_step=step)
 
 
 def _named(hpas: Sequence[HpaId]) -> str:

@@ -28,7 +28,7 @@ from fleethpa.changes.handover import HandOver, Place, Plan, about, native_hpas,
 from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, change, write_options
 from fleethpa.fleet.state import read_state
 from fleethpa.fleet.views import FleetState
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
+from fleethpa.frame.errors import OK, CommandError, not_found, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import to_yaml
 from fleethpa.show.words import counted
@@ -165,14 +165,12 @@ def _hindrances(
         yield CommandError(
             f"{whole} is not made: cluster {name} is away ({cluster.hidden.text})",
             next_step=f"fleethpa get clusters {name}",
-            code=ANSWER_IS_NO,
         )
     for each, native in natives.items():
         if each.name != whole.name and target_of(native) == target:
             yield CommandError(
                 f"{whole} is not made: HPA {each} of cluster {name} drives its target",
                 next_step=f"kubectl --context {name} delete hpa {each.name} -n {each.namespace}",
-                code=ANSWER_IS_NO,
             )
 
 
@@ -191,7 +189,6 @@ def _records_of(
     raise CommandError(
         f"{whole} is there already, of the clusters {listed}",
         next_step=f"name the same with -C, or change its manifest: fleethpa get hpa {whole} -o yaml",
-        code=ANSWER_IS_NO,
     )
 
 

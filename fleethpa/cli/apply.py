@@ -36,7 +36,7 @@ from fleethpa.fleet.finding import chosen, matching_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, Ref, Selection, cluster_globs
 from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.fleet.views import FleetState, HpaView
-from fleethpa.frame.errors import ANSWER_IS_NO, CommandError, usage
+from fleethpa.frame.errors import CommandError, usage
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.words import counted
 from schemas.keys import FLEET, HpaId
@@ -284,7 +284,6 @@ def _of_fleet(hpa: HpaId) -> CommandError:
         f"hpa {hpa} belongs to FleetHPA {whole}",
         cause="Its spec is that of the FleetHPA, which alone says how many replicas the cluster has.",
         next_step=f"change the manifest of the FleetHPA and apply that, or fleethpa delete {whole}",
-        code=ANSWER_IS_NO,
     )
 
 
@@ -321,7 +320,6 @@ def _problem(foresight: Foresight, hpa: HpaId) -> CommandError | None:
             f"{hpa}: fleethpa drives {after.target.short} by HPA {holder.hpa.name}",
             cause="Its mode and what it remembers pass only to a central HPA of the same name.",
             next_step=f"name the HPA {holder.hpa.name} in the manifest, or fleethpa apply … --mode shadow",
-            code=ANSWER_IS_NO,
         )
     return None
 
@@ -329,7 +327,7 @@ def _problem(foresight: Foresight, hpa: HpaId) -> CommandError | None:
 def _refused(foresight: Foresight, hpa: HpaId, claim: Claim) -> CommandError:
     native = next((each for each in foresight.after.holders.get(claim.target, []) if each.native), None)
     if native is None:
-        return CommandError(f"{hpa} would be refused", cause=claim.refused, next_step=claim.remedy, code=ANSWER_IS_NO)
+        return CommandError(f"{hpa} would be refused", cause=claim.refused, next_step=claim.remedy)
     adopted = f"fleethpa adopt {native.hpa}"
     if native.hpa.name != hpa.name:
         adopted += f", then apply with the name {native.hpa.name}"
@@ -337,7 +335,6 @@ def _refused(foresight: Foresight, hpa: HpaId, claim: Claim) -> CommandError:
         f'{hpa}: native HPA "{native.hpa.name}" (kube-controller-manager) owns {claim.target.short}',
         cause="Both would write the same replicas.",
         next_step=f"{adopted}, or fleethpa apply … --mode shadow",
-        code=ANSWER_IS_NO,
     )
 
 

@@ -12,7 +12,7 @@ from fleethpa.changes.writing import PlannedRecord, WriteOptions, central_record
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.views import FleetState, HpaView
-from fleethpa.frame.errors import ANSWER_IS_NO, CommandError, not_found, usage
+from fleethpa.frame.errors import CommandError, not_found, usage
 from fleethpa.frame.options import moment, output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import Listing, machine
@@ -61,7 +61,6 @@ def _central(state: FleetState, hpa: HpaId) -> HpaView:
             f"hpa {hpa} lives in its cluster",
             cause="fleethpa changes only HPAs that live in fleethpa.",
             next_step=f"{shown} | kubectl --context {hpa.cluster} apply -f -",
-            code=ANSWER_IS_NO,
         )
     if view.is_of_fleet:
         whole = view.whole or view.id
@@ -69,7 +68,6 @@ def _central(state: FleetState, hpa: HpaId) -> HpaView:
             f"{hpa} is {'a FleetHPA' if view.whole is None else f'part of FleetHPA {whole}'}",
             cause="A FleetHPA and the HPAs in its clusters change together.",
             next_step=f"fleethpa history {whole} --revision N -o yaml | fleethpa apply -f -",
-            code=ANSWER_IS_NO,
         )
     return view
 

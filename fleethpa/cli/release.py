@@ -48,7 +48,7 @@ from fleethpa.changes.writing import (
 )
 from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.fleet.views import FleetState, HpaView
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, not_found, usage
+from fleethpa.frame.errors import OK, UNREACHABLE, CommandError, not_found, usage
 from fleethpa.frame.options import parse_duration_ms
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.words import counted, listed
@@ -191,7 +191,6 @@ def _check_controller(state: FleetState, cluster: str) -> None:
             f"cluster {cluster} has no native HPA controller, so nothing would scale what is released",
             cause="It was proven, or set, that the controller is switched off. Switch it on first.",
             next_step=f"switch it on, then fleethpa clusters prove-native-absent {cluster}, which records that it runs",
-            code=ANSWER_IS_NO,
         )
 
 
@@ -394,7 +393,6 @@ class _Release(handover.HandOver["HpaView"]):
             f"{first if len(unseen) == 1 else counted(len(unseen), 'HPA')} within {self._native_s:g} s",
             cause=f"Nothing would have scaled. {self._taken_back(unseen)}",
             next_step=f"fleethpa run observer --contexts {first.cluster} --prove-native-absent",
-            code=ANSWER_IS_NO,
         )
 
 

@@ -24,7 +24,7 @@ from fleethpa.fleet.finding import matching_clusters
 from fleethpa.fleet.selection import cluster_globs
 from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.fleet.views import FleetState
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, SuggestingGroup, not_found, usage
+from fleethpa.frame.errors import OK, CommandError, SuggestingGroup, not_found, usage
 from fleethpa.frame.options import WAVE_MEASURES, output_option, parse_duration_ms, parse_fail_if
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import Listing, one
@@ -303,7 +303,6 @@ def check_others(state: FleetState, plan: RolloutPlan, now_ms: int) -> None:
                 f"rollout {other.id} by {other.plan.author} is changing {listed(map(str, held))}",
                 cause=f"It is in wave {other.wave} of {len(other.plan.waves)}.",
                 next_step=f"fleethpa rollout status {other.id}, or to end it: fleethpa rollout abort {other.id}",
-                code=ANSWER_IS_NO,
             )
 
 

@@ -16,7 +16,7 @@ from fleethpa.fleet.finding import chosen
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import fleet_now, read_state
 from fleethpa.fleet.views import HpaView
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, SuggestingGroup, not_found, usage
+from fleethpa.frame.errors import OK, CommandError, SuggestingGroup, not_found, usage
 from fleethpa.frame.options import output_option
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import Listing
@@ -108,7 +108,6 @@ async def _change(
                 f"hpa {view.id} lives in its cluster",
                 cause="A schedule changes the spec, and fleethpa changes only HPAs that live in fleethpa.",
                 next_step=f"fleethpa adopt {view.id}",
-                code=ANSWER_IS_NO,
             )
             code = session.report(problem)
             continue

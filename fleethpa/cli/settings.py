@@ -15,7 +15,7 @@ from fleethpa.changes.writing import Concern, PlannedRecord, WriteOptions, chang
 from fleethpa.fleet.finding import matching_clusters, nearest_cluster, no_such_cluster
 from fleethpa.fleet.state import fleet_now, has_own, read_state, resume_command
 from fleethpa.fleet.views import FleetState
-from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
+from fleethpa.frame.errors import OK, CommandError, not_found, usage
 from fleethpa.frame.options import output_option, parse_duration_ms
 from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import one
@@ -206,7 +206,6 @@ def _beside_own(state: FleetState, writes: list[PlannedRecord]) -> list[tuple[Pl
                 f"{'has an HPA of its' if len(own) == 1 else 'have HPAs of their'} own",
                 cause="Those scale the workloads, so the shares of the FleetHPA would have no effect.",
                 next_step=f"fleethpa shadow-report {view.id}, then fleethpa adopt {view.id} -C {','.join(names)}",
-                code=ANSWER_IS_NO,
             )
             found.append((write, problem))
     return found

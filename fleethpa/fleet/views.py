@@ -183,7 +183,7 @@ def _problems(view: HpaView) -> Iterator[Problem]:
     is_ignored = IGNORED in view.hpa or any(each.get("reason") == IGNORED_REASON for each in conditions)
     if is_ignored:
         why = view.refused or next(each["message"] for each in conditions if each.get("reason") == IGNORED_REASON)
-        yield Problem("ignored", why, waits=True)
+        yield Problem("ignored", why)
     elif view.refused:
         text = f"enforcing is refused: {view.refused}"
         yield Problem("refused", text, text)

@@ -205,7 +205,7 @@ class Session:
             try:
                 Path(html).write_text(page_of(report), encoding="utf-8")
             except OSError as error:
-                raise CommandError(f"--html {html} cannot be written", cause=str(error), code=2) from error
+                raise usage(f"--html {html} cannot be written", cause=str(error)) from error
             self.note(f"report: {html}")
 
     @property

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import click
 
 from fleethpa.frame.configuration import Config
-from fleethpa.frame.errors import USAGE, CommandError, unreachable, usage
+from fleethpa.frame.errors import CommandError, unreachable, usage
 from runtime.log import clean
 from schemas.codec import WireError
 from schemas.connection import KafkaSettings, SettingsError
@@ -260,7 +260,7 @@ def unreadable(error: Exception, source: str, servers: str) -> CommandError | No
     `servers`: the brokers, where the source is `kafka`.
     """
     if isinstance(error, LogGoneError):
-        return CommandError(str(error), code=USAGE)
+        return usage(str(error))
     if isinstance(error, MissingTopicError):
         return missing_topic(error.topic, servers)
     if not isinstance(error, ArchiveError | WireError | CoreError):

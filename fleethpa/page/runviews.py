@@ -305,7 +305,7 @@ class RunViews:
         """The report of this browser's run: a self-contained page."""
         found = self._runs.of(request.cookies.get(BROWSER, ""), request.match_info["kind"])
         if found is None or found.report is None:
-            raise not_found("no run of this browser has a report", next_step="")
+            raise not_found("no run of this browser has a report")
         text = found.report.read_text(encoding="utf-8")
         return web.Response(text=text, content_type="text/html", headers={"Content-Security-Policy": REPORT_POLICY})
 

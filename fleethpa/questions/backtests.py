@@ -14,7 +14,7 @@ from fleethpa.changes.specs import changed_spec, checked
 from fleethpa.fleet.finding import alone, chosen_some, not_evaluated
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.views import FleetState, HpaView
-from fleethpa.frame.errors import CommandError, not_found, usage
+from fleethpa.frame.errors import not_found, usage
 from schemas.keys import HpaId, partition_for
 from schemas.kubernetes.hpa import manifest_of
 from streams.analysis.backtest import Backtest, Model, backtest
@@ -191,5 +191,5 @@ def run(found: list[BacktestRequest], events: dict[HpaId, list[HpaEvent]], model
         try:
             results.append(backtest(events[request.hpa], request.tried(events[request.hpa]), model))
         except CandidateError as error:
-            raise CommandError(str(error), code=2) from error
+            raise usage(str(error)) from error
     return results

@@ -12,7 +12,7 @@ import msgspec
 from fleethpa.changes.fleetmanifests import FleetManifest
 from fleethpa.fleet.finding import not_evaluated
 from fleethpa.fleet.views import FleetState
-from fleethpa.frame.errors import CommandError, not_found, usage
+from fleethpa.frame.errors import not_found, usage
 from fleethpa.questions.backtestreport import failures, measured, minutes, moments
 from fleethpa.show.report import Chart, Curve, Grid, Notes, QuestionReport, Section, Sentences, verdict
 from fleethpa.show.times import rfc3339
@@ -70,7 +70,7 @@ def tried(manifest: FleetManifest, state: FleetState) -> FleetTried:
         try:
             candidates[member.name] = candidate(found[0], spec)
         except CandidateError as error:
-            raise CommandError(str(error), code=2) from error
+            raise usage(str(error)) from error
     return FleetTried(manifest.name, manifest.fleet, candidates)
 
 
@@ -104,7 +104,7 @@ async def _run(past: Past, fleet: FleetTried, window: tuple[int, int]) -> FleetB
         for each in recordings.values():
             each.check()
     except CandidateError as error:
-        raise CommandError(str(error), code=2) from error
+        raise usage(str(error)) from error
     return fleet_backtest(fleet, {member.name: recordings[member.name] for member in fleet.fleet.clusters})
 
 
