@@ -207,6 +207,13 @@ Reason = Literal["unreachable", "forbidden", "failing"]
 """Why something cannot be seen: no answer came, the right to see it is missing, or the answer was another error."""
 
 
+API_SERVER_PART = "apiServer"
+CANARY_PART = "canary"
+MEMBERSHIP_PART = "membership"
+NATIVE_EVIDENCE_PART = "nativeEvidence"
+PROMETHEUS_PART = "prometheus"
+RIVALS_PART = "scaledobjects"
+"""The `part` of troubles of an observer (`ObserverTrouble`)."""
 REFUSED_PART = "refusedReports"
 """The `part` of the trouble that ingest adds to the reports of an agent of which it refused something."""
 

@@ -14,7 +14,16 @@ from typing import Final, Literal
 from fleethpa.show.times import rfc3339, span
 from fleethpa.show.words import counted, one_line
 from schemas.entries import HUB_HOLDER
-from schemas.observed import REFUSED_PART, ObserverTrouble
+from schemas.observed import (
+    API_SERVER_PART,
+    CANARY_PART,
+    MEMBERSHIP_PART,
+    NATIVE_EVIDENCE_PART,
+    PROMETHEUS_PART,
+    REFUSED_PART,
+    RIVALS_PART,
+    ObserverTrouble,
+)
 from schemas.settings import ClusterSettings
 from streams.hpa.rules import CURRENT_TEXT, NEWEST, OLDEST, RELEASED, UnknownRulesError, minor_of
 from streams.state.clustersettings import DEFAULT_SYNC_PERIOD_MS
@@ -26,12 +35,6 @@ MOST_QUIET_MS: Final = 20_000
 REFUSED_SHOWN_MS: Final = 3_600_000
 """How long a refusal because of a limit is shown."""
 MOST_SILENT_MS: Final = 30_000
-API_SERVER: Final = "apiServer"
-CANARY: Final = "canary"
-NATIVE_EVIDENCE: Final = "nativeEvidence"
-MEMBERSHIP: Final = "membership"
-RIVALS: Final = "scaledobjects"
-PROMETHEUS: Final = "prometheus"
 
 Kind = Literal[
     "observerSilent", "apiServerAway", "watchForbidden", "watchFailing", "metricsFailing", "canaryFailing",
@@ -236,17 +239,21 @@ def _observed(cluster: ClusterView, due_ms: int) -> Iterator[ClusterTrouble]:
 
 def _left(report: ReportRow) -> str:
     """Why the cluster left, in the last report of an observer that stopped for that; empty: it did not leave."""
-    return next((trouble.error for trouble in report.troubles if report.stopped and trouble.part == MEMBERSHIP), "")
+    return next(
+        (trouble.error for trouble in report.troubles if report.stopped and trouble.part == MEMBERSHIP_PART), ""
+    )
 
 
 def _reported(cluster: str, now_ms: int, troubles: list[ObserverTrouble]) -> Iterator[ClusterTrouble]:
-    away = [trouble for trouble in troubles if trouble.part == API_SERVER]
+    away = [trouble for trouble in troubles if trouble.part == API_SERVER_PART]
     for trouble in away:
         what = "refuses the observer" if trouble.reason == "forbidden" else "is away"
         text = f"its API server {what}{since(trouble.since, now_ms)}{_error(trouble)}"
         step = f"kubectl --context {cluster} get --raw /readyz"
         yield ClusterTrouble("apiServerAway", trouble.since, text, step)
-    of_metrics = {each.part for each in troubles if each.part == PROMETHEUS or each.part.endswith("metrics.k8s.io")}
+    of_metrics = {
+        each.part for each in troubles if each.part == PROMETHEUS_PART or each.part.endswith("metrics.k8s.io")
+    }
     for trouble in sorted(troubles, key=lambda each: (each.part in of_metrics, each.part)):
         # While the API server does not answer, nothing else there does; a trouble of its own is reported afterwards.
         if trouble not in away and not (away and trouble.reason == "unreachable"):
@@ -261,26 +268,26 @@ def _part(cluster: str, now_ms: int, trouble: ObserverTrouble) -> ClusterTrouble
         word = "is forbidden to the observer" if trouble.reason == "forbidden" else "fails"
         step = check if trouble.reason == "forbidden" else f"kubectl --context {cluster} get apiservices"
         return ClusterTrouble("metricsFailing", trouble.since, f"metrics API {trouble.part} {word}{rest}", step)
-    if trouble.part == PROMETHEUS:
+    if trouble.part == PROMETHEUS_PART:
         what = {"unreachable": "is away", "forbidden": "refuses the observer"}.get(trouble.reason, "fails")
         text = f"its Prometheus {what}{_where(trouble)}{since(trouble.since, now_ms)}{_error(trouble)}"
         step = f"fleethpa metrics try 'vector(1)' --prometheus FILE -C {cluster}"
         return ClusterTrouble("metricsFailing", trouble.since, text, step)
-    if trouble.part == CANARY:
+    if trouble.part == CANARY_PART:
         text = f"it cannot be proven that no native HPA controller runs{rest}"
         return ClusterTrouble("canaryFailing", trouble.since, text, check)
-    if trouble.part == NATIVE_EVIDENCE:
+    if trouble.part == NATIVE_EVIDENCE_PART:
         text = f"something was written in the name of the native HPA controller{_error(trouble)}"
         step = f"kubectl --context {cluster} get hpa -A -o yaml --show-managed-fields"
         return ClusterTrouble("nativeEvidence", trouble.since, text, step)
-    if trouble.part == MEMBERSHIP:
+    if trouble.part == MEMBERSHIP_PART:
         text = f"the object that names it reports{since(trouble.since, now_ms)}{_error(trouble)}"
         return ClusterTrouble("unhealthy", trouble.since, text, "kubectl get clusterprofiles -A")
     if trouble.part == REFUSED_PART:
         text = f"ingest refuses some of what its agent reports{since(trouble.since, now_ms)}{_error(trouble)}"
         step = f"read fleethpa.rejected; fleethpa clusters remove {cluster}, if its agent is not to be trusted"
         return ClusterTrouble("reportsRefused", trouble.since, text, step)
-    if trouble.part == RIVALS:
+    if trouble.part == RIVALS_PART:
         return ClusterTrouble("rivalsUnseen", trouble.since, f"watching {trouble.part} fails{rest}", check)
     if trouble.reason == "forbidden":
         return ClusterTrouble("watchForbidden", trouble.since, f"watching {trouble.part} is forbidden{rest}", check)

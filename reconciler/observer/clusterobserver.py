@@ -26,17 +26,7 @@ from reconciler.core.metricanswers import queries, until_report_ms
 from reconciler.core.objectbodies import pod_body
 from reconciler.core.promrules import ObjectResource
 from reconciler.observer.clusterversion import ClusterVersion
-from reconciler.observer.clusterview import (
-    CANARY,
-    MEMBERSHIP,
-    NATIVE_EVIDENCE,
-    WATCHES,
-    ApiServer,
-    ClusterState,
-    ObserverMetrics,
-    ReadProblem,
-    Troubles,
-)
+from reconciler.observer.clusterview import WATCHES, ApiServer, ClusterState, ObserverMetrics, ReadProblem, Troubles
 from reconciler.observer.metricpolls import MetricsPoller, Timetable
 from reconciler.observer.native import Canary, NativeWatch, NoteCanary, ObserverConfig, native_status_write
 from reconciler.observer.ownechoes import OwnEchoes
@@ -51,6 +41,10 @@ from schemas.keys import SessionName
 from schemas.kubernetes.shape import Json
 from schemas.metricqueries import Query
 from schemas.observed import (
+    CANARY_PART,
+    MEMBERSHIP_PART,
+    NATIVE_EVIDENCE_PART,
+    RIVALS_PART,
     Answers,
     AutoscalerDeleted,
     AutoscalerSet,
@@ -111,7 +105,7 @@ class ClusterObserver:
         self.native = NativeWatch(
             client.name,
             self.canary,
-            note=partial(self._problem, NATIVE_EVIDENCE, ""),
+            note=partial(self._problem, NATIVE_EVIDENCE_PART, ""),
             absent_since_ms=native_absent_since_ms,
             clock=config.clock,
         )
@@ -276,7 +270,7 @@ class ClusterObserver:
     async def _follow_rivals(self) -> None:
         """Report the ScaledObjects of every namespace; nothing else is asked where KEDA is not installed."""
         resource = await self._discovery.served(SCALED_OBJECT, "keda.sh", look_every_s=LOOK_FOR_KEDA_S)
-        noted = partial(self._problem, "scaledobjects")
+        noted = partial(self._problem, RIVALS_PART)
         await self._mirror(resource.path, Listener(self._rivals_listed, self._rival_changed, noted))
 
     async def _rivals_listed(self, scope: str, items: list[Json]) -> None:
@@ -365,7 +359,7 @@ class ClusterObserver:
 
     def note_membership(self, trouble: str) -> None:
         """Note what is wrong with the cluster according to the object that names it; empty: nothing."""
-        self._problem(MEMBERSHIP, "", ReadProblem("failing", trouble) if trouble else None)
+        self._problem(MEMBERSHIP_PART, "", ReadProblem("failing", trouble) if trouble else None)
 
     async def farewell(self) -> None:
         """Report that this session watches nothing any more, so that another one is followed at once."""
@@ -437,7 +431,7 @@ class ClusterObserver:
     def canary(self, note: NoteCanary | None = None) -> Canary:
         """A proof of whether a native controller runs. `note`: takes what prevents it; None: it becomes a trouble."""
         config = self._config
-        noted = note or partial(self._problem, CANARY, "")
+        noted = note or partial(self._problem, CANARY_PART, "")
         return Canary(self._client, config.canary_namespace, config.canary_wait_s, noted)
 
     def _problem(self, watch: str, namespace: str, problem: ReadProblem | None) -> None:

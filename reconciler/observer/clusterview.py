@@ -18,7 +18,7 @@ from reconciler.core.hpaobjects import Asking, KeptHpa, rival
 from reconciler.core.objectbodies import reports_the_same
 from runtime.log import Clock, wall_clock_ms
 from schemas.kubernetes.shape import Json
-from schemas.observed import MetricAnswer, ObserverTrouble, Pod, Reason, ScaleSet, Target
+from schemas.observed import API_SERVER_PART, MetricAnswer, ObserverTrouble, Pod, Reason, ScaleSet, Target
 
 
 class ObserverMetrics(ClusterMetrics):
@@ -49,10 +49,6 @@ class ObserverMetrics(ClusterMetrics):
             self.answers.labels(cluster, api, result).inc(count)
 
 
-API_SERVER = "apiServer"
-CANARY = "canary"
-NATIVE_EVIDENCE = "nativeEvidence"
-MEMBERSHIP = "membership"
 NAMED_NAMESPACES = 20
 ERROR_CHARACTERS = 1_000
 """Longer error texts are cut in a report."""
@@ -116,10 +112,10 @@ class Troubles:
 
     def report(self) -> list[ObserverTrouble]:
         """All troubles, one per part and reason, in order. While the API server is away, it alone explains silence."""
-        away = (API_SERVER, "") in self._known
+        away = (API_SERVER_PART, "") in self._known
         groups: dict[tuple[str, Reason], list[str]] = {}
         for (part, namespace), (problem, _) in sorted(self._known.items()):
-            if away and part != API_SERVER and problem.reason == "unreachable":
+            if away and part != API_SERVER_PART and problem.reason == "unreachable":
                 continue
             groups.setdefault((part, problem.reason), []).append(namespace)
         return [self._trouble(part, reason, namespaces) for (part, reason), namespaces in groups.items()]
@@ -167,7 +163,7 @@ class ApiServer:
         self._up.set(1)
         self._last_sync.set_to_current_time()
         if self._failures >= FAILURES:
-            self._troubles.note(API_SERVER, "", None)
+            self._troubles.note(API_SERVER_PART, "", None)
         self._failures = 0
 
     async def watch(self) -> None:
@@ -200,7 +196,7 @@ class ApiServer:
         self._failures += 1
         if self._failures >= FAILURES:
             self._up.set(0)
-            self._troubles.note(API_SERVER, "", problem)
+            self._troubles.note(API_SERVER_PART, "", problem)
 
 
 WATCHES = ("pods", "autoscalers", "scales")
@@ -350,7 +346,7 @@ class ClusterState:
         Scales whose parents cannot be watched are read one by one, so `scales` is down only if reading fails, too.
         While the API server is away nothing that was reported is known to hold.
         """
-        away = self.troubles.find(API_SERVER, "")
+        away = self.troubles.find(API_SERVER_PART, "")
         if away is not None:
             return dict.fromkeys(WATCHES, away)
         found = {watch: self.troubles.find(watch, namespace) for watch in WATCHES}

@@ -20,12 +20,10 @@ from runtime.log import Clock
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.limits import PROM_NAMES
 from schemas.metricqueries import Query, is_root_scoped
-from schemas.observed import MetricAnswer, Pod
+from schemas.observed import PROMETHEUS_PART, MetricAnswer, Pod
 
 log = logging.getLogger(__name__)
 
-PROMETHEUS: Final = "prometheus"
-"""The part of a trouble."""
 LOOK_AGAIN_MS: Final = 60_000
 """Series names are looked up again this soon where a metric is asked for that none of them is."""
 LOOK_EVERY_MS: Final = 600_000
@@ -179,7 +177,7 @@ class PrometheusPoller:
                 work.append(self._tried([query], made, problems))
         found = [answer for answers in await asyncio.gather(*work) for answer in answers]
         self._metrics.answered(self._cluster, found)
-        self._troubles.note(PROMETHEUS, namespace, problems[0] if problems else None)
+        self._troubles.note(PROMETHEUS_PART, namespace, problems[0] if problems else None)
         return found
 
     async def close(self) -> None:

@@ -7,12 +7,12 @@ import pytest
 from msgspec import structs
 
 from fleethpa.fleet.hung import MOST_SIGN_DUE_MS, REPORT_DUE_MS, SignsOfLife, hung_processes, unanswered
-from fleethpa.fleet.troubles import API_SERVER, ClusterView, HungProcess, cut_off, quiet_limit_ms, silent_limit_ms
+from fleethpa.fleet.troubles import ClusterView, HungProcess, cut_off, quiet_limit_ms, silent_limit_ms
 from fleethpa.fleet.views import FleetState, HpaView
 from schemas.decisions import NO_OUTCOME
 from schemas.inforce import report_every_ms
 from schemas.keys import HpaId
-from schemas.observed import ObserverTrouble
+from schemas.observed import API_SERVER_PART, ObserverTrouble
 from schemas.settings import ClusterSettings
 from schemas.topics import QuietProcess
 from streams.state.partitionrow import ReportRow, ServedRow
@@ -198,7 +198,10 @@ def test_a_missing_outcome_is_no_problem_of_an_hpa_where_none_can_come(
 
 def test_an_hpa_without_metrics_names_what_its_cluster_has_and_not_the_error_of_a_client() -> None:
     away = ObserverTrouble(
-        part=API_SERVER, reason="unreachable", error="Cannot connect to host 127.0.0.1:38417", since=NOW_MS - 21_000
+        part=API_SERVER_PART,
+        reason="unreachable",
+        error="Cannot connect to host 127.0.0.1:38417",
+        since=NOW_MS - 21_000,
     )
     east = cluster("east")
     east.reports = [structs.replace(east.reports[0], troubles=[away])]

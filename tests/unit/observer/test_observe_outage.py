@@ -8,9 +8,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from reconciler.clusters.answers import ApiError, ClusterError, NoAnswerError, UnreachableError
-from reconciler.observer.clusterview import API_SERVER, FAILURES, ApiServer, ObserverMetrics, Troubles
+from reconciler.observer.clusterview import FAILURES, ApiServer, ObserverMetrics, Troubles
 from reconciler.observer.metricpolls import MetricsPoller
-from schemas.observed import MetricAnswer
+from schemas.observed import API_SERVER_PART, MetricAnswer
 
 REFUSED = NoAnswerError("GET /apis: connection refused")
 HUNG = NoAnswerError("GET /apis: no answer within 5s", was_connected=True)
@@ -79,7 +79,7 @@ async def test_an_api_server_that_is_away_is_one_trouble_of_the_cluster(
 ) -> None:
     asking, troubles = poller(Cluster(of_metrics, of_server))
     assert await asking.ask("shop", QUESTIONS) == []
-    assert [each.part for each in troubles.report()] == [API_SERVER]
+    assert [each.part for each in troubles.report()] == [API_SERVER_PART]
 
 
 async def test_a_server_that_is_back_at_once_was_still_not_asked_for_metrics() -> None:
@@ -113,7 +113,7 @@ async def test_what_was_known_of_a_metrics_api_holds_while_the_api_server_is_awa
     await asking.ask("shop", QUESTIONS[:2])
     cluster.of_metrics = cluster.of_server = REFUSED
     await asking.ask("shop", QUESTIONS[:2])
-    assert [each.part for each in troubles.report()] == [API_SERVER, "metrics.k8s.io"]
+    assert [each.part for each in troubles.report()] == [API_SERVER_PART, "metrics.k8s.io"]
 
 
 async def test_who_asks_at_the_same_time_shares_the_requests() -> None:

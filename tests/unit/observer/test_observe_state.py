@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from reconciler.core.hpaobjects import Asking, KeptHpa, kept_hpa, rival
-from reconciler.observer.clusterview import API_SERVER, ClusterState, ReadProblem, Troubles, scales_watch
+from reconciler.observer.clusterview import ClusterState, ReadProblem, Troubles, scales_watch
 from reconciler.observer.metricpolls import Timetable
 from reconciler.observer.topicreaders import SILENCE_MS, OtherSessions
 from runtime.process import WorkerPool
 from schemas.keys import SessionName
-from schemas.observed import Heartbeat, Pod, ScaleSet, Target
+from schemas.observed import API_SERVER_PART, Heartbeat, Pod, ScaleSet, Target
 
 WEB = Target(group="apps", kind="Deployment", name="web")
 GEAR = Target(group="example.com", kind="Widget", name="gear")
@@ -119,9 +119,9 @@ def test_while_the_api_server_is_away_nothing_that_was_reported_is_known_to_hold
     state = ClusterState()
     state.troubles.note("pods", "shop", ReadProblem("forbidden", "pods is forbidden"))
     away = ReadProblem("unreachable", "connection refused")
-    state.troubles.note(API_SERVER, "", away)
+    state.troubles.note(API_SERVER_PART, "", away)
     assert state.problems("shop") == {"pods": away, "autoscalers": away, "scales": away}
-    state.troubles.note(API_SERVER, "", None)
+    state.troubles.note(API_SERVER_PART, "", None)
     assert state.problems("shop") == {"pods": ReadProblem("forbidden", "pods is forbidden")}
 
 
@@ -158,8 +158,8 @@ def test_while_the_api_server_is_away_only_that_is_reported_of_what_does_not_ans
     troubles = Troubles(lambda: 5)
     troubles.note("pods", "", ReadProblem("unreachable", "connection refused"))
     troubles.note("metrics.k8s.io", "shop", ReadProblem("forbidden", "no"))
-    troubles.note(API_SERVER, "", ReadProblem("unreachable", "connection refused"))
-    assert [each.part for each in troubles.report()] == [API_SERVER, "metrics.k8s.io"]
+    troubles.note(API_SERVER_PART, "", ReadProblem("unreachable", "connection refused"))
+    assert [each.part for each in troubles.report()] == [API_SERVER_PART, "metrics.k8s.io"]
 
 
 # --- takeover ---------------------------------------------------------------------------------------------------------
