@@ -303,7 +303,7 @@ def agent_part(session: Session, /, **options: Any) -> Part:
             cause=f"These are meant: {', '.join(member.name for member in members)}.",
             next_step="add --in-cluster NAME, or --contexts NAME",
         )
-    given = {"cluster": members[0], "prometheus": prometheus_connections(options)}
+    given = {"clusters": members, "prometheus": prometheus_connections(options)}
     config = configured(AgentConfig, options, kafka=session.config.kafka(), **given)
     return _part("agent", lambda: Agent(config))
 

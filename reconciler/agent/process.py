@@ -10,7 +10,7 @@ import logging
 import socket
 import uuid
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from msgspec import structs
@@ -22,12 +22,11 @@ from reconciler.agent.orders import OrderReader
 from reconciler.agent.standin import StandIn, Surroundings, stand_by
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
 from reconciler.apply.statuswriter import ReconcilerMetrics
-from reconciler.clusters.client import ClusterClient, ClusterConfig
+from reconciler.clusters.client import ClusterClient
 from reconciler.core.guardsettings import WriteGuards, guards_of
 from reconciler.core.inbox import Position
 from reconciler.core.knowledge import KnowledgeFold, Learnt
 from reconciler.core.lease import MAX_AGE_S, RETRY_S, BrokerTime
-from reconciler.core.promsettings import NO_PROMETHEUS, PromConnections
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.clusterview import ERROR_CHARACTERS, ObserverMetrics
 from reconciler.observer.native import Evidence, ObserverConfig
@@ -35,9 +34,8 @@ from reconciler.standin.evidence import GRACE_MS, Judge, grace_of, stagger_ms
 from runtime import ending
 from runtime.ending import first_of
 from runtime.log import wall_clock_ms
-from runtime.process import PartConfig, PartHealth
+from runtime.process import PartHealth
 from schemas.agents import AgentTopics
-from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, ShortDecision
 from schemas.entries import HandsChanged, Outcome
 from schemas.inforce import InForce, report_every_ms
@@ -55,29 +53,19 @@ def _identity() -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentConfig(PartConfig):
-    """Settings of an agent.
+class AgentConfig(ObserverConfig):
+    """Settings of an agent: those of the observer of its only cluster, and its own.
 
-    `cluster`: how to reach the cluster, and its name. `incarnation`: which topics are its own. `namespaces`: watch only
-    these (empty: the whole cluster). `home`: the namespace of the Leases. `region`: of the hub, as the Lease names it.
-    `broker_time`: False where the brokers stamp no append time (the embedded broker): then this machine's clock counts.
-    `stand_in`: whether the cluster's own HPA controller scales while the hub is away.
+    `incarnation`: which topics are its own. `home`: the namespace of the Leases. `region`: of the hub, as the Lease
+    names it. `broker_time`: False where the brokers stamp no append time (the embedded broker): then this machine's
+    clock counts. `stand_in`: whether the cluster's own HPA controller scales while the hub is away.
     """
 
-    kafka: KafkaSettings
-    cluster: ClusterConfig
     incarnation: int
-    prometheus: PromConnections = NO_PROMETHEUS
-    namespaces: tuple[str, ...] = ()
-    all_pods: bool = False
     home: str = HOME
     region: str = "main"
     identity: str = field(default_factory=_identity)
-    workers: int = 8
-    queue: int = 5_000
-    request_timeout_s: float = 5.0
-    sync_period_ms: int = 15_000
-    heartbeat_ms: int = 10_000
+    limits: WriterLimits = field(default_factory=WriterLimits)
     broker_time: bool = True
     stand_in: bool = False
 
@@ -88,7 +76,7 @@ class AgentConfig(PartConfig):
 
     @property
     def topics(self) -> AgentTopics:
-        return AgentTopics(self.cluster.name, self.incarnation)
+        return AgentTopics(self.clusters[0].name, self.incarnation)
 
 
 log = logging.getLogger(__name__)
@@ -138,7 +126,7 @@ class AgentTerm:
         self.writers = ClusterWriters(
             self,
             self._metrics,
-            limits=WriterLimits(workers=config.workers, queue=config.queue, request_timeout_s=config.request_timeout_s),
+            limits=config.limits,
             clock=self.now_ms,
             forbids=lambda cluster: self.forbids(),
             guards=self.guards,
@@ -149,21 +137,10 @@ class AgentTerm:
 
     def _observer(self, metrics: ObserverMetrics) -> ClusterObserver:
         config = self.config
-        observing = ObserverConfig(
-            kafka=config.kafka,
-            clusters=(config.cluster,),
-            prometheus=config.prometheus,
-            instance=self.session.instance,
-            namespaces=config.namespaces,
-            all_pods=config.all_pods,
-            sync_period_ms=config.sync_period_ms,
-            heartbeat_ms=config.heartbeat_ms,
-            canary_namespace=config.namespaces[0] if config.namespaces else ObserverConfig.canary_namespace,
-            clock=self.now_ms,
-        )
+        canary = config.namespaces[0] if config.namespaces else config.canary_namespace
         return ClusterObserver(
             self.client,
-            observing,
+            replace(config, instance=self.session.instance, canary_namespace=canary, clock=self.now_ms),
             self.publisher,
             metrics,
             session=self.session,
@@ -338,7 +315,7 @@ class Agent:
     async def run(self, stop: asyncio.Event) -> None:
         """Lead or stand by until `stop` is set. An unexpected error ends it by exception."""
         config = self._config
-        client = ClusterClient(config.cluster)
+        client = ClusterClient(config.clusters[0])
         election = Election(client, config.home, LEASE, config.identity)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(client.close)

@@ -116,9 +116,9 @@ class Bookkeeping(Protocol):
 class WriterLimits:
     """`workers`: writes at once per cluster; `queue`: wanted writes that may wait per cluster."""
 
-    workers: int
-    queue: int
-    request_timeout_s: float
+    workers: int = 8
+    queue: int = 5_000
+    request_timeout_s: float = 5.0
 
 
 FAILED_SHOWN_MS = 120_000

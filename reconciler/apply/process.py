@@ -11,7 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -68,14 +68,11 @@ class ReconcilerConfig(FleetConfig):
     """Settings of a reconciler. Decisions for other clusters than its own are another reconciler's.
 
     `group`: the consumer group that decisions are read in; empty: the one that follows from the clusters
-    (`reconciler_group`), or from where they are found (`sources_group`). `workers`: writes at once per cluster;
-    `queue`: wanted writes that may wait per cluster.
+    (`reconciler_group`), or from where they are found (`sources_group`).
     """
 
     group: str = ""
-    workers: int = 8
-    queue: int = 5_000
-    request_timeout_s: float = 5.0
+    limits: WriterLimits = field(default_factory=WriterLimits)
     heartbeat_ms: int = 10_000
 
     @property
@@ -110,7 +107,7 @@ class Reconciler:
         self._writers = ClusterWriters(
             self,
             self._metrics,
-            limits=WriterLimits(workers=config.workers, queue=config.queue, request_timeout_s=config.request_timeout_s),
+            limits=config.limits,
             clock=config.clock,
             forbids=self._forbids,
             guards=lambda cluster: guards_of(self._in_force, cluster, config.clock()),

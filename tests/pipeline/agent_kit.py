@@ -8,6 +8,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from reconciler.agent.process import HOME, Agent, AgentConfig
+from reconciler.apply.clusterwriters import WriterLimits
 from runtime.kafkaclients import reader
 from runtime.log import wall_clock_ms
 from schemas.agents import ONLY_PARTITION, SNAPSHOT_TYPE, AgentKnowledge, AgentTopics, CentralHpa
@@ -24,8 +25,9 @@ EAST = AgentTopics("east", 7)
 async def replica(made: Rig, **changes: Any) -> AsyncIterator[Agent]:
     """One replica of the agent of cluster east."""
     made.sims["east"].apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
-    named: dict[str, Any] = {"kafka": made.kafka, "cluster": made.clusters[0], "incarnation": EAST.incarnation}
-    named |= {"broker_time": False, "sync_period_ms": 1_000, "heartbeat_ms": 500, "request_timeout_s": 0.5}
+    named: dict[str, Any] = {"kafka": made.kafka, "clusters": made.clusters[:1], "incarnation": EAST.incarnation}
+    named |= {"broker_time": False, "sync_period_ms": 1_000, "heartbeat_ms": 500}
+    named |= {"limits": WriterLimits(request_timeout_s=0.5)}
     part = Agent(AgentConfig(**(named | changes)))
     async with running(part, asyncio.Event()):
         yield part

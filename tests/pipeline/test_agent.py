@@ -8,7 +8,6 @@ import pytest
 
 from fleethpa.simulator.patching import FieldWriter
 from fleethpa.simulator.resources import by_kind
-from reconciler.observer.native import ObserverConfig
 from runtime.log import wall_clock_ms
 from schemas.agents import CentralHpa
 from schemas.entries import Outcome
@@ -146,17 +145,12 @@ async def test_a_decision_left_by_a_dead_leader_is_ended_by_the_next(tmp_path: P
             assert ended.result == "applied"
 
 
-async def test_what_somebody_wrote_in_the_native_controllers_name_does_not_stop_an_agent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    defaults = ObserverConfig.__init__.__kwdefaults__
-    assert defaults is not None
-    monkeypatch.setitem(defaults, "canary_wait_s", 0.5)
+async def test_what_somebody_wrote_in_the_native_controllers_name_does_not_stop_an_agent(tmp_path: Path) -> None:
     async with rig(tmp_path) as made, agent_topics(made) as (orders, reports):
         sim = made.sims["east"]
         sim.apply(deployment("web", 2))
         sim.apply(hpa("web"))
-        async with replica(made):
+        async with replica(made, canary_wait_s=0.5):
             absent = SettingsSet(cluster="east", settings=ClusterSettings(native_controller="absent"))
             await orders.knowledge(settings=(absent,))
             await reports.until(

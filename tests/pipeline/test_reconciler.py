@@ -16,6 +16,7 @@ import pytest_asyncio
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from fleethpa.simulator.resources import by_kind
+from reconciler.apply.clusterwriters import WriterLimits
 from reconciler.apply.process import Reconciler, ReconcilerConfig
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.standin.evidence import is_for_want_of_rights
@@ -36,14 +37,15 @@ _NUMBERS = itertools.count(1)
 
 
 def config(made: Rig, **changes: Any) -> ReconcilerConfig:
-    return ReconcilerConfig(**{"kafka": made.kafka, "clusters": made.clusters, "request_timeout_s": 0.5, **changes})
+    given: dict[str, Any] = {"kafka": made.kafka, "clusters": made.clusters}
+    return ReconcilerConfig(**given | {"limits": WriterLimits(request_timeout_s=0.5)} | changes)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
     """Two clusters with one running reconciler for all tests; each test has a workload of its own."""
     async with rig(tmp_path_factory.mktemp("fleet"), ("east", "west")) as made:
-        made.part = Reconciler(config(made, workers=4))
+        made.part = Reconciler(config(made, limits=WriterLimits(workers=4, request_timeout_s=0.5)))
         async with running(made.part, asyncio.Event()):
             yield made
 

@@ -245,7 +245,7 @@ def test_what_has_expired_by_the_brokers_clock_has_expired_here(
 
 async def test_a_replica_that_cannot_reach_the_lease_for_longer_than_a_term_is_not_ready(server: LateServer) -> None:
     """As where its service account was deleted: then no replica can lead, and nobody scales in the cluster."""
-    agent = Agent(AgentConfig(kafka=KafkaSettings(), cluster=ClusterConfig("east"), incarnation=1))
+    agent = Agent(AgentConfig(kafka=KafkaSettings(), clusters=(ClusterConfig("east"),), incarnation=1))
     candidate = _candidate(server)
 
     async def problems() -> list[str]:
