@@ -190,13 +190,20 @@ class PortTakenError(OSError):
 
 @asynccontextmanager
 async def health_server(
-    registry: CollectorRegistry, problems: Lines, *, notes: Lines = list, host: str = "127.0.0.1", port: int | None = 0
+    registry: CollectorRegistry,
+    problems: Lines,
+    *,
+    notes: Lines = list,
+    further: Callable[[], str] = str,
+    host: str = "127.0.0.1",
+    port: int | None = 0,
 ) -> AsyncIterator[int]:
     """Serve health and metrics while the context is open; gives the port.
 
     Args:
         problems: what keeps the part from doing its work now; empty when it is ready.
         notes: further lines of /readyz.
+        further: text of /metrics that is not in the registry; asked in a thread.
         port: 0: a free one; None: nothing is served, and the port given is 0.
 
     Raises:
@@ -205,7 +212,7 @@ async def health_server(
     if port is None:
         yield 0
         return
-    runner = web.AppRunner(_application(registry, problems, notes), access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(_application(registry, problems, notes, further), access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)
@@ -221,7 +228,9 @@ async def health_server(
         await runner.cleanup()
 
 
-def _application(registry: CollectorRegistry, problems: Lines, notes: Lines) -> web.Application:
+def _application(
+    registry: CollectorRegistry, problems: Lines, notes: Lines, further: Callable[[], str]
+) -> web.Application:
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
@@ -232,7 +241,7 @@ def _application(registry: CollectorRegistry, problems: Lines, notes: Lines) -> 
 
     async def metrics(_: web.Request) -> web.Response:
         # The metrics of thousands of HPAs take a while to write; the part continues meanwhile.
-        body = await asyncio.to_thread(generate_latest, registry)
+        body = await asyncio.to_thread(lambda: generate_latest(registry) + further().encode())
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     application = web.Application()

@@ -31,9 +31,10 @@ from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, LogRecord
 from schemas.topics import DECIDER_APP_ID, LOG, STATE_TABLE
+from streams.decider import hpametrics
 from streams.decider.assignment import RECOVER_HINT, Assignment, DeciderConfig
 from streams.decider.crashonly import StartError, Watchdog, check, watch_loop
-from streams.decider.metrics import HpaCollector, Metrics
+from streams.decider.metrics import Metrics
 from streams.decider.rebuild import rebuild
 from streams.decider.recordbatches import RecordTooLargeError
 from streams.decider.strict import StrictTransport
@@ -233,7 +234,6 @@ class Decider:
         self.metrics = Metrics()
         self.fence = Fence(config.fence_s)
         self.assignment = Assignment(config, partitions, self.fence, checkpoints=lambda: table.data.checkpoints)
-        self.metrics.registry.register(HpaCollector(lambda: list(self.assignment.owned.values())))
         self.takes = Takes(
             config,
             self.assignment,
@@ -302,9 +302,14 @@ class Decider:
     async def serve(self) -> None:
         with ending_on_error():
             host, port = self.config.web_host, self.config.web_port or 0
-            async with health_server(self.metrics.registry, self.problems, host=host, port=port) as found:
+            server = health_server(self.metrics.registry, self.problems, further=self.hpa_metrics, host=host, port=port)
+            async with server as found:
                 print(f"fleethpa decider: http://{host}:{found}", flush=True)
                 await asyncio.Event().wait()
+
+    def hpa_metrics(self) -> str:
+        """The metrics of the HPAs of all owned partitions, as text."""
+        return hpametrics.exposition([owned.partition for owned in list(self.assignment.owned.values())])
 
     def problems(self) -> list[str]:
         """Why this worker is not ready; empty when it is."""

@@ -11,7 +11,7 @@ from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.kubernetes.hpa import metric_source
 from schemas.kubernetes.selectors import matches_label_selector
 from schemas.metricqueries import API_OF, metric_query
-from schemas.observed import MetricAnswer, PackedPods
+from schemas.observed import PackedPods
 from schemas.packed import millis, pod_names, pod_times
 from streams.hpa.autoscaler import INVALID, Autoscaler
 from streams.hpa.gofloat import wrap64
@@ -261,16 +261,19 @@ def _promql(parts: Sequence[AnswerRow]) -> str:
 def newest_sample_ms(namespace: Namespace, query: MetricQuery) -> int | None:
     """Give the time of the newest sample known for a metric, Unix milliseconds; None if there is no sample."""
     if query.query is not None:
-        parts = in_force(namespace.answers.get(query.query, ()))
-        return _newest_ms(joined(parts)) if parts else None
+        return max(filter(None, map(_newest_ms, in_force(namespace.answers.get(query.query, ())))), default=None)
     if query.series is not None:
         return max([row.time_ms for row in list(namespace.samples(query.series).values())], default=None)
     return None
 
 
-def _newest_ms(answer: MetricAnswer) -> int | None:
-    if answer.error is not None:
+def _newest_ms(row: AnswerRow) -> int | None:
+    found = _PACKED.decode(row.json)
+    if found.error is not None:
         return None
+    if found.packed is not None:
+        return found.packed.time - min(found.packed.ages, default=0)
+    answer = row.answer
     if answer.api == "object":
         return answer.time
     times = [usage.time for usage in answer.usages] + [value.time for value in answer.values]

@@ -2,18 +2,19 @@
 
 import re
 from collections import Counter
-from types import SimpleNamespace
 from typing import Any, cast
 
 import orjson
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
 from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
-from streams.decider.metrics import HpaCollector, Metrics, Results
+from streams.decider.hpametrics import FAMILIES, exposition
+from streams.decider.metrics import Metrics, Results
 from streams.decider.owned import OwnedPartition
 from streams.history.recorded import expanded
 from streams.state import memo
@@ -36,7 +37,11 @@ def folded() -> tuple[Partition, list[DecisionRecord]]:
 
 
 def exposed(registry: CollectorRegistry) -> dict[str, float]:
-    lines = [line.rpartition(" ") for line in generate_latest(registry).decode().splitlines() if line[0] != "#"]
+    return values_of(generate_latest(registry).decode())
+
+
+def values_of(text: str) -> dict[str, float]:
+    lines = [line.rpartition(" ") for line in text.splitlines() if line[0] != "#"]
     return {_sorted(name): float(value) for name, _, value in lines}
 
 
@@ -47,9 +52,7 @@ def _sorted(sample: str) -> str:
 
 
 def of_hpas(partition: Partition) -> dict[str, float]:
-    registry = CollectorRegistry()
-    registry.register(HpaCollector(lambda: [cast(OwnedPartition, SimpleNamespace(partition=partition))]))
-    return exposed(registry)
+    return values_of(exposition([partition]))
 
 
 def test_every_hpa_is_told_with_its_bounds_status_and_conditions(
@@ -103,6 +106,22 @@ def test_a_deleted_hpa_is_told_no_more(folded: tuple[Partition, list[DecisionRec
         row.deleted = False
     assert not [name for name in found if 'hpa="app0"' in name]
     assert [name for name in found if 'hpa="app1"' in name]
+
+
+def test_prometheus_own_parser_reads_labels_with_quotes_backslashes_and_line_breaks_as_they_are(
+    folded: tuple[Partition, list[DecisionRecord]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition, _ = folded
+    row = partition.state.hpas[HpaId("c0", "ns0", "app0")].row
+    reason = 'no "value"\nfor a\\b'
+    monkeypatch.setattr(row, "status", {"conditions": [{"type": "ScalingActive", "status": "False", "reason": reason}]})
+    families = list(text_string_to_metric_families(exposition([partition])))
+    assert [(family.name, family.type) for family in families] == [
+        (f"fleethpa_hpa_{name}", "gauge") for name in FAMILIES
+    ]
+    labels = [each.labels for family in families for each in family.samples if "condition" in each.labels]
+    own = {"cluster": "c0", "namespace": "ns0", "hpa": "app0", "condition": "ScalingActive", "status": "false"}
+    assert own | {"reason": reason} in labels
 
 
 def test_decisions_are_counted_by_what_they_came_to_and_a_short_one_as_the_one_it_repeats(
