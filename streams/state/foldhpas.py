@@ -338,7 +338,8 @@ def _give_back(fold: Folding, hpa: Hpa) -> None:
     """The central HPA was deleted: the cluster's of the same name is evaluated again, with its mode and windows."""
     row = hpa.row
     back = orjson.loads(row.hidden)
-    row.hidden, row.native_status = b"", back.get("status") or {}
+    row.hidden = b""
+    row.see_native(back.get("status") or {})
     _change_hpa(fold, hpa, AutoscalerSet(hpa=back))
 
 

@@ -179,7 +179,7 @@ class Hpa:
         row.uid = uid
         row.deleted, row.gone, row.gone_ms = False, False, 0
         row.status, row.native_moves, row.written, row.shadow_status = None, (), None, {}
-        row.native_status = hpa.get("status") or {}
+        row.see_native(hpa.get("status") or {})
         row.full_decision = ""
 
     def _created(self, entry: AutoscalerSet, born: bool, now_ms: int) -> str:

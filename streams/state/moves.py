@@ -22,7 +22,7 @@ def take_native_status(hpa: Hpa, status: dict[str, Any], now_ms: int, follows: b
     """
     row = hpa.row
     before, after = row.native_status, status.get("lastScaleTime")
-    row.native_status = status
+    row.see_native(status)
     if not follows or after is None or not shows_a_write(before, status):
         return
     old, new = status.get("currentReplicas", 0), status.get("desiredReplicas", 0)
