@@ -16,10 +16,10 @@ from schemas.settings import ClusterSettings, parse_budget
 from streams.state.budget import BUCKET_MS
 from streams.state.partition import Partition
 from tests.kit.brakes import MINUTE, SECOND, World, after, whole
+from tests.kit.crashing import Crashing, restored_from
 from tests.kit.generated_log import Fleet, partition_log
 from tests.kit.partition import START_MS, Record, disturbed_log, fold, make_hpa, make_pod, scale
 from tests.laws import examples
-from tests.unit.state.test_partition_laws import Crashing, restored_from
 
 # --- the setting ------------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from streams.state.capacity import FORGETS_MS, LASTS_MS, SETTLES_MS
 from streams.state.fleet import Message
 from streams.state.partition import Partition
 from tests.kit.capacity import GROUP, LABELS, Ceiling, priority
+from tests.kit.crashing import assert_the_same_after_crashes
 from tests.kit.fleet import NAME, NAMESPACE, PERIOD_MS, everything_arrives
 from tests.kit.partition import make_hpa, make_pod, scale
 from tests.laws import examples
@@ -277,17 +278,7 @@ def test_the_limit_holds_whatever_becomes_of_messages_and_is_used_then(seed: int
 def test_the_same_log_gives_the_same_bytes_and_messages_also_after_a_restart(seed: int) -> None:
     random, run = Random(seed), _begun(12)
     _disturbed(random, run, 3)
-    for name, log in run.logs.items():
-        number, cut = log.partition.number, random.randrange(1, len(log.records) - 1)
-        whole, restarted, rows = Partition.empty(number), Partition.empty(number), dict[bytes, bytes]()
-        for record in log.records:
-            made, again = [partition.apply(*record) for partition in (whole, restarted)]
-            assert [each.value for each in made] == [each.value for each in again], name
-            assert whole.take_messages() == restarted.take_messages(), name
-            if record.offset == cut:
-                rows.update(restarted.checkpoint())
-                restarted = Partition.restore(number, rows)
-        assert whole.seq == len(log.decisions)
+    assert_the_same_after_crashes(run.logs, random)
 
 
 def _labelled(run: Ceiling) -> None:

@@ -12,9 +12,9 @@ from schemas.observed import Command
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.state.partition import Partition
 from streams.state.rowcodec import merge_rows
+from tests.kit.crashing import Crashing
 from tests.kit.pushed import ON, SECOND, Pushed, moving_samples
 from tests.laws import examples
-from tests.unit.state.test_partition_laws import Crashing
 
 Json = dict[str, Any]
 

@@ -16,6 +16,7 @@ from schemas.observed import AutoscalerDeleted, AutoscalerSet, Command, Heartbea
 from schemas.settings import Restart
 from streams.state.fleet import Message, away
 from streams.state.partition import Partition
+from tests.kit.crashing import assert_the_same_after_crashes
 from tests.kit.fastpath import NEVER, checking, without_fast_path
 from tests.kit.fleet import NAME, Fleet, everything_arrives
 from tests.kit.partition import make_hpa, scale
@@ -387,17 +388,7 @@ def _is_the_same_after_a_restart(random: Random, run: Fleet) -> None:
     _disturbed(random, run, 2)
     run.logs[FLEET].add(Restart(reason="what was allotted is not known any more"))
     _disturbed(random, run, 2)
-    for name, log in run.logs.items():
-        number, cut = log.partition.number, random.randrange(1, len(log.records) - 1)
-        whole, restarted, rows = Partition.empty(number), Partition.empty(number), dict[bytes, bytes]()
-        for record in log.records:
-            made, again = [partition.apply(*record) for partition in (whole, restarted)]
-            assert [each.value for each in made] == [each.value for each in again], name
-            assert whole.take_messages() == restarted.take_messages(), name
-            if record.offset == cut:
-                rows.update(restarted.checkpoint())
-                restarted = Partition.restore(number, rows)
-        assert whole.seq == len(log.decisions)
+    assert_the_same_after_crashes(run.logs, random)
 
 
 @pytest.mark.parametrize("minimum", [1, 6])

@@ -28,9 +28,9 @@ from streams.state.partition import Partition
 from streams.state.partitionrow import IndexRow
 from streams.state.rowcodec import DELETED, WholeCheckpoints, applied_offset, merge_row, merge_rows
 from tests.bench.year import Churn, churned
+from tests.kit.crashing import Crashing
 from tests.kit.partition import KEY, LogBuilder, Record, fold, make_hpa, make_pod, scale
 from tests.laws import examples
-from tests.unit.state.test_partition_laws import Crashing
 
 Rows = dict[bytes, bytes]
 

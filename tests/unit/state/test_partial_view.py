@@ -10,9 +10,9 @@ from schemas.observed import Answers, PodDeleted, PodSet
 from schemas.settings import ClusterSettings
 from streams.state.partialview import partial_view
 from tests.kit.brakes import MINUTE, SECOND, World, after
+from tests.kit.crashing import Crashing
 from tests.kit.partition import cpu_answer, disturbed_log, make_pod, scale
 from tests.laws import examples
-from tests.unit.state.test_partition_laws import Crashing
 
 Json = dict[str, Any]
 APPS = ("api", "pay", "web")

@@ -1,7 +1,7 @@
 """Same log, same bytes: whatever the grouping, the checkpoints, the crash, the repetition of input."""
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -34,16 +34,10 @@ from streams.state import records
 from streams.state.namespace import Namespace
 from streams.state.partition import Partition
 from streams.state.partitionrow import IndexRow, PartitionRow
-from streams.state.rowcodec import (
-    APPLIED_BYTES,
-    WholeCheckpoints,
-    applied_offset,
-    encode_row,
-    merge_rows,
-    rows_of_namespace,
-)
+from streams.state.rowcodec import applied_offset, encode_row, merge_rows, rows_of_namespace
 from streams.state.rows import NamespaceRow
 from tests.kit.central import central_log
+from tests.kit.crashing import Crashing, restored_from, taken, usage
 from tests.kit.generated_log import Fleet, partition_log
 from tests.kit.partition import (
     ENFORCING,
@@ -59,136 +53,6 @@ from tests.kit.partition import (
 from tests.laws import examples
 
 SEEDS = st.integers(0, 10_000)
-OWN = b"0|p"
-"""Key of the partition's own row, the last one of a checkpoint."""
-Row = tuple[bytes, bytes]
-
-
-class Crashing:
-    """A worker that checkpoints, crashes inside checkpoints, and continues from what the changelog has then.
-
-    Meanwhile the changelog is compacted, but for what is newer than an hour: in that time a whole checkpoint comes, or
-    `MOST_TORN` of them are torn, and not each of them as early as in the rows that a takeover writes again.
-
-    Args:
-        records: of the log.
-        seed: of all that happens to the worker.
-        sums: log offset -> what each cluster stores after that record, for each record at which it is compared.
-        torn: how many of its checkpoints are torn.
-    """
-
-    MOST_TORN = 6
-
-    def __init__(self, records: list[Record], seed: int, sums: dict[int, Any] | None = None, torn: float = 0.5) -> None:
-        self.records = records
-        self.sums = sums or {}
-        self.random = random.Random(seed)
-        self.torn = torn
-        self.changelog: dict[int, Row] = {}
-        """Offset -> row, in the order of the offsets."""
-        self.compactable = [0] * self.MOST_TORN
-        """Up to where it is compacted: the first of the offsets at which the last torn checkpoints began."""
-        self.early = 0
-        """How many of them were torn early in a row."""
-        self.topic: dict[int, dict[str, bytes]] = {}
-        self.values: list[bytes] = []
-        self.crashes = 0
-        self.partition = Partition.empty(0)
-        """At the end of the run."""
-
-    def run(self) -> list[bytes]:
-        partition = Partition.empty(0)
-        while partition.applied_offset < len(self.records) - 1:
-            partition = self._take(partition)
-            if self.random.random() < 0.25:
-                partition = self._checkpoint(partition)
-            elif self.random.random() < 0.1:
-                partition = self._crash()
-        self.partition = partition
-        return self.values
-
-    def _take(self, partition: Partition) -> Partition:
-        first = partition.applied_offset + 1
-        for record in self.records[first : first + self.random.randrange(1, 12)]:
-            made = partition.apply(*record, self.topic.get(record.offset, {}))
-            if record.offset in self.sums:
-                assert usage(partition) == self.sums[record.offset], record.offset
-            torn = bool(made) and self.random.random() < 0.05
-            for decision in made[: self.random.randrange(len(made))] if torn else made:
-                self.topic.setdefault(record.offset, {})[decision.id] = decision.value
-                self.values.append(decision.value)
-            if torn:
-                return self._crash()
-        return partition
-
-    def _checkpoint(self, partition: Partition) -> Partition:
-        written = partition.checkpoint()
-        if self.random.random() < self.torn:
-            self._write(written[: self._cut([key for key, _ in written])])
-            return self._crash()
-        self._write(written)
-        self.compactable = [self.end] * self.MOST_TORN
-        again = dict(partition.rows())  # what a partition that is given up puts back
-        stored = taken(self.changelog.values()).rows
-        assert bodies(again).items() <= bodies(stored).items()
-        # What is stored beside them is of a checkpoint that did not end.
-        assert not {key.decode() for key in stored.keys() - again.keys()} & partition.state.index.written.keys()
-        return Partition.restore(0, again) if self.random.random() < 0.2 else partition
-
-    def _cut(self, keys: list[bytes]) -> int:
-        """After how many rows a checkpoint is torn."""
-        early = keys.index(OWN) + 1
-        cut = self.random.randrange(early if self.early == self.MOST_TORN - 2 and OWN in keys[early:] else 0, len(keys))
-        self.early = 0 if cut >= early else self.early + 1
-        return cut
-
-    def _write(self, rows: Iterable[Row]) -> None:
-        first = self.end
-        self.changelog |= dict(enumerate(rows, first))
-        self.compactable = [*self.compactable[1:], first]
-
-    @property
-    def end(self) -> int:
-        return max(self.changelog, default=-1) + 1
-
-    def _crash(self) -> Partition:
-        self.crashes += 1
-        if self.random.random() < 0.3:
-            self._compact(self.random.randrange(self.compactable[0] + 1))
-        restored = restored_from(self.changelog.values())
-        assert dict(as_a_reader_restores(self.changelog.values()).rows()) == dict(restored.rows())
-        return restored
-
-    def _compact(self, below: int) -> None:
-        """Keep of each key the newest of the rows below this offset."""
-        newest = {key: at for at, (key, _) in self.changelog.items() if at < below}
-        self.changelog = {at: row for at, row in self.changelog.items() if at >= below or newest[row[0]] == at}
-
-
-def taken(changelog: Iterable[Row]) -> WholeCheckpoints:
-    """What a worker has read that has read all of these rows."""
-    checkpoints = WholeCheckpoints({})
-    for key, value in changelog:
-        checkpoints.take(key, value)
-    checkpoints.end()
-    return checkpoints
-
-
-def restored_from(changelog: Iterable[Row]) -> Partition:
-    """A partition as a worker restores it that has read these rows."""
-    checkpoints = taken(changelog)
-    return Partition.restore(0, checkpoints.rows, checkpoints.torn.get(0, ()))
-
-
-def as_a_reader_restores(changelog: Iterable[Row]) -> Partition:
-    """The same as the verbs restore it, which read backwards and no more than they need."""
-    wanted = NewestCheckpoint(0)
-    for key, value in reversed(list(changelog)):
-        if wanted.own is not None and not wanted.lacking:
-            break
-        wanted.take(key, value)
-    wanted.end()
-    return Partition.restore(0, wanted.rows)
 
 
 @pytest.mark.parametrize("largest_row", [MAX_ROW_BYTES, 0], ids=["two rows a namespace", "64 rows a namespace"])
@@ -238,11 +102,6 @@ def test_crashes_change_no_byte_while_central_hpas_come_and_go(seed: int, crashe
     assert Crashing(log.records, crashes).run() == expected
 
 
-def bodies(rows: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-    """Rows without the offsets that they have applied."""
-    return {key: value[APPLIED_BYTES:] for key, value in rows.items()}
-
-
 @pytest.mark.parametrize(
     ("changelog", "row", "read"),
     [
@@ -268,7 +127,7 @@ def test_of_each_row_the_copy_of_the_newest_whole_checkpoint_counts(changelog: s
         at = int(word[-1])
         its = changelog.count(f"row{at}")
         own = PartitionRow(number=0, offset=at, index=[at if its else 1, 1], rows_written=its)
-        rows.append((OWN, encode_row(at, own)) if word[0] == "p" else (b"0|i/2.0", encode_row(at, IndexRow())))
+        rows.append((b"0|p", encode_row(at, own)) if word[0] == "p" else (b"0|i/2.0", encode_row(at, IndexRow())))
     assert applied_offset(taken(rows).rows[b"0|i/2.0"]) == row
     backwards = NewestCheckpoint(0)
     for key, value in reversed(rows):
@@ -392,11 +251,6 @@ def stored(partition: Partition) -> list[Any]:
         for key, space in sorted(state.namespaces.items())
     ]
     return [usage(partition), *[each for each in spaces if any(each[1:])]]
-
-
-def usage(partition: Partition) -> list[Any]:
-    """The sums of what is stored of each cluster."""
-    return [(name, each.bytes, each.hpas, each.namespaces) for name, each in sorted(partition.state.usage.items())]
 
 
 def sums_of(records: list[Record]) -> dict[int, Any]:
