@@ -64,5 +64,5 @@ async def _oldest_ms(consumer: AIOKafkaConsumer, waiting: dict[TopicPartition, i
                     if found:
                         times[partition] = found[0].timestamp
     except TimeoutError:
-        pass  # what expired meanwhile, or markers of transactions: the others are enough to tell by
+        pass  # what expired meanwhile, or markers of transactions: the times of the others are enough
     return min(times.values(), default=0)

@@ -56,8 +56,8 @@ def _final(decision: Decision) -> str:
     if not decision.status:
         return ""
     conditions = decision.status.get("conditions") or []
-    telling = ("AbleToScale", "ScalingActive")
-    false = [c for c in conditions if c.get("type") in telling and c.get("status") == "False"]
+    shown = ("AbleToScale", "ScalingActive")
+    false = [c for c in conditions if c.get("type") in shown and c.get("status") == "False"]
     return "; ".join(f"{c.get('type')}=False {c.get('reason')}" for c in false)
 
 

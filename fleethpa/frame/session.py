@@ -95,7 +95,7 @@ class Session:
 
     @property
     def folds_at(self) -> int | None:
-        """Characters after which a line of stdout goes on in the next one; None in a pipe, which gets whole lines."""
+        """Characters after which a line of stdout is wrapped; None in a pipe, which gets whole lines."""
         return self.width if sys.stdout.isatty() else None
 
     def now_ms(self) -> int:

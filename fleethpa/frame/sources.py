@@ -211,7 +211,7 @@ def share_done(done: int, due: int) -> str:
 
 @asynccontextmanager
 async def reading(session: ProgressNotes, past: Past) -> AsyncIterator[None]:
-    """Tell on stderr how much of the log has been read, where that takes long."""
+    """Report on stderr how much of the log has been read, where that takes long."""
 
     def text(seconds: float) -> str:
         if not past.log_records_read:

@@ -244,7 +244,7 @@ def moves_of_whole(view: HpaView, state: FleetState) -> tuple[Move, ...]:
 
 
 def sparkline(view: HpaView) -> str:
-    """The path (SVG) of the replicas over the last hour, as the last moves tell it; empty: they do not.
+    """The path (SVG) of the replicas over the last hour, by the last moves; empty: they do not show it.
 
     Of an HPA that was created in this hour it begins there, and fills the width with the time that there is.
     """

@@ -127,7 +127,7 @@ class Runs:
         """Start a fleethpa command.
 
         Args:
-            words: the command; MANIFEST in it stands for a file with the text `file`, BUNDLE for one that it writes.
+            words: the command; MANIFEST in it becomes a file with the text `file`, BUNDLE the file that it writes.
             report: it also writes an HTML report.
             until_ms: as in `Run`.
 

@@ -1,4 +1,4 @@
-"""Backtests of FleetHPAs: which recorded HPAs they stand for, and the report."""
+"""Backtests of FleetHPAs: the recorded HPAs that they would replace, and the report."""
 
 from __future__ import annotations
 

@@ -237,10 +237,10 @@ class AgentTerm:
             for task in tasks:
                 task.cancel()
             if self.election.leads:
-                await self._say_farewell()
+                await self._farewell()
             writing.cancel()
 
-    async def _say_farewell(self) -> None:
+    async def _farewell(self) -> None:
         try:
             async with asyncio.timeout(ending.left_s(FAREWELL_S)):
                 await self.observer.farewell()

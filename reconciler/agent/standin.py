@@ -160,7 +160,7 @@ class StandIn:
         self._native_work = NativeWork(store, around.now_ms, clock_s)
         self._changes = UnreportedChanges()
 
-    # --- what others tell and ask -------------------------------------------------------------------------------------
+    # --- what the agent reports and asks ------------------------------------------------------------------------------
 
     def received(self, decision: Decision | ShortDecision, *, is_past: bool) -> None:
         """A decision of this cluster was read."""

@@ -33,7 +33,7 @@ from schemas.kubernetes.shape import Json, JsonView
 
 TIMEOUT_S = 30.0
 """How long requests wait for the credentials of this cluster."""
-_TOLD_BYTES = 500
+_STATED_BYTES = 500
 _CONFIG_EXTENSION: Final = "client.authentication.k8s.io/exec"
 _PASSED: Final = frozenset(
     {
@@ -132,7 +132,7 @@ async def ask(plugin: ExecProvider, cluster: JsonView | None = None) -> dict[str
             process.kill()
             await process.wait()
     if process.returncode:
-        stated = complaint.decode("utf-8", "replace").strip()[-_TOLD_BYTES:]
+        stated = complaint.decode("utf-8", "replace").strip()[-_STATED_BYTES:]
         raise ConfigException(f"exec plugin {name} ended with {process.returncode}: {stated or 'no message'}")
     status = json.loads(written).get("status")
     if not isinstance(status, dict):

@@ -153,7 +153,7 @@ def _paused(decision: Decision, wanted: int, scale: ObservedScale, guards: Write
 
 
 def _approaches(decision: Decision, wanted: int, current: int, low: int, high: int) -> bool:
-    """Tell whether a write that ends outside the limits is a cut step towards them: the next ones go on."""
+    """Whether a write that ends outside the limits is a cut step towards them: the next ones go on."""
     is_cut = not _CUTTING.isdisjoint(decision.constraints_applied)
     return is_cut and (high < wanted < current or current < wanted < low)
 

@@ -108,8 +108,8 @@ def replicas_manager(metadata: JsonView) -> tuple[str, int]:
 
 def reports_the_same(before: ScaleSet | None, now: ScaleSet) -> bool:
     """Whether `now` differs in nothing that decisions or readers use; the resource version alone is not used."""
-    return before is not None and _telling(before) == _telling(now)
+    return before is not None and _compared(before) == _compared(now)
 
 
-def _telling(scale: ScaleSet) -> tuple[Any, ...]:
+def _compared(scale: ScaleSet) -> tuple[Any, ...]:
     return (scale.error, scale.spec_replicas, scale.status_replicas, scale.selector, scale.uid, scale.manager)

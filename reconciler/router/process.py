@@ -200,7 +200,7 @@ class Router:
             await asyncio.sleep(SOON_S)
 
     def _is_mine(self, cluster: str) -> bool:
-        """Whether it is for this router to tell the cluster's agent what it must know beside decisions."""
+        """Whether this router reports to the cluster's agent what it must know beside decisions."""
         return partition_for(cluster, self._partitions) in self._owned
 
     # --- decisions ----------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class Router:
     # --- what agents must know beside decisions -----------------------------------------------------------------------
 
     async def _report(self) -> None:
-        """Tell agents what is new, soon after, and everything every few minutes."""
+        """Send agents what is new, soon after, and everything every few minutes."""
         while True:
             try:
                 async with asyncio.timeout(self._idle_s()):
