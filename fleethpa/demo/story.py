@@ -228,7 +228,7 @@ async def metric_missing(fleet: Fleet, report: DemoReport) -> None:
     what = "In west the load falls, but the API of http_requests_per_second fails: absence is not zero."
     report.screen.act(3, "A metric goes missing, and nothing scales down", what)
     mark, before = len(report.decisions), report.replicas.get(WEST, 0)
-    fleet["west"].set_metrics_faults([MetricsFault("error", WEST.namespace, "http_requests_per_second")])
+    fleet["west"].set_metrics_faults([MetricsFault(WEST.namespace, "http_requests_per_second")])
     set_load(fleet, WEST, 130)
     held = await until(lambda: sum(map(missing_held, report.since(mark, WEST))) >= 3, 20)
     kept = report.replicas.get(WEST) == before

@@ -26,15 +26,10 @@ class MetricsFault:
     CPU and memory are `resource`.
     """
 
-    kind: str = "error"
     namespace: str = "*"
     metric: str = "*"
     status: int = 503
     message: str = "the server is currently unable to handle the request"
-
-    def __post_init__(self) -> None:
-        if self.kind != "error":
-            raise ValueError(f"metrics fault {self.kind!r} is unknown: use error")
 
 
 class SimulatedMetricsApi:

@@ -183,7 +183,7 @@ async def tenant(site: Site) -> None:
     """
     cluster = site.world.fleet[PUSH]
     own = [hostile_namespace(PUSH, "evil", number) for number in range(PARTITIONS)]
-    cluster.set_metrics_faults([MetricsFault("error", "evil*", message=text(200_000))])
+    cluster.set_metrics_faults([MetricsFault("evil*", message=text(200_000))])
     for namespace in own:
         cluster.apply(_deployment("huge", namespace, 1, {}))
         for number in range(2):

@@ -157,7 +157,7 @@ class TroubledStack:
     def trouble(self) -> None:
         """Inject all of it, and wait until fleethpa says so."""
         self.switch("east/load", namespace="shop", workload="checkout", load=2_900)
-        self.switch("west/metrics-faults", faults=[{"kind": "error", "metric": "resource"}])
+        self.switch("west/metrics-faults", faults=[{"metric": "resource"}])
         self.run("pause", "east/shop/search", "--reason", "INC-42")
         self.run("settings", "east", "removal-budget.stock=1/1h", "--yes")
         self.apply(BRAKED)

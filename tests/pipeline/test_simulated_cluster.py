@@ -381,9 +381,9 @@ async def test_metrics_change_with_load_at_the_next_sample_only(cluster: ManualC
 @pytest.mark.parametrize(
     ("fault", "status", "values"),
     [
-        pytest.param(MetricsFault("error"), 503, None, id="an API that is down answers 503"),
-        pytest.param(MetricsFault("error", status=404, message="gone"), 404, None, id="a missing API answers 404"),
-        pytest.param(MetricsFault("error", namespace="other"), 200, ["100"] * 2, id="other namespaces are well"),
+        pytest.param(MetricsFault(), 503, None, id="an API that is down answers 503"),
+        pytest.param(MetricsFault(status=404, message="gone"), 404, None, id="a missing API answers 404"),
+        pytest.param(MetricsFault(namespace="other"), 200, ["100"] * 2, id="other namespaces are well"),
     ],
 )
 async def test_metrics_go_wrong_as_told(
