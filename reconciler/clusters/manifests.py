@@ -129,10 +129,14 @@ def home_rules() -> list[Json]:
     """What the stand-in needs in the agent's own namespace: the Lease that names who is in charge, and the ConfigMaps
     with the specs that it keeps. `create` cannot be limited to a name.
     """
+    return [*lease_rules(LEASE), _rule("", ["configmaps"], ["list", "get", "create", "update", "delete"])]
+
+
+def lease_rules(name: str) -> list[Json]:
+    """A Lease of one name. `create` cannot be limited to it."""
     return [
         _rule("coordination.k8s.io", ["leases"], ["create"]),
-        _rule("coordination.k8s.io", ["leases"], ["get", "update"]) | {"resourceNames": [LEASE]},
-        _rule("", ["configmaps"], ["list", "get", "create", "update", "delete"]),
+        _rule("coordination.k8s.io", ["leases"], ["get", "update"]) | {"resourceNames": [name]},
     ]
 
 
@@ -190,7 +194,7 @@ def agent_manifests(place: AgentPlace) -> list[Json]:
         custom=place.custom,
     )
     roles += gates_manifests(service_account=AGENT, home=place.home) if place.read_gates else []
-    roles += _pair("Role", place.home, lease_rules(), _account(AGENT, place.home), AGENT, _LABELS)
+    roles += _pair("Role", place.home, lease_rules(AGENT), _account(AGENT, place.home), AGENT, _LABELS)
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place.home}}
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(place)}
     fence = fence_manifests(home=place.home, service_account=AGENT)
@@ -199,12 +203,6 @@ def agent_manifests(place: AgentPlace) -> list[Json]:
 
 def _metadata(place: AgentPlace) -> Json:
     return {"name": AGENT, "namespace": place.home, "labels": dict(_LABELS)}
-
-
-def lease_rules() -> list[Json]:
-    """The Lease by which one replica leads. `create` cannot be limited to a name."""
-    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
-    return [leases | {"verbs": ["create"]}, leases | {"resourceNames": [AGENT], "verbs": ["get", "update"]}]
 
 
 def _disruption_budget(place: AgentPlace) -> Json:

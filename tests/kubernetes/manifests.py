@@ -17,6 +17,7 @@ from typing import Any, Final
 import yaml
 
 from reconciler.clusters.manifests import (
+    AGENT,
     enforcing_rules,
     gates_rules,
     home_rules,
@@ -54,7 +55,7 @@ def chart_files() -> dict[str, str]:
         "enforce": enforcing_rules(),
         "standIn": stand_in_rules(),
         "gates": gates_rules(),
-        "home": lease_rules() + home_rules(),
+        "home": lease_rules(AGENT) + home_rules(),
     }
     fence = fence_manifests(home=HOME_MARK, service_account=ACCOUNT_MARK)
     topics = [{"name": each["metadata"]["name"], "config": _config(each)} for each in strimzi(wanted(1, 1), "")]
