@@ -8,6 +8,7 @@ in one way wherever they come from.
 import base64
 import binascii
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -22,24 +23,18 @@ CLUSTER_API_LABEL: Final = "cluster.x-k8s.io/cluster-name"
 ARGOCD_SELECTOR: Final = "argocd.argoproj.io/secret-type=cluster"
 KUBECONFIG_KEYS: Final = ("kubeconfig", "value")
 """Keys of a Secret below which a kubeconfig may be; the second is Cluster API's."""
-_SUFFIXES: Final = (".kubeconfig", ".yaml", ".yml", ".conf")
 _IN_CLUSTER_SERVER: Final = "https://kubernetes.default.svc"
 
-_CLUSTER_FILES: Final = {"certificate-authority": "certificate-authority-data"}
-_USER_FILES: Final = {
-    "tokenFile": "token",
-    "client-certificate": "client-certificate-data",
-    "client-key": "client-key-data",
-}
-"""Fields that name a file, and those that take its content."""
+_FILES: Final = (
+    ("cluster", "certificate-authority", "certificate-authority-data"),
+    ("user", "tokenFile", "token"),
+    ("user", "client-certificate", "client-certificate-data"),
+    ("user", "client-key", "client-key-data"),
+)
+"""Fields that name a file, and those that take its content, by the part of a kubeconfig."""
 _CLUSTER: Final = (
-    "server",
-    "certificate-authority-data",
-    "tls-server-name",
-    "insecure-skip-tls-verify",
-    "proxy-url",
-    "disable-compression",
-    "extensions",
+    *("server", "certificate-authority-data", "tls-server-name", "insecure-skip-tls-verify"),
+    *("proxy-url", "disable-compression", "extensions"),
 )
 _USER: Final = ("token", "client-certificate-data", "client-key-data", "username", "password", "exec")
 
@@ -157,7 +152,7 @@ def from_kubeconfig_file(text: str, file_name: str) -> list[Member]:
 
     Raises FindingError: as `from_kubeconfig`.
     """
-    stem = next((file_name.removesuffix(each) for each in _SUFFIXES if file_name.endswith(each)), file_name)
+    stem = re.sub(r"\.(kubeconfig|ya?ml|conf)$", "", file_name)
     return from_kubeconfig(text, f"file {file_name}", stem)
 
 
@@ -170,10 +165,10 @@ def from_kubeconfig_secret(secret: JsonView) -> list[Member]:
     labels = secret["metadata"].get("labels") or {}
     name = labels.get(CLUSTER_LABEL) or labels.get(CLUSTER_API_LABEL) or secret["metadata"]["name"]
     data = _decoded(secret, origin)
-    for key in KUBECONFIG_KEYS:
-        if key in data:
-            return from_kubeconfig(data[key], origin, name)
-    raise FindingError(f"{origin}: data: no key {' or '.join(KUBECONFIG_KEYS)} with a kubeconfig")
+    key = next((key for key in KUBECONFIG_KEYS if key in data), None)
+    if key is None:
+        raise FindingError(f"{origin}: data: no key {' or '.join(KUBECONFIG_KEYS)} with a kubeconfig")
+    return from_kubeconfig(data[key], origin, name)
 
 
 def _only(document: Json, context: Json, name: str, origin: str) -> Json:
@@ -218,13 +213,12 @@ def vetted(found: Member, allowed: Allowed) -> Member:
 
 def _refusal(cluster: JsonView, user: JsonView, allowed: Allowed) -> str:
     """Why a kubeconfig is not used: the field, what is wrong with it and what to do; empty: it is used."""
-    for part, where, files in (("cluster", cluster, _CLUSTER_FILES), ("user", user, _USER_FILES)):
-        for field, content in files.items():
-            if where.get(field):
-                return (
-                    f"{part}.{field} names a file of fleethpa's own container, which a found cluster must not read: "
-                    f"put its content into {content}"
-                )
+    for part, field, content in _FILES:
+        if (cluster if part == "cluster" else user).get(field):
+            return (
+                f"{part}.{field} names a file of fleethpa's own container, which a found cluster must not read: put "
+                f"its content into {content}"
+            )
     unverified = "insecure-skip-tls-verify" if cluster.get("insecure-skip-tls-verify") else ""
     unverified = unverified or ("server" if str(cluster.get("server")).lower().startswith("http:") else "")
     if unverified and not allowed.insecure_tls:
