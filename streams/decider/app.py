@@ -32,7 +32,7 @@ from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, LogRecord
 from schemas.topics import DECIDER_APP_ID, LOG, STATE_TABLE
 from streams.decider import hpametrics
-from streams.decider.assignment import RECOVER_HINT, Assignment, DeciderConfig
+from streams.decider.assignment import RECOVER_HINT, Assignment, DeciderConfig, end_of_chain
 from streams.decider.crashonly import StartError, Watchdog, check, watch_loop
 from streams.decider.metrics import Metrics
 from streams.decider.rebuild import rebuild
@@ -332,7 +332,9 @@ def end(error: BaseException) -> None:
     match error:
         case UnknownEngineError():
             die(Exit.NEEDS_OPERATOR, str(error))
-        case CoreError() | StandingError():
+        case StandingError():
+            end_of_chain(error)
+        case CoreError():
             die(Exit.SOFTWARE, str(error))
         case RecordTooLargeError() | PortTakenError():
             die(Exit.NEEDS_OPERATOR, str(error))

@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from runtime.kafkaclients import OffsetBounds
 from runtime.log import without_cycle_search
@@ -181,11 +182,16 @@ class Assignment:
         standing = reader.standing(partition.number, TailHead(partition.seq, partition.prev))
         try:
             await standing.at(-1)  # a short tail is read whole here, a long one as the fold reaches it
-        except LostDecisionsError as error:
-            die(Exit.NEEDS_OPERATOR, f"{error}. {RECOVER_HINT}")
         except StandingError as error:
-            die(Exit.SOFTWARE, str(error))
+            end_of_chain(error)
         return OwnedPartition(partition, standing)
+
+
+def end_of_chain(error: StandingError) -> NoReturn:
+    """End the process, as the decisions topic does not continue the state."""
+    if isinstance(error, LostDecisionsError):
+        die(Exit.NEEDS_OPERATOR, f"{error}. {RECOVER_HINT}. {REPUBLISH_HINT}")
+    die(Exit.SOFTWARE, str(error))
 
 
 def check_log(partition: Partition, log: OffsetBounds, *, empty: bool) -> None:
@@ -235,4 +241,8 @@ RECOVER_HINT = (
     "folded anew from the log. If the log no longer begins at offset 0, run `fleethpa run decider --rebuild --archive "
     "DIR` before: the archive has what the log has lost. Without one, `fleethpa run decider --rebuild` marks the "
     "gap with a restart entry"
+)
+REPUBLISH_HINT = (
+    "Where the log begins at offset 0, and the same decisions are missing again, delete the decisions topic with the "
+    "changelog: all of them are then made again from the log and published"
 )

@@ -21,6 +21,7 @@ from schemas.decisions import links_of, log_offset_of
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.settings import Restart
 from schemas.topics import CHANGELOG, DECISIONS, LOG
+from streams.archive.layout import LOG as ARCHIVED_LOG
 from streams.archive.segments import ArchiveError
 from streams.decider.assignment import DeciderConfig
 from streams.decider.crashonly import StartError
@@ -94,6 +95,21 @@ async def check_decision(
                     f"leads to another decision number {head.seq} than the topic has: it is of another log",
                 )
     raise _unfit(past, number, f"leads to decision number {head.seq}, which {tp.topic} does not hold")
+
+
+async def check_record(consumer: AIOKafkaConsumer, tp: TopicPartition, log: OffsetBounds, past: Past) -> None:
+    """Check that the archive has the log's first record, where every decision that could be compared has expired.
+
+    Raises StartError: there is another record in its place, or none: the archive is not of this log.
+    """
+    async with aclosing(past.records(ARCHIVED_LOG, tp.partition, log.first)) as archived:
+        known = await anext(archived, None)
+    async with aclosing(read_range(consumer, tp, log.first, log.first + 1)) as records:
+        async for record in records:
+            if known is not None and (known.offset, known.value) == (record.offset, record.value):
+                return
+    what = f"does not hold the record at log offset {log.first}, and every decision has expired"
+    raise _unfit(past, tp.partition, f"{what}: nothing shows that it is of this log")
 
 
 def _unfit(past: Past, number: int, what: str) -> StartError:
@@ -175,13 +191,17 @@ async def _from_archive(
 ) -> None:
     decisions_tp = TopicPartition(DECISIONS, number)
     kept = bounds[TopicPartition(LOG, number)]
-    tail = await _read_tail(consumer, decisions_tp, bounds[decisions_tp])
+    decisions = bounds[decisions_tp]
+    tail = await _read_tail(consumer, decisions_tp, decisions)
     # Not beyond the newest decision: what was never published is left to the decider that starts from here.
     upto = max(kept.first, tail.log_offset) - 1
     with _archive_faults():
         state = await archived_state(source, number, upto)
-        check_reach(source, number, state, kept, tail.newest)
-        await check_decision(consumer, decisions_tp, bounds[decisions_tp], source, state)
+        check_reach(source, number, state, kept, head_after(tail.newest, decisions))
+        if decisions.first < decisions.end:
+            await check_decision(consumer, decisions_tp, decisions, source, state)
+        else:
+            await check_record(consumer, TopicPartition(LOG, number), kept, source)
     await _write(number, state.rows.items(), producer)
     log.info("log partition %d: state up to offset %d from %s", number, state.applied_offset, source.name)
 

@@ -109,7 +109,7 @@ class StandingError(Exception):
 
 
 class LostDecisionsError(StandingError):
-    """The topic ends before the decision that the recovered state follows from."""
+    """The topic lacks decisions: some between others, or the one that the recovered state follows from."""
 
 
 Fetch = Callable[[], Awaitable[Sequence[ConsumerRecord]]]
@@ -191,7 +191,8 @@ class RecordedTail:
             return False
         before = head or self._recovered
         if links.seq > before.seq + 1:
-            raise StandingError(f"{self._where(offset)}: number {links.seq} follows number {before.seq}")
+            what = f"number {links.seq} follows number {before.seq}: decisions were lost"
+            raise LostDecisionsError(f"{self._where(offset)}: {what}")
         if links.seq == before.seq + 1 and links.prev != before.digest:
             raise StandingError(f"{self._where(offset)}: number {links.seq} does not name the record before it")
         if links.seq == self._recovered.seq and digest != self._recovered.digest:

@@ -1,6 +1,8 @@
 """Decisions on the topic beyond the recovered state."""
 
 import hashlib
+import logging
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +13,7 @@ from aiokafka import TopicPartition
 from schemas.connection import KafkaSettings
 from schemas.topics import DECISIONS
 from streams.decider import tail
+from streams.decider.app import ending_on_error
 from streams.decider.tail import RecordedTail, StandingError, TailHead, TailReader
 from streams.state.partition import Partition
 
@@ -128,6 +131,28 @@ async def test_a_topic_that_does_not_continue_the_state_stops_the_worker(
     standing = Topic(values).standing(recovered)
     with pytest.raises(StandingError, match=reason):
         await fold_all(standing)
+
+
+@pytest.mark.parametrize(
+    ("values", "code", "stated"),
+    [
+        pytest.param([ONE, THREE], 78, "delete the decisions topic with the changelog", id="a hole"),
+        pytest.param([ONE, OTHER_TWO, THREE], 70, "does not name the record before", id="a broken chain"),
+    ],
+)
+async def test_a_refold_that_meets_a_fault_of_the_topic_ends_with_the_next_step(
+    values: list[bytes], code: int, stated: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def leave(status: int) -> None:
+        raise SystemExit(status)
+
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(logging, "shutdown", lambda: None)
+    standing = Topic(values).standing(TailHead(0, ""))
+    with pytest.raises(SystemExit) as ended, ending_on_error():
+        await fold_all(standing)
+    assert ended.value.code == code
+    assert stated in capsys.readouterr().err
 
 
 class Brokers:

@@ -10,11 +10,12 @@ from aiokafka import TopicPartition
 
 from runtime.kafkaclients import OffsetBounds
 from schemas.topics import DECISIONS as DECISIONS_TOPIC
+from schemas.topics import LOG as LOG_TOPIC
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord
 from streams.decider import rebuild as fromarchive
 from streams.decider.crashonly import StartError
-from streams.decider.rebuild import ArchivedState, archived_state, check_decision, check_reach
+from streams.decider.rebuild import ArchivedState, archived_state, check_decision, check_reach, check_record, head_after
 from streams.decider.tail import TailHead
 from streams.history.archivepast import ArchivePast
 from streams.state.partition import Partition
@@ -91,6 +92,39 @@ def test_the_archive_must_reach_the_log_and_no_further_than_the_decisions(
     with pytest.raises(StartError, match=stated) as caught:
         check_reach(source, NUMBER, found, OffsetBounds(10, 50), TailHead(7, "digest"))
     assert "without --archive, --rebuild begins anew" in str(caught.value)
+
+
+def test_an_archive_may_lead_to_a_decision_that_has_expired_with_all_others(source: ArchivePast) -> None:
+    newest = head_after(TailHead(0, ""), OffsetBounds(7, 7))
+    check_reach(source, NUMBER, state(9, TailHead(7, "digest")), OffsetBounds(10, 50), newest)
+    with pytest.raises(StartError, match="leads to decision number 8"):
+        check_reach(source, NUMBER, state(9, TailHead(8, "digest")), OffsetBounds(10, 50), newest)
+
+
+@pytest.mark.parametrize(
+    ("first", "is_other", "is_refused"),
+    [
+        pytest.param(10, False, False, id="the same record"),
+        pytest.param(10, True, True, id="another record"),
+        pytest.param(10_000, False, True, id="the archive ends before"),
+    ],
+)
+async def test_where_all_decisions_have_expired_the_first_record_of_the_log_shows_whose_archive_it_is(
+    made: Topics, source: ArchivePast, monkeypatch: pytest.MonkeyPatch, first: int, is_other: bool, is_refused: bool
+) -> None:
+    async def read_range(consumer: Any, tp: TopicPartition, begin: int, end: int) -> AsyncIterator[Any]:
+        assert end == begin + 1
+        for record in made[LOG, NUMBER][begin:end]:
+            yield SimpleNamespace(offset=record.offset, value=record.value + b" " * is_other)
+
+    monkeypatch.setattr(fromarchive, "read_range", read_range)
+    consumer: Any = None
+    checked = check_record(consumer, TopicPartition(LOG_TOPIC, NUMBER), OffsetBounds(first, first + 50), source)
+    if not is_refused:
+        await checked
+        return
+    with pytest.raises(StartError, match=f"does not hold the record at log offset {first}"):
+        await checked
 
 
 @pytest.fixture
