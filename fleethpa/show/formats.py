@@ -19,6 +19,7 @@ import orjson
 
 from fleethpa.show.table import Column, Widths, table
 from runtime.log import clean, escaped
+from schemas.keys import FLEET
 
 PREFIX: Final = "jsonpath="
 EXAMPLE: Final = """-o jsonpath='{range .items[*]}{.metadata.name}{"\\n"}{end}'"""
@@ -219,8 +220,8 @@ def _bad(template: str, why: str) -> TemplateError:
 T = TypeVar("T")
 API_VERSION: Final = "fleethpa.io/v1"
 _FORMULA: Final = re.compile(r"\s*[=+\-@].")
-_NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?[A-Za-z%]{0,2}")
-"""A number or a quantity, such as `-3`, `+0.5` or `-250m`."""
+_HARMLESS: Final = re.compile(rf"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?[A-Za-z%]{{0,2}}|{FLEET}(/[a-z0-9.-]+){{0,2}}")
+"""A number or a quantity, such as `-3`, `+0.5` or `-250m`, and a FleetHPA or its cluster: names that call nothing."""
 FORMATS: Final = ("table", "wide", "name", "json", "yaml", "jsonl", "csv")
 
 
@@ -287,12 +288,12 @@ def _csv(listing: Listing[T], headers: bool) -> str:
 
 
 def csv_cell(text: str) -> str:
-    """A cell of CSV that no spreadsheet takes for a formula: a quote comes before what begins like one; numbers stay.
+    """A cell of CSV that no spreadsheet takes for a formula: a quote comes before what begins like one.
 
-    Characters that do not print become spaces, as in tables; `-o json` has the text as it is.
+    Numbers and the names of FleetHPAs stay. Characters that do not print become spaces, as in tables; `-o json` has the text as it is.
     """
     text = clean(text)
-    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+    return f"'{text}" if _FORMULA.match(text) and not _HARMLESS.fullmatch(text) else text
 
 
 def one(kind: str, body: dict[str, Any], output: str) -> str:

@@ -298,6 +298,9 @@ def test_what_is_cleaned_is_printable_and_as_long(text: str) -> None:
         pytest.param("-12%", "-12%", id="a percentage"),
         pytest.param("-", "-", id="what is not known"),
         pytest.param("a=b", "a=b", id="no formula"),
+        pytest.param("@fleet", "@fleet", id="the cluster of a FleetHPA"),
+        pytest.param("@fleet/shop/web-1", "@fleet/shop/web-1", id="a FleetHPA"),
+        pytest.param("@fleet/SUM(A1)", "'@fleet/SUM(A1)", id="a formula that begins like a FleetHPA"),
     ],
 )
 def test_cells_of_csv_are_no_formulas_and_numbers_stay_numbers(cell: str, written: str) -> None:
