@@ -22,7 +22,7 @@ from schemas.kubernetes.gotimes import parse_time_ms
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 _UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DAY_MS: Final = _UNITS["d"]
-_CLOCK: Final = re.compile(r"(yesterday )?([01][0-9]|2[0-3]):([0-5][0-9])")
+_CLOCK: Final = re.compile(r"(yesterday )?([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?")
 _PART: Final = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)")
 
 
@@ -47,9 +47,11 @@ class DurationMs(click.ParamType):
 
 
 def moment(text: str | None, now_ms: int, option: str) -> int | None:
-    """Read `2h` (ago), `08:05` or `yesterday 08:05` (UTC), or an RFC 3339 time; what lies before 1970 is 1970.
+    """Read `2h` (ago), `08:05`, `08:05:30` or `yesterday 08:05` (UTC), or an RFC 3339 time.
 
-    `08:05` is the newest such time that is not after now. Raises CommandError: none of these (exit 2).
+    What lies before 1970 is 1970; `08:05` is the newest such time that is not after now.
+
+    Raises CommandError: none of these (exit 2).
     """
     if text is None:
         return None
@@ -65,10 +67,10 @@ def moment(text: str | None, now_ms: int, option: str) -> int | None:
     return max(0, time_ms)
 
 
-def _at_clock(now_ms: int, yesterday: str | None, hours: str, minutes: str) -> int:
+def _at_clock(now_ms: int, yesterday: str | None, hours: str, minutes: str, seconds: str | None) -> int:
     """The moment of a time of day, UTC."""
     day_ms = now_ms - now_ms % _DAY_MS
-    found = day_ms + int(hours) * _UNITS["h"] + int(minutes) * _UNITS["m"]
+    found = day_ms + int(hours) * _UNITS["h"] + int(minutes) * _UNITS["m"] + int(seconds or 0) * _UNITS["s"]
     return max(0, found - _DAY_MS if yesterday or found > now_ms else found)
 
 
