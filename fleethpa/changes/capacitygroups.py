@@ -108,14 +108,15 @@ def capacity_groups(read: Input) -> list[CapacityGroup]:
 
     Raises CommandError: a field of one is missing, unknown or wrong, or a name is there twice (exit 2).
     """
-    groups = [_group(each) for each in read.others if each.body["kind"] == CAPACITY_KIND]
+    groups = [capacity_group(each) for each in read.of_kind(CAPACITY_KIND)]
     names = [each.name for each in groups]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise usage(f"CapacityGroup {twice[0]} is given twice", cause="A CapacityGroup is of no namespace.")
     return groups
 
 
-def _group(manifest: FileManifest) -> CapacityGroup:
+def capacity_group(manifest: FileManifest) -> CapacityGroup:
+    """Read a CapacityGroup. Raises CommandError: a field is missing, unknown or wrong (exit 2)."""
     if manifest.duplicates:
         raise _invalid(manifest, f"{manifest.duplicates[0]} is given twice")
     if manifest.body.get("apiVersion") != FLEET_API_VERSION:

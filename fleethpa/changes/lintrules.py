@@ -6,14 +6,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from fleethpa.changes.manifests import Input, check_hpa, field_problems
+from fleethpa.changes.capacitygroups import capacity_group
+from fleethpa.changes.fleetmanifests import fleet_manifest
+from fleethpa.changes.manifests import HPA_KIND, FileManifest, Input, check_hpa, field_problems
 from fleethpa.changes.versions import VersionRules, version_errors, version_warnings
+from fleethpa.fleet.capacity import CAPACITY_KIND
+from fleethpa.frame.errors import CommandError
 from reconciler.core.hpaobjects import target_of
 from schemas.fitting import over_limits
 from schemas.kubernetes.hpa import metric_name
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.shape import Json
-from schemas.observed import Target
+from schemas.observed import FLEET_KIND, Target
 from streams.analysis.candidate import metric_key
 from streams.state.brakes import EXEMPT, EXEMPT_ANNOTATION
 from streams.state.overrides import FALLBACK_ANNOTATION, parse_fallback
@@ -39,14 +43,14 @@ RuleMessages = Iterator[tuple[str, str]]
 
 
 def lint(read: Input, namespace: str, version: VersionRules | None = None) -> list[Finding]:
-    """Check every HPA of the input; those that name no namespace are of `namespace`.
+    """Check every HPA, FleetHPA and CapacityGroup of the input; those that name no namespace are of `namespace`.
 
     `version`: also what this version of Kubernetes refuses, or leaves without effect.
     """
     found: list[Finding] = []
     owners: dict[tuple[str, str, str, Target], str] = {}
-    for manifest in read.hpas:
-        body, errors = check_hpa(manifest, namespace)
+    for manifest in [*read.hpas, *read.of_kind(FLEET_KIND)]:
+        body, errors = _checked(manifest, namespace)
         place = manifest.namespace or namespace, manifest.name or "<unnamed>", manifest.source
         found += [Finding("error", "invalid", *place, error) for error in errors]
         if manifest.validate == "warn":
@@ -58,7 +62,7 @@ def lint(read: Input, namespace: str, version: VersionRules | None = None) -> li
         if target in owners:
             both = f"{owners[target]} scales {scaled.kind}/{scaled.name} too: the two would undo each other"
             found.append(Finding("error", "same-target", *place, both))
-        owners.setdefault(target, f"HPA {manifest.name} ({manifest.source})")
+        owners.setdefault(target, f"{_short(manifest)} {manifest.name} ({manifest.source})")
         refused = [] if version is None else version_errors(body["spec"], version)
         found += [Finding("error", "version", *place, error) for error in refused]
         warnings = _warnings(read, body, place[0], version)
@@ -66,7 +70,34 @@ def lint(read: Input, namespace: str, version: VersionRules | None = None) -> li
         found += [
             Finding("error", "too-large", *place, f"fleethpa ignores it: {e}") for e in over_limits(body, place[0])
         ]
-    return found
+    return found + list(_groups(read))
+
+
+def _short(manifest: FileManifest) -> str:
+    return "HPA" if manifest.body["kind"] == HPA_KIND else str(manifest.body["kind"])
+
+
+def _checked(manifest: FileManifest, namespace: str) -> tuple[Json, list[str]]:
+    """As `check_hpa`; of a FleetHPA, the HPA of the whole."""
+    if manifest.body["kind"] == HPA_KIND:
+        return check_hpa(manifest, namespace)
+    try:
+        return fleet_manifest(manifest, namespace).body, []
+    except CommandError as problem:
+        return {}, (problem.cause or problem.what).splitlines()
+
+
+def _groups(read: Input) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for manifest in read.of_kind(CAPACITY_KIND):
+        place = "", manifest.name or "<unnamed>", manifest.source
+        try:
+            capacity_group(manifest)
+        except CommandError as problem:
+            yield Finding("error", "invalid", *place, problem.cause or problem.what)
+        if manifest.name in seen:
+            yield Finding("error", "same-name", *place, "a CapacityGroup of this name is in the input already")
+        seen.add(manifest.name)
 
 
 def _warnings(read: Input, body: Json, namespace: str, version: VersionRules | None) -> RuleMessages:

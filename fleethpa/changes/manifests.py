@@ -70,6 +70,10 @@ class Input:
     hpas: list[FileManifest] = field(default_factory=list)
     others: list[FileManifest] = field(default_factory=list)
 
+    def of_kind(self, kind: str) -> list[FileManifest]:
+        """The objects of a kind beside the HPAs."""
+        return [each for each in self.others if each.body["kind"] == kind]
+
     def target_of(self, hpa: Json, namespace: str) -> FileManifest | None:
         """The manifest of what an HPA in a namespace scales, if it is in the input."""
         reference = hpa["spec"]["scaleTargetRef"]

@@ -204,7 +204,7 @@ def apply(
     """
     read = read_hpas(session, filenames, validate, also=(FLEET_KIND, CAPACITY_KIND))
     groups = capacity_groups(read)
-    fleets = [each for each in read.others if each.body["kind"] == FLEET_KIND]
+    fleets = read.of_kind(FLEET_KIND)
 
     async def work() -> int:
         async with session.past() as past:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Final
 
 import click
 
+from fleethpa.changes.capacitygroups import CapacityGroup, capacity_groups
+from fleethpa.changes.fleetmanifests import FleetManifest, fleet_manifest
 from fleethpa.changes.lintrules import Finding
 from fleethpa.changes.lintrules import lint as check
-from fleethpa.changes.manifests import FieldValidation, FileManifest, read_hpas, valid_hpa, validate_option
+from fleethpa.changes.manifests import FieldValidation, FileManifest, Input, read_hpas, valid_hpa, validate_option
 from fleethpa.changes.schedules import kept_by
 from fleethpa.changes.versions import version_named
+from fleethpa.fleet.capacity import CAPACITY_KIND, manifest_spec
 from fleethpa.fleet.finding import matching_clusters
 from fleethpa.fleet.selection import DEFAULT_NAMESPACE, cluster_globs
 from fleethpa.fleet.state import fleet_now
@@ -21,9 +25,13 @@ from fleethpa.frame.session import Session, command_options
 from fleethpa.show.formats import Listing
 from fleethpa.show.table import Column, paint
 from fleethpa.show.words import counted, sorted_spec, spec_diff
-from schemas.keys import HpaId
+from schemas.keys import FLEET, HpaId
 from schemas.kubernetes.shape import Json
+from schemas.observed import FLEET_KIND
 from streams.analysis.revisions import differences
+
+OWN_KINDS: Final = (FLEET_KIND, CAPACITY_KIND)
+"""Kinds of fleethpa that its manifests may be of, beside HPAs."""
 
 
 @click.command()
@@ -47,20 +55,24 @@ def lint(
     no_headers: bool,
     output: str,
 ) -> int:
-    """Check HPA manifests without a cluster; exit 1 if one is invalid or two scale the same target.
+    """Check HPAs, FleetHPAs and CapacityGroups without a cluster; exit 1 if one is invalid or two scale one target.
 
     Manifests of the targets, if they are in the input, are checked too: for requests that a utilization needs, and for
     a count that would be reset.
     """
-    read = read_hpas(session, filenames, validate)
+    read = read_hpas(session, filenames, validate, also=OWN_KINDS)
     found = check(read, namespace, None if kubernetes is None else version_named("--kubernetes", kubernetes, gates))
     if output != "table" or found:
         session.listing(_listing(found), output, headers=not no_headers)
     errors = sum(each.level == "error" for each in found)
-    session.note(
-        f"{counted(len(read.hpas), 'HPA')}: {counted(errors, 'error')}, {counted(len(found) - errors, 'warning')}"
-    )
+    session.note(f"{_counts(read)}: {counted(errors, 'error')}, {counted(len(found) - errors, 'warning')}")
     return ANSWER_IS_NO if errors or (strict and found) else OK
+
+
+def _counts(read: Input) -> str:
+    """What was read: `2 HPAs, 1 FleetHPA`."""
+    counts = {"HPA": len(read.hpas)} | {kind: len(read.of_kind(kind)) for kind in OWN_KINDS}
+    return ", ".join(counted(count, kind) for kind, count in counts.items() if count)
 
 
 def _listing(found: list[Finding]) -> Listing[Finding]:
@@ -84,11 +96,19 @@ def _listing(found: list[Finding]) -> Listing[Finding]:
 
 @dataclass(frozen=True)
 class ManifestDifference:
-    """One HPA of the input beside the recorded one; None where one of them does not exist."""
+    """One object of the input beside the recorded one; None where one of them does not exist.
 
-    hpa: HpaId
+    `place`: cluster, namespace and name; the cluster of a FleetHPA is `@fleet`, a CapacityGroup has its name alone.
+    """
+
+    place: HpaId
     before: Json | None
     after: Json
+
+    @property
+    def named(self) -> str:
+        """What people call it."""
+        return str(self.place) if self.place.namespace else f"capacitygroup {self.place.name}"
 
     @property
     def what(self) -> str:
@@ -118,11 +138,13 @@ def diff(
     validate: FieldValidation,
     output: str,
 ) -> int:
-    """Compare manifests with the specs in force, central ones and the clusters' own: exit 0 if equal, 1 if not.
+    """Compare HPAs, FleetHPAs and CapacityGroups with what is in force, also in clusters: exit 0 if equal, 1 if not.
 
     The order of metrics does not matter, and a field that is left out has its default.
     """
-    read = read_hpas(session, filenames, validate)
+    read = read_hpas(session, filenames, validate, also=OWN_KINDS)
+    fleets = [fleet_manifest(each, namespace) for each in read.of_kind(FLEET_KIND)]
+    groups = capacity_groups(read)
     wanted = [(manifest, valid_hpa(manifest, namespace)) for manifest in read.hpas]
     state = session.run(fleet_now(session))
     globs = cluster_globs(clusters)
@@ -130,6 +152,8 @@ def diff(
     if not known:
         raise usage("no cluster is known", cause="No observer has reported one.", next_step="fleethpa get clusters")
     found = [each for one in wanted for each in _differences(state, *one, known, globs, session.now_ms())]
+    found += [_fleet_difference(state, each) for each in fleets]
+    found += [_group_difference(state, each) for each in groups]
     changed = [each for each in found if each.what != "same"]
     if output == "table":
         session.lines(line for each in changed for line in _lines(session, each))
@@ -157,8 +181,22 @@ def _differences(
     return found
 
 
+def _fleet_difference(state: FleetState, wanted: FleetManifest) -> ManifestDifference:
+    metadata = wanted.body["metadata"]
+    whole = HpaId(FLEET, metadata["namespace"], metadata["name"])
+    view = state.hpas.get(whole)
+    before = sorted_spec(view.spec | view.fleet.fields()) if view is not None and view.fleet is not None else None
+    return ManifestDifference(whole, before, sorted_spec(wanted.body["spec"] | wanted.fleet.fields()))
+
+
+def _group_difference(state: FleetState, wanted: CapacityGroup) -> ManifestDifference:
+    row = state.capacity_groups.get(wanted.name)
+    before = None if row is None else sorted_spec(manifest_spec(row.spec))
+    return ManifestDifference(HpaId("", "", wanted.name), before, sorted_spec(manifest_spec(wanted.spec)))
+
+
 def _lines(session: Session, each: ManifestDifference) -> list[str]:
-    lines = spec_diff(each.before, each.after, f"{each.hpa} (in force)", f"{each.hpa} (manifest)")
+    lines = spec_diff(each.before, each.after, f"{each.named} (in force)", f"{each.named} (manifest)")
     styles = {"+": "green", "-": "red"}
     return [paint(line, styles.get(line[:1], ""), color=session.color) for line in lines]
 
@@ -167,7 +205,7 @@ def _say(
     session: Session, found: list[ManifestDifference], changed: list[ManifestDifference], filenames: tuple[str, ...]
 ) -> None:
     session.note(f"{len(found)} compared, {len(changed)} different")
-    tried = [each for each in changed if each.before is not None]
+    tried = [each for each in changed if each.before is not None and each.place.namespace]
     if tried:
         files = " ".join(f"-f {name}" for name in filenames)
         session.note(f"Next: fleethpa backtest {files} --since 1d, to see what it would have done")
@@ -176,6 +214,6 @@ def _say(
 def _diff_listing(found: list[ManifestDifference]) -> Listing[ManifestDifference]:
     def document(each: ManifestDifference) -> Json:
         shown = {"what": each.what, "changes": each.changes, "before": each.before, "after": each.after}
-        return each.hpa._asdict() | shown
+        return each.place._asdict() | shown
 
     return Listing(kind="Difference", items=found, document=document)

@@ -15,7 +15,7 @@ from fleethpa.show.formats import Listing
 from fleethpa.show.table import Column
 from fleethpa.show.times import age, rfc3339
 from fleethpa.show.words import counted, listed
-from schemas.capacity import CapacityLimit, CapacityMatch
+from schemas.capacity import CapacityLimit, CapacityMatch, CapacitySpec
 from schemas.keys import HpaId
 from schemas.observed import FLEET_API_VERSION
 from streams.across.capacity import CapacityMember, used
@@ -152,19 +152,23 @@ def member_rows(group: GroupView) -> list[tuple[str, ...]]:
     return rows
 
 
-def _document(group: GroupView) -> dict[str, Any]:
-    """A group as its manifest, which `apply -f` takes, and with what is known of its members."""
-    spec = group.row.spec
+def manifest_spec(spec: CapacitySpec) -> dict[str, Any]:
+    """The spec of a group as its manifest has it."""
     shown: dict[str, Any] = {"selector": spec.selector, "limit": _limit(spec.limit), "whenUnknown": spec.when_unknown}
     if spec.clusters:
         shown["clusters"] = spec.clusters
     if spec.priorities:
         shown["priorities"] = msgspec.to_builtins(spec.priorities)
+    return shown
+
+
+def _document(group: GroupView) -> dict[str, Any]:
+    """A group as its manifest, which `apply -f` takes, and with what is known of its members."""
     return {
         "apiVersion": FLEET_API_VERSION,
         "kind": CAPACITY_KIND,
         "metadata": {"name": group.name},
-        "spec": shown,
+        "spec": manifest_spec(group.row.spec),
         "status": {
             "since": rfc3339(group.row.taken_ms),
             "limit": group.limit.text(),

@@ -346,7 +346,7 @@ def flat(spec: dict[str, Any]) -> dict[str, Any]:
         if name == "metrics":
             for metric in value or ():
                 made[_metric_name(metric)] = _target(metric)
-        elif name == "clusters":  # of a FleetHPA
+        elif name == "clusters" and value and isinstance(value[0], dict):  # of a FleetHPA
             for cluster in value:
                 _flatten(f"clusters.{cluster['name']}", cluster, made)
         else:

@@ -71,6 +71,19 @@ def test_a_group_is_applied_listed_and_put_back(
     assert item["spec"]["limit"] == limit | ({"count": "1.5"} if "units" in limit else {})
 
 
+def test_diff_compares_a_group_with_the_one_in_force(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    run("apply", "-f", "-", "--yes", stdin=manifest(clusters=["east"]))
+    applied(fleet, broker)
+    same = run("diff", "-f", "-", stdin=manifest(clusters=["east"]))
+    assert (same.exit_code, same.stdout) == (0, "")
+    changed = run("diff", "-f", "-", stdin=manifest(clusters=["east", "w*"], limit={"replicas": 9}))
+    assert changed.exit_code == 1
+    assert "--- capacitygroup shop (in force)" in changed.stdout
+    assert {"-  replicas: 8", "+  replicas: 9", "+- w*"} <= set(changed.stdout.splitlines())
+    [item] = fits("DifferenceList", run("diff", "-f", "-", "-o", "json", stdin=manifest()).stdout)["items"]
+    assert (item["name"], item["what"]) == ("shop", "changed")
+
+
 def test_what_a_group_reaches_is_said_before_it_is_in_force(run: Cli, broker: Broker) -> None:
     result = run("apply", "-f", "-", stdin=manifest())
     assert (result.exit_code, broker.written) == (2, [])

@@ -11,6 +11,7 @@ from msgspec import structs
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.observed import AutoscalerList, AutoscalerSet, ClusterReport
 from tests.kit.cli import Broker, Cli, Fleet, hpa
+from tests.kit.published import fits
 from tests.unit.cli.test_cli_write import GOOD, NATIVE
 
 WHOLE = """
@@ -177,6 +178,21 @@ def test_a_fleet_hpa_that_was_deleted_is_put_back_from_what_get_printed(run: Cli
     assert result.exit_code == 0, result.output
     revision = first[0][1].revision
     assert [(cluster, structs.replace(body, revision=revision)) for cluster, body in _applied(broker)] == first
+
+
+def test_diff_compares_a_fleet_hpa_with_the_one_in_force(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    new = run("diff", "-f", "-", stdin=WHOLE)
+    assert (new.exit_code, "+++ @fleet/shop/web (manifest)" in new.stdout) == (1, True)
+    run("apply", "-f", "-", "--yes", stdin=WHOLE)
+    _take(fleet, broker)
+    same = run("diff", "-f", "-", stdin=WHOLE)
+    assert (same.exit_code, same.stdout) == (0, "")
+    changed = WHOLE.replace("weight: 2", "weight: 3").replace("maxReplicas: 12", "maxReplicas: 14")
+    lines = run("diff", "-f", "-", stdin=changed).stdout.splitlines()
+    assert {"-maxReplicas: 12", "+maxReplicas: 14", "-  weight: 2", "+  weight: 3"} <= set(lines)
+    [item] = fits("DifferenceList", run("diff", "-f", "-", "-o", "json", stdin=changed).stdout)["items"]
+    assert (item["cluster"], item["what"]) == ("@fleet", "changed")
+    assert "clusters.east.weight 2→3" in item["changes"]
 
 
 def test_an_override_of_one_cluster_of_a_fleet_hpa_is_warned_of(run: Cli, fleet: Fleet, broker: Broker) -> None:

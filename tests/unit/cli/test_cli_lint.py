@@ -62,6 +62,16 @@ def written(*bodies: dict[str, Any]) -> str:
     return "all.yaml"
 
 
+def own(kind: str, name: str = "checkout", **spec: Any) -> dict[str, Any]:
+    """A FleetHPA or a CapacityGroup."""
+    whole = manifest()["spec"] | {"clusters": [{"name": "east"}]}
+    group = {"selector": {"matchLabels": {"app": "a"}}, "limit": {"replicas": 8}}
+    body = (whole if kind == "FleetHPA" else group) | spec
+    metadata = {"name": name} | ({"namespace": "shop"} if kind == "FleetHPA" else {})
+    return {"apiVersion": "fleethpa.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": body}
+
+
+TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"}
 WELL_LIMITED = {"resources": {"limits": {"cpu": "1"}}}
 
 
@@ -115,6 +125,13 @@ WELL_LIMITED = {"resources": {"limits": {"cpu": "1"}}}
             id="a sidecar without request",
         ),
         pytest.param([manifest(), deployment(WELL_LIMITED, replicas=3)], ["fixed-replicas"], id="a fixed count"),
+        pytest.param([own("FleetHPA"), own("CapacityGroup")], [], id="a sound FleetHPA and CapacityGroup"),
+        pytest.param([own("FleetHPA", maxReplicas=1)], ["invalid"], id="a FleetHPA whose bounds contradict"),
+        pytest.param([own("FleetHPA", clusters=[])], ["invalid"], id="a FleetHPA of no cluster"),
+        pytest.param([own("FleetHPA", metrics=[resource("cpu", 91)])], ["no-headroom"], id="a rule on a FleetHPA"),
+        pytest.param([manifest(), own("FleetHPA", "all")], ["same-target"], id="an HPA and a FleetHPA of one target"),
+        pytest.param([own("CapacityGroup", limit={})], ["invalid"], id="a CapacityGroup without a limit"),
+        pytest.param([own("CapacityGroup"), own("CapacityGroup")], ["same-name"], id="a CapacityGroup twice"),
     ],
 )
 def test_each_rule(run: Cli, bodies: list[dict[str, Any]], rules: list[str]) -> None:
@@ -153,6 +170,11 @@ def test_wrong_input_is_exit_2(run: Cli, arguments: tuple[str, ...], stated: str
     Path("good.yaml").write_text(yaml.safe_dump(manifest()))
     done = run(*arguments)
     assert (done.exit_code, stated in done.stderr) == (2, True), done.output
+
+
+def test_what_was_read_is_counted_by_kind(run: Cli) -> None:
+    done = run("lint", "-f", written(manifest("a"), own("FleetHPA", "b", scaleTargetRef=TARGET), own("CapacityGroup")))
+    assert (done.exit_code, done.stderr) == (0, "1 HPA, 1 FleetHPA, 1 CapacityGroup: 0 errors, 0 warnings\n")
 
 
 # --- diff -------------------------------------------------------------------------------------------------------------

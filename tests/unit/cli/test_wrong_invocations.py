@@ -173,7 +173,7 @@ WRONG = (
     ("apply -f keda.yaml", 2, "explain on the HPA that KEDA made"),
     ("diff -f vpa.yaml", 2, "Next: kubectl apply -f vpa.yaml for it, and an HPA on another metric"),
     ("apply -f fleet.yaml", 2, "and spec an object"),
-    ("diff -f fleet.yaml", 2, "Next: fleethpa backtest -f fleet.yaml tries it"),
+    ("delete -f fleet.yaml", 2, "Next: fleethpa backtest -f fleet.yaml tries it"),
     ("lint -f other.yaml", 2, "There are only Deployment, Widget."),
     ("delete -f other.yaml", 2, "kubectl apply -f other.yaml for these"),
     ("delete -f empty.yaml", 2, "no HorizontalPodAutoscaler found"),
