@@ -290,7 +290,8 @@ def _csv(listing: Listing[T], headers: bool) -> str:
 def csv_cell(text: str) -> str:
     """A cell of CSV that no spreadsheet takes for a formula: a quote comes before what begins like one.
 
-    Numbers and the names of FleetHPAs stay. Characters that do not print become spaces, as in tables; `-o json` has the text as it is.
+    Numbers and the names of FleetHPAs stay. Characters that do not print become spaces, as in tables; `-o json` has the
+    text as it is.
     """
     text = clean(text)
     return f"'{text}" if _FORMULA.match(text) and not _HARMLESS.fullmatch(text) else text
