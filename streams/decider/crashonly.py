@@ -99,7 +99,7 @@ def _unreachable(config: DeciderConfig, error: KafkaError) -> str:
 
 LOOK_S = 1.0
 ENDS_S = 5.0
-"""How often the ends of the log are asked for; also how old the lag in /metrics may be."""
+"""How often the ends of the log are asked for; also how old positions and lag in /metrics may be."""
 
 
 class Watchdog:
@@ -122,14 +122,15 @@ class Watchdog:
 
     async def watch(self) -> None:
         """Look once a second, for ever."""
-        asked_at = 0.0
+        asked_at, shown = 0.0, None
         async with reader(self._config.kafka) as consumer:
             while True:
                 await asyncio.sleep(LOOK_S)
-                if time.monotonic() - asked_at >= ENDS_S:
+                owned = self._assignment.owned
+                if owned.keys() != shown or time.monotonic() - asked_at >= ENDS_S:
                     self.ends = await self._ask_ends(consumer)
-                    asked_at = time.monotonic()
-                self._metrics.positions(self._assignment.owned, self.ends)
+                    asked_at, shown = time.monotonic(), set(owned)
+                    self._metrics.positions(owned, self.ends)
                 if reason := self.stall(time.monotonic()):
                     die(Exit.STALLED, reason)
 

@@ -6,15 +6,17 @@ import logging
 import platform
 import re
 import time
+from bisect import bisect_left
 from collections import Counter as Counted
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from importlib.metadata import version
+from operator import add
 
 from msgspec import Struct, structs
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from schemas.decisions import ENGINE, Decision, ShortDecision, cluster_of, is_short_held, with_tolerance
+from schemas.decisions import ENGINE, Decision, ShortDecision, cluster_of, is_short_held, uid_of, with_tolerance
 from schemas.limits import UNKNOWN_NAMESPACES
 from streams.decider.owned import OwnedPartition
 from streams.state.ledger import DecisionRecord
@@ -41,11 +43,20 @@ _SELECTOR = re.compile(r"\((&LabelSelector\{.*\}|nil)\)")
 _UNKNOWN = (EvaluationResult(), -1)
 
 
+class LagHistogram(Histogram):  # the package has no call for several observations of one amount
+    """A histogram to which many observations of one amount are added at once."""
+
+    def observe_equal(self, amount: float, count: int) -> None:
+        """Add so many observations of this amount."""
+        self._sum.inc(amount * count)
+        self._buckets[bisect_left(self._upper_bounds, amount)].inc(count)
+
+
 class Results:
     """Counts decisions, once per take. A short record counts as the full one that it repeats, if that was made here."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
+        counter = partial(Counter, registry=registry)
         self._decisions = counter(
             "fleethpa_decisions", "Decisions published", ["kind", "action", "reason", "limited_by", "mode"]
         )
@@ -54,43 +65,43 @@ class Results:
             "Wanted writes that have ended, by outcome; `timeout`: none came back, as where nobody serves the cluster",
             ["cluster", "result"],
         )
-        self._lag = histogram(
+        self._lag = LagHistogram(
             "fleethpa_decision_lag_seconds",
             "From the newest sample that an evaluation used to its record on the decisions topic",
             buckets=LAG_SECONDS,
+            registry=registry,
         )
-        self._full: dict[bytes, tuple[EvaluationResult, int]] = {}
-        """The result of the newest full record of an HPA, and its `currentReplicas`."""
+        self._full: dict[str, tuple[EvaluationResult, int]] = {}
+        """uid of an HPA -> the result of its newest full record, and its `currentReplicas`."""
         self._results: dict[EvaluationResult, EvaluationResult] = {}
 
     def count(self, decisions: Iterable[DecisionRecord], now_s: float) -> Counted[str]:
         """Count the decisions that were published now (Unix seconds); gives how many there were of each kind."""
         results: Counted[tuple[str, EvaluationResult]] = Counted()
+        newest: Counted[int] = Counted()
         for decision in decisions:
-            body, subject = decision.body, dict(decision.headers)["ce_subject"]
+            body, uid = decision.body, uid_of(decision.id)
             if isinstance(body, ShortDecision):
-                full, replicas = self._full.get(subject, _UNKNOWN)
+                full, replicas = self._full.get(uid, _UNKNOWN)
                 results["short", _of_short(full, is_short_held(body, replicas))] += 1
-                self._observe(body.newest, now_s)
+                newest[max(filter(None, body.newest), default=0)] += 1
             elif body.kind == "completion":
                 results["completion", _result(body)] += 1
                 self._writes.labels(cluster_of(decision.headers), body.outcome["result"]).inc()
             else:
                 result = _result(body)
                 # Results are few: each HPA's own texts of them would take a quarter of a kilobyte.
-                self._full[subject] = self._results.setdefault(result, result), body.current_replicas
+                self._full[uid] = self._results.setdefault(result, result), body.current_replicas
                 results["full", result] += 1
-                self._observe([metric.newest for metric in body.metrics], now_s)
+                newest[max(filter(None, [metric.newest for metric in body.metrics]), default=0)] += 1
         kinds: Counted[str] = Counted()
         for (kind, result), count in results.items():
             self._decisions.labels(kind, result.action, result.reason, result.limited_by, result.mode).inc(count)
             kinds[kind] += count
+        for newest_ms, count in newest.items():
+            if newest_ms:
+                self._lag.observe_equal(max(0.0, now_s - newest_ms / 1000), count)
         return kinds
-
-    def _observe(self, times: Iterable[int | None], now_s: float) -> None:
-        newest_ms = max([time_ms for time_ms in times if time_ms is not None], default=None)
-        if newest_ms is not None:
-            self._lag.observe(max(0.0, now_s - newest_ms / 1000))
 
 
 def _result(body: Decision) -> EvaluationResult:
@@ -177,17 +188,18 @@ class Metrics:
         self.checkpoint_seconds.observe(seconds)
         self.row_bytes.inc(row_bytes)
 
-    def refolded(self, owned: OwnedPartition) -> None:
+    def refolded(self, partitions: Iterable[OwnedPartition]) -> None:
         """Count what was folded again, the decisions that were already published, and those of the fast path."""
-        reread, suppressed = owned.drain_counts()
-        self.reread.inc(reread)
-        self.duplicates.inc(suppressed)
-        found, checked, differences = owned.partition.state.fast.drain()
-        self.fast.inc(found)
-        self.fast_checks.inc(checked)
-        self.fast_differences.inc(len(differences))
-        for text in differences:
-            log.error("the fast path gave another result than the general one, which was recorded; %s", text)
+        counters = self.reread, self.duplicates, self.fast, self.fast_checks, self.fast_differences
+        totals = [0] * len(counters)
+        for owned in partitions:
+            found, checked, differences = owned.partition.state.fast.drain()
+            totals = [*map(add, totals, (*owned.drain_counts(), found, checked, len(differences)))]
+            for text in differences:
+                log.error("the fast path gave another result than the general one, which was recorded; %s", text)
+        for counter, total in zip(counters, totals, strict=True):
+            if total:  # most are 0, and each call takes a lock
+                counter.inc(total)
 
     def positions(self, owned: Mapping[int, OwnedPartition], ends: Mapping[int, int]) -> None:
         """Show how far each owned partition is."""

@@ -23,6 +23,10 @@ class RecordTooLargeError(Exception):
     """A topic does not take a record, however often it is sent. The text names the record, its size and what helps."""
 
 
+_Sized = tuple[int, bytes | None, Headers]
+_NONE: _Sized = (0, None, ())
+
+
 def new_batch() -> BatchBuilder:
     """An empty batch, compressed with lz4 when it is sent."""
     return BatchBuilder(BATCH_BYTES, DefaultRecordBatch.CODEC_LZ4, is_transactional=False)
@@ -35,9 +39,9 @@ class BatchWriter:
         self._producer, self._topic, self._partition = producer, topic, partition
         self._batch = new_batch()
         self._held = 0
-        self._largest = (0, "")
-        """Bytes and name of the largest record of the open batch."""
-        self._sent: list[tuple[tuple[int, str], asyncio.Future[Any]]] = []
+        self._largest = _NONE
+        """Bytes, key and headers of the largest record of the open batch."""
+        self._sent: list[tuple[_Sized, asyncio.Future[Any]]] = []
         self.queued = 0
         """Records that were handed to the driver."""
 
@@ -49,7 +53,7 @@ class BatchWriter:
             if not self._append(value, key, headers):
                 raise ValueError(f"a record of {size} bytes fits into no batch of {self._topic}")
         if size > self._largest[0]:
-            self._largest = size, _name(key, headers)
+            self._largest = size, key, headers
 
     def _append(self, value: bytes | None, key: bytes | None, headers: Headers) -> bool:
         is_in = self._batch.append(timestamp=None, key=key, value=value, headers=list(headers)) is not None
@@ -61,7 +65,7 @@ class BatchWriter:
         if not self._held:
             return
         batch, held, largest = self._batch, self._held, self._largest
-        self._batch, self._held, self._largest = new_batch(), 0, (0, "")
+        self._batch, self._held, self._largest = new_batch(), 0, _NONE
         batch.close()
         future = await patiently(
             lambda: self._producer.send_batch(batch, self._topic, partition=self._partition),
@@ -71,20 +75,26 @@ class BatchWriter:
         self.queued += held
 
     async def written(self) -> None:
-        """Wait until the brokers have all that was queued.
+        """Do what `all_written` does with this writer."""
+        await all_written([self])
 
-        Raises KafkaError: something was not written. Raises RecordTooLargeError: the topic takes no record of such a
-        size.
-        """
-        try:
-            await asyncio.gather(*(future for _, future in self._sent))
-        except MessageSizeTooLargeError as error:
-            ended = ((largest, future) for largest, future in self._sent if future.done())
-            size, name = next(largest for largest, future in ended if future.exception() is error)
-            raise RecordTooLargeError(
-                f"{self._topic} partition {self._partition} does not take the record of {name}: {size:,} bytes. A "
-                f"restart does not help: raise max.message.bytes of {self._topic}, see docs/operations.md"
-            ) from error
+
+async def all_written(writers: Iterable[BatchWriter]) -> None:
+    """Wait until the brokers have all that these writers have queued.
+
+    Raises KafkaError: something was not written. Raises RecordTooLargeError: the topic takes no record of such a size.
+    """
+    sent = [(writer, *each) for writer in writers for each in writer._sent]
+    try:
+        await asyncio.gather(*(future for *_, future in sent))
+    except MessageSizeTooLargeError as error:
+        ended = ((writer, largest) for writer, largest, future in sent if future.done() and future.exception() is error)
+        writer, (size, key, headers) = next(ended)
+        raise RecordTooLargeError(
+            f"{writer._topic} partition {writer._partition} does not take the record of {_name(key, headers)}: "
+            f"{size:,} bytes. A restart does not help: raise max.message.bytes of {writer._topic}, see "
+            "docs/operations.md"
+        ) from error
 
 
 def _name(key: bytes | None, headers: Headers) -> str:

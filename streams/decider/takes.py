@@ -12,7 +12,7 @@ from schemas.topics import CHANGELOG, DECISIONS, REPORTS
 from streams.decider.assignment import Assignment, DeciderConfig
 from streams.decider.metrics import Metrics
 from streams.decider.owned import OwnedPartition, write_checkpoint
-from streams.decider.recordbatches import BatchWriter, write_all
+from streams.decider.recordbatches import BatchWriter, all_written
 from streams.decider.tail import Fence
 from streams.state.ledger import DecisionRecord
 
@@ -57,8 +57,7 @@ class Takes:
                 return
             await self._publish(pending)
             await self._send_messages()
-            for owned in self._assignment.owned.values():
-                self._metrics.refolded(owned)
+            self._metrics.refolded(self._assignment.owned.values())
             due = [owned for owned in self._assignment.owned.values() if owned.partition.due_checkpoint]
             await self.checkpoint(due)
             if due:
@@ -98,10 +97,15 @@ class Takes:
         if not pending:
             return
         self._fence.check()
-        by_partition: dict[int, list[tuple[OwnedPartition, DecisionRecord]]] = {}
+        writers: dict[int, BatchWriter] = {}
         for owned, decision in pending:
-            by_partition.setdefault(owned.number, []).append((owned, decision))
-        await asyncio.gather(*map(self._publish_partition, by_partition.values()))
+            writer = writers.get(owned.number)
+            if writer is None:
+                writer = writers[owned.number] = BatchWriter(self._producer(), DECISIONS, owned.number)
+            await writer.add(decision.value, decision.key.encode(), decision.headers)
+        for writer in writers.values():
+            await writer.flush()
+        await all_written(writers.values())
         self._metrics.decided([decision for _, decision in pending])
 
     async def _send_messages(self) -> None:
@@ -113,9 +117,3 @@ class Takes:
         publisher = Publisher(self._producer())
         sent = [publisher.send(REPORTS, each.cluster, each.namespace, [each.body], each.time_ms) for each in messages]
         await asyncio.gather(*sent)
-
-    async def _publish_partition(self, pending: Sequence[tuple[OwnedPartition, DecisionRecord]]) -> None:
-        owned = pending[0][0]
-        writer = BatchWriter(self._producer(), DECISIONS, owned.number)
-        records = ((decision.value, decision.key.encode(), decision.headers) for _, decision in pending)
-        await write_all(writer, records)

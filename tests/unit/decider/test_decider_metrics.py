@@ -235,7 +235,7 @@ def test_evaluations_on_the_fast_path_are_counted_and_a_difference_is_logged(
         partition.state.fast.takes()
     partition.state.fast.differs("HPA c/n/web: status")
     for _ in range(2):
-        metrics.refolded(owned)
+        metrics.refolded([owned])
     found = exposed(metrics.registry)
     assert found["fleethpa_fast_evaluations_total"] == partition.state.fast.found > 0
     assert found["fleethpa_fast_checks_total"] == found["fleethpa_fast_differences_total"] == 1
