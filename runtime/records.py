@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -17,7 +17,7 @@ from schemas.codec import WireError, decode, encode
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, PublicRecord, central_name
 from schemas.inforce import InForce
-from schemas.keys import namespace_key, partition_for
+from schemas.keys import by_partition, namespace_key, partition_for
 from schemas.topics import SETTINGS, SPECS
 
 if TYPE_CHECKING:
@@ -59,6 +59,10 @@ class Publisher:
         send = partial(kafkaclients.queue, self._producer) if self._waits_for_room else self._producer.send
         queued = await send(topic, value=encode(record), key=key.encode(), partition=partition)
         return await queued
+
+    async def together(self, topic: str, cluster: str, namespaces: Iterable[str]) -> list[list[str]]:
+        """Divide namespaces of a cluster into those whose records of a topic are in one partition."""
+        return list(by_partition(cluster, namespaces, await self._count(topic)).values())
 
     async def _count(self, topic: str) -> int:
         if topic not in self._partitions:

@@ -4,6 +4,7 @@ The log and the decisions are keyed by `cluster/namespace`; an HPA is `cluster/n
 `instance@epoch`, so that a restarted observer supersedes its own dead session.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -100,6 +101,14 @@ def murmur2(data: bytes) -> int:
         h = (h ^ int.from_bytes(tail, "little")) * _M & _MASK
     h = (h ^ (h >> 13)) * _M & _MASK
     return h ^ (h >> 15)
+
+
+def by_partition(cluster: str, namespaces: Iterable[str], partitions: int) -> dict[int, list[str]]:
+    """Partition → those of a cluster's namespaces that are in it, in their order."""
+    found: dict[int, list[str]] = {}
+    for name in namespaces:
+        found.setdefault(partition_for(namespace_key(cluster, name), partitions), []).append(name)
+    return found
 
 
 @lru_cache(maxsize=65_536)

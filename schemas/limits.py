@@ -165,6 +165,7 @@ REPORT = Limit("clusterReport", 16 * 1024, _JSON, _ALL, "the first troubles are 
 TROUBLES = Limit("troubles in a clusterReport", 500, "troubles", "ingest", REJECTED)
 TROUBLE_NAMESPACES = Limit("namespaces of a trouble", 20, "names", "ingest", REJECTED)
 WATCHES = Limit("watches and problems in a heartbeat", 64, "names", "ingest", REJECTED)
+BEAT_NAMESPACES = Limit("further namespaces of a heartbeat", 999, "names", "ingest", REJECTED)
 SETTINGS = Limit("settings", 64 * 1024, _JSON, "ingest; the command line", "the command fails; " + REJECTED)
 GUARDRAIL_NAME = Limit("name of a guardrail", 63, "characters", "ingest; the command line", REJECTED)
 

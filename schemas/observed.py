@@ -260,13 +260,14 @@ HPA_GATES: Final = ("HPAConfigurableTolerance", "HPAGeneration", "HPAScaleToZero
 
 
 class Heartbeat(EntryBody, frozen=True, gc=False, kw_only=True):
-    """The observer session is alive and what it sent about this namespace still holds. Every 10 s per session and
-    namespace.
+    """The observer session is alive and what it sent about these namespaces still holds. Every 10 s per session, for
+    all namespaces of a cluster together that are in one partition.
 
-    `watches`: what it watches (`pods`, `autoscalers`, `scales`); `problems`: watch → error, where a watch is down or
-    forbidden; `reasons`: watch → why, for each of the problems. `kubernetes`: version of the cluster's API server, such
-    as `v1.36.3`, and behind it, where they could be read, those of `HPA_GATES` that it has, such as
-    `v1.36.3 HPAConfigurableTolerance=true,HPAScaleToZero=false`; empty: not known.
+    `namespaces`: those that it is about beside that of its record. `watches`: what it watches (`pods`, `autoscalers`,
+    `scales`); `problems`: watch → error, where a watch is down or forbidden; `reasons`: watch → why, for each of the
+    problems. `kubernetes`: version of the cluster's API server, such as `v1.36.3`, and behind it, where they could be
+    read, those of `HPA_GATES` that it has, such as `v1.36.3 HPAConfigurableTolerance=true,HPAScaleToZero=false`;
+    empty: not known.
     """
 
     session: str
@@ -274,6 +275,7 @@ class Heartbeat(EntryBody, frozen=True, gc=False, kw_only=True):
     problems: dict[str, str] = {}
     reasons: dict[str, Reason] = {}
     kubernetes: str = ""
+    namespaces: list[str] = []
 
 
 class ObserverTrouble(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):

@@ -7,7 +7,7 @@ large cluster would come too late.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from reconciler.agent.election import boot_s
 from reconciler.core.lease import BrokerTime
 from reconciler.observer.clusterview import ObserverMetrics
-from reconciler.observer.publisher import within_limits
+from reconciler.observer.publisher import heartbeats, within_limits
 from runtime.driver import stop_soon
 from runtime.kafkaclients import strict_producer
 from runtime.log import Clock
@@ -26,6 +26,7 @@ from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, PublicRecord
 from schemas.fitting import split
 from schemas.keys import namespace_key
 from schemas.observed import ClusterReport, Heartbeat, Serving
+from schemas.topics import SCALES
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class AgentPublisher:
         observed: list[Body] = []
         for body in within_limits(bodies, namespace):
             if isinstance(body, _SIGNS_OF_LIFE):
+                self._signs.pop((where, type(body)), None)  # the newest comes last: it may be about more namespaces
                 self._signs[where, type(body)] = body
             else:
                 observed.append(body)
@@ -93,6 +95,11 @@ class AgentPublisher:
         self._came()
         if self._waiting >= WAITING_LIMIT:
             self._has_room.clear()
+
+    async def beat(self, cluster: str, namespaces: Sequence[str], body: Heartbeat) -> None:
+        """Hand a heartbeat over that is about these namespaces; ingest divides it by partitions of the log."""
+        for namespace, beat in heartbeats(namespaces, body):
+            await self.put(SCALES, cluster, namespace, [beat])
 
     async def publish(self, cluster: str, namespace: str, body: Body) -> None:
         """Write one body before all that waits; returns once the brokers have it. Cancelled where `run` has ended."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 
@@ -26,7 +26,7 @@ from reconciler.core.metricanswers import queries, until_report_ms
 from reconciler.core.objectbodies import pod_body
 from reconciler.core.promrules import ObjectResource
 from reconciler.observer.clusterversion import ClusterVersion
-from reconciler.observer.clusterview import WATCHES, ApiServer, ClusterState, ObserverMetrics, ReadProblem, Troubles
+from reconciler.observer.clusterview import ApiServer, ClusterState, ObserverMetrics, ReadProblem, Troubles
 from reconciler.observer.metricpolls import MetricsPoller, Timetable
 from reconciler.observer.native import Canary, NativeWatch, NoteCanary, ObserverConfig, native_status_write
 from reconciler.observer.ownechoes import OwnEchoes
@@ -140,7 +140,6 @@ class ClusterObserver:
         self._polls: dict[str, asyncio.Task[None]] = {}
         self._timetable = Timetable(client.name, config.clock)
         self._timetable.add_kind("poll", self._begin_poll, sync_period_ms)
-        self._timetable.add_kind("heartbeat", self._beat, self._report_every_ms, together=True)
         self._timetable.add_kind("check", self._scales.check, lambda: config.heartbeat_ms)
         self._timetable.add_kind("resend", self._resend, lambda: config.reread_ms)
 
@@ -248,7 +247,8 @@ class ClusterObserver:
         if state.active:
             if not self._timetable.has(namespace):
                 await self._send_pods(namespace)
-                self._timetable.add(namespace, at_once=("heartbeat", "check"))
+                await self._beat([namespace])
+                self._timetable.add(namespace, at_once=("check",))
         elif self._timetable.has(namespace):
             self._timetable.remove(namespace)
         self._metrics.namespaces.labels(self.name).set(len(self._timetable))
@@ -341,16 +341,9 @@ class ClusterObserver:
 
     # --- what recurs --------------------------------------------------------------------------------------------------
 
-    async def _beat(self, namespace: str) -> None:
-        problems = self._state.problems(namespace)
-        beat = Heartbeat(
-            session=self.session,
-            watches=list(WATCHES),
-            problems={watch: problem.text for watch, problem in problems.items()},
-            reasons={watch: problem.reason for watch, problem in problems.items()},
-            kubernetes=self._version.text,
-        )
-        await self._reports.put(SCALES, self.name, namespace, [beat])
+    async def _beat(self, namespaces: Iterable[str]) -> None:
+        for names, beat in self._state.heartbeats(namespaces, self.session, self._version.text):
+            await self._reports.beat(self.name, names, beat)
 
     async def resend_all(self) -> None:
         """Full lists of every namespace, now."""
@@ -363,8 +356,7 @@ class ClusterObserver:
 
     async def farewell(self) -> None:
         """Report that this session watches nothing any more, so that another one is followed at once."""
-        for namespace in self._state.active():
-            await self._reports.put(SCALES, self.name, namespace, [Heartbeat(session=self.session)])
+        await self._reports.beat(self.name, self._state.active(), Heartbeat(session=self.session))
         await self._reports.put(SCALES, "", "", [self._cluster_report(stopped=True)])
 
     async def _resend(self, namespace: str) -> None:
@@ -408,12 +400,16 @@ class ClusterObserver:
         return report_every_ms(self._sync_period_ms(), self._config.heartbeat_ms)
 
     async def _report(self) -> None:
-        """Report on the whole cluster: at each heartbeat, and when a trouble begins or ends."""
-        instance, clock = self._config.instance, self._config.clock
+        """Heartbeats, and reports on the whole cluster: with them, and when a trouble begins or ends."""
+        instance, clock, loop = self._config.instance, self._config.clock, asyncio.get_running_loop()
+        due_s = loop.time()
         while True:
+            if loop.time() >= due_s:
+                await self._beat(self._state.active())
+                due_s = loop.time() + until_report_ms(instance, self._report_every_ms(), clock()) / 1000
             await self._reports.put(SCALES, "", "", [self._cluster_report()])
             with suppress(TimeoutError):
-                async with asyncio.timeout(until_report_ms(instance, self._report_every_ms(), clock()) / 1000):
+                async with asyncio.timeout_at(due_s):
                     await self._report_due.wait()
                     await asyncio.sleep(SOON_S)  # what breaks together is one report
             self._report_due.clear()

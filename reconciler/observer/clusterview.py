@@ -5,7 +5,7 @@ server answers at all; with the metrics that it shows of this.
 import asyncio
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from reconciler.core.hpaobjects import Asking, KeptHpa, rival
 from reconciler.core.objectbodies import reports_the_same
 from runtime.log import Clock, wall_clock_ms
 from schemas.kubernetes.shape import Json
-from schemas.observed import API_SERVER_PART, MetricAnswer, ObserverTrouble, Pod, Reason, ScaleSet, Target
+from schemas.observed import API_SERVER_PART, Heartbeat, MetricAnswer, ObserverTrouble, Pod, Reason, ScaleSet, Target
 
 
 class ObserverMetrics(ClusterMetrics):
@@ -353,6 +353,25 @@ class ClusterState:
         if self._all_watched(namespace):
             found["scales"] = None
         return {watch: problem for watch, problem in found.items() if problem is not None}
+
+    def heartbeats(
+        self, namespaces: Iterable[str], session: str, kubernetes: str
+    ) -> Iterator[tuple[list[str], Heartbeat]]:
+        """A heartbeat for all of these namespaces that have the same problems, mostly none."""
+        alike: dict[tuple[tuple[str, ReadProblem], ...], list[str]] = {}
+        for namespace in namespaces:
+            alike.setdefault(tuple(self.problems(namespace).items()), []).append(namespace)
+        for found, names in alike.items():
+            yield (
+                names,
+                Heartbeat(
+                    session=session,
+                    watches=list(WATCHES),
+                    problems={watch: problem.text for watch, problem in found},
+                    reasons={watch: problem.reason for watch, problem in found},
+                    kubernetes=kubernetes,
+                ),
+            )
 
     def _all_watched(self, namespace: str) -> bool:
         return all(self.is_watched(target, namespace) for target in self.namespace(namespace).targets())

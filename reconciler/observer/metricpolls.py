@@ -30,20 +30,13 @@ class Timetable:
     def __init__(self, cluster: str, clock: Clock) -> None:
         self._cluster, self._clock = cluster, clock
         self._kinds: dict[str, tuple[Work, Period]] = {}
-        self._together: set[str] = set()
         self._due: list[tuple[int, str, str]] = []
         self._namespaces: set[str] = set()
         self._changed = asyncio.Event()
 
-    def add_kind(self, kind: str, work: Work, period_ms: Period, *, together: bool = False) -> None:
-        """Name a kind of work; before the first namespace.
-
-        Args:
-            together: for all namespaces of the cluster at once, so that what it publishes shares requests and records.
-        """
+    def add_kind(self, kind: str, work: Work, period_ms: Period) -> None:
+        """Name a kind of work; before the first namespace."""
         self._kinds[kind] = (work, period_ms)
-        if together:
-            self._together.add(kind)
 
     def add(self, namespace: str, *, at_once: tuple[str, ...] = ()) -> None:
         """Begin with a namespace (nothing, if it is on already); kinds in `at_once` also run now."""
@@ -92,8 +85,7 @@ class Timetable:
         heapq.heapify(self._due)
 
     def _next(self, kind: str, namespace: str, now_ms: int) -> int:
-        key = self._cluster if kind in self._together else f"{self._cluster}/{namespace}"
-        return next_poll_ms(key, self._kinds[kind][1](), now_ms)
+        return next_poll_ms(f"{self._cluster}/{namespace}", self._kinds[kind][1](), now_ms)
 
     async def _until_due(self) -> None:
         wait_s = min(LONGEST_WAIT_S, max(0.0, (self._due[0][0] - self._clock()) / 1000)) if self._due else None

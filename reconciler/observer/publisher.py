@@ -18,8 +18,10 @@ from runtime.records import Publisher
 from schemas.codec import encode
 from schemas.entries import Body
 from schemas.fitting import fitted, split
-from schemas.observed import AutoscalerList, MetricAnswer, Pod, PodList
+from schemas.limits import BEAT_NAMESPACES
+from schemas.observed import AutoscalerList, Heartbeat, MetricAnswer, Pod, PodList
 from schemas.packed import packed, unpacked
+from schemas.topics import SCALES
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +59,9 @@ class ReportPublisher(Protocol):
     async def put(self, topic: str, cluster: str, namespace: str, bodies: list[Body]) -> None:
         """Take bodies to publish; waits while WAITING_BYTES are waiting already."""
 
+    async def beat(self, cluster: str, namespaces: Sequence[str], body: Heartbeat) -> None:
+        """Take a heartbeat that is about these namespaces, in as few records as there may be."""
+
 
 class RecordPublisher:
     """Takes bodies and writes them soon after, those of one topic and namespace in order."""
@@ -85,6 +90,12 @@ class RecordPublisher:
         self._arrived.set()
         if self._waiting_bytes >= WAITING_BYTES:
             self._drained.clear()
+
+    async def beat(self, cluster: str, namespaces: Sequence[str], body: Heartbeat) -> None:
+        """Take a heartbeat: a record for the namespaces of one partition, behind what was reported on them."""
+        for group in await self._publisher.together(SCALES, cluster, namespaces):
+            for namespace, beat in heartbeats(group, body):
+                await self.put(SCALES, cluster, namespace, [beat])
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -115,6 +126,13 @@ class RecordPublisher:
         """The time, never earlier than before: readers would treat an older record as late."""
         self._newest_ms = max(self._newest_ms, self._clock())
         return self._newest_ms
+
+
+def heartbeats(namespaces: Sequence[str], body: Heartbeat) -> Iterator[tuple[str, Heartbeat]]:
+    """A heartbeat that is about all of these namespaces, each part with the namespace of its record."""
+    for first in range(0, len(namespaces), 1 + BEAT_NAMESPACES.most):
+        name, *further = namespaces[first : first + 1 + BEAT_NAMESPACES.most]
+        yield name, structs.replace(body, namespaces=further)
 
 
 # --- lists in chunks --------------------------------------------------------------------------------------------------

@@ -249,6 +249,9 @@ def _heartbeat(body: Heartbeat) -> None:
     for name in (*body.watches, *body.problems, *body.reasons):
         check_text(name, "watch")
     limits.check(limits.VERSION, len(body.kubernetes), "kubernetes")
+    limits.check(limits.BEAT_NAMESPACES, len(body.namespaces), "a heartbeat")
+    for name in body.namespaces:
+        check_namespace(name)
 
 
 def _report(body: ClusterReport) -> None:

@@ -17,9 +17,9 @@ from runtime.kafkaclients import queue
 from schemas import limits
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, Entry, HandsChanged, LeftNative, Source
-from schemas.keys import namespace_key, partition_for
+from schemas.keys import by_partition, namespace_key, partition_for
 from schemas.limits import Refusal
-from schemas.observed import Answers, Samples
+from schemas.observed import Answers, Heartbeat, Samples
 from schemas.topics import LOG, MAX_LOG_RECORD_BYTES, REJECTED, REJECTED_KEPT_BYTES
 from streams.ingest.mapping import Mapping
 from streams.ingest.pieces import Conversion, Piece, RawRecord
@@ -67,10 +67,17 @@ def log_entries(pieces: Iterable[Piece], raw: RawRecord, time_ms: int, partition
 
 def _placed(pieces: Iterable[Piece], partitions: int) -> Iterator[tuple[Piece, int | None]]:
     """Each piece with its partition. A change of hands concerns all partitions, a native HPA only that of its
-    namespace: each partition gets the change with its own.
+    namespace: each partition gets the change with its own. A heartbeat is divided where its namespaces are not all in
+    one partition: an agent has one topic partition for all of them.
     """
     for piece in pieces:
         body = piece.body
+        if isinstance(body, Heartbeat) and body.namespaces:
+            groups = by_partition(piece.cluster, (piece.namespace, *body.namespaces), partitions)
+            for number, names in groups.items():
+                own_body = structs.replace(body, namespaces=names[1:])
+                yield piece._replace(namespace=names[0], body=own_body), number
+            continue
         if not isinstance(body, HandsChanged) or not body.natives:
             yield piece, _partition(piece, partitions)
             continue

@@ -82,6 +82,12 @@ class EntryFold(Folding):
 
     def _fold_in_namespace(self, key: str, body: Any) -> None:
         cluster, name = split_namespace_key(key)
+        self._fold_body(cluster, name, body)
+        if type(body) is Heartbeat:
+            for further in body.namespaces:
+                self._fold_body(cluster, further, body)
+
+    def _fold_body(self, cluster: str, name: str, body: Any) -> None:
         is_sample = isinstance(body, Samples)
         if not self.state.admits(cluster, name, is_sample):
             return

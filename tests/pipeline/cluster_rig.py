@@ -19,7 +19,7 @@ from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition, ShortDecision
 from schemas.entries import PublicRecord, central_name
 from schemas.keys import namespace_key, partition_for
-from schemas.observed import Target
+from schemas.observed import Heartbeat, Target
 from schemas.topics import AUTOSCALERS, DECISIONS, OUTCOMES, PODS, SAMPLES, SCALES, SETTINGS, SPECS
 from tests.kit.clusters import FaultyCluster
 
@@ -146,7 +146,9 @@ class Topics:
         return [
             body
             for _, where, inside, body in self.entries
-            if isinstance(body, kind) and cluster in ("", where) and namespace in ("", inside)
+            if isinstance(body, kind)
+            and cluster in ("", where)
+            and namespace in ("", inside, *(body.namespaces if isinstance(body, Heartbeat) else ()))
         ]
 
     async def until(self, found: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:

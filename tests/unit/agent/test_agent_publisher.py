@@ -113,6 +113,25 @@ async def test_outcomes_and_heartbeats_overtake_observations_which_keep_their_or
     assert {(record.cluster, record.namespace) for record in broker.records} == {("east", "shop")}
 
 
+async def test_a_heartbeat_of_many_namespaces_is_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker()
+    async with publishing(broker, monkeypatch) as (out, _):
+        await out.beat("east", ["shop", "bank", "vault"], Heartbeat(session="s@1"))
+        await out.drained()
+    assert broker.bodies == [Heartbeat(session="s@1", namespaces=["bank", "vault"])]
+    assert [(record.cluster, record.namespace) for record in broker.records] == [("east", "shop")]
+
+
+async def test_the_farewell_is_written_behind_the_heartbeats_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker()
+    async with publishing(broker, monkeypatch) as (out, _):
+        for namespaces in (["shop"], ["bank"]):
+            await out.beat("east", namespaces, Heartbeat(session="s@1", watches=["pods"]))
+        await out.beat("east", ["shop", "bank"], Heartbeat(session="s@1"))
+        await out.drained()
+    assert broker.bodies == [Heartbeat(session="s@1", watches=["pods"]), Heartbeat(session="s@1", namespaces=["bank"])]
+
+
 async def test_while_the_brokers_are_away_nothing_is_lost_and_of_signs_of_life_the_newest_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -448,6 +448,9 @@ def namespaces(hub: Hub) -> Iterator[None]:
     for _ in range(500):
         hub.report(Heartbeat(session=SESSION), namespace=elsewhere(hub), after_ms=1)
         yield
+    for count in (900, 5_000):
+        hub.report(Heartbeat(session=SESSION, namespaces=[elsewhere(hub) for _ in range(count)]), after_ms=1)
+        yield
 
 
 def sessions(hub: Hub) -> Iterator[None]:
@@ -504,7 +507,7 @@ CODES: dict[Attempt, set[str]] = {
     names_of_samples: {"overLimit"},
     samples_again_and_again: {"overRate"},
     heartbeats: {"overLimit"},
-    namespaces: {"namespaces of the cluster"},
+    namespaces: {"namespaces of the cluster", "overLimit"},
     sessions: {"badName"},
     cluster_reports: {"overLimit"},
     whole_partitions: {"overRate"},

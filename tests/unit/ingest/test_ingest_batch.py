@@ -13,7 +13,18 @@ from schemas.codec import decode, encode
 from schemas.entries import WHOLE_PARTITION_KEY, Entry, LogRecord, Source
 from schemas.keys import partition_for
 from schemas.limits import Refusal
-from schemas.observed import Answers, ClusterReport, MetricAnswer, Pod, PodDeleted, PodList, PodUsage, Point, Samples
+from schemas.observed import (
+    Answers,
+    ClusterReport,
+    Heartbeat,
+    MetricAnswer,
+    Pod,
+    PodDeleted,
+    PodList,
+    PodUsage,
+    Point,
+    Samples,
+)
 from schemas.settings import Restart
 from streams.ingest.logwriter import MAX_ENTRY_BYTES, Batch, Batcher, LogEntry, log_entries, rejected
 from streams.ingest.pieces import Piece, RawRecord
@@ -51,6 +62,20 @@ def test_a_log_record_is_what_the_codec_writes() -> None:
     assert batch.value == encode(LogRecord(v=1, entries=wanted))
     assert decode(batch.value, LogRecord).entries == wanted
     assert (batch.key, batch.partition, batch.entries) == ("east/shop", partition_for("east/shop", 4), 2)
+
+
+def test_a_heartbeat_is_divided_into_one_for_each_partition() -> None:
+    names = [f"n{number}" for number in range(20)]
+    beat = Heartbeat(session="s@1", watches=["pods"], namespaces=names[1:])
+    made = entries(Piece("east", names[0], beat))
+    assert len(made) == len({partition_for(f"east/{name}", 4) for name in names})
+    found: dict[str, int | None] = {}
+    for entry in made:
+        read = decode(entry.data, Entry)
+        assert isinstance(read.body, Heartbeat)
+        assert (read.body.session, read.body.watches) == ("s@1", ["pods"])
+        found |= {f"east/{name}": entry.partition for name in read.body.namespaces} | {read.key: entry.partition}
+    assert found == {f"east/{name}": partition_for(f"east/{name}", 4) for name in names}
 
 
 def test_entries_go_to_the_partition_of_their_namespace() -> None:

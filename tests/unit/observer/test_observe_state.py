@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.hpaobjects import Asking, KeptHpa, kept_hpa, rival
-from reconciler.observer.clusterview import ClusterState, ReadProblem, Troubles, scales_watch
+from reconciler.observer.clusterview import WATCHES, ClusterState, ReadProblem, Troubles, scales_watch
 from reconciler.observer.metricpolls import Timetable
 from reconciler.observer.topicreaders import SILENCE_MS, OtherSessions
 from runtime.process import WorkerPool
@@ -40,6 +40,18 @@ def test_a_list_of_one_namespace_leaves_the_others_alone() -> None:
     state.replace_hpas("", [hpa("a"), hpa("b", "other")])
     assert state.replace_hpas("shop", []) == {"shop"}
     assert state.active() == ["other"]
+
+
+def test_namespaces_with_the_same_problems_share_a_heartbeat() -> None:
+    state = ClusterState()
+    for name in ("a", "b", "c"):
+        state.namespace(name)
+    state.troubles.note("pods", "b", ReadProblem("forbidden", "no right to list pods"))
+    fine, troubled = state.heartbeats(["a", "b", "c"], "s@1", "v1.37.0")
+    assert fine == (["a", "c"], Heartbeat(session="s@1", watches=list(WATCHES), kubernetes="v1.37.0"))
+    assert troubled[0] == ["b"]
+    assert troubled[1].problems == {"pods": "no right to list pods"}
+    assert troubled[1].reasons == {"pods": "forbidden"}
 
 
 def test_a_central_hpa_makes_a_namespace_active_and_survives_a_list() -> None:
@@ -247,17 +259,14 @@ async def test_work_runs_on_its_phase_once_per_period_until_the_namespace_is_tak
     assert task.cancelled()
 
 
-@pytest.mark.parametrize(
-    ("together", "moments"), [pytest.param(True, 1, id="together"), pytest.param(False, 8, id="not")]
-)
-async def test_namespaces_have_phases_of_their_own_or_one_together(together: bool, moments: int) -> None:
+async def test_namespaces_have_phases_of_their_own() -> None:
     now_ms, done = 0, dict[str, int]()
 
     async def work(namespace: str) -> None:
         done.setdefault(namespace, now_ms)
 
     table = Timetable("east", lambda: now_ms)
-    table.add_kind("heartbeat", work, lambda: 1_000, together=together)
+    table.add_kind("poll", work, lambda: 1_000)
     names = [f"ns-{number}" for number in range(8)]
     for name in names:
         table.add(name)
@@ -269,10 +278,10 @@ async def test_namespaces_have_phases_of_their_own_or_one_together(together: boo
             await asyncio.sleep(0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert len({done[name] for name in names}) == moments
+    assert len({done[name] for name in names}) == len(names)
 
 
-async def test_a_clock_that_is_put_back_by_an_hour_does_not_keep_heartbeats_waiting_for_an_hour() -> None:
+async def test_a_clock_that_is_put_back_by_an_hour_does_not_keep_checks_waiting_for_an_hour() -> None:
     clock = {"now": 10_000_000}
     done: list[tuple[str, int]] = []
     ran = asyncio.Event()
@@ -282,15 +291,15 @@ async def test_a_clock_that_is_put_back_by_an_hour_does_not_keep_heartbeats_wait
         ran.set()
 
     table = Timetable("east", lambda: clock["now"])
-    table.add_kind("heartbeat", work, lambda: 10_000)
+    table.add_kind("check", work, lambda: 10_000)
     task = asyncio.create_task(table.run())
     try:
-        table.add("shop", at_once=("heartbeat",))
+        table.add("shop", at_once=("check",))
         await asyncio.wait_for(ran.wait(), 5)
         for step_ms in (-3_600_000, 10_000):
             ran.clear()
             clock["now"] += step_ms
-            table.add(f"new-{step_ms}", at_once=("heartbeat",))  # wakes the table, which looks at the clock
+            table.add(f"new-{step_ms}", at_once=("check",))  # wakes the table, which looks at the clock
             await asyncio.wait_for(ran.wait(), 5)
             await asyncio.sleep(0)
     finally:

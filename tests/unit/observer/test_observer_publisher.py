@@ -8,15 +8,18 @@ from prometheus_client import CollectorRegistry
 from reconciler.observer.clusterview import ObserverMetrics
 from reconciler.observer.publisher import AT_ONCE, RecordPublisher
 from runtime.driver import FreeMemory
-from schemas.codec import encode
+from schemas.codec import decode, encode
 from schemas.entries import Body
 from schemas.fitting import CHUNK_BYTES
+from schemas.limits import BEAT_NAMESPACES
 from schemas.observed import Heartbeat
 from schemas.topics import SCALES
 
 
 class Slow:
-    """A publisher that takes a turn of the loop for each record, and counts those under way."""
+    """A publisher that takes a turn of the loop for each record, and counts those under way. `b…` are of a second
+    partition.
+    """
 
     def __init__(self) -> None:
         self.under_way = self.most = 0
@@ -28,6 +31,9 @@ class Slow:
         await asyncio.sleep(0)
         self.under_way -= 1
         self.sent.append((namespace, encode(bodies)))
+
+    async def together(self, topic: str, cluster: str, namespaces: Sequence[str]) -> list[list[str]]:
+        return [[name for name in namespaces if name.startswith("b") == is_b] for is_b in (False, True)]
 
 
 async def test_a_large_cluster_goes_out_a_limited_number_of_records_at_once() -> None:
@@ -54,6 +60,19 @@ async def test_what_waits_is_not_written_before_what_is_being_written() -> None:
         await outlet.put(SCALES, "east", "shop", late)
         group.create_task(outlet.flush())
     assert [bodies for _, bodies in slow.sent] == [*(encode([body]) for body in large), encode(late)]
+
+
+async def test_a_heartbeat_is_one_record_per_partition_and_no_larger_than_ingest_takes() -> None:
+    slow = Slow()
+    outlet = RecordPublisher(slow, ObserverMetrics(CollectorRegistry()), lambda: 1)  # type: ignore[arg-type]
+    few = [f"b-{number}" for number in range(10)]
+    many = [f"a-{number}" for number in range(2 * BEAT_NAMESPACES.most)]
+    await outlet.beat("east", [*few, *many], Heartbeat(session="a@1"))
+    await outlet.flush()
+    sent = {name: decode(bodies, list[Heartbeat])[0].namespaces for name, bodies in slow.sent}
+    assert sent.pop("b-0") == few[1:]
+    assert [name for first, further in sent.items() for name in (first, *further)] == many
+    assert max(map(len, sent.values())) == BEAT_NAMESPACES.most
 
 
 async def test_what_lists_leave_free_is_given_back_once_they_are_written() -> None:

@@ -386,6 +386,19 @@ def test_a_heartbeat_keeps_the_scale_alive_unless_it_reports_a_problem() -> None
     assert errors[-1].endswith("(forbidden)")
 
 
+@pytest.mark.parametrize("home", [KEY, f"{CLUSTER}/other"])
+def test_a_heartbeat_is_about_the_namespace_of_its_record_and_the_further_ones_that_it_names(home: str) -> None:
+    """An entry of namespace `other` that names `shop`, and the other way round, keep the scales of both alive."""
+    log = ready_log(scale(spec=2, session="s"))
+    further = [name for name in ("shop", "other") if not home.endswith(f"/{name}")]
+    beat = Heartbeat(session="s", watches=["scales"], namespaces=further)
+    for _ in range(5):
+        log.add(log.entry(beat, home), answers(log, 50), after_ms=15_000)
+    assert all("error" not in decision for decision in _decoded(log)[1:])
+    watches = [log.partition.state.namespaces[f"{CLUSTER}/{name}"].watches for name in ("shop", "other")]
+    assert [each["scales"].reported_ms for each in watches] == [log.now_ms] * 2
+
+
 @pytest.mark.parametrize(
     ("reason", "text"),
     [
