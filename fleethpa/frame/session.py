@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from fleethpa.frame.options import moment, parse_duration_ms, together
 from fleethpa.show.formats import Listing, one, render
 from fleethpa.show.report import QuestionReport, report_lines
 from fleethpa.show.table import Widths, folded, for_terminal
-from runtime.log import THRESHOLDS, clean
+from runtime.log import THRESHOLDS, clean, wall_clock_ms
 from schemas.texts import whole_number
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ class Session:
             return self.at_ms
         if self.source != "kafka":
             return self._archive_clock_ms
-        return time.time_ns() // 1_000_000
+        return wall_clock_ms()
 
     @functools.cached_property
     def at_ms(self) -> int | None:
@@ -112,7 +111,7 @@ class Session:
         text = self.options.get(TRAVEL)
         if not text:
             return None
-        now_ms = time.time_ns() // 1_000_000 if self.source == "kafka" else self._archive_clock_ms
+        now_ms = wall_clock_ms() if self.source == "kafka" else self._archive_clock_ms
         return moment(text, now_ms, "--at")
 
     @functools.cached_property
@@ -120,7 +119,7 @@ class Session:
         from fleethpa.frame.sources import archive_past
 
         with self.readable():
-            return archive_past(self.source).newest_ms() or time.time_ns() // 1_000_000
+            return archive_past(self.source).newest_ms() or wall_clock_ms()
 
     @contextmanager
     def readable(self) -> Iterator[None]:

@@ -21,6 +21,7 @@ from fleethpa.frame.configuration import Config
 from fleethpa.frame.errors import CommandError, unreachable
 from fleethpa.frame.sources import UNREADABLE, archive_past, open_past
 from fleethpa.page.hpapast import LastUsed
+from runtime.log import wall_clock_ms
 from streams.history.past import LogGoneError, Past
 
 T = TypeVar("T")
@@ -117,7 +118,7 @@ class LiveReader:
     def now_ms(self) -> int:
         """What ages refer to: the wall clock, for an archive its newest record."""
         if self.source == KAFKA:
-            return time.time_ns() // 1_000_000
+            return wall_clock_ms()
         return self.state.clock_ms if self.state is not None else archive_past(self.source).newest_ms()
 
     async def run(self) -> None:
@@ -177,7 +178,7 @@ class LiveReader:
         await self._close()
         async with self._changed:
             if not self.problem:
-                self.since_ms = time.time_ns() // 1_000_000
+                self.since_ms = wall_clock_ms()
             self.problem = error.sentence() if isinstance(error, CommandError) else str(error) or type(error).__name__
             self.version += 1
             self._changed.notify_all()

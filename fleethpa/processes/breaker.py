@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from fleethpa.frame.configuration import Config
 from fleethpa.frame.sources import UNREADABLE, open_past
 from fleethpa.show.words import listed
 from runtime.ending import first_of, set_within, task_group
+from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartConfig, PartHealth
 from schemas.entries import Body, BreakerCommand, GuardrailResume
 from schemas.guardrails import Guardrail
@@ -52,7 +52,7 @@ class BreakerConfig(PartConfig):
 
     config: Config
     rules: Sequence[Guardrail]
-    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    clock: Clock = wall_clock_ms
 
 
 class BreakerMetrics:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +21,7 @@ from fleethpa.frame.errors import CommandError
 from fleethpa.frame.sources import UNREADABLE, open_past
 from fleethpa.frame.writer import Writer, open_writer
 from runtime.ending import set_within, task_group
+from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartConfig, PartHealth
 from streams.history.past import Past
 
@@ -39,7 +38,7 @@ class SchedulerConfig(PartConfig):
 
     config: Config
     every_s: float = EVERY_S
-    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    clock: Clock = wall_clock_ms
 
 
 class SchedulerMetrics:

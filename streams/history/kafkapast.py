@@ -17,6 +17,7 @@ from aiokafka.errors import KafkaError
 
 from runtime import kafkaclients
 from runtime.kafkaclients import OffsetBounds
+from runtime.log import wall_clock_ms
 from runtime.sifting import read_sifted
 from runtime.signsoflife import SIGN_EVERY_S, last_signs
 from schemas import topics
@@ -182,7 +183,7 @@ class KafkaPast(Past):
                     yield list(map(archived, batch))
 
     def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return wall_clock_ms()
 
     async def signs_of_life(self) -> Mapping[topics.QuietProcess, int]:
         now_s = time.monotonic()
