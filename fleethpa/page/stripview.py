@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
 from itertools import groupby
 from math import inf
@@ -13,10 +13,10 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from fleethpa.fleet.capacity import groups_of
-from fleethpa.fleet.lists import cluster_listing
 from fleethpa.fleet.prices import cost_per_hour
 from fleethpa.fleet.troubles import ClusterView
 from fleethpa.fleet.views import FleetState, HpaView, Problem, Shared, by_cause
+from fleethpa.page.fleetview import cluster_rows
 from fleethpa.page.groupview import group_row
 from fleethpa.show.words import counted, listed
 from schemas.keys import HpaId
@@ -66,16 +66,6 @@ class Tile(NamedTuple):
     about: str = ""
     style: str = ""
     query: str = ""
-
-
-class StripRow(NamedTuple):
-    """A cluster in the strip: its listing's texts, a style, what its cells say in words, and the cells."""
-
-    name: str
-    style: str
-    cells: Mapping[str, str]
-    label: str
-    picture: Markup
 
 
 class FleetCause(NamedTuple):
@@ -181,25 +171,23 @@ def _changes(state: FleetState, views: Sequence[HpaView]) -> Tile:
 # --- the strip --------------------------------------------------------------------------------------------------------
 
 
-def _rows(state: FleetState, density: Density) -> list[StripRow]:
+def _rows(state: FleetState, density: Density) -> list[dict[str, Any]]:
+    """The clusters as `cluster_rows` gives them. `label`: what the cells of one say in words; `picture`: the cells."""
     by_cluster = {name: list(found) for name, found in groupby(state.hpas.values(), key=lambda view: view.id.cluster)}
-    listing = cluster_listing(list(state.clusters.values()))
-    return [_row(view, by_cluster.get(view.name, []), listing, density) for view in listing.items]
+    return [row | _drawn(by_cluster.get(row["name"], []), density) for row in cluster_rows(state)]
 
 
-def _row(cluster: ClusterView, views: Sequence[HpaView], listing: Any, density: Density) -> StripRow:
+def _drawn(views: Sequence[HpaView], density: Density) -> dict[str, Any]:
     cells = [_cell(view) for view in views]
     levels = Counter(cell.partition(" ")[0] for cell in cells)
     troubled = sum(" bad" in cell for cell in cells)
     label = (
         f"{counted(len(views), 'HPA')}: {levels[f'l{TOP_LEVEL}']} at max, {levels['l0']} at min, {troubled} in trouble"
     )
-    style = (listing.style(cluster) if listing.style else "") or "green"
-    texts = {column.header: column.cell(cluster) for column in listing.columns}
     at_once = BLOCK[0] * BLOCK[1]
     picture = "".join(_block(cells[first : first + at_once], density) for first in range(0, len(cells), at_once))
     # The classes are words of this module; no name of the fleet is in the markup.
-    return StripRow(cluster.name, style, texts, label, Markup(picture))
+    return {"label": label, "picture": Markup(picture)}
 
 
 def _block(cells: Sequence[str], density: Density) -> str:

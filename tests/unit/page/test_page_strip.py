@@ -87,17 +87,17 @@ def cells_of(picture: str, cell: int = 22, step: int = 25) -> list[set[str]]:
 def test_many_cells_are_a_few_pictures_in_the_order_of_their_hpas() -> None:
     counts = [2 + number % 9 for number in range(120)]
     (row,) = strip_view(fleet_of([one(f"east/a{at:03}", count) for at, count in enumerate(counts)]), None)["strip"]
-    assert str(row.picture).count("<svg") == 3
-    assert cells_of(row.picture, 13, 16) == [{f"l{level(count, 2, 10)}"} for count in counts]
+    assert str(row["picture"]).count("<svg") == 3
+    assert cells_of(row["picture"], 13, 16) == [{f"l{level(count, 2, 10)}"} for count in counts]
 
 
 def test_each_hpa_has_a_cell_with_its_place_and_a_mark_for_what_is_wrong() -> None:
     views = [one("east/a", 2), one("east/b", 10), one("east/c", None), one("east/d", 6, paused="by anna: INC-1")]
     views += [one("west/e", 6, failing="unreachable")]
     east, west = strip_view(fleet_of(views), None)["strip"]
-    assert cells_of(east.picture) == [{"l0"}, {"l4"}, {"none"}, {"l2", "kept"}]
-    assert cells_of(west.picture) == [{"l2", "bad"}]
-    assert east.label == "4 HPAs: 1 at max, 1 at min, 0 in trouble"
+    assert cells_of(east["picture"]) == [{"l0"}, {"l4"}, {"none"}, {"l2", "kept"}]
+    assert cells_of(west["picture"]) == [{"l2", "bad"}]
+    assert east["label"] == "4 HPAs: 1 at max, 1 at min, 0 in trouble"
 
 
 def test_the_tiles_count_the_fleet() -> None:
