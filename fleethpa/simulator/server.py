@@ -100,8 +100,6 @@ class SimulatedApiServer:
         self._store, self._writes, self._metrics, self.now_ms, self._token = store, writes, metrics, now_ms, token
         self.kubernetes = resources.VERSION
         """The version that it serves."""
-        self.gates: dict[str, bool] | None = None
-        """The feature gates that its metrics show; None: no client may read the metrics."""
         self.bookmark_s = 30.0
         self._transports: set[asyncio.BaseTransport] = set()
 
@@ -141,14 +139,16 @@ class SimulatedApiServer:
         """Whether somebody may do something; `resource` is the plural with its subresource."""
         return True
 
+    def may_read(self, path: str) -> bool:
+        """Whether somebody may read a path that names no resource; the metrics of the server itself have none."""
+        return path != METRICS
+
     def check(self, user: str, ask: Ask) -> None:
         """Refuse what is not allowed. Raises StatusError: 403."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Return the answer. Raises StatusError: the request fails."""
         user, ask = self.user(request), parse(request.method, request.path, request.query)
-        if ask is None and request.path == METRICS:
-            return json(self._own_metrics(user))
         if ask is None:
             return json(document(request.path, self.kubernetes, self._metrics.entries))
         if ask.group in resources.METRICS_GROUPS:
@@ -217,19 +217,10 @@ class SimulatedApiServer:
                 raise StatusError(405, "the server does not allow this method on the requested resource")
         raise not_served()
 
-    def _own_metrics(self, user: str) -> str:
-        """The metrics of the API server itself. Raises StatusError: 403."""
-        if self.gates is None:
-            raise StatusError(403, f'forbidden: User "{user}" cannot get path "{METRICS}"')
-        lines = [
-            f'kubernetes_feature_enabled{{name="{name}",stage="BETA"}} {int(on)}' for name, on in self.gates.items()
-        ]
-        return "\n".join(["# TYPE kubernetes_feature_enabled gauge", *lines, ""])
-
     async def _review(self, request: web.Request, user: str) -> web.Response:
         body = parse_body(request.content_type, await request.read())
         if path := ((body.get("spec") or {}).get("nonResourceAttributes") or {}).get("path"):
-            return json(body | {"status": {"allowed": path != METRICS or self.gates is not None}}, 201)
+            return json(body | {"status": {"allowed": self.may_read(path)}}, 201)
         asked = (body.get("spec") or {}).get("resourceAttributes") or {}
         sub = f"/{asked['subresource']}" if asked.get("subresource") else ""
         resource = f"{asked.get('resource', '')}{sub}"

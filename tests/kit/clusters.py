@@ -16,7 +16,7 @@ from fleethpa.simulator.cluster import SimulatedCluster
 from fleethpa.simulator.metricsapi import SimulatedMetricsApi
 from fleethpa.simulator.requests import Ask, parse
 from fleethpa.simulator.resources import ResourceType
-from fleethpa.simulator.server import OPEN, USER, SimulatedApiServer, written_by
+from fleethpa.simulator.server import METRICS, OPEN, USER, SimulatedApiServer, json, written_by
 from fleethpa.simulator.statuses import StatusError, expired
 from fleethpa.simulator.store import Store
 from fleethpa.simulator.writes import Writes
@@ -112,6 +112,8 @@ class FaultyApiServer(SimulatedApiServer):
         super().__init__(store, writes, metrics, now_ms, token)
         self.tokens = {token: USER}
         """User by token."""
+        self.gates: dict[str, bool] | None = None
+        """The feature gates that its metrics show; None: no client may read the metrics."""
         self.faults = Faults()
         self.denials: list[Denial] = []
         self.audit: deque[Audit] = deque(maxlen=10_000)
@@ -130,6 +132,9 @@ class FaultyApiServer(SimulatedApiServer):
         request = (namespace, resource, verb, user)
         patterns = [(d.namespace, d.resource, d.verb, d.user) for d in self.denials]
         return not any(all(map(fnmatchcase, request, pattern)) for pattern in patterns)
+
+    def may_read(self, path: str) -> bool:
+        return path != METRICS or self.gates is not None
 
     def check(self, user: str, ask: Ask) -> None:
         if not self.allows(user, ask.verb, ask.resource, ask.namespace):
@@ -161,11 +166,20 @@ class FaultyApiServer(SimulatedApiServer):
             self.waiting -= 1
 
     async def _audited(self, request: web.Request) -> web.StreamResponse:
-        response = await super().answer(request)
+        response = self._own_metrics(request) if request.path == METRICS else await super().answer(request)
         ask = parse(request.method, request.path, request.query)
         if ask is not None and ask.verb != "watch":
             self._record(request, response.status, self.user(request))
         return response
+
+    def _own_metrics(self, request: web.Request) -> web.Response:
+        """The metrics of the API server itself."""
+        if self.gates is None:
+            raise StatusError(403, f'forbidden: User "{self.user(request)}" cannot get path "{METRICS}"')
+        lines = [
+            f'kubernetes_feature_enabled{{name="{name}",stage="BETA"}} {int(on)}' for name, on in self.gates.items()
+        ]
+        return json("\n".join(["# TYPE kubernetes_feature_enabled gauge", *lines, ""]))
 
     async def watch(self, request: web.Request, ask: Ask, resource: ResourceType) -> web.StreamResponse:
         self._record(request, 200, self.user(request))

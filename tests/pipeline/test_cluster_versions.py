@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from fleethpa.simulator.cluster import SimulatedCluster
 from runtime.log import wall_clock_ms
 from schemas.observed import Answers, Heartbeat
+from tests.kit.clusters import FaultyCluster
 from tests.kit.partition import LogBuilder
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig
 from tests.pipeline.test_observer_troubles import observed
@@ -17,7 +17,7 @@ GATED = {35: "1.35 HPAConfigurableTolerance=false,HPAScaleToZero=true"}
 """The one of them whose API server may be asked for its gates."""
 
 
-def begin(cluster: SimulatedCluster, minor: int) -> None:
+def begin(cluster: FaultyCluster, minor: int) -> None:
     cluster.api.kubernetes, cluster.api.gates = f"v1.{minor}.3", GATES if minor in GATED else None
     cluster.apply(deployment("web"))
     cluster.apply(hpa("web"))
