@@ -6,6 +6,7 @@ only of batches that may hold what is looked for.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, Final
@@ -17,7 +18,7 @@ from aiokafka.record.default_records import _DefaultRecordBatchPy
 from aiokafka.record.memory_records import MemoryRecords, _MemoryRecordsPy
 
 from runtime.driver import driver_of
-from runtime.kafkaclients import FETCH_MAX_WAIT_MS, FOLLOWED_BYTES, read_batches
+from runtime.kafkaclients import FETCH_MAX_WAIT_MS, read_batches
 
 READ_UNCOMMITTED: Final = 0
 
@@ -29,17 +30,29 @@ Passes = Callable[[bytes, int], bool]
 
 
 async def read_sifted(
-    consumer: AIOKafkaConsumer, partition: TopicPartition, first: int, end: int, may_pass: MayPass, passes: Passes
+    consumer: AIOKafkaConsumer,
+    partition: TopicPartition,
+    first: int,
+    end: int,
+    may_pass: MayPass,
+    passes: Passes,
+    *,
+    in_turn: asyncio.Lock,
+    fetch_bytes: int,
 ) -> AsyncGenerator[list[Any], None]:
     """Give the records of [first, end) of an assigned partition that are needed, and of each fetch the last one.
 
     Where the leader does not answer as expected, the rest is read in the usual way, which waits, asks for the new
     leader, or raises as `kafkaclients.read_batches` does.
+
+    Args:
+        in_turn: of the consumer. A partition may be read from several offsets at once, in the usual way from one.
+        fetch_bytes: what is asked for at once, as it is compressed; a whole batch at least is.
     """
     position = first
     while position < end:
         try:
-            data = await _fetched(consumer, partition, position)
+            data = await _fetched(consumer, partition, position, fetch_bytes)
             found, after = _sifted(data, position, end, may_pass, passes)
         except (KafkaError, UnicodeDecodeError):
             break
@@ -48,16 +61,18 @@ async def read_sifted(
         position = after
         if found:
             yield found
-    async with aclosing(read_batches(consumer, partition, position, end)) as batches:
+    if position >= end:
+        return
+    async with in_turn, aclosing(read_batches(consumer, partition, position, end)) as batches:
         async for batch in batches:
             yield batch
 
 
-async def _fetched(consumer: AIOKafkaConsumer, partition: TopicPartition, first: int) -> bytes:
+async def _fetched(consumer: AIOKafkaConsumer, partition: TopicPartition, first: int, most_bytes: int) -> bytes:
     """The batches that the leader has from an offset on, the last one perhaps cut off."""
     client = driver_of(consumer)
-    wanted = [(partition.topic, [(partition.partition, first, FOLLOWED_BYTES)])]
-    request = FetchRequest(FETCH_MAX_WAIT_MS, 1, FOLLOWED_BYTES, READ_UNCOMMITTED, wanted, rack_id="")
+    wanted = [(partition.topic, [(partition.partition, first, most_bytes)])]
+    request = FetchRequest(FETCH_MAX_WAIT_MS, 1, most_bytes, READ_UNCOMMITTED, wanted, rack_id="")
     leader = client.cluster.leader_for_partition(partition)
     if leader is None or leader < 0:
         raise LeaderNotAvailableError

@@ -361,7 +361,7 @@ async def read_whole_from(past: Past, hpa: HpaId, at_ms: int, span_ms: int, dept
     if end - await past.offset_at(DECISIONS, number, since_ms) <= depth.most_read:
         return since_ms
     read_ms = at_ms
-    async with aclosing(past.nearby(DECISIONS, number, end - depth.most_read)) as stretches:
+    async with aclosing(past.nearby(DECISIONS, number, range(end - depth.most_read, end))) as stretches:
         async for stretch in stretches:
             read_ms = head_of(number, stretch[0].offset, stretch[0].value).time_ms
             break

@@ -70,16 +70,21 @@ class ArchivePast(Past):
     ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
         return _stretches(PartitionReader(self.root, topic, partition, sieve=sieve), first)
 
-    async def nearby(self, topic: str, partition: int, first: int) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
-        reader, key = PartitionReader(self.root, topic, partition), (topic, partition)
+    async def nearby(
+        self, topic: str, partition: int, within: range, sieve: HpaSieve | None = None
+    ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
+        reader, key = PartitionReader(self.root, topic, partition, sieve=sieve), (topic, partition)
         if key not in self._manifests:
             self._manifests[key] = reader.manifests()
+        first = within.start
         for manifest in self._manifests[key]:
-            if manifest.last_offset >= first:
+            if first <= manifest.last_offset:
                 for stretch in reader.frames(manifest, first):
-                    first = stretch[-1].offset + 1
                     yield stretch
                     await asyncio.sleep(0)  # as above
+                    first = stretch[-1].offset + 1
+                    if first >= within.stop:
+                        return
         for stretch in reader.stretches(first):  # what has come since
             yield stretch
 

@@ -12,11 +12,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from runtime import kafkaclients
-from runtime.kafkaclients import OffsetBounds
+from runtime.kafkaclients import FOLLOWED_BYTES, OffsetBounds
 from runtime.log import wall_clock_ms
 from runtime.sifting import read_sifted
 from runtime.signsoflife import SIGN_EVERY_S, last_signs
@@ -39,6 +39,8 @@ ROWS = 256
 
 NEARBY: Final = 64
 """Records that are decoded at a time by a search for one."""
+NEARBY_BYTES: Final = 131_072
+"""What a search for one of an HPA's records fetches at once."""
 
 
 class KafkaPast(Past):
@@ -51,6 +53,7 @@ class KafkaPast(Past):
         super().__init__(settings.bootstrap_servers, at_ms)
         self.settings = settings
         self._shared: AIOKafkaConsumer | None = None
+        self._in_turn = asyncio.Lock()
         self._counts: dict[str, int] = {}
         self._asked: set[TopicPartition] = set()
         self._asking: asyncio.Task[dict[TopicPartition, OffsetBounds]] | None = None
@@ -138,10 +141,17 @@ class KafkaPast(Past):
             if sieve is None:
                 batches = kafkaclients.read_batches(consumer, part, begin, span.end)
             else:
-                batches = read_sifted(consumer, part, begin, span.end, sieve.may_pass, sieve.passes)
+                batches = self._sifted(consumer, part, OffsetBounds(begin, span.end), sieve, FOLLOWED_BYTES)
             async with aclosing(batches):
                 async for batch in batches:
                     yield list(map(archived, batch))
+
+    def _sifted(
+        self, consumer: AIOKafkaConsumer, part: TopicPartition, span: OffsetBounds, sieve: HpaSieve, fetch_bytes: int
+    ) -> AsyncGenerator[list[ConsumerRecord], None]:
+        return read_sifted(
+            consumer, part, *span, sieve.may_pass, sieve.passes, in_turn=self._in_turn, fetch_bytes=fetch_bytes
+        )
 
     async def backwards(
         self, topic: str, partition: int, upto_ms: int | None = None
@@ -175,9 +185,15 @@ class KafkaPast(Past):
         async with self._reading(TOPICS[topic], partition) as (_, _, span):
             return range(span.first, span.end)
 
-    async def nearby(self, topic: str, partition: int, first: int) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
-        async with self._reading(TOPICS[topic], partition) as (consumer, part, span):
-            found = kafkaclients.read_batches(consumer, part, max(span.first, first), span.end, NEARBY)
+    async def nearby(
+        self, topic: str, partition: int, within: range, sieve: HpaSieve | None = None
+    ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
+        part, span = TopicPartition(TOPICS[topic], partition), OffsetBounds(within.start, within.stop)
+        async with self._consumer(part) as consumer:
+            if sieve is None:
+                found = kafkaclients.read_batches(consumer, part, *span, NEARBY)
+            else:
+                found = self._sifted(consumer, part, span, sieve, NEARBY_BYTES)
             async with aclosing(found) as batches:
                 async for batch in batches:
                     yield list(map(archived, batch))

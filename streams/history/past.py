@@ -139,13 +139,19 @@ class Past(ABC):
     async def offsets(self, topic: str, partition: int) -> range:
         """Return the offsets of the records that are kept now."""
 
-    async def nearby(self, topic: str, partition: int, first: int) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
-        """Give the records from offset `first` on, to search for one that is near: in short stretches, of which
-        each costs no more than it holds.
+    async def nearby(
+        self, topic: str, partition: int, within: range, sieve: HpaSieve | None = None
+    ) -> AsyncGenerator[Sequence[ArchivedRecord], None]:
+        """Give the records of a range that is kept, and perhaps some after it, to search for one near its begin: in
+        short stretches, of which each costs no more than it holds.
+
+        `sieve`: as of `unchecked`; with it, several searches may go on at once.
         """
-        async with aclosing(self.stretches(topic, partition, first)) as stretches:
+        async with aclosing(self.stretches(topic, partition, within.start)) as stretches:
             async for stretch in stretches:
                 yield stretch
+                if stretch[-1].offset + 1 >= within.stop:
+                    return
 
     def unchecked(
         self, topic: str, partition: int, first: int = 0, sieve: HpaSieve | None = None

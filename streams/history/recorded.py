@@ -267,11 +267,12 @@ class HpaSieve:
 
     Args:
         due: the offset from which on records are asked for; of those before, only full ones matter.
+        uids: of the HPA's decisions, or ids of some of them, where they are known.
     """
 
-    def __init__(self, hpa: HpaId, due: int) -> None:
+    def __init__(self, hpa: HpaId, due: int, uids: Iterable[bytes] = ()) -> None:
         self._names = f'"cluster":"{hpa.cluster}","namespace":"{hpa.namespace}","name":"{hpa.name}"'.encode()
-        self._uids: set[bytes] = set()
+        self._uids = set(uids)
         self._due, self._is_begun = due, False
 
     def may_pass(self, data: bytes | bytearray, end: int) -> bool:

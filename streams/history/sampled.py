@@ -6,25 +6,28 @@ number: a few records are read where it should be, and the next reading knows mo
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from heapq import heapify, heappop, heappush
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeVar
 
 from schemas.decisions import log_offset_of, uid_of
 from schemas.keys import HpaId
 from streams.archive.layout import DECISIONS
 from streams.archive.segments import ArchivedRecord
 from streams.history.past import Past
-from streams.history.recorded import Recorded, RecordHead, head_of, place_of
+from streams.history.recorded import HpaSieve, Recorded, RecordHead, head_of, place_of
 
+K = TypeVar("K")
+V = TypeVar("V")
+AT_ONCE: Final = 16
+"""Searches that go on at the same time: each holds what was fetched for it."""
 TRIES: Final = 4
 """Readings in which a full record has to be found."""
 GAPS: Final = 4
 """So many times the usual distance between two decisions of an HPA are looked through for one."""
-FULLS_KEPT: Final = 512
 
 
 class Sampler:
@@ -52,55 +55,64 @@ class Sampler:
 
         Args:
             count: how many are looked for at equal distances.
-            further: how many more at most, each halfway between two that differ.
+            further: how many more at most, each halfway between two that differ; first where these are furthest apart.
         """
         first, end = self._offsets.start, self._offsets.stop
-        found: dict[int, Recorded] = {}
-        for at in range(count):
-            if (taken := await self._at(first + (end - first) * at // count)) is not None:
-                found[taken.offset] = taken
-        apart = [self._apart(*pair) for pair in pairwise(found[at] for at in sorted(found))]
-        heapify(apart)
-        while apart and further and -apart[0][0] > self._size:
-            _, one, other = heappop(apart)
-            further -= 1
-            between = await self._at((one + other) // 2)
-            if between is not None and one < between.offset < other:
-                found[between.offset] = between
-                heappush(apart, self._apart(found[one], between))
-                heappush(apart, self._apart(between, found[other]))
+        found = await self._at_each([first + (end - first) * at // count for at in range(count)])
+        tried: set[int] = set()
+        while between := [at for at in self._between(found) if at not in tried][:further]:
+            further -= len(between)
+            tried.update(between)
+            found |= await self._at_each(between)
         return [found[at] for at in sorted(found)]
 
-    @staticmethod
-    def _apart(one: Recorded, other: Recorded) -> tuple[int, int, int]:
-        """The two offsets after the distance between them, which counts only where something changed (negative)."""
-        is_same = bounds_of(one) == bounds_of(other)
-        return (0 if is_same else one.offset - other.offset), one.offset, other.offset
+    def _between(self, found: Mapping[int, Recorded]) -> list[int]:
+        """Where to look for changes that lie between two evaluations, the longest distances first."""
+        pairs = [(found[one], found[other]) for one, other in pairwise(sorted(found)) if other - one > self._size]
+        apart = [(one.offset, other.offset) for one, other in pairs if bounds_of(one) != bounds_of(other)]
+        return [(one + other) // 2 for one, other in sorted(apart, key=lambda pair: pair[0] - pair[1])]
 
-    async def _at(self, offset: int) -> Recorded | None:
-        """The first evaluation at an offset or soon after it; None: there is none, or what it repeats is not found."""
-        record = await self._first(offset, GAPS * self._size, self._is_evaluation)
-        if record is None:
-            return None
-        head = self._head(record)
-        full = await self._full(head.same_as) if head.same_as else None
-        if head.same_as and full is None:
-            return None
-        return Recorded(head, self._number, record.offset, record.value, full)
+    async def _at_each(self, offsets: Sequence[int]) -> dict[int, Recorded]:
+        """The first evaluations at some offsets or soon after them, by where they are. Some are looked for at once.
 
-    async def _first(self, offset: int, most: int, fits: Callable[[ArchivedRecord], bool]) -> ArchivedRecord | None:
-        """The first record at an offset or after it that fits, among so many."""
-        looked_at = 0
-        async with aclosing(self._past.nearby(DECISIONS, self._number, offset)) as stretches:
+        One is lacking where there is none, or where what it repeats is not found.
+        """
+        records = {each.offset: each for each in await self._each(self._evaluation_at, offsets) if each is not None}
+        fulls = await self._each(
+            self._full, {head.same_as for each in records.values() if (head := self._head(each)).same_as}
+        )
+        known = {each.head.id: each for each in fulls if each is not None}
+        return {
+            at: Recorded(head, self._number, at, record.value, known.get(head.same_as))
+            for at, record in records.items()
+            if not (head := self._head(record)).same_as or head.same_as in known
+        }
+
+    async def _each(self, find: Callable[[K], Awaitable[V]], wanted: Iterable[K]) -> list[V]:
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def one(each: K) -> V:
+            async with turns:
+                return await find(each)
+
+        return await asyncio.gather(*map(one, wanted))
+
+    async def _evaluation_at(self, offset: int) -> ArchivedRecord | None:
+        return await self._first(offset, self._uids, self._is_evaluation)
+
+    async def _first(
+        self, offset: int, needles: Iterable[bytes], fits: Callable[[ArchivedRecord], bool]
+    ) -> ArchivedRecord | None:
+        """The first record at an offset or soon after it that fits. It holds one of some bytes, or the HPA's name."""
+        within = range(offset, min(self._end, offset + GAPS * self._size))
+        sieve = HpaSieve(self._hpa, self._end, needles)
+        async with aclosing(self._past.nearby(DECISIONS, self._number, within, sieve)) as stretches:
             async for stretch in stretches:
                 self._note(stretch[0])
                 self._note(stretch[-1])
                 for record in stretch:
                     if fits(record):
                         return record
-                looked_at += len(stretch)
-                if looked_at >= most or stretch[-1].offset >= self._end:
-                    return None
         return None
 
     def _note(self, record: ArchivedRecord) -> None:
@@ -138,14 +150,12 @@ class Sampler:
         for _ in range(TRIES):
             found = await self._first(
                 self._guess(wanted),
-                GAPS * self._size,
+                (id_.encode(),),
                 lambda record: record.value.startswith(start) or self._place(record)[0] > wanted,
             )
             if found is None:
                 continue
             if found.value.startswith(start):
-                while len(self._fulls) >= FULLS_KEPT:
-                    del self._fulls[next(iter(self._fulls))]
                 self._fulls[id_] = Recorded(self._head(found), self._number, found.offset, found.value)
                 return self._fulls[id_]
             self._note(found)

@@ -77,8 +77,12 @@ async def test_an_hpa_without_decisions_in_the_range_has_no_samples(past: Past) 
     assert found == []
 
 
-async def test_records_near_an_offset_are_those_from_there_on(past: Past, topics: Topics) -> None:
+@pytest.mark.parametrize("first", [0, 1, 17, 500, -1])
+async def test_records_near_an_offset_are_those_from_there_on(past: Past, topics: Topics, first: int) -> None:
     records: list[ArchivedRecord] = topics[DECISIONS, 0]
-    for first in (0, 1, 17, len(records) // 2, len(records) - 1):
-        near = [(each.offset, each.value) async for part in past.nearby(DECISIONS, 0, first) for each in part]
-        assert near == [(each.offset, each.value) for each in records[first:]]
+    begin = first % len(records)
+    near = [each async for part in past.nearby(DECISIONS, 0, range(begin, len(records))) for each in part]
+    assert [(each.offset, each.value) for each in near] == [(each.offset, each.value) for each in records[begin:]]
+    few = [each.offset async for part in past.nearby(DECISIONS, 0, range(begin, begin + 1)) for each in part]
+    assert few[0] == begin
+    assert len(few) < len(records) or not begin
