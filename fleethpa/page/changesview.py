@@ -83,7 +83,7 @@ async def read_rollout(
 
 
 BARS: Final = 48
-LEFT_OUT: Final = frozenset({"TIME", "HPA", "ID", "WHY", "KIND", "MODE", "GENERATION"})
+LEFT_OUT: Final = frozenset({"TIME", "HPA", "ID", "WHY", "KIND", "MODE", "GENERATION", "REASON"})
 
 
 async def read_changes(past: Past, since_ms: int, until_ms: int, *, every: bool) -> list[Recorded]:
@@ -93,23 +93,25 @@ async def read_changes(past: Past, since_ms: int, until_ms: int, *, every: bool)
 
 
 def changes_view(
-    found: Sequence[Recorded], query: str, since_ms: int, until_ms: int, bar: int | None, now_ms: int
+    found: Sequence[Recorded], query: str, since_ms: int, now_ms: int, bar: int | None, *, every: bool = False
 ) -> dict[str, Any]:
-    """What the template shows; `bar`: the stretch of time that is picked in the bar chart."""
+    """What the template shows; `bar`: the stretch of time that is picked in the bar chart; `every`: as was read."""
     wanted, mistake = filter_of(query, CHANGE_WORDS)
     fitting = [each for each in one_each(found) if wanted.fits(_words(each))]
     # The bars cover the window, from the first thing in it on.
     begin = max(since_ms, fitting[0].time_ms) if fitting else since_ms
-    end = max(until_ms, begin + BARS)
+    end = max(now_ms, begin + BARS)
     bar = bar if bar is not None and bar < BARS else None
     picked = [each for each in fitting if bar is None or _bar(each.time_ms, begin, end) == bar]
-    columns = decision_columns(endings_of(found), "utc", now_ms)
+    columns, bars = decision_columns(endings_of(found), "utc", now_ms), _bars(fitting, begin, end)
     return {
         "query": query,
         "mistake": mistake,
         "words": CHANGE_WORDS,
         "flags": wanted.flags(CHANGE_FLAGS),
-        "bars": _bars(fitting, begin, end),
+        "verdict": _verdict(picked, every=every),
+        "bars": bars,
+        "most": max(each["count"] for each in bars),
         "bar": bar,
         "begin_ms": begin,
         "end_ms": end,
@@ -119,6 +121,16 @@ def changes_view(
         "found": len(picked),
         "shown": SHOWN,
     }
+
+
+def _verdict(found: Sequence[Recorded], *, every: bool) -> str:
+    """What was found in one sentence."""
+    if every:
+        return counted(len(found), "decision")
+    if not found:
+        return "No replicas were changed"
+    up = sum(each.facts.final_desired_replicas > each.facts.current_replicas for each in found)
+    return f"{counted(len(found), 'change')} of replicas: {up} up, {len(found) - up} down"
 
 
 def newer_view(state: FleetState, after_ms: int) -> dict[str, Any]:

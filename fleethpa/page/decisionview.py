@@ -93,18 +93,25 @@ async def read_spec_diff(past: Past, hpa: HpaId, one: str, other: str) -> dict[s
     if last is None or (one and first is None):
         raise usage("which changes?", cause="They are named by their log offsets.", next_step=f"fleethpa history {hpa}")
     first = last - 1 if first is None else first
-    specs = [await _spec_after(past, hpa, offset) for offset in (first, last)]
-    lines = spec_diff(specs[0], specs[1], f"after log offset {first}", f"after log offset {last}", WHOLE)
-    kinds = {"+": "added", "-": "removed", "@": "place"}
-    shown = [(kinds.get(line[:1], "same"), line) for line in lines]
-    return {"hpa": hpa, "lines": shown, "gone": specs == [None, None]}
+    (one_spec, _), (other_spec, time_ms) = [await _spec_after(past, hpa, offset) for offset in (first, last)]
+    lines = spec_diff(one_spec, other_spec, "", "", WHOLE)
+    kinds = {"+": "added", "-": "removed"}
+    shown = [(kinds.get(line[:1], "same"), line) for line in lines[_DIFF_HEAD:]]
+    change = "created" if one_spec is None else "deleted" if other_spec is None else "changed"
+    return {"hpa": hpa, "lines": shown, "time_ms": time_ms, "change": change}
 
 
-async def _spec_after(past: Past, hpa: HpaId, offset: int) -> dict[str, Any] | None:
+_DIFF_HEAD: Final = 3
+"""Lines of a unified diff before those of the specs; one that shows them whole has one place."""
+
+
+async def _spec_after(past: Past, hpa: HpaId, offset: int) -> tuple[dict[str, Any] | None, int]:
+    """The spec of an HPA after a log record, and log time there."""
     if offset < 0:
-        return None
+        return None, 0
     number = partition_for(hpa.namespace_key, await past.partitions())
-    return spec_of((await past.fold_to(number, offset=offset)).partition, hpa)
+    partition = (await past.fold_to(number, offset=offset)).partition
+    return spec_of(partition, hpa), partition.clock_ms
 
 
 _METRIC: Final = re.compile(r"metrics\[(?P<name>.*)\](?P<rest>[^\]]*)")

@@ -208,6 +208,15 @@ def cluster_rows(state: FleetState) -> list[dict[str, Any]]:
     ]
 
 
+def clusters_verdict(state: FleetState) -> str:
+    """Whether all clusters are there, in one sentence."""
+    views = state.clusters.values()
+    away = [view.name for view in views if view.hidden is not None]
+    troubled = sum(view.hidden is None and bool(view.troubles or view.problems) for view in views)
+    wrong = [f"{', '.join(away)} away"] * bool(away) + [f"{troubled} with a problem"] * bool(troubled)
+    return f"{words.counted(len(views), 'cluster')}, {' and '.join(wrong) or 'none with a problem'}"
+
+
 def _words(view: HpaView) -> dict[str, Sequence[str]]:
     return {
         "cluster": (view.id.cluster,),

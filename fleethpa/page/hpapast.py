@@ -6,6 +6,7 @@ What was read of the HPAs that are looked at is kept, so that a view that is rea
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from contextlib import aclosing
@@ -88,7 +89,9 @@ class HpaPast:
     next_step: str = ""
     """The command that comes next after what the note says; empty: none."""
     has_more: bool = False
-    """Whether a deeper reading finds more."""
+    """Whether a deeper reading finds more, or checks what was read."""
+    is_checked: bool = True
+    """Whether the files of an archive were found to be what the archive says of itself."""
 
 
 class LastUsed(OrderedDict[K, V]):
@@ -184,12 +187,12 @@ class KeptPasts:
     async def check(self, past: Past, hpa: HpaId) -> None:
         """Check what was read of an HPA's decisions. Raises ArchiveError: it is not what the archive says of itself."""
         if (window := await self._window(hpa)) is not None:
-            await past.check(DECISIONS, window.number, window.first)
+            await past.check(DECISIONS, window.number, range(window.first, sys.maxsize))
 
     async def is_checked(self, past: Past, hpa: HpaId) -> bool:
         """Whether `check` has nothing to do. Raises ArchiveError: a file of the archive is missing or damaged."""
         window = await self._window(hpa)
-        return window is None or await past.is_checked(DECISIONS, window.number, window.first)
+        return window is None or await past.is_checked(DECISIONS, window.number, range(window.first, sys.maxsize))
 
     async def _window(self, hpa: HpaId) -> DecisionWindow | None:
         async with self._turn:  # who reads on has taken it out
@@ -228,7 +231,7 @@ async def _windows(past: Past, hpa: HpaId, since_ms: int, until_ms: int | None =
 
 
 async def _read_on(kept: _Kept, past: Past, window: DecisionWindow) -> None:
-    """Read what is new. To be shown soon it is not checked; `KeptPasts.check` does that once it is shown."""
+    """Read what is new. To be shown soon it is not checked; that is done once it is shown."""
     async with aclosing(past.newer(window, checked=False)) as stretches:
         async for taken in stretches:
             kept.decisions += taken
@@ -264,11 +267,13 @@ async def read_hpa(
         "since_ms": since_ms,
         "has_more": depth != WHOLE and (since_ms > 0 or changed_ms == now_ms),
     }
-    if is_now:
-        if depth == WHOLE:
-            await kept.check(past, hpa)
-        else:
-            found["has_more"] |= not await kept.is_checked(past, hpa)
+    if depth == WHOLE:
+        await (kept.check(past, hpa) if is_now else past.check(*await _place(past, hpa, now_ms, span_ms)))
+    else:
+        found["is_checked"] = await (
+            kept.is_checked(past, hpa) if is_now else past.is_checked(*await _place(past, hpa, now_ms, span_ms))
+        )
+        found["has_more"] |= not found["is_checked"]
     try:
         newest, ending = newest_of(decisions) or await find_decision(past, str(hpa), None, at_ms=at_ms)
     except CommandError as error:
@@ -290,6 +295,13 @@ async def read_hpa(
     return HpaPast(**found, again=again, ending=ending, troubles=troubles, note=note, next_step=next_step)
 
 
+async def _place(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> tuple[str, int, range]:
+    """Topic, partition and offsets of the decisions of the span that ends at a moment, and of what they repeat."""
+    window, *_ = await _windows(past, hpa, max(0, at_ms - span_ms))
+    end = await past.offset_at(DECISIONS, window.number, at_ms + 1)
+    return DECISIONS, window.number, range(window.first, end + 1)
+
+
 async def read_timeline(
     past: Past, hpa: HpaId, at_ms: int, span_ms: int, kept: KeptPasts | None = None, depth: Depth = WHOLE
 ) -> tuple[list[Recorded], int]:
@@ -305,7 +317,7 @@ async def read_timeline(
     """
     since_ms, whole_ms = max(0, at_ms - span_ms), await read_whole_from(past, hpa, at_ms, span_ms, depth)
     part_ms = max(whole_ms, at_ms - min(span_ms, FIRST_PART_MS))
-    found = await _newest(past, hpa, part_ms, at_ms, kept, depth)
+    found = await _newest(past, hpa, part_ms, at_ms, kept)
     while part_ms > whole_ms and not is_enough(found):
         until_ms, part_ms = part_ms, max(whole_ms, part_ms - (at_ms - part_ms))
         found = [*await _decisions_of(past, hpa, part_ms, until_ms), *found]
@@ -343,7 +355,7 @@ async def read_decisions(
     Before that, they are samples; 0: there are all. `kept` and errors: as of `read_timeline`.
     """
     since_ms, whole_ms = max(0, at_ms - span_ms), await read_whole_from(past, hpa, at_ms, span_ms, depth)
-    found = await _newest(past, hpa, whole_ms, at_ms, kept, depth)
+    found = await _newest(past, hpa, whole_ms, at_ms, kept)
     if whole_ms <= since_ms:
         return found or await _none_of(past, hpa), 0
     number = await number_of(past, hpa)
@@ -393,11 +405,9 @@ async def follow_changes(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> Fo
     return FollowedRevisions(partition, hpa, partition.clock_ms)
 
 
-async def _newest(
-    past: Past, hpa: HpaId, since_ms: int, at_ms: int, kept: KeptPasts | None, depth: Depth
-) -> list[Recorded]:
+async def _newest(past: Past, hpa: HpaId, since_ms: int, at_ms: int, kept: KeptPasts | None) -> list[Recorded]:
     if kept is None:
-        return await _decisions_of(past, hpa, since_ms, at_ms + 1, checked=depth.most_folded is None)
+        return await _decisions_of(past, hpa, since_ms, at_ms + 1)
     return await kept.decisions(past, hpa, since_ms)
 
 
@@ -406,12 +416,11 @@ async def _none_of(past: Past, hpa: HpaId) -> list[Recorded]:
     return []
 
 
-async def _decisions_of(
-    past: Past, hpa: HpaId, since_ms: int, until_ms: int, *, checked: bool = True
-) -> list[Recorded]:
+async def _decisions_of(past: Past, hpa: HpaId, since_ms: int, until_ms: int) -> list[Recorded]:
+    """The decisions of an HPA from a time to before another one, not checked (`_read_on`)."""
     found: list[Recorded] = []
     for window in await _windows(past, hpa, since_ms, until_ms):
-        async with aclosing(past.newer(window, checked=checked)) as stretches:
+        async with aclosing(past.newer(window, checked=False)) as stretches:
             async for taken in stretches:
                 found += taken
         if window.is_whole:

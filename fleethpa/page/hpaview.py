@@ -60,6 +60,7 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int) -> dict[
         "timeline": timeline(read),
         "whole_ms": 0 if read.has_more else read.since_ms,
         "has_more": read.has_more,
+        "is_checked": read.is_checked,
         "marks": to_marks(read.revisions) if read.is_whole else None,
         "revisions": list(reversed(read.revisions)),
         "change_text": change_text,

@@ -45,7 +45,7 @@ from fleethpa.page.changesview import (
     rollouts_view,
 )
 from fleethpa.page.decisionview import compared, decision_view, read_before, read_decision, read_spec_diff, receipt
-from fleethpa.page.fleetview import cluster_rows, fleet_view, verdict
+from fleethpa.page.fleetview import cluster_rows, clusters_verdict, fleet_view
 from fleethpa.page.groupview import group_view
 from fleethpa.page.guarding import COOKIE, Guard, middleware
 from fleethpa.page.hpapast import CHARTS_KEPT, QUICK, WHOLE, Depth, KeptCharts, KeptPasts, read_decisions, read_hpa
@@ -254,7 +254,7 @@ class PageServer:
         async with self.reader.past(at_ms) as past:
             read = await read_changes(past, since_ms, now_ms + 1, every=every)
         query = request.query.get("q", "")
-        found = changes_view(read, query, since_ms, now_ms, bar, now_ms)
+        found = changes_view(read, query, since_ms, now_ms, bar, every=every)
         found |= {"since": window, "every": every}
         # Before a moment, a duration would be counted from now.
         since = window if at_ms is None else rfc3339(since_ms)
@@ -278,6 +278,7 @@ class PageServer:
         views = list(state.clusters.values())
         found = {"clusters": cluster_rows(state), "headers": [c.header for c in cluster_listing(views).columns]}
         found["troubles"] = [(view.name, trouble) for view in views for trouble in view.troubles]
+        found["verdict"] = clusters_verdict(state)
         found["watches"] = sorted((view.name, *item) for view in views for item in view.problems.items())
         command = f"get clusters -o wide{time_flag('--at', at_ms)}"
         return self._html(request, "clusters.html", state, found, command=command)
@@ -376,7 +377,6 @@ class PageServer:
             "problem_since": rfc3339(self.reader.since_ms),
             "command": self._completed(f"fleethpa {command}"),
             "completed": self._completed,
-            "fleet_verdict": verdict(state),
         }
         return rendered(self._templates, template, whole)
 
@@ -386,6 +386,7 @@ class PageServer:
     def _message(self, status: int, what: str, cause: str, next_step: str = "", **found: Any) -> web.Response:
         """What went wrong, its likely cause and what to do. `links`: where to go on, each as text and address."""
         found = {"what": what, "cause": cause, "next_step": self._completed(next_step), "links": []} | found
+        found |= {"at": "", "path": "", "section": "", "live": False, "problem": "", "remarks": []}
         return rendered(self._templates, "message.html", found, status)
 
     @web.middleware

@@ -32,10 +32,12 @@ NAMED: Final = 3
 LATEST: Final = 6
 TOP_LEVEL: Final = 4
 """The level of an HPA that has all that it may have; 0: it has its least."""
-BLOCK: Final = 10, 5
-"""Cells of a strip that are one picture: columns and rows. The pictures of a cluster wrap as words do; an element for
-each cell would take a browser longer than the rest of the view.
+COLUMNS: Final = 10
+"""Cells of a strip that are beside each other in one picture. The pictures of a cluster wrap as words do; an element
+for each cell would take a browser longer than the rest of the view.
 """
+WIDE_PX: Final = 1_050
+"""The pictures have so many rows that they fit beside each other in this width."""
 HELD: Final = frozenset({"held", "paused"})
 MARKS: Final = frozenset({"bad", "kept"})
 """Classes of what is drawn over a cell."""
@@ -184,15 +186,16 @@ def _drawn(views: Sequence[HpaView], density: Density) -> dict[str, Any]:
     label = (
         f"{counted(len(views), 'HPA')}: {levels[f'l{TOP_LEVEL}']} at max, {levels['l0']} at min, {troubled} in trouble"
     )
-    at_once = BLOCK[0] * BLOCK[1]
+    rows = max(1, -(-len(cells) * (density.cell + density.gap) // WIDE_PX))
+    at_once = COLUMNS * rows
     picture = "".join(_block(cells[first : first + at_once], density) for first in range(0, len(cells), at_once))
     # The classes are words of this module; no name of the fleet is in the markup.
-    return {"label": label, "picture": Markup(picture)}
+    return {"label": label, "rows": rows, "picture": Markup(picture)}
 
 
 def _block(cells: Sequence[str], density: Density) -> str:
     """Some cells as one picture (SVG): a path for each class, with a square for each of its cells."""
-    cell, step, columns = density.cell, density.cell + density.gap, BLOCK[0]
+    cell, step, columns = density.cell, density.cell + density.gap, COLUMNS
     wide = round(cell * 0.3, 1)
     dot = f"a{wide} {wide} 0 1 0 {2 * wide} 0a{wide} {wide} 0 1 0-{2 * wide} 0z"
     paths: dict[str, list[str]] = {}

@@ -50,14 +50,14 @@ class ArchivePast(Past):
     def _topic(self, topic: str, partition: int) -> PartitionReader:
         return PartitionReader(self.root, topic, partition, checked=self.checked)
 
-    async def check(self, topic: str, partition: int, first: int) -> None:
+    async def check(self, topic: str, partition: int, within: range) -> None:
         reader = PartitionReader(self.root, topic, partition, checked=True)
-        for manifest in _unchecked(reader, first):
+        for manifest in _unchecked(reader, within):
             for _ in reader.frames(manifest):
                 await asyncio.sleep(0)  # reading holds the loop: others get a turn in between
 
-    async def is_checked(self, topic: str, partition: int, first: int) -> bool:
-        return not any(_unchecked(PartitionReader(self.root, topic, partition), first))
+    async def is_checked(self, topic: str, partition: int, within: range) -> bool:
+        return not any(_unchecked(PartitionReader(self.root, topic, partition), within))
 
     async def partitions(self) -> int:
         return open_archive(self.root).partitions
@@ -168,9 +168,10 @@ class ArchivePast(Past):
         return None if path is None else read_snapshot(path)
 
 
-def _unchecked(reader: PartitionReader, first: int) -> Iterator[SegmentManifest]:
-    """The closed segments with records from `first` on that this process has not found to be what they should be."""
-    return (each for each in reader.manifests() if each.last_offset >= first and not reader.is_known(each))
+def _unchecked(reader: PartitionReader, within: range) -> Iterator[SegmentManifest]:
+    """The closed segments with records of a range that this process has not found to be what they should be."""
+    later = (each for each in reader.manifests() if within.start <= each.last_offset)
+    return (each for each in later if each.first_offset < within.stop and not reader.is_known(each))
 
 
 async def _stretches(reader: PartitionReader, first: int) -> AsyncGenerator[Sequence[ArchivedRecord], None]:

@@ -162,14 +162,14 @@ class Past(ABC):
         """
         return self.stretches(topic, partition, first)
 
-    async def check(self, topic: str, partition: int, first: int) -> None:
-        """Check what is closed of an archive from offset `first` on, where this process has not done so before.
+    async def check(self, topic: str, partition: int, within: range) -> None:
+        """Check what is closed of an archive and holds records of a range, where this process has not done so before.
 
         Raises ArchiveError: it is not what the archive says of itself. What topics hold is not checked.
         """
         return
 
-    async def is_checked(self, topic: str, partition: int, first: int) -> bool:
+    async def is_checked(self, topic: str, partition: int, within: range) -> bool:
         """Whether nothing is left for `check` to do. Raises ArchiveError: an archive lacks a file, or it is damaged."""
         return True
 

@@ -29,9 +29,9 @@
     return !isWhole && moves.length && moves[0][0] > time ? null : count;
   };
 
-  // As BLOCK and `_block` in stripview.py: the cells of a cluster are pictures of so many columns and rows.
+  // As COLUMNS and `_block` in stripview.py: the cells of a cluster are pictures of so many columns and rows.
   const COLUMNS = 10;
-  const CELLS = 50;
+  const cellsOf = (row) => COLUMNS * Number(row.dataset.rows);
   const size = () => ({ cell: Number(strip().dataset.cell), step: Number(strip().dataset.cell) + Number(strip().dataset.gap) });
   const shownNow = new Map(); // picture -> its paths as of now, while another moment is shown
 
@@ -41,6 +41,7 @@
     const { cell, step } = size();
     document.querySelectorAll(".cells").forEach((row) => {
       const hpas = clusters[row.dataset.cluster] || [];
+      const cells = cellsOf(row);
       [...row.children].forEach((picture, block) => {
         if (!shownNow.has(picture)) shownNow.set(picture, picture.innerHTML);
         if (!isReplaying()) {
@@ -48,7 +49,7 @@
           return;
         }
         const paths = {};
-        hpas.slice(CELLS * block, CELLS * (block + 1)).forEach((hpa, at) => {
+        hpas.slice(cells * block, cells * (block + 1)).forEach((hpa, at) => {
           const count = countAt(hpa, time);
           const place = count === null ? "none" : `l${level(count, hpa[1], hpa[2])}`;
           const square = `M${step * (at % COLUMNS)} ${step * Math.floor(at / COLUMNS)}h${cell}v${cell}h-${cell}z`;
@@ -103,7 +104,7 @@
     }
     const { left, top } = picture.getBoundingClientRect();
     const { step } = size();
-    const at = CELLS * [...row.children].indexOf(picture) + COLUMNS * Math.floor((event.clientY - top) / step) + Math.floor((event.clientX - left) / step);
+    const at = cellsOf(row) * [...row.children].indexOf(picture) + COLUMNS * Math.floor((event.clientY - top) / step) + Math.floor((event.clientX - left) / step);
     const hpa = ((await replay()).clusters[row.dataset.cluster] || [])[at];
     row.title = hpa ? `${row.dataset.cluster}/${hpa[0]} ${hpa[3] ?? "?"} of ${hpa[1]} to ${hpa[2]}` : "";
   });

@@ -240,7 +240,11 @@ async def test_what_an_archive_holds_is_shown_before_it_is_checked(topics: Topic
 
 def change_newest_segment(archive: Path) -> None:
     """Give the decisions of the newest closed segment another key."""
-    segment = max((archive / DECISIONS / "0").glob("[0-9]*.seg"))
+    change_segment(max((archive / DECISIONS / "0").glob("[0-9]*.seg")))
+
+
+def change_segment(segment: Path) -> None:
+    """Give the decisions of a closed segment another key."""
     frames = [found for _, found in read_frames(segment, torn_end_ok=False)]
     segment.write_bytes(b"".join(frame([structs.replace(each, key=b"x") for each in found]) for found in frames))
 
@@ -253,6 +257,27 @@ async def test_a_view_of_an_archive_has_more_until_it_is_checked(topics: Topics,
     assert not (await read_hpa(past, HPA, None, END_MS, 600_000, kept)).has_more
     assert not (await read_hpa(past, HPA, None, END_MS, 600_000, kept, quick)).has_more
     assert not (await read_hpa(past, HPA, None, END_MS, 600_000, KeptPasts(), quick)).has_more
+
+
+async def test_a_moment_of_an_archive_is_not_verified_until_the_files_of_its_span_are_checked(
+    topics: Topics, tmp_path: Path
+) -> None:
+    archive = write_archive(tmp_path, Fleet(partitions=1), segment_ms=600_000, topics=topics, sign_every=10**9)
+    at_ms, span_ms = END_MS - 1_500_000, 300_000
+    quick = replace(QUICK, most_folded=20_000, most_again=20_000)
+
+    async def read(depth: Depth) -> tuple[bool, bool]:
+        past = ArchivePast(archive, checked=True, at_ms=at_ms)
+        found = await read_hpa(past, HPA, at_ms, at_ms, span_ms, KeptPasts(), depth)
+        return found.is_checked, found.has_more
+
+    assert await read(quick) == (False, True)
+    change_newest_segment(archive)  # it is later than the span
+    assert await read(WHOLE) == (True, False)
+    assert await read(quick) == (True, False)
+    change_segment(min((archive / DECISIONS / "0").glob("[0-9]*.seg")))
+    with pytest.raises(ArchiveError, match="not those that its manifest names"):
+        await read(WHOLE)
 
 
 async def test_what_becomes_of_an_archive_after_it_was_checked_is_checked_too(topics: Topics, tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ def test_a_change_is_one_row_with_its_outcome_and_who(fleet: Fleet) -> None:
     made = fleet.decisions()
     ended = {each.decision.completes for each in made if each.decision.kind == "completion"}
     assert ended
-    found = changes_view(made, "", 0, fleet.now_ms, None, fleet.now_ms)
+    found = changes_view(made, "", 0, fleet.now_ms, None)
+    assert found["verdict"] == "1 change of replicas: 1 up, 0 down"
     rows = {each.decision.id: each for each in found["rows"]}
     assert {each.decision.kind for each in found["rows"]} == {"evaluation"}
     cells = {column.header: column for column in found["columns"]}
@@ -38,7 +39,7 @@ def test_a_change_is_one_row_with_its_outcome_and_who(fleet: Fleet) -> None:
 
 def test_the_end_of_a_write_has_a_row_where_its_change_has_none(fleet: Fleet) -> None:
     alone = [each for each in fleet.decisions() if each.decision.kind == "completion"]
-    assert changes_view(alone, "", 0, fleet.now_ms, None, fleet.now_ms)["found"] == len(alone) == 1
+    assert changes_view(alone, "", 0, fleet.now_ms, None)["found"] == len(alone) == 1
 
 
 async def test_a_pause_of_the_whole_fleet_is_the_first_line_of_every_view(
