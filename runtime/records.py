@@ -117,10 +117,10 @@ async def read_in_force(settings: KafkaSettings) -> InForce:
     return found
 
 
-def hand_over(value: bytes, time_ms: int, take: Take) -> None:
+def hand_over(value: bytes | None, time_ms: int, take: Take) -> None:
     """Hand the entries of a record over. One that cannot be read is logged and passed over."""
     try:
-        record = decode(value, PublicRecord)
+        record = decode(value or b"", PublicRecord)
     except WireError as error:
         # Ingest rejects it with its position and reason; here it only must not stop the guards.
         log.warning("not a record of ours", extra={"error": str(error)})

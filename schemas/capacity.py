@@ -5,10 +5,12 @@ from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
+from schemas.codec import in_words
 from schemas.kubernetes.quantity import Quantity, QuantityError, parse_quantity
-from schemas.kubernetes.selectors import Selector, label_selector
+from schemas.kubernetes.selectors import Selector, SelectorError, label_selector
 from schemas.limits import Count, Positive, TimeMs
 from schemas.observed import EntryBody
 from schemas.settings import parse_price
@@ -124,6 +126,24 @@ class CapacityAllotment(EntryBody, frozen=True, kw_only=True, tag="capacityAllot
     share: int
 
 
+class _LabelExpression(Struct, frozen=True, forbid_unknown_fields=True):
+    key: str
+    operator: str
+    values: list[str] = []
+
+
+class _LabelSelector(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    match_labels: dict[str, str] = {}
+    match_expressions: list[_LabelExpression] = []
+
+
+def _compiled(selector: Mapping[str, Any]) -> Selector:
+    try:
+        return label_selector(msgspec.to_builtins(msgspec.convert(selector, _LabelSelector)))
+    except msgspec.ValidationError as error:
+        raise SelectorError(in_words(error)) from error
+
+
 class CapacityMatch:
     """A spec, its selectors compiled. Raises SelectorError: a selector cannot be read."""
 
@@ -131,8 +151,8 @@ class CapacityMatch:
 
     def __init__(self, spec: CapacitySpec) -> None:
         self.spec = spec
-        self._selector: Selector = label_selector(spec.selector)
-        self._priorities = [(label_selector(each.selector), each.value) for each in spec.priorities]
+        self._selector = _compiled(spec.selector)
+        self._priorities = [(_compiled(each.selector), each.value) for each in spec.priorities]
 
     def priority(self, cluster: str, labels: Mapping[str, str]) -> int | None:
         """Give the priority of an HPA of this cluster with these labels; None: it is not of the group."""

@@ -38,11 +38,6 @@ from streams.state.partitionrow import GroupRow
 _Name = Annotated[str, Meta(min_length=1, max_length=253)]
 
 
-class _Selects(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    match_labels: dict[str, str] = {}
-    match_expressions: list[dict[str, Any]] = []
-
-
 class _Limit(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     replicas: Annotated[int, Meta(ge=0, le=UNLIMITED)] | None = None
     units: _Name | None = None
@@ -62,12 +57,12 @@ class _Limit(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 class _Priority(Struct, frozen=True, forbid_unknown_fields=True):
-    selector: _Selects
+    selector: dict[str, Any]
     value: Annotated[int, Meta(ge=-1_000_000_000, le=1_000_000_000)]
 
 
 class _GroupSpec(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    selector: _Selects
+    selector: dict[str, Any]
     limit: _Limit
     clusters: Annotated[list[_Name], Meta(max_length=limits.CAPACITY_CLUSTERS.most)] = []
     priorities: Annotated[list[_Priority], Meta(max_length=limits.CAPACITY_PRIORITIES.most)] = []
@@ -124,13 +119,10 @@ def capacity_group(manifest: FileManifest) -> CapacityGroup:
     try:
         read = msgspec.convert(manifest.body, _Manifest)
         spec = CapacitySpec(
-            selector=msgspec.to_builtins(read.spec.selector),
+            selector=read.spec.selector,
             limit=read.spec.limit.read(),
             clusters=read.spec.clusters,
-            priorities=[
-                CapacityPriority(selector=msgspec.to_builtins(each.selector), value=each.value)
-                for each in read.spec.priorities
-            ],
+            priorities=[CapacityPriority(selector=each.selector, value=each.value) for each in read.spec.priorities],
             when_unknown=read.spec.when_unknown,
         )
         return CapacityGroup(read.metadata.name, spec, CapacityMatch(spec))

@@ -22,6 +22,7 @@ from schemas.entries import Body, PublicRecord, central_name
 from schemas.keys import SessionName, parse_session
 from schemas.kubernetes.hpa import ManifestError, hpa_from_manifest
 from schemas.kubernetes.validation import validate_create
+from schemas.limits import CLUSTERS, NAME
 from schemas.observed import AutoscalerSet, Heartbeat
 from schemas.topics import SCALES
 
@@ -61,6 +62,8 @@ SILENCE_MS = 33_000
 LOOK_EVERY_S = 1.0
 LOOK_BACK_MS = 60_000
 """A session whose last report is older is followed no more: there is nothing to wait for."""
+MOST_SESSIONS = 1_000
+"""So many other sessions are followed at a time; whoever sends more is no observer."""
 LOOK_BACK_RECORDS = 5_000
 """So many records are read back where the broker cannot look up a time, as the embedded broker cannot."""
 
@@ -79,11 +82,11 @@ class OtherSessions:
 
     def may_precede(self, cluster: str) -> bool:
         """Whether another session of this cluster may have been followed when this one began."""
-        return cluster in self._ever or not self.knows_the_past
+        return cluster in self._ever or len(self._ever) >= CLUSTERS.most or not self.knows_the_past
 
     def receive_before(self, cluster: str, beat: Heartbeat) -> None:
         """A heartbeat that was written before this session began to listen."""
-        if parse_session(beat.session) != self._own:
+        if parse_session(beat.session) != self._own and len(self._ever) < CLUSTERS.most:
             self._ever.add(cluster)
 
     def receive(self, cluster: str, beat: Heartbeat, now_ms: int) -> None:
@@ -95,7 +98,8 @@ class OtherSessions:
         if other is not None and other.instance == self._own.instance:
             self._receive_namesake(cluster, other)
             return
-        self._received[cluster, beat.session] = now_ms
+        if (cluster, beat.session) in self._received or len(self._received) < MOST_SESSIONS:
+            self._received[cluster, beat.session] = now_ms
         if not beat.watches and not beat.problems:
             self._released.add(cluster)
 
@@ -165,7 +169,7 @@ def _beats(value: bytes | None) -> Iterator[tuple[str, Heartbeat]]:
     except WireError:
         return  # ingest rejects it, with position and reason
     for entry in record.entries:
-        if isinstance(entry, Heartbeat):
+        if isinstance(entry, Heartbeat) and max(len(record.cluster), len(entry.session)) <= NAME.most:
             yield record.cluster, entry
 
 

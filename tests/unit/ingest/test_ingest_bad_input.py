@@ -1,5 +1,6 @@
 """Whatever comes in, it ends in the log or in the topic of rejected records with a reason, and ingest continues."""
 
+from random import Random
 from typing import Any
 
 import orjson
@@ -7,7 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reconciler.observer.topicreaders import central_hpa
+from runtime.records import hand_over
 from schemas import limits, topics
+from schemas.inforce import InForce
 from schemas.limits import Refusal
 from streams.ingest import convert as messageformats
 from streams.ingest.convert import convert
@@ -15,6 +19,7 @@ from streams.ingest.logwriter import log_entries, rejected
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import Conversion, RawRecord
 from streams.ingest.preview import EXAMPLE_TIME_MS, example
+from tests.kit.hostile import GOLDEN, hostile_record
 from tests.laws import examples
 
 RESOLVER = Resolver(Mapping())
@@ -273,6 +278,29 @@ def test_what_a_rival_holds_beside_its_name_and_target_is_not_logged_however_dee
         ]
 
 
+@pytest.mark.parametrize(
+    "selector",
+    [
+        pytest.param({"matchLabels": {"tier": 1}}, id="a label that is no text"),
+        pytest.param({"matchLabels": [["tier"]]}, id="labels that are a list"),
+        pytest.param({"matchLabels": "tier"}, id="labels that are a text"),
+        pytest.param({"matchExpressions": [1]}, id="an expression that is a number"),
+        pytest.param({"matchExpressions": [{"key": "tier", "operator": "In", "values": "a"}]}, id="values as text"),
+        pytest.param({"matchExpressions": [{"key": "tier", "operator": ["In"]}]}, id="an operator that is a list"),
+        pytest.param({"labels": {}}, id="an unknown field"),
+    ],
+)
+def test_a_capacity_group_of_which_a_selector_has_another_shape_is_rejected(selector: Any) -> None:
+    document = orjson.loads((GOLDEN / "capacityGroup.json").read_bytes())
+    priority = document["entries"][0]["spec"]["priorities"][0]
+    found = read(orjson.dumps(document), topics.SETTINGS)
+    assert found.result == "ok", found.reason()
+    priority["selector"] = selector
+    found = read(orjson.dumps(document), topics.SETTINGS)
+    assert (found.result, found.code) == ("rejected", "invalid")
+    assert "CapacityGroup search: a selector cannot be read" in found.reason()
+
+
 @settings(max_examples=examples(150))
 @given(st.binary(max_size=200), st.sampled_from(topics.PUBLIC_TOPICS))
 def test_random_bytes_never_raise(value: bytes, topic: str) -> None:
@@ -285,6 +313,18 @@ def test_random_json_never_raises(document: Any, topic: str, is_ours: bool) -> N
     body = document if isinstance(document, dict) else {"entries": document}
     value = orjson.dumps({"v": 1} | body if is_ours else body, option=orjson.OPT_NON_STR_KEYS) if _fits(body) else b"x"
     check_all_is_accounted_for(value, topic)
+
+
+@settings(max_examples=examples(1_000))
+@given(st.integers(0, 2**32))
+def test_records_of_every_kind_with_hostile_values_never_raise(seed: int) -> None:
+    value = hostile_record(Random(seed))
+    hand_over(value, 0, lambda body, _, __, namespace: central_hpa(body, namespace))
+    hand_over(value, 0, (in_force := InForce()).take)
+    hand_over(value, 0, in_force.take_breaker)
+    assert in_force.pauses("eu", 0) is not None
+    for topic in topics.PUBLIC_TOPICS:
+        check_all_is_accounted_for(value, topic)
 
 
 def _fits(value: Any) -> bool:

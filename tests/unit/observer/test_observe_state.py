@@ -8,9 +8,10 @@ import pytest
 from reconciler.core.hpaobjects import Asking, KeptHpa, kept_hpa, rival
 from reconciler.observer.clusterview import WATCHES, ClusterState, ReadProblem, Troubles, scales_watch
 from reconciler.observer.metricpolls import Timetable
-from reconciler.observer.topicreaders import SILENCE_MS, OtherSessions
+from reconciler.observer.topicreaders import MOST_SESSIONS, SILENCE_MS, OtherSessions
 from runtime.process import WorkerPool
 from schemas.keys import SessionName
+from schemas.limits import CLUSTERS
 from schemas.observed import API_SERVER_PART, Heartbeat, Pod, ScaleSet, Target
 
 WEB = Target(group="apps", kind="Deployment", name="web")
@@ -193,6 +194,19 @@ def test_a_session_that_says_farewell_is_silent_at_once_and_once_more_when_the_f
     assert others.fallen_silent(6) == set()
     assert others.fallen_silent(5 + SILENCE_MS) == {"east"}
     assert others.fallen_silent(10 * SILENCE_MS) == set()
+
+
+def test_more_sessions_than_there_are_observers_take_no_more_room() -> None:
+    others = OtherSessions(SessionName("mine", 5), {"east"})
+    others.knows_the_past = True
+    for number in range(MOST_SESSIONS + 50):
+        others.receive("east", Heartbeat(session=f"made-up-{number}", watches=["pods"]), number)
+    assert len(others._received) == MOST_SESSIONS
+    assert not others.may_precede("west")
+    for number in range(CLUSTERS.most + 50):
+        others.receive(f"made-up-{number}", Heartbeat(session="theirs", watches=["pods"]), number)
+    assert len(others._ever) == CLUSTERS.most
+    assert others.may_precede("west")
 
 
 def test_an_observer_of_other_clusters_may_have_the_same_name(caplog: pytest.LogCaptureFixture) -> None:

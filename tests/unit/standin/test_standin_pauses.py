@@ -100,3 +100,11 @@ def test_who_reads_the_topics_again_years_later_knows_the_same_settings_and_paus
     ]
     assert (later.in_force.is_frozen("east"), later.in_force.sync_period_ms("east", 15_000)) == (True, 5_000)
     assert later.in_force.native_absent_since_ms("east") == NOW_MS + 1
+
+
+@pytest.mark.parametrize("value", [None, b"", b"null", b"\xff"])
+def test_a_deletion_and_a_record_of_something_else_are_passed_over(value: bytes | None) -> None:
+    """A compacted topic may hold deletions; they must not end whoever follows it."""
+    taken: list[object] = []
+    hand_over(value, NOW_MS, lambda *each: taken.append(each))
+    assert taken == []
