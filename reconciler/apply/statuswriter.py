@@ -131,8 +131,7 @@ class StatusWriter:
         shown = status_write.status
         if shown is not None:
             self._written_ms[shown.hpa] = now_ms
-            write = partial(self._write_status, has_news=status_write.has_news)
-            await self._try("status", write, shown, deadline_ms)
+            await self._try("status", self._write_status, (shown, status_write.has_news), deadline_ms)
         newest: dict[str, EventWrite] = {}  # of the same Event: its count and time contain those before
         for each in status_write.events:
             if not each.has_status:
@@ -140,16 +139,15 @@ class StatusWriter:
             newest |= {event.name: event for event in await self._events(each.whole(), status_write.has_news)}
         for event in newest.values():
             await self._try("event", self._write_event, event, deadline_ms)
-        self._forget_idle()
+        if abs(now_ms - self._tidied_ms) >= TIDY_MS:
+            self._forget_idle(now_ms)
 
-    def _forget_idle(self) -> None:
-        now = self._clock()
-        if abs(now - self._tidied_ms) >= TIDY_MS:
-            self._tidied_ms = now
-            self._budget.forget_idle(now)
-            for hpa in [hpa for hpa, written_ms in self._written_ms.items() if now - written_ms > FORGOTTEN_MS]:
-                del self._written_ms[hpa]
-                self._written.pop(hpa, None)
+    def _forget_idle(self, now_ms: int) -> None:
+        self._tidied_ms = now_ms
+        self._budget.forget_idle(now_ms)
+        for hpa in [hpa for hpa, written_ms in self._written_ms.items() if now_ms - written_ms > FORGOTTEN_MS]:
+            del self._written_ms[hpa]
+            self._written.pop(hpa, None)
 
     async def _try(self, what: str, write: Callable[[T], Awaitable[None]], item: T, deadline_ms: int) -> None:
         attempt = 0
@@ -178,9 +176,10 @@ class StatusWriter:
             return
         self._metrics.status_writes.labels(self._client.name, what, result).inc()
 
-    async def _write_status(self, shown: ShownDecision, *, has_news: bool) -> None:
+    async def _write_status(self, status: tuple[ShownDecision, bool]) -> None:
         # Upstream's controller takes the object from its informer, too: an outdated one is refused with a conflict and
         # then read again.
+        shown, has_news = status
         hpa, live = shown.hpa, self._written.pop(shown.hpa, None)
         if live is None or shown.short is None or has_news or (now := with_values(live, shown.short)) is None:
             now = await self._news(shown, live, has_news=has_news)

@@ -35,7 +35,7 @@ from reconciler.clusters.answers import (
     watch_event,
 )
 from reconciler.clusters.credentials import Credentials, clusters_of, identity
-from reconciler.clusters.session import ServerSession
+from reconciler.clusters.session import JSON, MERGE_PATCH, ServerSession
 from reconciler.clusters.transfers import CONNECT_TIMEOUT_S, TransferError
 from reconciler.core.foundclusters import IN_CLUSTER, ClusterConfig
 from schemas.texts import whole_number
@@ -77,7 +77,6 @@ REQUEST_TIMEOUT_S = 5.0
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _RELOAD_PAUSE_S = 5.0
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-_MERGE_PATCH = "application/merge-patch+json"
 _BY_TRANSFER = frozenset({"GET", "PUT", "PATCH"})
 """What libcurl may send once more where a connection that was idle turns out to be closed: a merge patch gives the same
 object when it is applied twice.
@@ -165,7 +164,7 @@ class ClusterClient:
         return read_as(form, data, f"PUT {path}")
 
     async def merge_patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return await self.request("PATCH", path, body=body, content_type=_MERGE_PATCH)
+        return await self.request("PATCH", path, body=body, content_type=MERGE_PATCH)
 
     async def request(
         self,
@@ -173,7 +172,7 @@ class ClusterClient:
         path: str,
         *,
         body: Mapping[str, Any] | None = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> dict[str, Any]:
         """Ask, and return the decoded body of a success.
@@ -185,19 +184,15 @@ class ClusterClient:
         return read_object(data, f"{method} {path}")
 
     async def _answered(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Sent | None = None,
-        content_type: str = "application/json",
-        timeout_s: float,
+        self, method: str, path: str, *, body: Sent | None = None, content_type: str = JSON, timeout_s: float
     ) -> bytes:
         """Ask, and return the body of a success as it came."""
-        session = await self._connected()
+        session = self._session
+        if session is None or time.monotonic() >= self._token_until:
+            session = await self._connected()
         sent = body if body is None or isinstance(body, bytes) else encoded(body)
         if session.transfers is not None and method in _BY_TRANSFER:
-            url, lines = session.url(method, path), [f"Content-Type: {content_type}", *session.lines]
+            url, lines = session.url(method, path), session.lines[content_type]
             try:
                 status, data, named = await session.transfers.ask(method, url, lines, sent, timeout_s)
             except TransferError as error:
@@ -238,7 +233,7 @@ class ClusterClient:
         broke, or sent nothing for `silence_s`.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s)
-        response = await self._send(await self._connected(), "GET", path, None, "application/json", timeout)
+        response = await self._send(await self._connected(), "GET", path, None, JSON, timeout)
         try:
             if response.status != 200:
                 data = await self._whole(response, "GET", path, REQUEST_TIMEOUT_S)

@@ -10,7 +10,10 @@ from reconciler.clusters.transfers import Transfers
 from reconciler.core.guardsettings import WRITE_TIMEOUT_S
 from reconciler.core.hpaobjects import FIELD_MANAGER
 
-_HEADERS = {"Accept": "application/json", "User-Agent": "fleethpa"}
+JSON, MERGE_PATCH = "application/json", "application/merge-patch+json"
+_HEADERS = {"Accept": JSON, "User-Agent": "fleethpa"}
+_GIVEN_UP = f"timeout={WRITE_TIMEOUT_S}s"
+_WRITTEN = f"{_GIVEN_UP}&fieldManager={FIELD_MANAGER}"
 _READ_BUFFER_BYTES = 2**21
 """Events of a watch can be larger than aiohttp's default buffer, as in the Kubernetes client."""
 
@@ -35,8 +38,8 @@ class ServerSession:
         }
         """How a request of aiohttp reaches the server: its name in the certificate, and the proxy."""
         self.headers: dict[str, str] = {}
-        self.lines: list[str] = []
-        """The same for libcurl."""
+        self.lines: dict[str, list[str]] = {}
+        """Content type → the same for libcurl, which takes a list that it knows without reading it."""
 
     async def authenticate(self, configuration: Configuration) -> None:
         """Use the token of a configuration from now on."""
@@ -44,8 +47,9 @@ class ServerSession:
         headers = dict(_HEADERS)
         await self._api.update_params_for_auth(headers, [], ["BearerToken"], "", "", None)
         self.headers = headers
-        self.lines = [f"{name}: {value}" for name, value in headers.items()]
-        self.lines.append("Expect:")  # a server is not asked before a body is sent
+        lines = [f"{name}: {value}" for name, value in headers.items()]
+        lines.append("Expect:")  # a server is not asked before a body is sent
+        self.lines = {kind: [f"Content-Type: {kind}", *lines] for kind in (JSON, MERGE_PATCH)}
 
     def url(self, method: str, path: str) -> str:
         return self._host + (path if method == "GET" else _for_writing(path, method))
@@ -60,7 +64,5 @@ def _for_writing(path: str, method: str) -> str:
     """The path of a write: with the time after which the API server gives it up, however late it arrives, and unless
     it names one with our field manager.
     """
-    more = [f"timeout={WRITE_TIMEOUT_S}s"]
-    if method != "DELETE" and "fieldManager=" not in path:
-        more.append(f"fieldManager={FIELD_MANAGER}")
-    return f"{path}{'&' if '?' in path else '?'}{'&'.join(more)}"
+    is_named = method == "DELETE" or "fieldManager=" in path
+    return f"{path}{'&' if '?' in path else '?'}{_GIVEN_UP if is_named else _WRITTEN}"

@@ -192,6 +192,36 @@ async def test_a_connection_that_was_closed_in_between_is_replaced() -> None:
     assert (server.connections, len(server.requests)) == (3, 3)
 
 
+async def test_a_connection_that_is_closed_while_it_is_idle_does_not_wake_the_event_loop_again_and_again() -> None:
+    async def closes(server: Server, connection: Connection) -> None:
+        await server.next(connection)
+        await connection.send(whole(b"{}"))
+        await server.goes_on.wait()
+        connection.cut()
+
+    async with served(closes) as (server, client):
+        await client.put("/scale", {})
+        server.goes_on.set()
+        session = client._session
+        if session is not None and session.transfers is not None:
+            transfers, seen = session.transfers, asyncio.Event()
+            asyncio.get_running_loop().add_reader(transfers._sockets.fileno(), seen.set)
+            await seen.wait()  # the end of the connection
+            transfers._go_on()
+            assert transfers._sockets.poll(0) == []
+
+
+async def test_a_server_that_closes_each_connection_after_its_answer_is_asked_on_new_ones() -> None:
+    async def closing(server: Server, connection: Connection) -> None:
+        await server.next(connection)
+        await connection.send(whole(b"{}", OK + b"Connection: close\r\n"))
+
+    async with served(closing) as (server, client):
+        for _ in range(3):
+            assert await client.put("/scale", {}) == {}
+    assert (server.connections, len(server.requests)) == (3, 3)
+
+
 async def test_a_connection_that_is_cut_as_the_next_request_comes_costs_no_error() -> None:
     # As a server that restarts does: the client cannot know it before it has sent the request.
     async def cuts(server: Server, connection: Connection) -> None:
