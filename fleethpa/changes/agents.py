@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fleethpa.frame.errors import CommandError, not_found, usage
+from fleethpa.frame.sources import TOPICS_REFUSED, connecting
 from runtime.records import read_in_force
 from runtime.topicadmin import TopicAdmin, TopicError, acl_commands, agent_acls, agent_topics, wanted_beside
 from schemas.agents import MAX_TOPIC_NAME, AgentRegistry, AgentSet, AgentTopics, metric_name
@@ -73,43 +74,25 @@ def agent_present(registry: AgentRegistry, cluster: str) -> AgentSet:
 
 
 @asynccontextmanager
-async def _administering(settings: KafkaSettings, topics: AgentTopics) -> AsyncIterator[TopicAdmin]:
-    """The brokers' administration of an agent's topics. Raises CommandError: they refuse something."""
-    async with TopicAdmin(settings) as admin:
+async def administering(settings: KafkaSettings, topics: AgentTopics) -> AsyncIterator[TopicAdmin]:
+    """The brokers' administration of an agent's topics.
+
+    Raises CommandError: the brokers cannot be reached (exit 3), or refuse something.
+    """
+    async with connecting(settings.bootstrap_servers), TopicAdmin(settings) as admin:
         try:
             yield admin
         except TopicError as error:
-            raise CommandError(
-                str(error),
-                cause="The brokers refuse: too few of them for the replication factor, or no permission.",
-                next_step=f"run this as an administrator of Kafka, or create {topics.reports} and {topics.orders} by "
-                "other means",
-            ) from error
+            step = (
+                f"run this as an administrator of Kafka, or create {topics.reports} and {topics.orders} by other means"
+            )
+            raise CommandError(str(error), cause=TOPICS_REFUSED, next_step=step) from error
 
 
-async def create_topics(settings: KafkaSettings, topics: AgentTopics, replication: int | None) -> list[str]:
+async def create_topics(admin: TopicAdmin, topics: AgentTopics, replication: int | None) -> list[str]:
     """Create an agent's topics; gives the names of those created. Without a `replication` it is the log's."""
-    async with _administering(settings, topics) as admin:
-        shape = wanted_beside(await admin.found([LOG]), replication=replication)
-        return await admin.create(agent_topics(topics, shape[0].replication))
-
-
-async def delete_topics(settings: KafkaSettings, topics: AgentTopics) -> None:
-    """Delete an agent's topics."""
-    async with _administering(settings, topics) as admin:
-        await admin.delete([topics.reports, topics.orders])
-
-
-async def allow(settings: KafkaSettings, topics: AgentTopics, principal: str) -> bool:
-    """Give an agent its permissions; False: the brokers enforce none."""
-    async with _administering(settings, topics) as admin:
-        return await admin.allow(agent_acls(topics), principal)
-
-
-async def disallow(settings: KafkaSettings, topics: AgentTopics, principal: str) -> None:
-    """Take an agent's permissions away, where the brokers enforce any."""
-    async with _administering(settings, topics) as admin:
-        await admin.disallow(agent_acls(topics), principal)
+    shape = wanted_beside(await admin.found([LOG]), replication=replication)
+    return await admin.create(agent_topics(topics, shape[0].replication))
 
 
 def permission_lines(topics: AgentTopics, principal: str) -> list[str]:

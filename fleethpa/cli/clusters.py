@@ -40,6 +40,7 @@ from reconciler.clusters.manifests import (
     manifests,
 )
 from reconciler.standin.objects import fence_manifests
+from runtime.topicadmin import agent_acls
 from schemas.kubernetes.objectmeta import dns_label_errors, dns_subdomain_errors
 from schemas.limits import CLUSTER_HPAS, CLUSTER_NAMESPACES
 
@@ -250,10 +251,10 @@ async def add(session: Session, /, name: str, path: str | None, options: WriteOp
         check_writes(writes)
         session.note(f"{writes[0].subject} (dry run)")
     else:
-        async with connecting(settings.bootstrap_servers):
-            for topic in await agentclusters.create_topics(settings, made.topics, agent["replication_factor"]):
+        async with agentclusters.administering(settings, made.topics) as admin:
+            for topic in await agentclusters.create_topics(admin, made.topics, agent["replication_factor"]):
                 session.note(f"topic/{topic} created")
-            if not agent["no_acls"] and not await agentclusters.allow(settings, made.topics, principal):
+            if not agent["no_acls"] and not await admin.allow(agent_acls(made.topics), principal):
                 session.warn("these brokers enforce no permissions: anyone may write the agent's topic")
         async with session.writer() as writer:
             code = await write_all(session, writer, writes, options.wait, silent=True)
@@ -298,10 +299,10 @@ async def remove(session: Session, /, name: str, principal: str, delete_topics: 
     code = await change(session, "clusters remove", writes, [Concern(held, harmful=True)], options)
     if options.dry_run:
         return code
-    async with connecting(settings.bootstrap_servers):
-        await agentclusters.disallow(settings, found.topics, principal)
+    async with agentclusters.administering(settings, found.topics) as admin:
+        await admin.disallow(agent_acls(found.topics), principal)
         if delete_topics:
-            await agentclusters.delete_topics(settings, found.topics)
+            await admin.delete([found.topics.reports, found.topics.orders])
     session.note(f"Next, in the cluster: kubectl -n fleethpa-system delete deployment {AGENT}")
     return code
 

@@ -14,7 +14,7 @@ from fleethpa.changes.writing import PlannedRecord, WriteOptions, dry_run, write
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, CommandError, SuggestingGroup, usage
 from fleethpa.frame.options import output_option, together
 from fleethpa.frame.session import Session, command_options
-from fleethpa.frame.sources import client_settings, connecting
+from fleethpa.frame.sources import TOPICS_REFUSED, client_settings, connecting
 from fleethpa.processes.parts import ingest_mapping
 from fleethpa.show.formats import one
 from runtime.log import clean
@@ -281,5 +281,5 @@ async def _change(session: Session, want: Sequence[WantedTopic], dry_run: bool) 
         async with connecting(settings.bootstrap_servers):
             await fix(settings, want)
     except TopicError as error:
-        cause = "The brokers refuse: too few of them for the replication factor, or no permission."
-        raise CommandError(str(error), cause=cause, next_step="fleethpa topics init --replication-factor 1") from error
+        step = "fleethpa topics init --replication-factor 1"
+        raise CommandError(str(error), cause=TOPICS_REFUSED, next_step=step) from error

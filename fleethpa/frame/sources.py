@@ -161,6 +161,10 @@ async def partition_counts(consumer: Any, topics: tuple[str, ...], brokers: str)
     return counts
 
 
+TOPICS_REFUSED: Final = "The brokers refuse: too few of them for the replication factor, or no permission."
+"""Why topics cannot be created or changed."""
+
+
 def missing_topic(topic: str, brokers: str) -> CommandError:
     """The error for a topic that does not exist."""
     return unreachable(

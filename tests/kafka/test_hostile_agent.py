@@ -21,10 +21,11 @@ from aiokafka.errors import (
     for_code,
 )
 
-from fleethpa.changes.agents import allow, create_topics, delete_topics, new_agent
+from fleethpa.changes.agents import administering, create_topics, new_agent
 from fleethpa.frame.errors import CommandError
 from runtime.kafkaclients import aiokafka_kwargs, reader, running_producer
 from runtime.records import Publisher
+from runtime.topicadmin import agent_acls
 from schemas import topics
 from schemas.agents import ONLY_PARTITION, AgentRegistry, AgentSet
 from schemas.codec import decode, encode
@@ -111,8 +112,9 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
         agents = []
         for name in ("prod", "prod-eu"):
             agent = new_agent(AgentRegistry(), name, 50, 100)
-            await create_topics(found.admin, agent.topics, None)
-            assert await allow(found.admin, agent.topics, f"User:fleethpa-agent-{name}")
+            async with administering(found.admin, agent.topics) as admin:
+                await create_topics(admin, agent.topics, None)
+                assert await admin.allow(agent_acls(agent.topics), f"User:fleethpa-agent-{name}")
             agents.append(agent)
         async with running_producer(found.admin) as producer:
             for agent in agents:
@@ -313,7 +315,8 @@ async def test_a_topic_that_is_created_again_stops_that_topic_only(
 ) -> None:
     """By hand, under the same name: the numbers of its records begin anew."""
     await site.logged(site.own.topics.reports, await site.report(Heartbeat(session="agent-prod@1")))
-    await delete_topics(site.admin, site.own.topics)
+    async with administering(site.admin, site.own.topics) as admin:
+        await admin.delete([site.own.topics.reports, site.own.topics.orders])
     async with asyncio.timeout(60):
         while not await _created(site):
             await asyncio.sleep(0.5)  # the broker deletes in the background
@@ -333,6 +336,7 @@ async def test_a_topic_that_is_created_again_stops_that_topic_only(
 
 async def _created(site: Site) -> bool:
     try:
-        return len(await create_topics(site.admin, site.own.topics, 1)) == 2
+        async with administering(site.admin, site.own.topics) as admin:
+            return len(await create_topics(admin, site.own.topics, 1)) == 2
     except CommandError:
         return False

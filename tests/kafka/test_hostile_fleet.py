@@ -21,14 +21,14 @@ import pytest
 from aiokafka import TopicPartition
 from msgspec import structs
 
-from fleethpa.changes.agents import QUOTAS, allow, create_topics, new_agent
+from fleethpa.changes.agents import QUOTAS, create_topics, new_agent
 from fleethpa.frame.writer import open_writer
 from fleethpa.simulator import resources
 from fleethpa.simulator.cluster import SimulatedCluster
 from fleethpa.simulator.metricsapi import MetricsFault
 from reconciler.agent.process import HOME
 from runtime.kafkaclients import reader, running_producer
-from runtime.topicadmin import Acl, TopicAdmin, WantedTopic
+from runtime.topicadmin import Acl, TopicAdmin, WantedTopic, agent_acls
 from schemas import limits, topics
 from schemas.agents import ONLY_PARTITION, AgentRegistry, AgentSet
 from schemas.codec import decode, encode
@@ -100,9 +100,9 @@ async def site(folder: Path) -> AsyncIterator[Site]:
         async with TopicAdmin(secured.admin) as admin:
             assert await admin.allow([Acl("topic", SAMPLE_TOPIC, ("READ",))], "User:ingest")
             assert await admin.allow([Acl("topic", SAMPLE_TOPIC, ("WRITE",))], "User:producer")
-        for agent in agents:
-            await create_topics(secured.admin, agent.topics, None)
-            assert await allow(secured.admin, agent.topics, f"User:fleethpa-agent-{agent.cluster}")
+            for agent in agents:
+                await create_topics(admin, agent.topics, None)
+                assert await admin.allow(agent_acls(agent.topics), f"User:fleethpa-agent-{agent.cluster}")
         properties = {
             name: secured.properties(folder / f"{name}.properties", *scram(name)) for name in (*USERS, "admin")
         }
