@@ -24,9 +24,9 @@ from fleethpa.changes.schedules import SEASONS, TimedPolicy, parse_rule, parse_z
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import AskedPeriod, period_options
 from fleethpa.fleet.finding import chosen
-from fleethpa.fleet.prices import price_for, price_of
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
+from fleethpa.fleet.views import price_for, price_of
 from fleethpa.frame.errors import ANSWER_IS_NO, OK, usage
 from fleethpa.frame.options import FailIf, html_option, output_option, parse_duration_ms, parse_fail_if, price_option
 from fleethpa.frame.session import Session, command_options
@@ -155,7 +155,7 @@ async def _run(
     async with session.past() as past:
         state = await read_state(past)
         found = requests(tried.read, tried.settings, tried.selection, state, tried.policy, session.note)
-        used = price_for(session, price, state.settings, {each.hpa.cluster for each in found})
+        used = price_for(price, state.settings, {each.hpa.cluster for each in found}, session.note)
         return found, await run_all(past, found, window, model, keep), used, coming
 
 

@@ -13,9 +13,9 @@ import msgspec
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import AskedPeriod, period_options
 from fleethpa.fleet.finding import alone, chosen, not_evaluated
-from fleethpa.fleet.prices import price_for
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
+from fleethpa.fleet.views import price_for
 from fleethpa.frame.errors import OK
 from fleethpa.frame.options import html_option, output_option, price_option
 from fleethpa.frame.session import Session, command_options
@@ -70,7 +70,7 @@ async def _regrets(
     found = [each for view in views if (each := made[view.id]) is not None]
     if not found:
         raise not_evaluated(f"no evaluation of {selection} in this window")
-    return found, price_for(session, given, state.settings, {each.hpa.cluster for each in found})
+    return found, price_for(given, state.settings, {each.hpa.cluster for each in found}, session.note)
 
 
 # --- the report -------------------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ import msgspec
 from fleethpa.fleet import selection as selecting
 from fleethpa.fleet.filters import AskedPeriod, period_options
 from fleethpa.fleet.finding import alone, chosen_some
-from fleethpa.fleet.prices import price_for
 from fleethpa.fleet.selection import Selection
 from fleethpa.fleet.state import read_state
+from fleethpa.fleet.views import price_for
 from fleethpa.frame.errors import OK
 from fleethpa.frame.options import html_option, output_option, price_option
 from fleethpa.frame.session import Session, command_options
@@ -99,7 +99,7 @@ async def _tuned(
             await run(past, [view.id for view in views], kept, progress, cores())
     findings = [(view, kept.known[view.id]) for view in views]
     tuned = [Tuned(view.id, view.hpa, finding.found, finding.refused) for view, finding in findings]
-    return tuned, price_for(session, given, state.settings, {view.id.cluster for view in views})
+    return tuned, price_for(given, state.settings, {view.id.cluster for view in views}, session.note)
 
 
 # --- the report -------------------------------------------------------------------------------------------------------

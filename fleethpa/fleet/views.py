@@ -1,9 +1,10 @@
-"""What read verbs show of an HPA and of the fleet, and the problems that many HPAs share."""
+"""What read verbs show of an HPA and of the fleet, the problems that many HPAs share, and what replicas cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -14,7 +15,7 @@ from schemas.decisions import IGNORED_REASON, NO_OUTCOME
 from schemas.fitting import IGNORED
 from schemas.keys import EVERY_CLUSTER, FLEET, HpaId
 from schemas.observed import FleetCluster, FleetSpec, Mode
-from schemas.settings import ClusterSettings
+from schemas.settings import ClusterSettings, parse_price, settings_of
 from streams.across.capacity import CapacityMember
 from streams.state.clustersettings import effective
 from streams.state.moves import Fight, Move, by_another, fight_now
@@ -354,3 +355,43 @@ def by_cause(views: Iterable[HpaView]) -> tuple[dict[HpaId, list[Problem]], list
         if left or not problems:
             own[hpa] = left
     return own, [Shared(cluster, group, text) for (cluster, text), group in shared.items()]
+
+
+# --- what replicas cost -----------------------------------------------------------------------------------------------
+
+
+def price_of(settings: Mapping[str, ClusterSettings], cluster: str) -> Decimal | None:
+    """The price of a replica-hour in a cluster: its own, else that of `*`; None: there is none."""
+    text = settings_of(settings, cluster).price
+    return None if text is None else parse_price(text)
+
+
+def price_for(
+    given: Decimal | None, settings: Mapping[str, ClusterSettings], clusters: Iterable[str], note: Callable[[str], None]
+) -> Decimal | None:
+    """The price of a replica-hour in a report over some clusters: the given one, else the one that all of them have.
+
+    None: they have none, or different ones, with which `note` is called.
+    """
+    if given is not None:
+        return given
+    found = {cluster: price_of(settings, cluster) for cluster in sorted(clusters)}
+    prices = set(found.values())
+    if len(prices) > 1:
+        named = [f"{cluster} {'none' if price is None else price}" for cluster, price in found.items()]
+        note(
+            f"no costs are shown, for the clusters have different prices: {words.listed(named)}; "
+            "--price sets one for all of them"
+        )
+    return prices.pop() if len(prices) == 1 else None
+
+
+def cost_per_hour(state: FleetState) -> Decimal | None:
+    """What the present replicas of all HPAs cost per hour, in the clusters that have a price; None: none has one."""
+    prices = {cluster: price_of(state.settings, cluster) for cluster in {hpa.cluster for hpa in state.hpas}}
+    costs = [
+        price * (view.status.get("currentReplicas") or 0)
+        for hpa, view in state.hpas.items()
+        if (price := prices[hpa.cluster]) is not None and view.fleet is None  # its clusters have the replicas
+    ]
+    return sum(costs, Decimal(0)) if costs else None

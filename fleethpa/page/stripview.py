@@ -13,9 +13,8 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from fleethpa.fleet.capacity import groups_of
-from fleethpa.fleet.prices import cost_per_hour
 from fleethpa.fleet.troubles import ClusterView
-from fleethpa.fleet.views import FleetState, HpaView, Problem, Shared, by_cause
+from fleethpa.fleet.views import FleetState, HpaView, Problem, Shared, by_cause, cost_per_hour
 from fleethpa.page.fleetview import cluster_rows
 from fleethpa.page.groupview import group_row
 from fleethpa.show.words import counted, listed

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from fleethpa.fleet.prices import cost_per_hour, price_for
-from fleethpa.fleet.views import FleetState, HpaView
+from fleethpa.fleet.views import FleetState, HpaView, cost_per_hour, price_for
 from fleethpa.frame.session import Session
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings, parse_price
@@ -37,7 +36,7 @@ def _state(**prices: str) -> FleetState:
 def test_what_the_present_replicas_cost(
     state: FleetState, price: Decimal | None, remark: str, per_hour: Decimal | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert price_for(Session(), None, state.settings, {"west", "east"}) == price
+    assert price_for(None, state.settings, {"west", "east"}, Session().note) == price
     written = capsys.readouterr().err
     assert remark in written if remark else not written
     assert cost_per_hour(state) == per_hour
@@ -45,18 +44,18 @@ def test_what_the_present_replicas_cost(
 
 def test_a_price_that_is_given_counts_for_clusters_with_different_ones(capsys: pytest.CaptureFixture[str]) -> None:
     settings = _state(every="0.04", west="1").settings
-    assert price_for(Session(), Decimal(0), settings, {"west", "east"}) == 0
+    assert price_for(Decimal(0), settings, {"west", "east"}, Session().note) == 0
     assert not capsys.readouterr().err
 
 
 def test_an_hpa_that_is_gone_keeps_the_price_of_its_cluster() -> None:
     state = FleetState(settings={"east": ClusterSettings(price="0.04")})
-    assert price_for(Session(), None, state.settings, {"east"}) == Decimal("0.04")
+    assert price_for(None, state.settings, {"east"}, Session().note) == Decimal("0.04")
 
 
 def test_a_remark_names_some_clusters_only(capsys: pytest.CaptureFixture[str]) -> None:
     settings = {f"c{number}": ClusterSettings(price=str(number)) for number in range(8)}
-    assert price_for(Session(), None, settings, settings) is None
+    assert price_for(None, settings, settings, Session().note) is None
     assert "c4 4 and 3 more; --price" in capsys.readouterr().err
 
 

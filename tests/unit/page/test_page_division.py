@@ -7,9 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from fleethpa.fleet.prices import cost_per_hour
 from fleethpa.fleet.state import read_state
-from fleethpa.fleet.views import HpaView, MemberView
+from fleethpa.fleet.views import HpaView, MemberView, cost_per_hour
 from fleethpa.page.division import division
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Outcome
 from schemas.keys import FLEET, HpaId
