@@ -11,7 +11,6 @@ import sys
 import traceback
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib.metadata import version as installed
 from typing import Any, ClassVar, Final, NoReturn
 
 import click
@@ -361,6 +360,8 @@ UPSTREAM = "v1.37.1"
 @command_options()
 def version(session: Session, output: str) -> None:
     """Print the versions of fleethpa, its engine, the upstream controller that it equals, and Python."""
+    from importlib.metadata import version as installed  # here: no other verb needs it, and it takes long
+
     facts = {
         "fleethpa": installed("fleet-hpa"),
         "engine": str(ENGINE),

@@ -206,10 +206,12 @@ def completed(text: str, options: Mapping[str, Any]) -> str:
         words = match["words"].split()
         end = "." if words[-1].endswith(".") and words[-1] != "." else ""
         words[-1] = words[-1].removesuffix(".")
-        command = _verb(words)
-        if command is None:
+        if len(words) > 1 and _is_verb(words[0]) and not any(options.get(name) for name in OPTIONS):
+            lacking: list[str] = []  # nothing to add, so that the verb's module need not be imported
+        elif (command := _verb(words)) is None:
             return match[0]
-        lacking = [] if words[0] in _OWN_CONNECTION else _lacking(command, words, options)
+        else:
+            lacking = [] if words[0] in _OWN_CONNECTION else _lacking(command, words, options)
         return f"{program()} {' '.join([*words, *lacking])}{end}"
 
     kubeconfig = options.get(KUBECTL)
@@ -220,6 +222,12 @@ def completed(text: str, options: Mapping[str, Any]) -> str:
 def hinted(text: str, options: Mapping[str, Any]) -> str:
     """A page whose hints (what follows `Next: `, `Back: ` or `Recompute: ` on a line) are completed."""
     return _HINT.sub(lambda found: found[1] + completed(found[2], options), text)
+
+
+def _is_verb(word: str) -> bool:
+    context = click.get_current_context(silent=True)
+    root = context.find_root() if context is not None else None
+    return root is not None and isinstance(root.command, click.Group) and word in root.command.list_commands(root)
 
 
 def _verb(words: list[str]) -> click.Command | None:

@@ -4,18 +4,21 @@ A chain of hashes can be recomputed by all who may write the files; a signature 
 be changed any more without a verifier with the public key noticing.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from msgspec import Struct
 
 from schemas.codec import WireError, decode, encode
 from streams.archive.layout import UNFINISHED, read_small, sha256_hex, struct_in, write_atomically
 from streams.archive.segments import ArchiveError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 FOLDER = "checkpoints"
 _HEAD = "HEAD.json"
@@ -55,6 +58,9 @@ def make_key(private: Path, public: Path) -> str:
 
     Raises FileExistsError: there is a key already; it is never overwritten.
     """
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
     key = Ed25519PrivateKey.generate()
     private.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -72,6 +78,10 @@ def make_key(private: Path, public: Path) -> str:
 
 def read_private(path: Path) -> Ed25519PrivateKey:
     """Read a private key file. Raises ArchiveError: no Ed25519 key in it."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
     text = _pem(path)
     try:
         key = serialization.load_pem_private_key(text, password=None)
@@ -86,6 +96,10 @@ def read_private(path: Path) -> Ed25519PrivateKey:
 
 def read_public(path: Path) -> Ed25519PublicKey:
     """Read a public key file. Raises ArchiveError: no Ed25519 public key in it."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
     text = _pem(path)
     if b"PRIVATE KEY" in text:
         raise ArchiveError(f"{path} is a private key; name its public key, the file that ends in .pub")
@@ -106,6 +120,8 @@ def _pem(path: Path) -> bytes:
 
 
 def _hex(key: Ed25519PublicKey) -> str:
+    from cryptography.hazmat.primitives import serialization
+
     return key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw).hex()
 
 
@@ -183,6 +199,9 @@ def _check_newest(root: Path, *, written: bool) -> None:
 
 
 def _read(path: Path, public: Ed25519PublicKey | None) -> Heads:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
     data = read_small(path)
     try:
         checkpoint = decode(data, Checkpoint)

@@ -31,7 +31,7 @@ from streams.history.recorded import HpaSieve
 from streams.state.rowcodec import applied_offset
 
 TOPICS = {LOG: topics.LOG, DECISIONS: topics.DECISIONS}
-STRETCH = 1_000
+STRETCH = 250
 """Decisions of a partition that are read first, from its end backwards; then twice as many, and so on."""
 ROWS = 256
 """Records of the changelog that are read first, from its end backwards; then twice as many, and so on."""

@@ -524,11 +524,15 @@ HEAVY = {"aiohttp", "aiokafka", "cryptography", "faust", "jinja2", "kubernetes",
 @pytest.mark.parametrize(
     ("arguments", "most", "allowed"),
     [
-        pytest.param("version", 240, set[str](), id="version: 0.14 s of CPU"),
-        pytest.param("get --help", 345, set[str](), id="help"),
-        pytest.param("run decider --help", 300, set[str](), id="a hint at `fleethpa run` loads its module"),
-        pytest.param("get hpa -A --from nosuch", 385, set[str](), id="a source that does not exist"),
-        pytest.param("get hpa -A --brokers 127.0.0.1:1", 485, {"aiokafka"}, id="get of a small fleet: 0.25 s of CPU"),
+        pytest.param("version", 232, set[str](), id="version: 0.08 s of CPU"),
+        pytest.param("get --help", 325, set[str](), id="help"),
+        pytest.param("run decider --help", 270, set[str](), id="a hint at `fleethpa run` loads its module"),
+        pytest.param("get hpa -A --from nosuch", 360, set[str](), id="a source that does not exist"),
+        pytest.param("get hpa -A --brokers 127.0.0.1:1", 455, {"aiokafka"}, id="get of a small fleet: 0.17 s of CPU"),
+        pytest.param(
+            "explain a/b/c --brokers 127.0.0.1:1", 485, {"aiokafka", "multiprocessing"}, id="explain: 0.2 s of CPU"
+        ),
+        pytest.param("history a/b/c --brokers 127.0.0.1:1", 495, {"aiokafka", "yaml"}, id="history: 0.21 s of CPU"),
     ],
 )
 def test_start_up_imports_what_the_command_needs(arguments: str, most: int, allowed: set[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import re
 from collections import Counter
@@ -337,6 +338,19 @@ def test_describe_is_kubectls_page_and_ours(run: Cli) -> None:
         "Next: fleethpa explain east/shop/checkout",
     ):
         assert word in tail
+
+
+def test_a_hint_to_which_no_option_is_added_imports_no_other_verb(run: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported: list[str] = []
+    import_module = importlib.import_module
+
+    def noting(name: str) -> Any:
+        imported.append(name)
+        return import_module(name)
+
+    monkeypatch.setattr(importlib, "import_module", noting)
+    assert "Recompute: fleethpa verify 0-" in run("explain", "east/shop/checkout").stdout
+    assert [name for name in imported if name.startswith("fleethpa.cli.")] == ["fleethpa.cli.explain"]
 
 
 # --- decisions --------------------------------------------------------------------------------------------------------
