@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -13,6 +13,7 @@ from aiokafka.errors import KafkaTimeoutError
 from msgspec import Raw
 
 from runtime import kafkaclients
+from runtime.ending import first_of
 from schemas.codec import WireError, decode, encode
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, PublicRecord, central_name
@@ -97,6 +98,30 @@ async def follow_topic(settings: KafkaSettings, topic: str, take: Take, caught_u
             for found in (await consumer.getmany(timeout_ms=1_000)).values():
                 for record in found:
                     hand_over(record.value, record.timestamp, take)
+
+
+async def follow_topics(
+    group: asyncio.TaskGroup,
+    settings: KafkaSettings,
+    takes: Mapping[str, Take],
+    stop: asyncio.Event,
+    caught_up: Callable[[str], None] = lambda topic: None,
+) -> list[asyncio.Task[None]]:
+    """Follow several topics in tasks of a group, each as `follow_topic` does; `caught_up` is called with its name.
+
+    Returns the tasks once everything was handed over that the topics held at the start, or `stop` is set.
+    """
+    known = {topic: asyncio.Event() for topic in takes}
+
+    def read(topic: str) -> None:
+        known[topic].set()
+        caught_up(topic)
+
+    following = [follow_topic(settings, topic, take, partial(read, topic)) for topic, take in takes.items()]
+    tasks = [group.create_task(each) for each in following]
+    for event in known.values():
+        await first_of(event.wait(), stop.wait())
+    return tasks
 
 
 async def read_in_force(settings: KafkaSettings) -> InForce:

@@ -13,6 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -20,7 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from fleethpa.frame.configuration import Config
 from fleethpa.frame.sources import UNREADABLE, open_past
 from fleethpa.show.words import listed
-from runtime.ending import first_of, set_within, task_group
+from runtime.ending import set_within, task_group
 from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartConfig, PartHealth
 from schemas.entries import Body, BreakerCommand, GuardrailResume
@@ -59,28 +60,22 @@ class BreakerMetrics:
     """What a breaker measures."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        gauge = partial(Gauge, registry=registry)
         self.trips = Counter("fleethpa_breaker_trips_total", "Trips of a guardrail", _LABELS, registry=registry)
-        self.tripped = Gauge(
-            "fleethpa_breaker_last_trip_timestamp_seconds",
-            "Log time of the last trip of a guardrail",
-            _LABELS,
-            registry=registry,
+        self.tripped = gauge(
+            "fleethpa_breaker_last_trip_timestamp_seconds", "Log time of the last trip of a guardrail", _LABELS
         )
-        self.newest = Gauge(
-            "fleethpa_breaker_newest_decision_timestamp_seconds",
-            "Log time of the newest change that was read",
-            registry=registry,
+        self.newest = gauge(
+            "fleethpa_breaker_newest_decision_timestamp_seconds", "Log time of the newest change that was read"
         )
-        self.paused_until = Gauge(
+        self.paused_until = gauge(
             "fleethpa_breaker_paused_until_timestamp_seconds",
             "When the pause of a guardrail ends by itself (+Inf: a person must end it; 0: it was ended)",
             _LABELS,
-            registry=registry,
         )
-        self.unbounded = Gauge(
+        self.unbounded = gauge(
             "fleethpa_breaker_clusters_without_budget",
             "Clusters in which a guardrail acts and no removal budget bounds what goes before its pause",
-            registry=registry,
         )
 
 
@@ -114,7 +109,7 @@ class Breaker:
     async def _while_connected(self, stop: asyncio.Event) -> None:
         from aiokafka.errors import KafkaError
 
-        from runtime.records import follow_topic
+        from runtime.records import follow_topics
 
         self._begin()
         kafka = self._config.config.kafka()
@@ -126,13 +121,7 @@ class Breaker:
             ):
                 # Also where all rules only report: they may have paused before the file was changed.
                 takes = {BREAKER: self.take_breaker, SETTINGS: self.take}
-                known = {topic: asyncio.Event() for topic in takes}
-                tasks = [
-                    group.create_task(follow_topic(kafka, topic, take, known[topic].set))
-                    for topic, take in takes.items()
-                ]
-                for event in known.values():
-                    await first_of(event.wait(), stop.wait())
+                tasks = await follow_topics(group, kafka, takes, stop)
                 tasks.append(group.create_task(self.follow(past, publish)))
                 await stop.wait()
                 for task in tasks:

@@ -12,10 +12,9 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any
 
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 
@@ -30,7 +29,7 @@ from runtime.ending import first_of
 from runtime.groups import GroupMember, begin_of, group_consumer
 from runtime.log import Clock, wall_clock_ms
 from runtime.process import PartConfig, PartHealth
-from runtime.records import follow_topic
+from runtime.records import follow_topic, follow_topics
 from runtime.signsoflife import keep_signing
 from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet
 from schemas.codec import encode
@@ -51,8 +50,8 @@ SETTLED_WITHIN_S = 2.0
 """How long a router that ends waits for the copies that it has begun."""
 SOON_S = 0.05
 """Changes that come together are one record."""
-_KNOWN = ("settings", "breaker", "centralHpas")
-"""What is read to its end before the first decision is copied."""
+_KNOWN = {SETTINGS: "settings", BREAKER: "breaker", SPECS: "centralHpas"}
+"""The topics that are read to their ends before the first decision is copied, as the health names them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +69,7 @@ class Router:
 
     def __init__(self, config: RouterConfig) -> None:
         self._config = config
-        self.health = PartHealth(*_KNOWN, "decisions")
+        self.health = PartHealth(*_KNOWN.values(), "decisions")
         self._metrics = RouterMetrics(self.health.registry)
         self._wanted = WantedRecords(config.clock)
         self._ready: dict[str, AgentSet] = {}
@@ -106,30 +105,13 @@ class Router:
             await self._work(stop)
 
     async def _work(self, stop: asyncio.Event) -> None:
-        known = {name: asyncio.Event() for name in _KNOWN}
         member = GroupMember(self._consumer, done=self._done, revoked=self._revoked, assigned=self._assigned)
-
-        def caught_up(name: str) -> Callable[[], None]:
-            def ready() -> None:
-                self.health.ready(name)
-                known[name].set()
-
-            return ready
-
         async with asyncio.TaskGroup() as group:
             kafka = self._config.kafka
-            work: list[Any] = [
-                follow_topic(kafka, SETTINGS, self._take, caught_up("settings")),
-                follow_topic(kafka, BREAKER, self._take_breaker, caught_up("breaker")),
-                follow_topic(kafka, SPECS, self._take_spec, caught_up("centralHpas")),
-                self._find_topics(),
-                self._report(),
-                self._late.watch(),
-            ]
             group.create_task(keep_signing(kafka, "router", self._config.clock, stop))
-            tasks = [group.create_task(each) for each in work]
-            for event in known.values():
-                await first_of(event.wait(), stop.wait())
+            tasks = [group.create_task(each) for each in (self._find_topics(), self._report(), self._late.watch())]
+            takes = {SETTINGS: self._take, BREAKER: self._take_breaker, SPECS: self._take_spec}
+            tasks += await follow_topics(group, kafka, takes, stop, lambda topic: self.health.ready(_KNOWN[topic]))
             await self._topics_found()
             await kafkaclients.start(self._consumer)
             self._consumer.subscribe([DECISIONS], listener=member)
