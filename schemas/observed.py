@@ -348,8 +348,9 @@ class PackedPods(Struct, frozen=True, gc=False, array_like=True):
     """The items of an answer about pods as columns, in answered order (`schemas.packed` makes and reads them).
 
     A pod is called `prefix` and its part of `names`, which commas divide; its time is `time` less its part of `ages`
-    (ms), which is empty where all have the same. A column is `[container, resource, factor, values]`: the milli values
-    are `factor` times these. Of a custom metric there is one column, without container and resource.
+    (ms), and its window `window_ms` less its part of `shorter` (ms), which are empty where all have the same. A column
+    is `[container, resource, factor, values]`: the milli values are `factor` times these. Of a custom metric there is
+    one column, without container and resource.
     """
 
     version: Literal[1]
@@ -358,6 +359,7 @@ class PackedPods(Struct, frozen=True, gc=False, array_like=True):
     time: TimeMs
     ages: list[int]
     window_ms: WindowMs
+    shorter: list[int]
     columns: list[tuple[str, str, int, list[int]]]
 
 
@@ -384,7 +386,7 @@ class MetricAnswer(AnswerIdentity, frozen=True, gc=False, kw_only=True, rename="
     `api` says which API and so which fields matter:
     - `resource`: `selector` (string form of the target's pod selector) → `usages`;
     - `pods`: `metric`, `metricSelector`, `selector` → `values`;
-    both come as `packed` where all pods have the same window, containers and resources;
+    both come as `packed` where all pods have the same containers and resources;
     - `object`: `metric`, `metricSelector`, `groupKind` (`Kind.group`, no dot for the core group), `object` → `milli`,
       `time`;
     - `external`: `metric`, `metricSelector` → `items` (`[milli, time]`, in answered order).

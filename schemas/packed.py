@@ -26,7 +26,7 @@ PodColumn = tuple[str, str, list[T]]
 
 
 def packed(answer: MetricAnswer) -> MetricAnswer:
-    """Give the answer with its pods as columns; as it is where they have no common window, containers or resources."""
+    """Give the answer with its pods as columns; as it is where they have no common containers or resources."""
     usages, values = answer.usages, answer.values
     if answer.api == "resource" and usages:
         columns = columns_of([usage.containers for usage in usages])
@@ -44,21 +44,30 @@ def packed(answer: MetricAnswer) -> MetricAnswer:
 def pack(
     names: Sequence[str], times: Sequence[int], windows: Sequence[int], columns: Sequence[PodColumn[int]]
 ) -> PackedPods | None:
-    """Pack pods with the columns of their values; None: there are no columns, or the pods have different windows.
+    """Pack pods with the columns of their values; None: there are no columns, or a name has a comma.
+
+    metrics-server gives each pod a window of its own, the time between the last two reads of its node's kubelet.
+    Source: kubernetes-sigs/metrics-server, pkg/storage/types.go `resourceUsage`.
 
     Args:
         names: of the pods, at least one; each with its time (Unix ms) and its window (ms).
     """
     prefix = _common_prefix(min(names), max(names))
     rest = ",".join([name[len(prefix) :] for name in names])
-    if not columns or rest.count(",") >= len(names) or windows.count(windows[0]) < len(windows):
+    if not columns or rest.count(",") >= len(names):
         return None
-    newest = max(times)
-    ages = [] if min(times) == newest else [newest - time_ms for time_ms in times]
+    newest, ages = _below_most(times)
+    longest, shorter = _below_most(windows)
     reduced = [
         _with_factor(*column) if column[2][0] >= _LARGE else (column[0], column[1], 1, column[2]) for column in columns
     ]
-    return PackedPods(VERSION, prefix, rest, newest, ages, windows[0], reduced)
+    return PackedPods(VERSION, prefix, rest, newest, ages, longest, shorter, reduced)
+
+
+def _below_most(numbers: Sequence[int]) -> tuple[int, list[int]]:
+    """The highest number, and how far each is below it; nothing if all are the same."""
+    most = max(numbers)
+    return most, [] if numbers.count(most) == len(numbers) else [most - number for number in numbers]
 
 
 def columns_of(pods: Sequence[Sequence[tuple[str, Mapping[str, T]]]]) -> list[PodColumn[T]]:
@@ -95,16 +104,16 @@ def _with_factor(container: str, resource: str, values: list[int]) -> tuple[str,
 
 
 def unpacked(answer: MetricAnswer) -> MetricAnswer:
-    """Give the answer with an item per pod. Raises ValueError: columns or ages are not as many as the pods."""
+    """Give the answer with an item per pod. Raises ValueError: columns, ages or windows are not as many as the pods."""
     pods = answer.packed
     if pods is None:
         return answer
-    names, times = pod_names(pods), pod_times(pods)
+    names, times, windows = pod_names(pods), pod_times(pods), pod_windows(pods)
     if answer.api == "pods":
         (column,) = pods.columns
         values = [
-            PodValue(name, milli, time_ms, pods.window_ms)
-            for name, milli, time_ms in zip(names, millis(column), times, strict=True)
+            PodValue(name, milli, time_ms, window_ms)
+            for name, milli, time_ms, window_ms in zip(names, millis(column), times, windows, strict=True)
         ]
         return structs.replace(answer, values=values, packed=None)
     containers: list[dict[str, dict[str, int]]] = [{} for _ in names]
@@ -113,8 +122,8 @@ def unpacked(answer: MetricAnswer) -> MetricAnswer:
         for of_pod, milli in zip(containers, millis(column), strict=True):
             of_pod.setdefault(container, {})[resource] = milli
     usages = [
-        PodUsage(name, time_ms, pods.window_ms, list(of_pod.items()))
-        for name, time_ms, of_pod in zip(names, times, containers, strict=True)
+        PodUsage(name, time_ms, window_ms, list(of_pod.items()))
+        for name, time_ms, window_ms, of_pod in zip(names, times, windows, containers, strict=True)
     ]
     return structs.replace(answer, usages=usages, packed=None)
 
@@ -129,6 +138,12 @@ def pod_times(pods: PackedPods) -> list[int]:
     """The time of each pod's values (Unix ms, 0: the API gave none)."""
     time_ms = pods.time
     return [time_ms - age for age in pods.ages] if pods.ages else [time_ms] * (pods.names.count(",") + 1)
+
+
+def pod_windows(pods: PackedPods) -> list[int]:
+    """The window of each pod's values (ms)."""
+    longest_ms = pods.window_ms
+    return [longest_ms - less for less in pods.shorter] if pods.shorter else [longest_ms] * (pods.names.count(",") + 1)
 
 
 def millis(column: tuple[str, str, int, list[int]]) -> list[int]:

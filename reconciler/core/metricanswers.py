@@ -200,7 +200,7 @@ class _Table(Struct, frozen=True, gc=False):
     columns: list[tuple[str, list[int]]]
 
     def packed(self, numbers: Sequence[int]) -> PackedPods | None:
-        """Pack the pods with these numbers; None: they differ in their container or their window."""
+        """Pack the pods with these numbers; None: they differ in their container."""
         first, end = numbers[0], numbers[-1] + 1
         chosen = slice(first, end)
         if end - first > len(numbers):  # seldom: APIs list pods by name, so those of a workload in a row

@@ -24,6 +24,7 @@ _UNIT_NS: Final = {
     "h": 3600 * 10**9,
 }
 _MOST_NS: Final = 2**63
+_EXACT_DIGITS: Final = 9
 
 
 def parse_moment(text: str) -> datetime:
@@ -82,6 +83,11 @@ def parse_duration_ms(text: str) -> int:
 
     Raises ValueError: the text is not a Go duration, or beyond 64 bits of nanoseconds.
     """
+    seconds, _, fraction = text[:-1].partition(".")
+    digits = seconds + fraction
+    # So metrics-server has the window of each pod. Up to nine digits, a fraction is exact in Go's arithmetic.
+    if text[-1:] == "s" and seconds and len(digits) <= _EXACT_DIGITS and digits.isdigit() and digits.isascii():
+        return int(seconds) * 1_000 + int(fraction[:3].ljust(3, "0"))
     duration_ns = parse_duration_ns(text)
     return duration_ns // 10**6 if duration_ns >= 0 else -(-duration_ns // 10**6)
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from schemas import fitting, limits
 from schemas.kubernetes.quantity import MAX_I64, QuantityError, parse_quantity
-from schemas.limits import POD_QUANTITY, Refusal
+from schemas.limits import MAX_TIME_MS, POD_QUANTITY, Refusal
 from schemas.observed import (
     Answers,
     Container,
@@ -120,7 +120,7 @@ _NAMES = re.compile("[-a-z0-9]{0,99}[a-z0-9](?:,[-a-z0-9]{0,99}[a-z0-9])*")
 def _packed(answer: MetricAnswer, pods: PackedPods) -> None:
     if answer.api not in ("resource", "pods") or answer.usages or answer.values:
         raise Refusal("invalid", "packed goes with api resource or pods, without usages and values")
-    count, ages = pods.names.count(",") + 1, pods.ages
+    count, ages, shorter = pods.names.count(",") + 1, pods.ages, pods.shorter
     if count > limits.PACKED_PODS.most:
         limits.check(limits.PACKED_PODS, count, f"an answer to {answer.metric[:80] or answer.api}")
     if len(pods.prefix) > limits.SCALE_NAME.most:
@@ -130,6 +130,8 @@ def _packed(answer: MetricAnswer, pods: PackedPods) -> None:
             check_object(name, "pod")
     if ages and (len(ages) != count or min(ages) < 0 or max(ages) > pods.time):
         raise Refusal("invalid", f"ages of packed: none, or one of 0 to {pods.time} for each of {count} pods")
+    if shorter and (len(shorter) != count or min(shorter) < 0 or max(shorter) > MAX_TIME_MS):
+        raise Refusal("invalid", f"shorter of packed: none, or one of 0 to {MAX_TIME_MS} for each of {count} pods")
     _check_columns(answer.api, pods.columns, count)
 
 

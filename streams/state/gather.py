@@ -1,7 +1,6 @@
 """Collect the inputs of one evaluation from a namespace's state: scale, pods, and an answer per metric."""
 
 from collections.abc import Sequence
-from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -12,7 +11,7 @@ from schemas.kubernetes.hpa import metric_source
 from schemas.kubernetes.selectors import matches_label_selector
 from schemas.metricqueries import API_OF, metric_query
 from schemas.observed import PackedPods
-from schemas.packed import millis, pod_names, pod_times
+from schemas.packed import millis, pod_names, pod_times, pod_windows
 from streams.hpa.autoscaler import INVALID, Autoscaler
 from streams.hpa.gofloat import wrap64
 from streams.hpa.observation import (
@@ -195,7 +194,7 @@ def _of_columns(row: AnswerRow, resource: str) -> PodSamples | None:
         columns = [millis((*column[:3], _VALUES.decode(column[3]))) for column in own]
         values = columns[0] if len(columns) == 1 else map(wrap64, map(sum, zip(*columns, strict=True)))
         times = [time_ms or ZERO_TIME_MS for time_ms in pod_times(pods)]
-        of_pods = zip(values, times, repeat(pods.window_ms), strict=False)
+        of_pods = zip(values, times, pod_windows(pods), strict=True)
         return pod_samples(dict(zip(pod_names(pods), of_pods, strict=True)))
     except ValueError:
         return None

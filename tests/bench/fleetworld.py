@@ -318,7 +318,9 @@ class World:
         )
 
     def usage(self, cluster: str, namespace: str) -> bytes:
-        """PodMetrics of a namespace: the load of each workload, spread over its ready pods."""
+        """PodMetrics of a namespace: the load of each workload, spread over its ready pods. Windows are as those of
+        metrics-server: of each pod another one, each time.
+        """
         now_ms = int(time.time() * 1000)
         stamp, items = rfc3339_ms(now_ms), []
         for one in self.by_namespace.get((cluster, namespace), ()):
@@ -326,10 +328,12 @@ class World:
             micro = round(milli * 1_000_000)
             labels = f'{{"app":"{one.name}","pod-template-hash":"6f7d9c"}}'
             head = f'"namespace":"{namespace}","labels":{labels}}},"timestamp":"{stamp}"'
-            tail = (
-                f',"window":"15s","containers":[{{"name":"main","usage":{{"cpu":"{micro}n","memory":"204800Ki"}}}}]}}'
-            )
-            items += [f'{{"metadata":{{"name":"{name}",{head}{tail}' for name in ready]
+            tail = f's","containers":[{{"name":"main","usage":{{"cpu":"{micro}n","memory":"204800Ki"}}}}]}}'
+            windows = [14_800 + (now_ms + 7_919 * number) % 400 for number in range(len(ready))]
+            items += [
+                f'{{"metadata":{{"name":"{name}",{head},"window":"{window_ms / 1000}{tail}'
+                for name, window_ms in zip(ready, windows, strict=True)
+            ]
         return (
             '{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","metadata":{},"items":['
             + ",".join(items)

@@ -5,10 +5,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reconciler.core.metricanswers import fill
 from schemas.codec import decode, encode
-from schemas.kubernetes.gotimes import ZERO_TIME_MS, parse_duration_ms, parse_time_ms, rfc3339_seconds
+from schemas.kubernetes.gotimes import (
+    ZERO_TIME_MS,
+    parse_duration_ms,
+    parse_duration_ns,
+    parse_time_ms,
+    rfc3339_seconds,
+)
 from schemas.metricqueries import Query, is_root_scoped, metric_query
 from schemas.observed import MetricAnswer, MetricsApiName
 from streams.hpa import gofloat
@@ -217,6 +225,11 @@ def test_durations_are_gos(text: str, milliseconds: int) -> None:
 )
 def test_durations_at_gos_edges(text: str, milliseconds: int) -> None:
     assert parse_duration_ms(text) == milliseconds
+
+
+@given(st.from_regex(r"[0-9]{1,6}(\.[0-9]{0,12})?s", fullmatch=True))
+def test_seconds_are_read_in_one_go_as_any_duration_is(text: str) -> None:
+    assert parse_duration_ms(text) == parse_duration_ns(text) // 10**6
 
 
 def test_a_duration_beyond_64_bits_is_refused() -> None:

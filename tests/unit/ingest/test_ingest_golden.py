@@ -146,10 +146,11 @@ def packed(
     names: str = "a,b",
     time_ms: int = 9,
     ages: tuple[int, ...] = (0, 1),
+    shorter: tuple[int, ...] = (),
     columns: tuple[tuple[Any, ...], ...] = (("app", "cpu", 1, (3, 4)),),
     **fields: Any,
 ) -> dict[str, Any]:
-    return {"api": "resource", "packed": [1, prefix, names, time_ms, ages, 15_000, columns], **fields}
+    return {"api": "resource", "packed": [1, prefix, names, time_ms, ages, 15_000, shorter, columns], **fields}
 
 
 CPU = ("app", "cpu", 1, (3, 4))
@@ -164,13 +165,16 @@ BAD_PACKED: list[tuple[dict[str, Any], str]] = [
     (packed(ages=(0,)), "ages of packed: none, or one of 0 to 9 for each of 2 pods"),
     (packed(ages=(0, 10)), "ages of packed: none, or one of 0 to 9 for each of 2 pods"),
     (packed(ages=(0, -1)), "ages of packed: none, or one of 0 to 9 for each of 2 pods"),
+    (packed(shorter=(0,)), "shorter of packed: none, or one of 0 to"),
+    (packed(shorter=(0, -1)), "shorter of packed: none, or one of 0 to"),
+    (packed(shorter=(0, 2**62)), "shorter of packed: none, or one of 0 to"),
     (packed(columns=()), "columns of packed: one of a custom metric"),
     (packed(columns=(CPU, CPU)), "columns of packed: one of a custom metric"),
     (packed(columns=(CPU, ("app", "memory", 1, (3, 4))), api="pods", metric="rps"), "one of a custom metric"),
     (packed(columns=(("app", "cpu", 1, (3,)),)), "cpu of app: 1 values for 2 pods"),
     (packed(columns=(("app", "cpu", 0, (3, 4)),)), "cpu of app: factor below 1, or beyond 64 bit"),
     (packed(columns=(("app", "cpu", 2**32, (3, 2**31)),)), "cpu of app: factor below 1, or beyond 64 bit"),
-    ({"api": "resource", "packed": [2, "web-", "a", 9, [], 15_000, [["app", "cpu", 1, [3]]]]}, "packed[0]"),
+    ({"api": "resource", "packed": [2, "web-", "a", 9, [], 15_000, [], [["app", "cpu", 1, [3]]]]}, "packed[0]"),
 ]
 
 

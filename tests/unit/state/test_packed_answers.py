@@ -34,9 +34,12 @@ def alike(draw: st.DrawFn) -> list[PodUsage]:
     milli = st.integers(0, 2**60).map(lambda value: value // 1000 * 1000)
     amounts = st.tuples(*[milli for _ in resources]).map(lambda values: dict(zip(resources, values, strict=True)))
     usages = st.builds(
-        lambda pod, time_ms, *each: PodUsage(pod, time_ms, 15_000, list(zip(containers, each, strict=True))),
+        lambda pod, time_ms, window_ms, *each: PodUsage(
+            pod, time_ms, window_ms, list(zip(containers, each, strict=True))
+        ),
         st.sampled_from(("web-1", "web-2", "web-21")),
         st.integers(0, MAX_TIME_MS),
+        st.sampled_from((15_000, 15_123)),
         *[amounts for _ in containers],
     )
     return draw(st.lists(usages, min_size=1))
@@ -83,9 +86,10 @@ def test_what_all_pods_have_is_read_without_an_object_per_pod(resource: str, usa
 BAD = {
     "no JSON": b"",
     "a list": b"[]",
-    "another version": b'{"packed":[2,"web-","1",5,[],15000,[["main","cpu",1,[3]]]]}',
-    "one value for two pods": b'{"api":"resource","packed":[1,"web-","1,2",5,[],15000,[["main","cpu",1,[3]]]]}',
-    "one age for two pods": b'{"api":"resource","packed":[1,"web-","1,2",5,[0],15000,[["main","cpu",1,[3,4]]]]}',
+    "another version": b'{"packed":[2,"web-","1",5,[],15000,[],[["main","cpu",1,[3]]]]}',
+    "one value for two pods": b'{"api":"resource","packed":[1,"web-","1,2",5,[],15000,[],[["main","cpu",1,[3]]]]}',
+    "one age for two pods": b'{"api":"resource","packed":[1,"web-","1,2",5,[0],15000,[],[["main","cpu",1,[3,4]]]]}',
+    "one window for two pods": b'{"api":"resource","packed":[1,"web-","1,2",5,[],15000,[0],[["main","cpu",1,[3,4]]]]}',
 }
 
 
