@@ -3,16 +3,21 @@
 Its HPAs are decided by the rules of the version that the settings pin, else of the version that its observer reported.
 """
 
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
 from msgspec import Struct
 
 from schemas.capacity import micro_price
-from schemas.kubernetes.quantity import QuantityError, parse_quantity
+from schemas.kubernetes.quantity import parse_quantity
 from schemas.observed import Mode
 from schemas.settings import Budget, ClusterSettings, parse_budget, settings_of
 from streams.hpa.autoscaler import ControllerSettings
 from streams.hpa.rules import CURRENT_TEXT, OLDEST, UnknownRulesError, known_gates, minor_of, rules_named, rules_text
 from streams.state.budget import NO_BUDGETS, Budgets
 
+T = TypeVar("T")
 DEFAULT_SYNC_PERIOD_MS = 15_000
 DEFAULT_SAMPLE_AGE_LIMIT_MS = 120_000
 DEFAULT_SAMPLE_FLOOR_MS = 1_000
@@ -69,37 +74,31 @@ def effective(known: dict[str, ClusterSettings], cluster: str, kubernetes: str =
         max_step=own.max_step if own.max_step and own.max_step > 0 else None,
         hold_on_overflow=True if own.hold_on_overflow is None else own.hold_on_overflow,
         partial_view=bool(own.partial_view),
-        price=_price(own.price),
+        price=_read(own.price, micro_price, 0),
         sample_floor_ms=_or(own.evaluate_floor_ms, DEFAULT_SAMPLE_FLOOR_MS) if own.evaluate_on == "sample" else None,
         budgets=Budgets(
-            _budget(own.removal_budget, whole_cluster=True),
+            _of_cluster(own.removal_budget),
             _budgets(own.removal_budgets),
-            _budget(own.addition_budget, whole_cluster=True),
+            _of_cluster(own.addition_budget),
             _budgets(own.addition_budgets),
         ),
     )
 
 
+def _read(text: str | None, read: Callable[[str], T], default: T) -> T:
+    """Read a setting that is a text; ingest lets only valid ones pass, and another one must not stop the partition."""
+    try:
+        return default if text is None else read(text)
+    except ValueError:
+        return default
+
+
 def _budgets(texts: dict[str, str] | None) -> dict[str, Budget | None]:
-    return {namespace: _budget(text) for namespace, text in (texts or {}).items()}
+    return {namespace: _read(text, parse_budget, None) for namespace, text in (texts or {}).items()}
 
 
-def _budget(text: str | None, *, whole_cluster: bool = False) -> Budget | None:
-    """Read a budget; ingest lets only valid ones pass, and one that is not must not stop the partition."""
-    if text is None:
-        return None
-    try:
-        return parse_budget(text, whole_cluster=whole_cluster)
-    except ValueError:
-        return None
-
-
-def _price(text: str | None) -> int:
-    """Read a price; ingest lets only valid ones pass, and one that is not must not stop the partition."""
-    try:
-        return 0 if text is None else micro_price(text)
-    except ValueError:
-        return 0
+def _of_cluster(text: str | None) -> Budget | None:
+    return _read(text, partial(parse_budget, whole_cluster=True), None)
 
 
 def _rules(own: ClusterSettings, kubernetes: str) -> str:
@@ -119,25 +118,19 @@ def _controller(own: ClusterSettings, rules: str) -> ControllerSettings:
     base = ControllerSettings()
     return ControllerSettings(
         rules=rules_named(rules),
-        tolerance=_tolerance(own.tolerance, base.tolerance),
+        tolerance=_read(own.tolerance, _tolerance, base.tolerance),
         downscale_stabilization_ms=_or(own.downscale_stabilization_ms, base.downscale_stabilization_ms),
         cpu_initialization_period_ms=_or(own.cpu_initialization_period_ms, base.cpu_initialization_period_ms),
         initial_readiness_delay_ms=_or(own.initial_readiness_delay_ms, base.initial_readiness_delay_ms),
     )
 
 
-def _tolerance(text: str | None, default: float) -> float:
+def _tolerance(text: str) -> float:
     """Read a tolerance as the controller's flag is read: the double nearest to the decimal text."""
-    if text is None:
-        return default
     try:
         return float(text)
     except ValueError:
-        pass
-    try:
         return parse_quantity(text).as_float()
-    except QuantityError:
-        return default
 
 
 def _or(value: int | None, default: int) -> int:
