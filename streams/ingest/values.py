@@ -5,6 +5,7 @@ from functools import lru_cache
 
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.objectmeta import dns_label_errors, dns_subdomain_errors
+from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.limits import MAX_TIME_MS, NAME, Refusal
 
 MAX_TEXT = NAME.most
@@ -65,19 +66,17 @@ def _shown(name: str) -> str:
 MAX_MILLI = 2**63 - 1
 MIN_MILLI = -(2**63)
 
-_MAX_TEXT = 512
-"""A double in plain decimals has at most 309 digits before the point and some 340 after it."""
-
-_NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,6})|(n|u|m|k|Ki|[MGTPE]i?))?", re.ASCII)
+_MOST_SHIFT = 30
+"""A number with more zeros than this at its end, in milli units, does not fit 64 bit."""
+_DIGIT = re.compile("[0-9]")
 _NOT_FINITE = frozenset({"nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"})
-_DECIMAL = {"n": -9, "u": -6, "m": -3, None: 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
 def to_milli(value: object) -> int:
     """Turn a sample's value into milli units, rounded away from zero as `Quantity.MilliValue` does.
 
-    A double counts as the shortest decimal that reads back as the same double (0.1 is 100 milli, not 101).
+    A double counts as the shortest decimal that reads back as the same double (0.1 is 100 milli, not 101). A text is
+    read as a quantity, and is not wrapped where it does not fit.
 
     Args:
         value: an int, a finite float, a decimal text (`"112.5"`, `"1e3"`) or a Kubernetes quantity (`"250m"`, `"2Gi"`).
@@ -96,40 +95,22 @@ def to_milli(value: object) -> int:
 
 
 def _text_to_milli(text: str) -> int:
-    if len(text) > _MAX_TEXT:
-        raise Refusal("notANumber", f"value is a text of {len(text)} characters, a number has at most {_MAX_TEXT}")
-    match = _NUMBER.fullmatch(text)
-    if match is None or not (match[2] or match[3]):
-        raise _not_a_number(text)
-    sign, whole, fraction, exponent, suffix = match.groups()
-    digits = int(whole + (fraction or "") or "0")
-    shift = 3 - len(fraction or "")
-    if suffix in _BINARY:
-        digits <<= _BINARY[suffix]
-    else:
-        shift += int(exponent) if exponent else _DECIMAL[suffix]
-    milli = _scaled(digits, shift, text)
-    return _in_range(-milli if sign == "-" else milli, text)
-
-
-def _not_a_number(text: str) -> Refusal:
-    shown = text if len(text) <= 40 else text[:40] + "…"
-    if re.fullmatch(r"[+-]?[0-9.]+[eE][+-]?[0-9]{7,}", text, re.ASCII):
-        return Refusal("outOfRange", f"value {shown!r} has an absurd exponent")
-    return Refusal("notANumber", f"value {shown!r} is neither a number nor a Kubernetes quantity")
-
-
-def _scaled(digits: int, shift: int, text: str) -> int:
-    """`digits` times ten to `shift`, rounded up; never builds a number much larger than its result."""
-    if digits == 0:
+    try:
+        if not _DIGIT.search(text):  # which Kubernetes takes for 0
+            raise QuantityError("it has no digit")
+        quantity = parse_quantity(text)
+    except QuantityError as error:
+        shown = text if len(text) <= 40 else text[:40] + "…"
+        raise Refusal(
+            "notANumber", f"value {shown!r} is neither a number nor a Kubernetes quantity: {error}"
+        ) from error
+    size, shift = abs(quantity.mantissa), quantity.exponent + 3
+    if not size:
         return 0
-    if shift > 30:
+    if shift > _MOST_SHIFT:
         raise _out_of_range(text)
-    if shift >= 0:
-        return int(digits * 10**shift)
-    if -shift > _MAX_TEXT + 30:
-        return 1
-    return -(-digits // int(10**-shift))
+    milli = size * int(10**shift) if shift >= 0 else -(-size // int(10**-shift))
+    return _in_range(milli if quantity.mantissa > 0 else -milli, text)
 
 
 def _in_range(milli: int, shown: object) -> int:
