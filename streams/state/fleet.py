@@ -372,9 +372,10 @@ def seen_at_rest(
     """Give what `seen_by` and `divided` give of a whole that was at rest as `then`, with this scale; None: it is not
     any more.
 
-    What the clusters have, and so the scale's replicas, follows from accounts and shares, which are the same objects.
+    What the clusters have, and so the scale's replicas, follows from accounts and shares, which are the same objects;
+    and the windows of the whole hold the recommendations of all of them since then.
     """
-    if fleet.accounts is not then.accounts or fleet.shares is not then.shares or len(fleet.begun) != len(fleet.parts):
+    if fleet.accounts is not then.accounts or fleet.shares is not then.shares:
         return None
     parts, after = [fleet.parts[name].seen.part for name in fleet.accounts], _seen(fleet, now_ms)
     if after.rooms or away(fleet, now_ms, period_ms) or not all(fits(parts, autoscaler)):

@@ -6,7 +6,7 @@ Each entry changes rows in three layers: HPA rows read namespace rows, these rea
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import DecodeError, Raw, structs
+from msgspec import structs
 
 from schemas import limits
 from schemas.agents import AgentSet, agent_of_reports
@@ -48,8 +48,8 @@ from streams.state.foldhpas import Folding, paused_by
 from streams.state.forgetting import forget_reports, forget_watermarks
 from streams.state.guards import after_breaker, after_person
 from streams.state.hpastate import Hpa
-from streams.state.ledger import LogError, UnknownEngineError
-from streams.state.log import PACKED, AnswerHead, FoldedAnswers, FoldedEntry, question_in, read_answer
+from streams.state.ledger import UnknownEngineError
+from streams.state.log import PACKED, FoldedAnswers, FoldedEntry, question_in, read_answer
 from streams.state.namespacekeys import query_key, target_key
 from streams.state.partitionrow import AgentRow, HandsRow, ReportRow, ServedRow, hands_after, status_after
 from streams.state.rows import AnswerRow, ScaleRow, TargetName
@@ -141,7 +141,7 @@ class EntryFold(Folding):
                 namespace.put_answer(known, AnswerRow(time_ms, position, json))
                 self.state.notify(namespace, known, settings)
                 continue
-            head, row = self._read_answer(item, time_ms, position)
+            head, row = read_answer(item, time_ms, position, f"partition {self.state.row.number} entry {self.place()}")
             try:
                 check_question(head)
             except OverLimitError as error:
@@ -154,12 +154,6 @@ class EntryFold(Folding):
             # Of an answer in parts the last one counts, even if others were lost: it depends on this record alone.
             if head.part == head.parts - 1:
                 self.state.notify(namespace, query, settings)
-
-    def _read_answer(self, item: Raw, time_ms: int, source: str) -> tuple[AnswerHead, AnswerRow]:
-        try:
-            return read_answer(item, time_ms, source)
-        except DecodeError as error:
-            raise LogError(f"log partition {self.state.row.number} entry {self.place()}: {error}") from error
 
     def samples(self, body: Samples) -> None:
         """Store pushed samples; counters become rates."""

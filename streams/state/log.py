@@ -87,14 +87,18 @@ def question_in(item: bytes) -> bytes:
     return b"" if b'"error":' in question or b'"answerId":' in question else question
 
 
-def read_answer(item: Raw, time_ms: int, source: str) -> tuple[AnswerHead, AnswerRow]:
+def read_answer(item: Raw, time_ms: int, source: str, place: str) -> tuple[AnswerHead, AnswerRow]:
     """Read what an answer answers, and make its row; an error text above the limit is cut.
 
-    Raises msgspec.DecodeError: it is no answer.
+    Raises LogError: it is no answer; the text says where it is.
     """
-    head, json = _HEAD.decode(item), bytes(item)
-    if head.error is not None and len(json) > ERROR.most:
-        json = encode(fitted_answer(_ANSWER.decode(item)))
+    json = bytes(item)
+    try:
+        head = _HEAD.decode(item)
+        if head.error is not None and len(json) > ERROR.most:
+            json = encode(fitted_answer(_ANSWER.decode(item)))
+    except msgspec.DecodeError as error:
+        raise LogError(f"log {place}: an answer cannot be read: {error}") from error
     return head, AnswerRow(time_ms, source, json, head.part, head.parts, head.answer_id)
 
 

@@ -3,12 +3,14 @@
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from fleethpa.fleet.decisionpage import explained, explanation_lines
 from schemas.decisions import Decision
 from schemas.observed import Answers, AutoscalerSet, MetricAnswer, PodList
+from schemas.packed import packed
 from schemas.settings import SettingsSet
-from tests.kit.partition import ENFORCING, LogBuilder, make_hpa, make_pod, scale
+from tests.kit.partition import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 QUERY = 'sum(queue_depth{namespace="shop"})'
 
@@ -52,3 +54,18 @@ def test_another_query_is_a_full_record() -> None:
     _, first, same, other = decided(QUERY, QUERY, QUERY, "sum(queue_depth)")
     assert same["sameAs"] == first["id"]
     assert other["observed"]["promql"] == ["", "sum(queue_depth)"]
+
+
+def test_a_query_that_is_asked_no_longer_ends_in_a_full_record_without_it() -> None:
+    log = LogBuilder()
+    log.add(SettingsSet(cluster="*", settings=ENFORCING), AutoscalerSet(hpa=make_hpa()))
+    log.add(scale(), PodList(list_id="a", pods=[make_pod("web-0"), make_pod("web-1")]))
+    made = []
+    for text in (QUERY, QUERY, QUERY, "", ""):
+        answer = packed(cpu_answer("web", {"web-0": 50, "web-1": 50}, log.now_ms))
+        assert answer.packed is not None
+        made += log.add(Answers(items=[structs.replace(answer, promql=text)]), after_ms=15_000)
+    _, first, same, without, later = made
+    assert same["sameAs"] == first["id"]
+    assert "promql" not in without["observed"]
+    assert later["sameAs"] == without["id"]
