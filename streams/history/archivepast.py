@@ -9,7 +9,6 @@ from streams.archive.segmentreader import PartitionReader, SegmentManifest
 from streams.archive.segments import ArchivedRecord, ArchiveError, reading
 from streams.history.past import Past
 from streams.history.recorded import HpaSieve
-from streams.state.ledger import StateError
 from streams.state.partition import stored_row
 
 _POLL_S = 0.5
@@ -102,11 +101,20 @@ class ArchivePast(Past):
     async def checkpoint(
         self, partition: int, *, below: int | None = None, before_ms: int | None = None
     ) -> Mapping[bytes, bytes]:
-        if below is None:
-            found = self.snapshot(partition, before_ms)
-            return found[1] if found else {}
-        older = [path for at, path in snapshots(self.root, partition) if at < below]
-        return read_snapshot(older[-1]) if older else {}
+        stored = snapshots(self.root, partition)
+        if below is not None:
+            older = [each for each in stored if each[0] < below]
+            return _rows_of(partition, *older[-1]) if older else {}
+        if before_ms is not None:
+            newest_ms = {each.last_offset: each.last_timestamp_ms for each in self._topic(LOG, partition).manifests()}
+            for offset, path in reversed(stored):
+                if newest_ms.get(offset, before_ms) < before_ms:
+                    rows = _rows_of(partition, offset, path)
+                    # Timestamps may step back, log time does not.
+                    if stored_row(partition, rows).clock_ms < before_ms:
+                        return rows
+        has_lost_its_beginning = bool(self._topic(LOG, partition).first_offset())
+        return _rows_of(partition, *stored[0]) if stored and has_lost_its_beginning else {}
 
     async def arriving(self, positions: dict[int, int]) -> AsyncGenerator[tuple[int, ArchivedRecord], None]:
         while True:
@@ -145,21 +153,6 @@ class ArchivePast(Past):
     def is_live(self) -> bool:
         return is_written(self.root)
 
-    def snapshot(self, partition: int, before_ms: int | None) -> tuple[int, Mapping[bytes, bytes]] | None:
-        stored = snapshots(self.root, partition)
-        reader = self._topic(LOG, partition)
-        if before_ms is None:
-            begins = reader.first_offset()
-            return (stored[0][0], read_snapshot(stored[0][1])) if begins and stored else None
-        newest_ms = {manifest.last_offset: manifest.last_timestamp_ms for manifest in reader.manifests()}
-        for offset, path in reversed(stored):
-            if newest_ms.get(offset, before_ms) < before_ms:
-                rows = read_snapshot(path)
-                # Timestamps may step back, log time does not.
-                if _clock_ms(rows, partition) < before_ms:
-                    return offset, rows
-        return self.snapshot(partition, None)
-
     def marks(self, partition: int) -> frozenset[int]:
         return frozenset(manifest.last_offset for manifest in self._topic(LOG, partition).manifests())
 
@@ -186,9 +179,9 @@ async def _stretches(reader: PartitionReader, first: int) -> AsyncGenerator[Sequ
         yield stretch
 
 
-def _clock_ms(rows: Mapping[bytes, bytes], partition: int) -> int:
-    """Log time of stored rows; 0 where they cannot be read: restoring them gives the error."""
-    try:
-        return stored_row(partition, rows).clock_ms
-    except StateError:
-        return 0
+def _rows_of(partition: int, offset: int, path: Path) -> Mapping[bytes, bytes]:
+    """Read the snapshot of a log offset. Raises ArchiveError: it is damaged, or that of another offset."""
+    rows = read_snapshot(path)
+    if (found := stored_row(partition, rows).offset) != offset:
+        raise ArchiveError(f"{path}: the rows are those of log offset {found}")
+    return rows

@@ -206,13 +206,6 @@ class Past(ABC):
         """Return when processes that write nothing while nothing happens gave their last sign of life (Unix ms)."""
         return {}
 
-    def snapshot(self, partition: int, before_ms: int | None) -> tuple[int, Mapping[bytes, bytes]] | None:
-        """Return (applied offset, rows) of the newest snapshot of an archive whose log time is before `before_ms`.
-
-        None for `before_ms`: the first snapshot, if the log does not begin at its first record.
-        """
-        return None
-
     def marks(self, partition: int) -> frozenset[int]:
         """Return the log offsets at which an archive must hold a snapshot: the ends of closed segments."""
         return frozenset()
