@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from schemas import decisions as chain
+from schemas.codec import WireError
 from schemas.decisions import links_of
 from streams.archive.layout import DECISIONS
 from streams.archive.segments import BAD_JSON, ArchivedRecord, ArchiveError
 from streams.history.parallel import reported
 from streams.history.past import Past
+from streams.history.recorded import place_of
 from streams.state.ledger import CoreError, DecisionRecord
 from streams.state.partition import Partition
 
@@ -34,13 +36,20 @@ def log_offset_of(decision_id: str) -> int:
         raise FaultError(str(error)) from error
 
 
-def _named(record: ArchivedRecord) -> tuple[str, int]:
-    """The id of a recorded decision and its log offset; ("", -1) where the record cannot be read."""
+def _log_offset(record: ArchivedRecord) -> int:
+    """The log offset of a recorded decision; -1 where it cannot be read."""
     try:
-        id_ = links_of(record.value).id
-        return id_, chain.log_offset_of(id_)
-    except (*BAD_JSON, ValueError):
-        return "", -1
+        return place_of(0, record.offset, record.value)[0]
+    except WireError:
+        return -1
+
+
+def _id_of(record: ArchivedRecord) -> str:
+    """The id of a recorded decision; empty where it cannot be read."""
+    try:
+        return links_of(record.value).id
+    except BAD_JSON:
+        return ""
 
 
 class RecordedDecisions:
@@ -97,7 +106,7 @@ class RecordedDecisions:
                 self._iterator = None
             else:
                 self._first = self._ahead.offset + 1
-                self._ahead_offset = _named(self._ahead)[1]
+                self._ahead_offset = _log_offset(self._ahead)
         return self._ahead
 
     async def close(self) -> None:
@@ -203,6 +212,6 @@ async def derive(
         id_,
         start,
         folded,
-        next((record for record in recorded if _named(record)[0] == id_), None),
+        next((record for record in recorded if _id_of(record) == id_), None),
         next((decision for decision in made if decision.id == id_), None),
     )

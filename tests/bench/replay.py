@@ -1,7 +1,8 @@
 """Speed and memory of replay: `python -m tests.bench.replay [--minutes N] [--hpas N] [--jobs N] [--profile]`.
 
-A generated fleet (1,000 HPAs, evaluated every 15 s) is archived, then replayed as `fleethpa replay` does it, every
-decision compared byte for byte. A whole day is `--minutes 1440`: 5.76 million evaluations. `--archive DIR` keeps the
+A generated fleet in closed loop (1,000 HPAs, evaluated every 15 s, whose wanted writes are applied) is archived, then
+replayed as `fleethpa replay` does it, every decision compared byte for byte. A whole day is `--minutes 1440`: 5.76
+million evaluations. `--archive DIR` keeps the
 archive there, or replays the one that is there.
 """
 
@@ -22,63 +23,75 @@ import orjson
 
 from streams.archive.archiver import PartitionWriter, SegmentLimits
 from streams.archive.layout import DECISIONS, LOG, create
+from streams.archive.segments import archived_record
 from streams.history.archivepast import ArchivePast
 from streams.history.parallel import ReplayPool, cores
 from streams.history.verify import Report, Task, verify_partition
-from tests.kit.archive import decided
-from tests.kit.generated_log import Fleet, generate
+from tests.bench.steady import ClosedLoop, steady_fleet
+from tests.kit.archive import as_record
+from tests.kit.generated_log import Fleet
 
 PARTITIONS = 4
+MINUTES = 12.0
 FLUSH_EVERY = 2_000
 SEGMENT_BYTES = SegmentLimits().segment_bytes
 
 
 @dataclass(frozen=True)
 class ArchiveTask:
-    """One partition of a generated fleet, to be archived in a directory of its own."""
+    """A generated fleet, to be archived as one partition in a directory of its own."""
 
     root: Path
     fleet: Fleet
     partition: int
 
 
-def archive_partition(task: ArchiveTask) -> int:
-    """Archive one partition, without snapshots (a replay of all needs none); gives the number of its decisions."""
+def archive_partition(task: ArchiveTask) -> tuple[int, int]:
+    """Archive one partition, without snapshots (a replay of all needs none); gives how many decisions it has, and how
+    many of them are short.
+    """
     create(task.root, PARTITIONS)
-    writers = {topic: PartitionWriter(task.root, topic, task.partition) for topic in (LOG, DECISIONS)}
-    records = (record for record in generate(task.fleet) if record.partition == task.partition)
-    made = 0
-    for count, (topic, _, record) in enumerate(decided(records, PARTITIONS)):
-        writers[topic].append(record)
-        made += topic == DECISIONS
+    log, decisions = (PartitionWriter(task.root, topic, task.partition) for topic in (LOG, DECISIONS))
+    made = short = 0
+    for count, ((offset, time_ms, value), decided) in enumerate(ClosedLoop(task.fleet, task.partition).decided()):
+        log.append(archived_record(offset, time_ms, b"", (), value))
+        for decision in decided:
+            decisions.append(as_record(made, time_ms, decision))
+            made += 1
+            short += b'"sameAs":' in decision.value
         if count % FLUSH_EVERY == FLUSH_EVERY - 1:
-            for writer in writers.values():
+            for writer in (log, decisions):
                 writer.flush()
                 if writer.open_bytes >= SEGMENT_BYTES:
                     writer.close_segment()
-    for writer in writers.values():
+    for writer in (log, decisions):
         writer.flush()
         writer.close_segment()
-    return made
+    return made, short
 
 
-def archive_of(root: Path, hpas: int, minutes: float, jobs: int = 1) -> int:
-    """Archive a generated fleet, or take the archive that is there; gives the number of its decisions."""
+def archive_of(root: Path, hpas: int, minutes: float, jobs: int = 1) -> tuple[int, int]:
+    """Archive a generated fleet, or take the archive that is there; gives how many decisions it has, and how many of
+    them are short.
+    """
     known = root / "bench.json"
     if known.exists():
-        return int(orjson.loads(known.read_bytes())["decisions"])
-    fleet = Fleet(hpas=hpas, namespaces=max(PARTITIONS, hpas // 10), minutes=minutes, partitions=PARTITIONS)
-    tasks = [ArchiveTask(root / f"part-{number}", fleet, number) for number in range(PARTITIONS)]
+        found = orjson.loads(known.read_bytes())
+        return int(found["decisions"]), int(found["short"])
+    tasks = [
+        ArchiveTask(root / f"part-{number}", steady_fleet(hpas // PARTITIONS, minutes, seed=number), number)
+        for number in range(PARTITIONS)
+    ]
 
-    async def run() -> int:
-        return sum([made async for made in ReplayPool(archive_partition, jobs).run(tasks)])
+    async def run() -> list[tuple[int, int]]:
+        return [made async for made in ReplayPool(archive_partition, jobs).run(tasks)]
 
-    made = asyncio.run(run())
+    made, short = (sum(counts) for counts in zip(*asyncio.run(run()), strict=True))
     for task in tasks:
         shutil.copytree(task.root, root, dirs_exist_ok=True, ignore=_others(task.partition))
         shutil.rmtree(task.root)
-    known.write_bytes(orjson.dumps({"decisions": made}))
-    return made
+    known.write_bytes(orjson.dumps({"decisions": made, "short": short}))
+    return made, short
 
 
 def _others(partition: int) -> Callable[[str, list[str]], list[str]]:
@@ -98,13 +111,13 @@ def replayed(root: Path, jobs: int) -> tuple[list[Report], float]:
 
 
 def replay_slice(
-    hpas: int = 1_000, minutes: float = 5.0, jobs: int = 0, kept: Path | None = None
+    hpas: int = 1_000, minutes: float = MINUTES, jobs: int = 0, kept: Path | None = None
 ) -> Iterator[tuple[str, float, str]]:
     """Replay of a slice of a day of 1,000 HPAs; the archive is `kept`, or made for the time being."""
     jobs = jobs or cores()
     with tempfile.TemporaryDirectory() as folder:
         root = kept or Path(folder) / "archive"
-        made = archive_of(root, hpas, minutes, jobs)
+        made, short = archive_of(root, hpas, minutes, jobs)
         size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
         before = _cpu_s()
         reports, took_s = replayed(root, jobs)
@@ -112,6 +125,7 @@ def replay_slice(
     assert sum(report.identical for report in reports) == made
     speed = made / took_s
     yield f"replay, {hpas} HPAs, {minutes:g} min, {jobs} processes", speed, "evaluations/s of time"
+    yield f"replay, {hpas} HPAs, {minutes:g} min, short records", 100 * short / made, "%"
     yield f"replay, {hpas} HPAs, {minutes:g} min, per core", made / cpu_s, "evaluations/CPU s"
     yield "replay, times real time of 1,000 HPAs at 15 s", speed / (1_000 / 15), "x"
     used = resource.getrusage(resource.RUSAGE_CHILDREN if jobs > 1 else resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -128,7 +142,7 @@ def _cpu_s() -> float:
 def main() -> None:
     """Print the measures."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.replay", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--minutes", type=float, default=MINUTES)
     parser.add_argument("--hpas", type=int, default=1_000)
     parser.add_argument("--jobs", type=int, default=0)
     parser.add_argument("--archive", type=Path, help="directory of the archive [default: a temporary one]")

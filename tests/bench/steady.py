@@ -18,6 +18,7 @@ from schemas.entries import Body, Outcome
 from schemas.observed import Pod, PodDeleted, PodSet
 from schemas.settings import ClusterSettings
 from schemas.topics import OUTCOMES, PODS, SCALES
+from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition
 from tests.kit.generated_log import Fleet, GeneratedRecord, GeneratedWorkload, LogGenerator
 
@@ -34,25 +35,29 @@ Record = tuple[int, int, bytes]
 class ClosedLoop(LogGenerator):
     """A fleet whose scales follow its decisions. The load of a workload is shared by its pods."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, number: int = 0) -> None:
+        """`number`: of the partition that decides."""
         super().__init__(fleet)
-        self.partition = Partition.empty(0)
+        self.partition = Partition.empty(number)
         self.writes: list[tuple[int, str, str, int, dict[str, Any]]] = []
         """When a write is made, of which HPA, and its decision: a heap."""
         self.by_name = {(each.key, each.name): each for each in self.workloads}
 
     def log(self) -> list[Record]:
         """Make the log, in closed loop with the decisions that it causes."""
-        made: list[Record] = []
+        return [record for record, _ in self.decided()]
+
+    def decided(self) -> Iterator[tuple[Record, list[DecisionRecord]]]:
+        """Make the log, each record with the decisions that it causes."""
         for record in self.run():
-            made.append(record[1:])
-            for decision in self.partition.apply(*record[1:]):
+            made = self.partition.apply(*record[1:])
+            for decision in made:
                 if b'"wants":' in decision.value:
                     wanted = msgspec.json.decode(decision.value)
                     if wanted.get("wants") is not None:
                         due_ms = self.now_ms + WRITE_MS
                         heappush(self.writes, (due_ms, decision.key, wanted["name"], decision.seq, wanted))
-        return made
+            yield record[1:], made
 
     def _ticks(self) -> Iterator[GeneratedRecord]:
         while self.writes and self.writes[0][0] <= self.now_ms:
@@ -101,16 +106,21 @@ class Steady:
 def steady_log(pods: int) -> tuple[Record, ...]:
     """The log of a fleet with so many pods per HPA: 300 HPAs of 5 pods, fewer of more."""
     hpas = max(10, 300 * 5 // pods)
-    fleet = Fleet(
+    return tuple(ClosedLoop(steady_fleet(hpas, WARM_MINUTES + 4, pods)).log())
+
+
+def steady_fleet(hpas: int, minutes: float, pods: int = 5, seed: int = 0) -> Fleet:
+    """A fleet for the closed loop, of one partition."""
+    return Fleet(
         hpas=hpas,
-        namespaces=hpas // 10,
-        minutes=WARM_MINUTES + 4,
+        namespaces=max(1, hpas // 10),
+        minutes=minutes,
         pods=pods,
         churn=0.002,
         noise=0.03,
         settings=ENFORCED,
+        seed=seed,
     )
-    return tuple(ClosedLoop(fleet).log())
 
 
 def measured(log: tuple[Record, ...]) -> Steady:

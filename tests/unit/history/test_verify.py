@@ -10,10 +10,10 @@ from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.settings import EngineSet
 from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord
+from streams.archive.segments import ArchivedRecord, archived_record
 from streams.history.archivepast import ArchivePast
 from streams.history.parallel import ReplayPool
-from streams.history.verify import Report, Task, checkpoints_of, verify, verify_partition
+from streams.history.verify import Report, Task, _Checker, checkpoints_of, verify, verify_partition
 from streams.state.rowcodec import applied_offset, decode_row, encode_row, row_kind
 from streams.state.rows import HpaRow
 from tests.kit.archive import SMALL, topics_of, write_archive
@@ -42,6 +42,32 @@ async def test_an_archive_that_is_right_is_found_right(tmp_path: Path, finish: b
 async def test_several_processes_find_the_same_as_one(tmp_path: Path) -> None:
     write_archive(tmp_path)
     assert await verified(tmp_path, jobs=2) == await verified(tmp_path, jobs=1)
+
+
+@pytest.mark.parametrize("damage", ["none", "a copy", "another header", "another key"])
+async def test_decisions_that_are_taken_as_recorded_are_found_as_where_each_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    made = topics_of(SMALL)
+    records = made[DECISIONS, 0]
+    at = len(records) // 2
+    one = records[at]
+    if damage == "a copy":
+        records.insert(at, records[at - 1])
+        records[:] = [structs.replace(record, offset=offset) for offset, record in enumerate(records)]
+    elif damage == "another header":
+        headers = [*one.headers, ("ce_more", b"1")]
+        records[at] = archived_record(one.offset, one.timestamp_ms, one.key, headers, one.value)
+    elif damage == "another key":
+        records[at] = structs.replace(one, key=b"east/other")
+    write_archive(tmp_path, topics=made)
+    found = await verified(tmp_path)
+    assert [report.fault for report in found] == ["", ""]
+    assert found[0].duplicates == (damage == "a copy")
+    assert found[0].diverged == (damage.startswith("another"))
+    assert found[0].identical + found[0].diverged == found[0].decisions > 30
+    monkeypatch.setattr(_Checker, "_are_as_recorded", lambda self, step: False)
+    assert await verified(tmp_path) == found
 
 
 async def test_an_engine_change_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
