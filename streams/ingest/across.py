@@ -3,7 +3,7 @@
 from schemas import limits
 from schemas.capacity import CAPACITY, CapacityAllotment, CapacityGroupSet, CapacityMatch, CapacityReport
 from schemas.codec import encode
-from schemas.entries import Body, FleetAllotment, FleetReport, central_name
+from schemas.entries import Body, FleetAllotment, FleetReport, FleetReportItem, central_name
 from schemas.keys import FLEET
 from schemas.kubernetes.selectors import SelectorError
 from schemas.kubernetes.shape import Json
@@ -81,16 +81,24 @@ def check_capacity_allotment(body: CapacityAllotment) -> None:
 
 
 def check_fleet_report(body: FleetReport, place: SourcePlace) -> None:
-    """Check what a member reports to its FleetHPA. Raises Refusal."""
+    """Check what a member reports to its FleetHPAs, but for the items. Raises Refusal."""
     if place.cluster != FLEET:
         raise Refusal("invalid", f"a report goes to cluster {FLEET}, not to {place.cluster}")
     check_cluster(body.member)
-    for each in body.items:
-        check_object(each.name, "name")
-        if each.most < each.replicas:
-            raise Refusal("invalid", f"{each.name}: most is {each.most}, below replicas, which are {each.replicas}")
-        limits.check(limits.FLEET_PART, len(each.part), f"{body.member}/{place.namespace}/{each.name}")
-        try:
-            read_part(each.part)
-        except PartError as error:
-            raise Refusal("wrongType", f"{each.name}: part: {error}") from error
+
+
+def checked_item(item: FleetReportItem, of: str) -> FleetReportItem:
+    """Check and give what a member reports to one FleetHPA. Raises Refusal.
+
+    Args:
+        of: member and namespace, for texts.
+    """
+    check_object(item.name, "name")
+    if item.most < item.replicas:
+        raise Refusal("invalid", f"{item.name}: most is {item.most}, below replicas, which are {item.replicas}")
+    limits.check(limits.FLEET_PART, len(item.part), f"{of}/{item.name}")
+    try:
+        read_part(item.part)
+    except PartError as error:
+        raise Refusal("wrongType", f"{item.name}: part: {error}") from error
+    return item

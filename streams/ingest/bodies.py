@@ -1,8 +1,8 @@
 """Validate bodies for the log: names, ranges and manifests, so that later stages need not check them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import structs
 
@@ -61,6 +61,7 @@ from streams.ingest.pieces import Piece, SourcePlace
 from streams.ingest.values import check_cluster, check_namespace, check_object, check_text
 
 Refuse = Callable[[Refusal], None]
+T = TypeVar("T")
 
 
 def normalize(body: Body, place: SourcePlace, refuse: Refuse) -> Piece:
@@ -134,7 +135,7 @@ def _checked(body: Body, place: SourcePlace, refuse: Refuse) -> Body:
         case Command():
             _command(body, place)
         case FleetReport():
-            across.check_fleet_report(body, place)
+            return _fleet_report(body, place, refuse)
         case _:
             _CHECKS[type(body)](body)
     return body
@@ -168,16 +169,26 @@ def _taken_hpa(hpa: Json, place: SourcePlace, refuse: Refuse) -> Json:
 def _autoscaler_list(body: AutoscalerList, place: SourcePlace, refuse: Refuse) -> Body:
     check_chunk(body.list_id, body.chunk, body.chunks)
     rivals = list(_good_rivals(body.rivals, refuse))
-    made = structs.replace(body, hpas=list(_good_hpas(body.hpas, place, refuse)), rivals=rivals)
+    hpas = list(_good(body.hpas, lambda hpa: _taken_hpa(hpa, place, refuse), refuse))
+    made = structs.replace(body, hpas=hpas, rivals=rivals)
     limits.check(limits.LIST, len(encode(made)), f"HPAs of namespace {place.namespace}")
     return made
 
 
-def _good_hpas(hpas: list[Json], place: SourcePlace, refuse: Refuse) -> Iterator[Json]:
-    """One HPA that cannot be used is refused by itself: the others of the list are as good as ever."""
-    for hpa in hpas:
+def _fleet_report(body: FleetReport, place: SourcePlace, refuse: Refuse) -> Body:
+    across.check_fleet_report(body, place)
+    of = f"{body.member}/{place.namespace}"
+    items = list(_good(body.items, lambda item: across.checked_item(item, of), refuse))
+    if not items:
+        raise Refusal("empty", f"the report of {of} has no item that can be used")
+    return structs.replace(body, items=items)
+
+
+def _good(items: Iterable[T], take: Callable[[T], T], refuse: Refuse) -> Iterator[T]:
+    """What can be used of a list; what cannot is refused by itself, since the others are as good as ever."""
+    for item in items:
         try:
-            yield _taken_hpa(hpa, place, refuse)
+            yield take(item)
         except Refusal as refusal:
             refuse(refusal)
 

@@ -83,16 +83,32 @@ def test_nothing_is_observed_of_the_whole() -> None:
 
 
 @pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"most": 1}, "web: most is 1, below replicas, which are 2"),
+        ({"part": "[]"}, "web: part: Expected `array` of at least length 3, got 0"),
+        ({"part": "x" * 70_000}, "70000 characters of JSON, the limit is 65536"),
+    ],
+)
+def test_an_item_of_a_report_that_cannot_be_used_is_refused_by_itself(changed: dict[str, Any], reason: str) -> None:
+    bad = structs.replace(ITEM, **changed)
+    found = _converted(structs.replace(REPORT, items=[bad, ITEM]), topic=topics.REPORTS)
+    assert found.result == "partial"
+    assert reason in found.reason()
+    assert [piece.body for piece in found.pieces] == [REPORT]
+    found = _converted(structs.replace(REPORT, items=[bad, bad]), topic=topics.REPORTS)
+    assert found.result == "rejected"
+    assert reason in found.reason()
+
+
+@pytest.mark.parametrize(
     ("changed", "cluster", "reason"),
     [
         ({}, "east", "a report goes to cluster @fleet, not to east"),
-        ({"most": 1}, FLEET, "web: most is 1, below replicas, which are 2"),
-        ({"part": "[]"}, FLEET, "web: part: Expected `array` of at least length 3, got 0"),
-        ({"part": "x" * 70_000}, FLEET, "70000 characters of JSON, the limit is 65536"),
+        ({"member": "@x"}, FLEET, "must be 1-253 of letters"),
     ],
 )
 def test_a_report_that_cannot_be_used_is_refused(changed: dict[str, Any], cluster: str, reason: str) -> None:
-    report = structs.replace(REPORT, items=[ITEM, structs.replace(ITEM, **changed)])
-    found = _converted(report, cluster=cluster, topic=topics.REPORTS)
+    found = _converted(structs.replace(REPORT, **changed), cluster=cluster, topic=topics.REPORTS)
     assert found.result == "rejected"
     assert reason in found.reason()
