@@ -41,27 +41,42 @@ def packed(answer: MetricAnswer) -> MetricAnswer:
     return answer if pods is None else structs.replace(answer, usages=[], values=[], packed=pods)
 
 
+PackedNames = tuple[str, str]
+"""What all names begin with, and the rest of each, with commas between."""
+
+
 def pack(
     names: Sequence[str], times: Sequence[int], windows: Sequence[int], columns: Sequence[PodColumn[int]]
 ) -> PackedPods | None:
-    """Pack pods with the columns of their values; None: there are no columns, or a name has a comma.
+    """Do what `pack_values` does; None: there are no columns, or a name has a comma."""
+    packed_names = pack_names(names)
+    return None if packed_names is None or not columns else pack_values(packed_names, times, windows, columns)
+
+
+def pack_names(names: Sequence[str]) -> PackedNames | None:
+    """Pack the names of pods, at least one; None: one has a comma."""
+    prefix = _common_prefix(min(names), max(names))
+    rest = ",".join([name[len(prefix) :] for name in names])
+    return None if rest.count(",") >= len(names) else (prefix, rest)
+
+
+def pack_values(
+    names: PackedNames, times: Sequence[int], windows: Sequence[int], columns: Sequence[PodColumn[int]]
+) -> PackedPods:
+    """Pack pods with the columns of their values, at least one.
 
     metrics-server gives each pod a window of its own, the time between the last two reads of its node's kubelet.
     Source: kubernetes-sigs/metrics-server, pkg/storage/types.go `resourceUsage`.
 
     Args:
-        names: of the pods, at least one; each with its time (Unix ms) and its window (ms).
+        names: of the pods, each with its time (Unix ms) and its window (ms).
     """
-    prefix = _common_prefix(min(names), max(names))
-    rest = ",".join([name[len(prefix) :] for name in names])
-    if not columns or rest.count(",") >= len(names):
-        return None
     newest, ages = _below_most(times)
     longest, shorter = _below_most(windows)
     reduced = [
         _with_factor(*column) if column[2][0] >= _LARGE else (column[0], column[1], 1, column[2]) for column in columns
     ]
-    return PackedPods(VERSION, prefix, rest, newest, ages, longest, shorter, reduced)
+    return PackedPods(VERSION, *names, newest, ages, longest, shorter, reduced)
 
 
 def _below_most(numbers: Sequence[int]) -> tuple[int, list[int]]:
@@ -90,7 +105,6 @@ def columns_of(pods: Sequence[Sequence[tuple[str, Mapping[str, T]]]]) -> list[Po
     return columns
 
 
-@lru_cache(maxsize=16_384)
 def _common_prefix(first: str, last: str) -> str:
     """What the first and the last name in order have in common, and so all between them."""
     length = next((i for i, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))

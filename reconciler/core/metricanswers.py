@@ -7,7 +7,7 @@ When a namespace's metrics are asked for: on its own phase of the sync period, s
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -17,12 +17,12 @@ from msgspec import Raw, Struct, structs
 from reconciler.core.hpaobjects import Asking
 from schemas.codec import encode
 from schemas.keys import murmur2
-from schemas.kubernetes.gotimes import parse_duration_ms, time_ms
+from schemas.kubernetes.gotimes import parse_durations_ms, time_ms
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.kubernetes.shape import JsonView, json_milli, json_millis
 from schemas.metricqueries import Query, is_root_scoped
 from schemas.observed import MetricAnswer, PackedPods, PodUsage, PodValue, Target, query_of, window_of_seconds_ms
-from schemas.packed import columns_of, pack
+from schemas.packed import PackedNames, columns_of, pack, pack_names, pack_values
 
 
 @lru_cache(maxsize=65_536)  # asked for each namespace in each period, and for each kind of work
@@ -146,20 +146,48 @@ def has_labels(found: PodMetricsList) -> bool:
     return all([len(item.metadata.labels) for item in found.items or ()])
 
 
-def split_usages(asked: Sequence[Query], found: PodMetricsList) -> list[MetricAnswer]:
-    """Answer several `resource` questions from one list of a namespace, by the labels of its items."""
+class _Share(Struct, frozen=True, gc=False):
+    """What one question gets of a list: the items with these numbers.
+
+    `chosen`: the same as a slice, where the items are in a row, as nearly always, since APIs list pods by name.
+    `names`: of the pods, packed; None: they have several containers, or differ in them. `error`: of the selector.
+    """
+
+    numbers: Sequence[int] = ()
+    chosen: slice | None = None
+    names: PackedNames | None = None
+    container: str = ""
+    error: str = ""
+
+
+class Division(Struct, frozen=True, gc=False):
+    """How the metrics of a namespace's pods are divided among questions: the same as long as pods and questions are.
+
+    `of`: hash of the selectors, and of the names, labels and containers of the pods.
+    """
+
+    of: int
+    shares: list[_Share]
+
+
+def split_usages(
+    asked: Sequence[Query], found: PodMetricsList, known: Division | None = None
+) -> tuple[list[MetricAnswer], Division]:
+    """Answer several `resource` questions from one list of a namespace, by the labels of its items.
+
+    Args:
+        known: how the list before was divided, which is not worked out again where it is still so.
+    """
     items = found.items or []
     table = _table(items)
-    # The pods of a workload have the same labels, which need be read only once.
-    groups: dict[bytes, list[int]] = {}
-    for number, item in enumerate(items):
-        groups.setdefault(bytes(item.metadata.labels), []).append(number)
-    by_labels = [(_LABELS.decode(labels) or {}, numbers) for labels, numbers in groups.items()]
-    bearing: dict[tuple[str, str], list[_Group]] = {}
-    for group in by_labels:
-        for label in group[0].items():
-            bearing.setdefault(label, []).append(group)
-    return [_select(query, items, table, by_labels, bearing) for query in asked]
+    names, labels = [item.metadata.name for item in items], [item.metadata.labels for item in items]
+    containers = table.containers if table is not None else []
+    selectors = [query.selector for query in asked]
+    texts = "\0".join([*names, "", *containers, "", *selectors])
+    of = hash((texts, b"\0".join(labels)))  # labels are as they came
+    if known is None or known.of != of:
+        known = Division(of, _shares(selectors, names, labels, containers))
+    return list(map(_answer, asked, known.shares, repeat(items), repeat(table))), known
 
 
 _LABELS = msgspec.json.Decoder(dict[str, str] | None)
@@ -167,60 +195,75 @@ _Group = tuple[dict[str, str], list[int]]
 """Labels, and the numbers of the items that have them."""
 
 
-def _select(
-    query: Query,
-    items: Sequence[PodMetrics],
-    table: "_Table | None",
-    groups: Sequence[_Group],
-    bearing: Mapping[tuple[str, str], Sequence[_Group]],
-) -> MetricAnswer:
-    """Answer one question: the items whose labels match, in their order.
+def _shares(
+    selectors: Sequence[str], names: Sequence[str], labels: Sequence[Raw], containers: Sequence[str]
+) -> list[_Share]:
+    # The pods of a workload have the same labels, which need be read only once.
+    groups: dict[bytes, list[int]] = {}
+    for number, each in enumerate(labels):
+        groups.setdefault(bytes(each), []).append(number)
+    by_labels = [(_LABELS.decode(text) or {}, numbers) for text, numbers in groups.items()]
+    bearing: dict[tuple[str, str], list[_Group]] = {}
+    for group in by_labels:
+        for label in group[0].items():
+            bearing.setdefault(label, []).append(group)
+    shares = []
+    for text in selectors:
+        try:
+            numbers = _matching(text, by_labels, bearing)
+        except SelectorError as error:
+            shares.append(_Share(error=str(error)))
+            continue
+        found = _Share(numbers)
+        if numbers and containers and len({containers[number] for number in numbers}) == 1:
+            first, end = numbers[0], numbers[-1] + 1
+            chosen = slice(first, end) if end - first == len(numbers) else None
+            packed = pack_names([names[number] for number in numbers])
+            found = _Share(numbers if chosen is None else range(first, end), chosen, packed, containers[first])
+        shares.append(found)
+    return shares
+
+
+def _matching(
+    text: str, groups: Sequence[_Group], bearing: Mapping[tuple[str, str], Sequence[_Group]]
+) -> Sequence[int]:
+    """The numbers of the items whose labels match, in order. Raises SelectorError: it cannot be read.
 
     `bearing`: label → the groups that bear it. Where a selector asks for a label, only these are looked at: otherwise
     each of the questions of a large namespace would look at all of its workloads.
     """
-    try:
-        selector = parse_selector(query.selector)
-    except SelectorError as error:
-        return failed(query, str(error))
+    selector = parse_selector(text)
     candidates = min((bearing.get(label, ()) for label in selector.equalities), key=len, default=groups)
     found = [numbers for labels, numbers in candidates if selector.matches(labels)]
-    numbers = found[0] if len(found) == 1 else sorted(chain.from_iterable(found))
-    if table is None or not numbers or (pods := table.packed(numbers)) is None:
-        return _answered(query, [items[number] for number in numbers])
-    return structs.replace(query, packed=pods)
+    return found[0] if len(found) == 1 else sorted(chain.from_iterable(found))
+
+
+def _answer(query: Query, share: _Share, items: Sequence[PodMetrics], table: "_Table | None") -> MetricAnswer:
+    if share.error:
+        return failed(query, share.error)
+    if table is None or share.names is None:
+        return _answered(query, [items[number] for number in share.numbers])
+    return structs.replace(query, packed=table.packed(share, share.names))
 
 
 class _Table(Struct, frozen=True, gc=False):
     """The pods of a namespace as columns, each pod with one container: read in one go for all questions."""
 
-    pods: tuple[list[str], list[int], list[int]]
-    """As `schemas.packed.pack` takes them."""
+    times: list[int]
+    windows: list[int]
     containers: list[str]
     columns: list[tuple[str, list[int]]]
 
-    def packed(self, numbers: Sequence[int]) -> PackedPods | None:
-        """Pack the pods with these numbers; None: they differ in their container."""
-        first, end = numbers[0], numbers[-1] + 1
-        chosen = slice(first, end)
-        if end - first > len(numbers):  # seldom: APIs list pods by name, so those of a workload in a row
-            return self._of(numbers).packed(range(len(numbers)))
-        containers = self.containers[chosen]
-        container = containers[0]
-        if containers.count(container) < len(containers):
-            return None
-        names, times, windows = self.pods
-        columns = [(container, name, values[chosen]) for name, values in self.columns]
-        return pack(names[chosen], times[chosen], windows[chosen], columns)
-
-    def _of(self, numbers: Sequence[int]) -> "_Table":
-        """Only the pods with these numbers."""
-        names, times, windows = self.pods
-        return _Table(
-            ([names[n] for n in numbers], [times[n] for n in numbers], [windows[n] for n in numbers]),
-            [self.containers[n] for n in numbers],
-            [(name, [values[n] for n in numbers]) for name, values in self.columns],
-        )
+    def packed(self, share: _Share, names: PackedNames) -> PackedPods:
+        """Pack the pods of a share that have one container of the same name."""
+        container, chosen = share.container, share.chosen
+        if chosen is not None:
+            columns = [(container, name, values[chosen]) for name, values in self.columns]
+            return pack_values(names, self.times[chosen], self.windows[chosen], columns)
+        lists = [self.times, self.windows, *(values for _, values in self.columns)]
+        times, windows, *picked = [[values[number] for number in share.numbers] for values in lists]
+        columns = [(container, name, values) for (name, _), values in zip(self.columns, picked, strict=True)]
+        return pack_values(names, times, windows, columns)
 
 
 def _table(items: Sequence[PodMetrics]) -> _Table | None:
@@ -233,16 +276,14 @@ def _table(items: Sequence[PodMetrics]) -> _Table | None:
     if resources.count(resources[0]) < len(resources):
         return None
     columns = [(name, json_millis([usage[name] for usage in amounts])) for name in resources[0]]
-    return _Table(_pods(items), [container.name for container in used], columns)
+    return _Table(*_moments(items), [container.name for container in used], columns)
 
 
-def _pods(items: Sequence[PodMetrics]) -> tuple[list[str], list[int], list[int]]:
-    """Names, times (Unix ms) and windows (ms) of pods."""
-    return (
-        [item.metadata.name for item in items],
-        [_time_ms(item.timestamp) for item in items],
-        [_window_ms(item.window) for item in items],
-    )
+def _moments(items: Sequence[PodMetrics]) -> tuple[list[int], list[int]]:
+    """Times (Unix ms) and windows (ms) of pods."""
+    stamps = [item.timestamp for item in items]
+    known = {stamp: _time_ms(stamp) for stamp in set(stamps)}
+    return [known[stamp] for stamp in stamps], parse_durations_ms([item.window or "0s" for item in items])
 
 
 def fill(query: Query, body: JsonView) -> MetricAnswer:
@@ -282,7 +323,7 @@ def _answered(query: Query, items: Sequence[PodMetrics]) -> MetricAnswer:
     if not items:
         return query
     used = [[(each.name, each.usage or {}) for each in item.containers or ()] for item in items]
-    pods = _pods(items)
+    pods = ([item.metadata.name for item in items], *_moments(items))
     columns = [(container, resource, json_millis(values)) for container, resource, values in columns_of(used)]
     if (found := pack(*pods, columns)) is not None:
         return structs.replace(query, packed=found)
@@ -292,11 +333,6 @@ def _answered(query: Query, items: Sequence[PodMetrics]) -> MetricAnswer:
     ]
     usages = list(map(PodUsage, *pods, amounts))
     return structs.replace(query, usages=usages)
-
-
-@lru_cache(maxsize=256)  # all pods of a cluster have the same
-def _window_ms(window: str | None) -> int:
-    return parse_duration_ms(window or "0s")
 
 
 def _pod_value(item: JsonView) -> PodValue:

@@ -251,6 +251,7 @@ class ClusterObserver:
                 self._timetable.add(namespace, at_once=("check",))
         elif self._timetable.has(namespace):
             self._timetable.remove(namespace)
+            self._poller.forget(namespace)
         self._metrics.namespaces.labels(self.name).set(len(self._timetable))
 
     async def _send_hpas(self, namespace: str) -> None:

@@ -130,6 +130,7 @@ class MetricsPoller:
         self._timeout_s, self._answers = timeout_s, answers
         self._slots = asyncio.Semaphore(at_once)
         self._custom_version: tuple[float, str] = (0.0, "")
+        self._divisions: dict[str, metricanswers.Division] = {}
 
     async def ask(self, namespace: str, asked: Sequence[Query]) -> list[MetricAnswer]:
         """Answer the questions of a namespace, in their order; those that never reached the API server are left out."""
@@ -143,6 +144,10 @@ class MetricsPoller:
         self._metrics.answered(self._client.name, found)
         self._note(namespace, received)
         return found
+
+    def forget(self, namespace: str) -> None:
+        """The namespace has no HPAs any more."""
+        self._divisions.pop(namespace, None)
 
     def _note(self, namespace: str, received: "_Received") -> None:
         for group in METRICS_APIS:
@@ -159,7 +164,9 @@ class MetricsPoller:
                 found = await self._pod_metrics(metricanswers.resource_path(namespace))
                 received.answered("resource")
                 if metricanswers.has_labels(found):
-                    return metricanswers.split_usages(asked, found)
+                    known = self._divisions.get(namespace)
+                    answers, self._divisions[namespace] = metricanswers.split_usages(asked, found, known)
+                    return answers
         except (ClusterError, *_NOT_UNDERSTOOD) as error:
             return await self._failed(asked, error, received)
         return [answer for query in asked for answer in await self._one(namespace, query, received)]

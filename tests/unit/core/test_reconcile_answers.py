@@ -1,5 +1,6 @@
 """Questions to the metrics APIs, their paths, their answers and error texts."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -110,7 +111,7 @@ def pod_metrics(*items: dict[str, Any]) -> metricanswers.PodMetricsList:
 
 def test_one_list_is_split_by_labels_and_no_match_is_an_empty_answer() -> None:
     asked = [MetricAnswer(api="resource", selector=text) for text in ("app=a", "app in (a,b)", "app=c")]
-    found = metricanswers.split_usages(asked, pod_metrics(usage("p1", app="a"), usage("p2", app="b")))
+    found, _ = metricanswers.split_usages(asked, pod_metrics(usage("p1", app="a"), usage("p2", app="b")))
     assert [[each.pod for each in unpacked(answer).usages] for answer in found] == [["p1"], ["p1", "p2"], []]
     assert all(answer.error is None for answer in found)
     first = unpacked(found[0]).usages[0]
@@ -122,12 +123,44 @@ def test_one_list_is_split_by_labels_and_no_match_is_an_empty_answer() -> None:
 def test_each_selector_gets_its_items_in_their_order(labels: list[dict[str, str]]) -> None:
     asked = [MetricAnswer(api="resource", selector=text) for text in ("a=x", "a in (x,y)", "!a", "b!=z,a")]
     items = [usage(f"p{number}", **each) for number, each in enumerate(labels)]
-    found = metricanswers.split_usages(asked, pod_metrics(*items))
+    found, _ = metricanswers.split_usages(asked, pod_metrics(*items))
     for query, answer in zip(asked, found, strict=True):
         matches = parse_selector(query.selector).matches
         assert [each.pod for each in unpacked(answer).usages] == [
             f"p{n}" for n, each in enumerate(labels) if matches(each)
         ]
+
+
+CHANGES: list[tuple[str, Callable[[list[dict[str, Any]]], object]]] = [
+    ("nothing but values", lambda items: items[0]["containers"][0]["usage"].update(cpu="9n")),
+    ("another pod", lambda items: items.append(usage("p9", app="b"))),
+    ("a pod of another name", lambda items: items[1]["metadata"].update(name="p7")),
+    ("other labels of a pod", lambda items: items[1]["metadata"].update(labels={"app": "a"})),
+    ("other names of containers", lambda items: [each["containers"][0].update(name="web") for each in items]),
+    ("one other name of a container", lambda items: items[0]["containers"][0].update(name="web")),
+    ("a second container", lambda items: items[0]["containers"].append({"name": "proxy", "usage": {"cpu": "1"}})),
+    ("a resource less", lambda items: items[2]["containers"][0]["usage"].pop("memory")),
+    ("another order", lambda items: items.reverse()),
+    ("no pods", lambda items: items.clear()),
+]
+
+
+@pytest.mark.parametrize(("what", "change"), CHANGES, ids=[what for what, _ in CHANGES])
+def test_a_known_division_is_used_only_where_pods_and_questions_are_still_the_same(
+    what: str, change: Callable[[list[dict[str, Any]]], object]
+) -> None:
+    asked = [MetricAnswer(api="resource", selector=text) for text in ("app=a", "app=b", "app in (a,c)")]
+    items = [usage("p1", app="a"), usage("p2", app="b"), usage("p3", app="a"), usage("p4", app="c")]
+    _, known = metricanswers.split_usages(asked, pod_metrics(*items))
+    change(items)
+    found, now = metricanswers.split_usages(asked, pod_metrics(*items), known)
+    assert found == metricanswers.split_usages(asked, pod_metrics(*items))[0]
+    assert (now is known) == (what in ("nothing but values",))
+    for fewer in (asked[:2], asked[::-1]):
+        assert (
+            metricanswers.split_usages(fewer, pod_metrics(*items), known)[0]
+            == (metricanswers.split_usages(fewer, pod_metrics(*items))[0])
+        )
 
 
 @pytest.mark.parametrize("workloads", [1, 10, 300])
@@ -141,7 +174,7 @@ def test_each_workloads_question_looks_at_its_own_pods_alone(workloads: int, mon
     monkeypatch.setattr(Selector, "matches", counted)
     asked = [MetricAnswer(api="resource", selector=f"app=web-{number},tier=a") for number in range(workloads)]
     items = [usage(f"p{number}", app=f"web-{number}", tier="a") for number in range(workloads)]
-    found = metricanswers.split_usages(asked, pod_metrics(*items))
+    found, _ = metricanswers.split_usages(asked, pod_metrics(*items))
     assert [[each.pod for each in unpacked(answer).usages] for answer in found] == [[f"p{n}"] for n in range(workloads)]
     assert looked[0] == workloads
 

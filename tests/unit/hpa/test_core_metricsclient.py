@@ -1,11 +1,12 @@
 """What answers of the metrics APIs become, and Go's number conversions."""
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reconciler.core.metricanswers import fill
@@ -13,7 +14,7 @@ from schemas.codec import decode, encode
 from schemas.kubernetes.gotimes import (
     ZERO_TIME_MS,
     parse_duration_ms,
-    parse_duration_ns,
+    parse_durations_ms,
     parse_time_ms,
     rfc3339_seconds,
 )
@@ -227,9 +228,17 @@ def test_durations_at_gos_edges(text: str, milliseconds: int) -> None:
     assert parse_duration_ms(text) == milliseconds
 
 
-@given(st.from_regex(r"[0-9]{1,6}(\.[0-9]{0,12})?s", fullmatch=True))
-def test_seconds_are_read_in_one_go_as_any_duration_is(text: str) -> None:
-    assert parse_duration_ms(text) == parse_duration_ns(text) // 10**6
+@given(st.lists(st.from_regex(r"[0-9]{0,4}(\.[0-9]{0,12})?[smu,]{1,2}", fullmatch=True)))
+@example(["15.123s", "0s", "9.999999999s", "15s"])
+@example(["1s,2s", "3"])
+def test_durations_are_read_in_one_go_as_each_is(texts: list[str]) -> None:
+    try:
+        wanted = list(map(parse_duration_ms, texts))
+    except ValueError as error:
+        with pytest.raises(ValueError, match=re.escape(str(error))):
+            parse_durations_ms(texts)
+    else:
+        assert parse_durations_ms(texts) == wanted
 
 
 def test_a_duration_beyond_64_bits_is_refused() -> None:
